@@ -1,0 +1,78 @@
+"""evalkit: the pytest plugin that tells whether a tool-calling LLM agent still works.
+
+One sentence is the architecture, and the folders repeat it::
+
+    YAML file -> Case -> Transcript -> Verdict -> reports and gate
+
+`spec` loads a file into a Case, `pipeline` runs the agent and has `checks` judge its Transcript into a Verdict,
+`reports` and `gate` read Verdicts. Importing this package loads nothing heavy: each name is imported when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evalkit.agents import Reply as Reply
+    from evalkit.agents import Task as Task
+    from evalkit.agents import agent as agent
+    from evalkit.checks import check as check
+    from evalkit.errors import EvalkitError as EvalkitError
+    from evalkit.errors import IncompleteCallError
+    from evalkit.errors import SpecError as SpecError
+    from evalkit.errors import UsageError as UsageError
+    from evalkit.gate import decide as decide
+    from evalkit.model.case import Case as Case
+    from evalkit.model.run import GateDecision as GateDecision
+    from evalkit.model.run import Policy as Policy
+    from evalkit.model.run import Run as Run
+    from evalkit.model.settings import Settings as Settings
+    from evalkit.model.transcript import ModelRequest as ModelRequest
+    from evalkit.model.transcript import ModelTurn as ModelTurn
+    from evalkit.model.transcript import Transcript as Transcript
+    from evalkit.model.verdict import Verdict as Verdict
+
+    IncompleteCall = IncompleteCallError
+    from evalkit.operators import operator as operator
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Case": "evalkit.model.case",
+    "EvalkitError": "evalkit.errors",
+    "GateDecision": "evalkit.model.run",
+    "IncompleteCall": "evalkit.errors:IncompleteCallError",
+    "ModelRequest": "evalkit.model.transcript",
+    "ModelTurn": "evalkit.model.transcript",
+    "Policy": "evalkit.model.run",
+    "Reply": "evalkit.agents",
+    "Run": "evalkit.model.run",
+    "Settings": "evalkit.model.settings",
+    "SpecError": "evalkit.errors",
+    "Task": "evalkit.agents",
+    "Transcript": "evalkit.model.transcript",
+    "UsageError": "evalkit.errors",
+    "Verdict": "evalkit.model.verdict",
+    "agent": "evalkit.agents",
+    "check": "evalkit.checks",
+    "decide": "evalkit.gate",
+    "operator": "evalkit.operators",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'evalkit' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, _, attribute = home.partition(":")
+    value = getattr(import_module(module), attribute or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,193 @@
+"""The exception tree, and the places that messages point to.
+
+Every message that a user can see has the same grammar: the place, what is wrong (with the value), what was
+expected, the nearest name, the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """A place in a file. Lines and columns count from 1; 0 means "not known"."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        if not self.line:
+            return self.file
+        return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a file, as one line: ``file:line:col: message``."""
+
+    location: Location
+    message: str
+    code: str = "invalid_case"
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class PathProblem:
+    """One thing that is wrong with parsed data, before the loader has found its line.
+
+    `path` leads from the root of the case to the value (`at_key`: to the key of its last step).
+    """
+
+    path: tuple[str | int, ...]
+    message: str
+    code: str = "invalid_case"
+    at_key: bool = False
+
+
+class EvalkitError(Exception):
+    """The root: whatever evalkit raises on purpose derives from it."""
+
+    code = "error"
+
+
+class SpecError(EvalkitError):
+    """A file or mapping breaks the format. Lists every problem, not only the first."""
+
+    code = "invalid_case"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        if self.problems:
+            self.code = self.problems[0].code
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def __reduce__(self) -> tuple[type[SpecError], tuple[tuple[Problem, ...]]]:
+        # The default would rebuild from the joined text, and lose the places on the way through xdist.
+        return (type(self), (self.problems,))
+
+
+class UsageError(EvalkitError):
+    """An option, a setting or a call of the public API that makes no sense. The CLI and pytest exit with 4."""
+
+    code = "usage"
+
+
+class MeasurementError(EvalkitError):
+    """The case could not be measured: its verdict is ``error``, never ``failed``."""
+
+    code = "not_measured"
+
+
+class UnknownAgentError(MeasurementError):
+    """`agent:` names nothing that is registered or importable."""
+
+    code = "unknown_agent"
+
+
+class MissingCassetteError(MeasurementError):
+    """Offline, and no recorded model turn answers this request."""
+
+    code = "missing_cassette"
+
+
+class StaleCassetteError(MeasurementError):
+    """The cassette was recorded for another request; the message says what changed."""
+
+    code = "stale_cassette"
+
+
+class ProviderError(MeasurementError):
+    """The model's service failed (429, 5xx, transport, refused request)."""
+
+    code = "provider_error"
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class MockError(MeasurementError):
+    """A mock is broken: it raised what it did not declare, or it does not fit its schema."""
+
+    code = "mock_error"
+
+
+class FunctionError(EvalkitError):
+    """A function failed, and the agent is meant to see it: `$error`, an unmocked call, an unknown function.
+
+    ``type`` is a short stable name (``timeout``, ``unmocked_call``, ...), as in
+    ``{"error": {"type": ..., "message": ...}}``, the result that the agent gets.
+    """
+
+    code = "function_error"
+
+    def __init__(self, type: str, message: str, **detail: object) -> None:
+        super().__init__(message)
+        self.type = type
+        self.message = message
+        self.detail = detail
+
+
+class IncompleteCallError(EvalkitError):
+    """A stream ended inside a function call; ``fragment`` is what had arrived of it."""
+
+    code = "malformed_call"
+
+    def __init__(self, message: str, *, fragment: str = "") -> None:
+        super().__init__(message)
+        self.fragment = fragment
+
+
+def nearest(name: object, candidates: Iterable[str]) -> str | None:
+    """The candidate that `name` was probably meant to be, or None.
+
+    Case, ``-`` and ``_`` do not count; a name that is a prefix or suffix of a candidate (or the other way
+    round) is near; otherwise difflib decides.
+    """
+    from difflib import get_close_matches
+
+    if not isinstance(name, str) or not name:
+        return None
+
+    def fold(text: str) -> str:
+        return text.casefold().replace("-", "_").strip("_ ")
+
+    folded = {fold(candidate): candidate for candidate in reversed(list(candidates))}
+    wanted = fold(name)
+    if wanted in folded:
+        return folded[wanted]
+    close = get_close_matches(wanted, folded, n=1, cutoff=0.7)
+    if close:
+        return folded[close[0]]
+    affixed = [key for key in folded if min(len(key), len(wanted)) > 3 and _affixed(key, wanted)]
+    return folded[min(affixed, key=lambda key: abs(len(key) - len(wanted)))] if affixed else None
+
+
+def _affixed(one: str, other: str) -> bool:
+    long, short = (one, other) if len(one) > len(other) else (other, one)
+    return long.startswith(short) or long.endswith(short)
+
+
+def shown_path(path: Iterable[str | int]) -> str:
+    """``expected_function_calls[1].arguments['odd name']``: a path as messages and places write it."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif step.replace("-", "_").replace("$", "_").isidentifier():
+            text += f".{step}" if text else step
+        else:
+            text += f"[{step!r}]"
+    return text
+
+
+def did_you_mean(name: object, candidates: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"``, or nothing. To be appended to a message."""
+    found = nearest(name, candidates)
+    return f"; did you mean '{found}'?" if found is not None else ""

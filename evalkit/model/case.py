@@ -1,0 +1,95 @@
+"""A case as the rest of evalkit sees it: merged with its suites, validated, immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`repeat: {runs, min_pass}`: how often the case runs, and how many runs must pass."""
+
+    runs: int = 1
+    min_pass: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """A function as the model is told of it. `parameters` and `returns` are JSON Schemas."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None  # None: not declared, so arguments can't be checked
+    returns: Mapping[str, Any] | None = None
+    patch: str | None = None  # "module:Class.attribute", the real function that the mock replaces
+    aliases: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The declaration under the keys of the case file; absent ones left out."""
+        pairs = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        pairs |= {"returns": self.returns, "patch": self.patch, "alias": list(self.aliases)}
+        return {key: value for key, value in pairs.items() if value not in (None, "", [])}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseSettings:
+    """`settings:` of a case or suite. None: not said here, so the project's setting or the default holds."""
+
+    model: str | None = None
+    temperature: float | None = None
+    temperature_is_set: bool = False  # `temperature: null` means "leave it to the model"
+    seed: int | None = None
+    deadline_s: float | None = None
+    max_iterations: int | None = None
+    strict_mocks: bool | None = None
+    correct_text_calls: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserTurn:
+    """One `input.turns` entry: what the user says, and what must hold for the agent's part of that turn."""
+
+    user: Any
+    expectation: Any = None  # evalkit.checks.Expectation, or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One case. `id` (the path from the project's root) is its identity everywhere; `scenario_id` is a label."""
+
+    id: str
+    path: Path | None = None
+    scenario_id: str = ""
+    description: str = ""
+    category: str = ""
+    created: str | None = None
+    tags: tuple[str, ...] = ()
+    agent: Any = None  # a name, "module:attribute", "file.md", or a mapping ({command: ...}, {url: ...})
+    must_pass: bool = False
+    repeat: Repeat = Repeat()
+    skip: str | None = None
+    xfail: str | None = None
+    until: str | None = None  # ISO date at which skip or xfail expires
+    input: Mapping[str, Any] = field(default_factory=dict)
+    expected_output: Mapping[str, Any] = field(default_factory=dict)
+    functions: tuple[Declaration, ...] = ()
+    settings: CaseSettings = CaseSettings()
+    # Compiled once by the loader, so that running a case parses nothing. Plain picklable objects.
+    mocks: Any = None  # evalkit.functions.mocks.MockSet
+    expectation: Any = None  # evalkit.checks.Expectation
+    turns: tuple[UserTurn, ...] = ()
+    merged: Mapping[str, Any] = field(default_factory=dict)  # the whole case after merging with its suites
+    suite_dirs: tuple[Path, ...] = ()  # folders of the suite.yaml files in force, outermost first
+    source: Any = None  # evalkit.spec.source.Source: finds the line of a path when a message needs it
+
+    def locate(self, path: tuple[str | int, ...]) -> Location:
+        """The place in the file of the value at `path`, e.g. ``("expected_output", "must", 0)``."""
+        if self.source is None:
+            return Location(self.id)
+        found: Location = self.source.locate(path)
+        return found

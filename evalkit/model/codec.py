@@ -1,0 +1,71 @@
+"""Frozen dataclasses to plain JSON data and back, by their annotations; one codec for every record."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def encode(value: Any) -> Any:
+    """JSON data: dataclasses become mappings, tuples lists. Fields at a default of None or empty are left out, except
+    in classes that say `complete_json`: a reader of those need not know the defaults."""
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            name: encode(item)
+            for name, droppable in _fields(type(value))
+            if (item := getattr(value, name)) or not droppable or item is False or item == 0
+        }
+    if isinstance(value, Mapping):
+        return {key: encode(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encode(item) for item in value]
+    raise TypeError(f"{type(value).__name__} is not JSON data")
+
+
+@cache
+def _fields(cls: type) -> tuple[tuple[str, bool], ...]:
+    complete = getattr(cls, "complete_json", False)
+    return tuple((f.name, not complete and _empty_by_default(f)) for f in fields(cls))
+
+
+def _empty_by_default(field: Field[Any]) -> bool:
+    if field.default is not MISSING:
+        return field.default is None or field.default in ("", ())
+    return field.default_factory is dict
+
+
+def decode(cls: type[T], data: Mapping[str, Any]) -> T:
+    """The dataclass that `encode` made `data` of. Keys that it does not know are ignored: newer files load."""
+    decoders = _decoders(cls)
+    return cls(**{key: decoders[key](value) for key, value in data.items() if key in decoders})
+
+
+@cache
+def _decoders(cls: type) -> dict[str, Callable[[Any], Any]]:
+    hints = get_type_hints(cls)
+    return {f.name: _decoder(hints[f.name]) for f in fields(cls)}
+
+
+def _decoder(hint: Any) -> Callable[[Any], Any]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        inner = [_decoder(argument) for argument in arguments if argument is not type(None)]
+        chosen = inner[0] if len(inner) == 1 else _same
+        return lambda value: None if value is None else chosen(value)
+    if origin is tuple:
+        item = _decoder(arguments[0])
+        return lambda value: tuple(item(element) for element in value)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return lambda value: decode(hint, value)
+    return _same
+
+
+def _same(value: Any) -> Any:
+    return value

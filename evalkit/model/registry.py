@@ -1,0 +1,79 @@
+"""The one explicit registry of what users add: agents, checks, operators.
+
+It stands with the shared data because agents, checks and operators may not import each other's rooms, while
+all three register the same way.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from evalkit.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Table:
+    """Names of one kind, and what is registered under them, in order of registration."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    def add(self, name: str, item: Any, **options: Any) -> None:
+        """Register `item`. The same qualified name again replaces (a reloaded conftest); another is a UsageError."""
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"evalkit.{self.kind}(...) needs a name, got {name!r}")
+        known = self._entries.get(name)
+        if known is not None and _qualified(known[0]) != _qualified(item):
+            raise UsageError(
+                f"{self.kind} '{name}' is registered twice: {place_of(known[0])} and {place_of(item)}; "
+                "rename one of them"
+            )
+        self._entries[name] = (item, options)
+
+    def get(self, name: str) -> Any | None:
+        entry = self._entries.get(name)
+        return entry[0] if entry else None
+
+    def options(self, name: str) -> dict[str, Any]:
+        """What was said beside the name, e.g. `threads=4`."""
+        return self._entries[name][1]
+
+    def remove(self, name: str) -> None:
+        self._entries.pop(name, None)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def decorator(self, name: str, **options: Any) -> Callable[[F], F]:
+        """A decorator that registers what it decorates under `name`, and returns it unchanged."""
+
+        def register(item: F) -> F:
+            self.add(name, item, **options)
+            return item
+
+        return register
+
+
+def _qualified(item: Any) -> str:
+    item = inspect.unwrap(item) if callable(item) else item
+    owner = item if hasattr(item, "__qualname__") else type(item)
+    return f"{owner.__module__}:{owner.__qualname__}"
+
+
+def place_of(item: Any) -> str:
+    """``module:qualname (file:line)``, as far as it is known."""
+    code = getattr(item, "__code__", None)
+    where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    return _qualified(item) + where
+
+
+AGENTS = Table("agent")
+CHECKS = Table("check")
+OPERATORS = Table("operator")

@@ -1,0 +1,76 @@
+"""All verdicts of one invocation, and what a gate makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from evalkit.model.verdict import Verdict
+
+RUN_VERSION = 1
+
+MET = "met"
+MISSED = "missed"
+NOT_MEASURED = "not_measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One invocation. `selected` are the ids that should have a verdict; one without is `not_run`."""
+
+    complete_json: ClassVar[bool] = True
+
+    verdicts: tuple[Verdict, ...] = ()
+    collected: int = 0
+    selected: tuple[str, ...] = ()
+    started: str = ""  # ISO 8601, UTC
+    wall_s: float = 0.0
+    evalkit: str = ""  # version of evalkit that wrote it
+    shard: str | None = None  # "3/8"
+    interrupted: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    version: int = RUN_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON data; `from_json` is its inverse."""
+        from evalkit.model.codec import encode
+
+        encoded: dict[str, Any] = encode(self)
+        return encoded
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Run:
+        """Rebuild from `to_json` data. A version that this evalkit does not know is a UsageError."""
+        from evalkit.errors import UsageError
+        from evalkit.model.codec import decode
+
+        if data.get("version") != RUN_VERSION:
+            raise UsageError(
+                f"run file version {data.get('version')!r} is not {RUN_VERSION}, the one this evalkit reads"
+            )
+        return decode(Run, data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a gate demands. Rates are percentages in [0, 100]."""
+
+    min_pass_rate: str = "99"  # noqa: S105 - a rate, no password; decimal text, so that 99.9 is exact
+    min_lower_bound: str | None = None  # of the Wilson 95 % interval
+    category_floors: Mapping[str, str] = field(default_factory=dict)
+    max_errors: int = 0
+    max_skipped: int | None = None
+    max_cost_usd: float | None = None
+    max_text_call_rate: str | None = None
+    no_regressions: bool = False  # against the baseline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateDecision:
+    """`met`, `missed` or `not_measured`, why, and the exit status that says so (0, 1 or 6)."""
+
+    status: str
+    reasons: tuple[str, ...] = ()
+    exit_status: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)

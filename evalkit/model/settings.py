@@ -1,0 +1,32 @@
+"""What a run may be told from outside. Shells read options and files; the core is handed this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+DEFAULT_DEADLINE_S = 60.0
+DEFAULT_MAX_ITERATIONS = 10
+DEFAULT_SEED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of a run; a case's own `settings:` wins over the defaults here, an explicit option over both."""
+
+    root: Path | None = None  # identities and cassettes are relative to it; None: the current directory
+    model: str | None = None  # "gemini:MODEL", "openai:MODEL?base_url=...", None: cassettes, no network
+    record: str | None = None  # None, "all", "missing", "stale"
+    cassettes: Path = Path("mocks/cassettes")
+    mocks: Path = Path("mocks")
+    deadline_s: float | None = None
+    max_iterations: int | None = None
+    temperature: float | None = 0.0
+    seed: int | None = DEFAULT_SEED
+    strict_mocks: bool | None = None
+    allow_real: bool = False  # {$real: true} may reach the real function
+    real_sleep: bool = False  # mocked latency is slept, not only added to the run's clock
+    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # model -> USD per million tokens
+    extra: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,138 @@
+"""Templates: ``{{ calls.create_ticket.result.ticket_id }}`` as frozen data, and their rendering.
+
+Known roots are ``arguments``, ``input``, ``calls`` and ``state``; any other ``{{...}}`` is text, because mails hold
+Jinja, Mustache and JSON. A string that is one template keeps the value's type. What was rendered is a
+`Literal`: it is never scanned again, neither for templates nor for operators.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from evalkit.errors import EvalkitError, did_you_mean
+
+ROOTS = ("arguments", "input", "calls", "state")
+_TEMPLATE = re.compile(r"\{\{\s*(" + "|".join(ROOTS) + r")\b((?:[^{}'\"]|'[^']*'|\"[^\"]*\")*)\}\}")
+_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[\s*(\d+)\s*\]|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]")
+
+
+class TemplateError(EvalkitError):
+    """A template with a known root and a path that does not parse or leads nowhere."""
+
+    code = "template"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value in which `$` and ``{{`` mean nothing: `{$literal: X}`, or something a template was replaced by."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One ``{{ root.path }}``; `text` is how it was written."""
+
+    root: str
+    path: tuple[str | int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A string with references in it: text and references in turn. One reference alone keeps its value's type."""
+
+    parts: tuple[str | Reference, ...]
+
+    def __str__(self) -> str:
+        return "".join(part if isinstance(part, str) else part.text for part in self.parts)
+
+
+def parse(text: str) -> str | Template:
+    """`text` itself if it holds no template, else the Template. Raises TemplateError for a path that does not parse."""
+    if "{{" not in text:
+        return text
+    parts: list[str | Reference] = []
+    end = 0
+    for match in _TEMPLATE.finditer(text):
+        if match.start() > end:
+            parts.append(text[end : match.start()])
+        parts.append(Reference(match[1], _parse_path(match[2].rstrip(), match[0]), match[0]))
+        end = match.end()
+    if not parts or (len(parts) == 1 and isinstance(parts[0], str)):
+        return text
+    if end < len(text):
+        parts.append(text[end:])
+    return Template(tuple(parts)) if any(isinstance(part, Reference) for part in parts) else text
+
+
+def _parse_path(text: str, whole: str) -> tuple[str | int, ...]:
+    steps: list[str | int] = []
+    position = 0
+    while position < len(text):
+        match = _STEP.match(text, position)
+        if match is None:
+            raise TemplateError(
+                f"template {whole} does not parse at {text[position:]!r}; "
+                "a path is .name, [0] or ['odd name'], as in {{ calls['crm.lookup'][1].result.id }}"
+            )
+        steps.append(int(match[2]) if match[2] is not None else next(g for g in match.groups() if g is not None))
+        position = match.end()
+    return tuple(steps)
+
+
+def render(value: Any, resolve: Callable[[Reference], Any]) -> Any:
+    """`value` with every Template in it replaced; what came from a reference is wrapped in `Literal`.
+
+    `resolve` gives a reference's value or raises TemplateError. Values without templates come back as they are.
+    """
+    if isinstance(value, Template):
+        return Literal(_fill(value, resolve))
+    if isinstance(value, dict):
+        return {key: render(item, resolve) for key, item in value.items()}
+    if isinstance(value, list):
+        return [render(item, resolve) for item in value]
+    return value
+
+
+def _fill(template: Template, resolve: Callable[[Reference], Any]) -> Any:
+    if len(template.parts) == 1 and isinstance(template.parts[0], Reference):
+        return resolve(template.parts[0])
+    return "".join(part if isinstance(part, str) else _as_text(resolve(part)) for part in template.parts)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def plain(value: Any) -> Any:
+    """`value` with every `Literal` unwrapped, at any depth."""
+    if isinstance(value, Literal):
+        return value.value
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value
+
+
+def walk(value: Any, path: tuple[str | int, ...], shown: str) -> Any:
+    """The value at `path`: mapping keys and list indices only. A wrong step is a TemplateError that names it."""
+    for depth, step in enumerate(path):
+        known_key = isinstance(value, Mapping) and step in value
+        if not known_key and not (isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value)):
+            raise TemplateError(f"template {shown} leads nowhere: {_miss(value, step)} (step {depth + 1} of the path)")
+        value = value[step]
+    return value
+
+
+def _miss(value: Any, step: str | int) -> str:
+    if isinstance(value, Mapping):
+        return f"there is no {step!r} in {{{', '.join(map(str, value))}}}" + did_you_mean(step, [str(k) for k in value])
+    if isinstance(value, list):
+        return f"a list of {len(value)} has no item {step!r}"
+    return f"{json.dumps(value, ensure_ascii=False, default=str)[:60]} has no parts"

@@ -1,0 +1,177 @@
+"""What happened: the frozen record of one run of an agent, JSON both ways and versioned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+TRANSCRIPT_VERSION = 1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One way in which a call's arguments break the declared schema."""
+
+    path: tuple[str | int, ...]  # in the arguments
+    schema_path: tuple[str | int, ...]  # in the declared parameters
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCall:
+    """One attempt to call a function, as the dispatcher saw it. Failed and refused attempts count as calls."""
+
+    name: str
+    arguments: Any = field(default_factory=dict)  # a JSON object, unless the caller sent something else
+    index: int = 0  # from 0, in reply order
+    outcome: str = "ok"  # "ok" or "error"
+    result: Any = None  # of a failed call: {"error": {"type": ..., "message": ...}}
+    turn: int | None = None  # index of the model turn that made it; None when code called the dispatcher
+    user_turn: int = 0  # index of the user's turn in a multi-turn case
+    channel: str = "direct"  # "native", "text" or "direct"
+    call_id: str | None = None
+    requested_name: str | None = None  # the alias by which it was called, if any
+    duration_ms: float = 0.0  # on the run's clock: mocked latency, or real time of a real function
+    problem: str | None = None  # "unmocked_call", "unknown_function", "malformed_call": fails the case by itself
+    violations: tuple[Violation, ...] = ()
+    repairs: tuple[str, ...] = ()  # what the text-call parser mended
+    answered_by: str | None = None  # the mock rule that answered, e.g. "$sequence[1]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens. `output_tokens` excludes reasoning; `input_tokens` includes cached ones."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    cached_tokens: int = 0
+    total_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """A function call as it stands in a model's reply, before it is dispatched."""
+
+    name: str
+    arguments: Any = field(default_factory=dict)
+    call_id: str | None = None  # as it came on the wire; None: the wire had none
+    channel: str = "native"
+    malformed: str | None = None  # why the arguments could not be read; `arguments` is then the raw text
+    repairs: tuple[str, ...] = ()
+    raw: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTurn:
+    """One reply of a model. `raw` is JSON for the record; `content` is what must be sent back verbatim.
+
+    `finish_reason` is one of ``stop``, ``tool_calls``, ``length``, ``content_filter``, ``malformed_call``,
+    ``empty``, ``truncated``, ``other``.
+    """
+
+    text: str = ""
+    calls: tuple[ModelCall, ...] = ()
+    finish_reason: str = "stop"
+    usage: Usage | None = None
+    raw: Any = None
+    content: Any = None
+    model: str | None = None
+    duration_ms: float = 0.0
+    finish_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """What a provider is asked. Message forms: ``{"role": "user", "text"}``, ``{"role": "model", "turn"}``,
+    ``{"role": "function", "results": [(ModelCall, value), ...]}``."""
+
+    system: str | None = None
+    messages: tuple[Mapping[str, Any], ...] = ()
+    functions: tuple[Any, ...] = ()  # Declaration
+    model: str | None = None
+    temperature: float | None = 0.0
+    seed: int | None = None
+    max_output_tokens: int | None = None
+    response_schema: Mapping[str, Any] | None = None
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Milliseconds. Model and function time are recorded or virtual offline; overhead is the agent's own code."""
+
+    model_ms: float = 0.0
+    function_ms: float = 0.0
+    overhead_ms: float = 0.0
+
+    @property
+    def elapsed_ms(self) -> float:
+        """Without the overhead: the same in every mode, so that offline traces are reproducible."""
+        return self.model_ms + self.function_ms
+
+    @property
+    def total_ms(self) -> float:
+        """What `processing_time_ms` is held against."""
+        return self.model_ms + self.function_ms + self.overhead_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFault:
+    """Why a run ended early. `measured` tells the agent's fault (`failed`) from the world's (`error`)."""
+
+    code: str
+    message: str
+    measured: bool = True
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """The record of one run. `stop_reason` is a value, never an exception: `completed`, `max_iterations`,
+    `deadline`, `blocked`, `malformed_call`, `required_call_missing`, `email_not_sent`, `provider_error`,
+    `budget`, `agent_raised`, or one that the agent itself set in its Reply."""
+
+    input: Any = None
+    calls: tuple[FunctionCall, ...] = ()
+    turns: tuple[ModelTurn, ...] = ()
+    response: str = ""
+    responses: tuple[str, ...] = ()  # one per user turn in a multi-turn case
+    stop_reason: str = "completed"
+    fault: RunFault | None = None
+    usage: Usage | None = None  # None: nobody reported tokens, which is not zero tokens
+    cost_usd: float | None = None
+    timing: Timing | None = None
+    instruction_used: str | None = None
+    model: str | None = None
+    cassette: str | None = None  # "recorded", "hand-written", None: live or no model
+    functions: tuple[str, ...] = ()  # names declared to the model or mocked
+    unused_mocks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    version: int = TRANSCRIPT_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON data; `from_json` is its inverse."""
+        from evalkit.model.codec import encode
+
+        encoded: dict[str, Any] = encode(self)
+        return encoded
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Transcript:
+        """Rebuild from `to_json` data. A version that this evalkit does not know is a UsageError."""
+        from evalkit.errors import UsageError
+        from evalkit.model.codec import decode
+
+        if data.get("version") != TRANSCRIPT_VERSION:
+            raise UsageError(
+                f"transcript version {data.get('version')!r} is not {TRANSCRIPT_VERSION}, the one this evalkit reads"
+            )
+        return decode(Transcript, data)

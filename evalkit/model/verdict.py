@@ -1,0 +1,109 @@
+"""What evalkit says of a run: statuses that never mix, reasons with stable codes, and a place for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from evalkit.model.transcript import FunctionCall, Transcript
+
+PASSED = "passed"
+FAILED = "failed"
+ERROR = "error"
+NOT_RUN = "not_run"
+STATUSES = (PASSED, FAILED, ERROR, NOT_RUN)
+
+VERDICT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One thing that decided a verdict."""
+
+    code: str  # stable: "missing_call", "wrong_argument", ... (DESIGN "Public API")
+    message: str  # one or more lines for a person
+    place: str = ""  # path in the case: "expected_output.expected_function_calls[1].arguments.priority"
+    location: str = ""  # file:line:col of that path, where there is a file
+    call: int | None = None  # index of the actual call that it is about
+    path: tuple[str | int, ...] = ()  # in that call's arguments or result
+    expected: Any = None
+    actual: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """What one check found: `passed`, `failed`, `error` (evidence missing) or `not_judged`. Passes have words too."""
+
+    check: str  # the key in the case, e.g. "response_contains"
+    status: str = PASSED
+    message: str = ""
+    reasons: tuple[Reason, ...] = ()
+    note: str = ""  # e.g. "contained, not equal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallVerdict:
+    """One line of the trace: an actual call (or a missing one), what it was held against, what was found."""
+
+    call: FunctionCall | None  # None: expected, and never made
+    status: str = PASSED  # passed or failed
+    expectation: str = ""  # place of the expectation that it met or came nearest to; "" when unexpected
+    expected_name: str = ""
+    results: tuple[CheckResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Partial credit, for information. Over calls: precision, recall, F1; over arguments: accuracy. All in [0, 1]."""
+
+    precision: float = 1.0
+    recall: float = 1.0
+    f1: float = 1.0
+    argument_accuracy: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The outcome of a case, or of one run of a repeated case (`runs` holds those)."""
+
+    complete_json: ClassVar[bool] = True
+
+    case_id: str = ""
+    status: str = PASSED
+    reasons: tuple[Reason, ...] = ()
+    calls: tuple[CallVerdict, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    transcript: Transcript = field(default_factory=Transcript)
+    score: Score | None = None
+    summary: str = ""
+    description: str = ""
+    category: str = ""
+    tags: tuple[str, ...] = ()
+    must_pass: bool = False
+    quarantined: str | None = None  # the reason of an xfail that is in force
+    runs: tuple[Verdict, ...] = ()
+    runs_planned: int = 1
+    min_pass: int = 1
+    path: str = ""
+    case: Mapping[str, Any] = field(default_factory=dict)  # the merged case, as judged
+    warnings: tuple[str, ...] = ()
+    version: int = VERDICT_VERSION
+
+    @property
+    def passed(self) -> bool:
+        return self.status == PASSED
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON data; `from_json` is its inverse."""
+        from evalkit.model.codec import encode
+
+        encoded: dict[str, Any] = encode(self)
+        return encoded
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Verdict:
+        """Rebuild from `to_json` data."""
+        from evalkit.model.codec import decode
+
+        return decode(Verdict, data)

@@ -1,0 +1,86 @@
+"""The rooms of the architecture may import only what the table allows, lazy imports counted."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import grimp
+import pytest
+
+BASE = {"errors", "model"}
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "model": set(),
+    "yamlfile": set(),
+    "operators": set(),
+    "stats": set(),
+    "functions": {"operators", "yamlfile"},
+    "checks": {"operators"},
+    "providers": {"yamlfile"},
+    "spec": {"yamlfile", "operators", "functions", "checks"},
+    "agents": {"functions", "providers", "yamlfile"},
+    "pipeline": {"agents", "functions", "checks"},
+    "execution": {"pipeline"},
+    "gate": {"stats"},
+    "reports": {"stats"},
+    "lint": {"spec", "functions", "agents", "yamlfile"},
+}
+SHELLS = {"plugin", "cli", "__init__"}
+ONLY_IMPORTER = {"yaml": {"yamlfile"}, "pytest": {"plugin"}, "_pytest": set(), "click": {"cli"}}
+
+
+@cache
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph("evalkit", include_external_packages=True, cache_dir=None)
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def rooms() -> list[str]:
+    return sorted({room(m) for m in graph().modules if m.split(".")[0] == "evalkit"} - SHELLS)
+
+
+def imports_of(name: str) -> set[tuple[str, str]]:
+    return {
+        (module, imported)
+        for module in graph().modules
+        if module.split(".")[0] == "evalkit" and room(module) == name
+        for imported in graph().find_modules_directly_imported_by(module)
+    }
+
+
+@pytest.mark.parametrize("name", rooms())
+def test_a_room_imports_only_what_its_row_allows(name: str) -> None:
+    assert name in ALLOWED, f"evalkit/{name} has no row in the table of docs/architecture.md"
+    allowed = ALLOWED[name] | BASE | {name}
+    wrong = {
+        f"{module} imports {imported}"
+        for module, imported in imports_of(name)
+        if imported.split(".")[0] == "evalkit" and room(imported) not in allowed
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize(("package", "importers"), ONLY_IMPORTER.items())
+def test_a_library_is_imported_by_its_room_alone(package: str, importers: set[str]) -> None:
+    found = {
+        room(module)
+        for module in graph().modules
+        if module.split(".")[0] == "evalkit" and package in graph().find_modules_directly_imported_by(module)
+    }
+    assert found <= importers
+
+
+def test_model_and_errors_need_the_standard_library_alone() -> None:
+    import sys
+
+    outside = {
+        f"{module} imports {imported}"
+        for name in BASE
+        for module, imported in imports_of(name)
+        if imported.split(".")[0] not in {*sys.stdlib_module_names, "evalkit"}
+    }
+    assert not outside
