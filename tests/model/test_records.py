@@ -1,0 +1,125 @@
+"""Records: JSON both ways, versions, the registry, and names that were meant."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, nearest, shown_path
+from evalkit.model.registry import Table
+from evalkit.model.run import Run
+from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage, Violation
+from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Score, Verdict
+
+CALL = FunctionCall(
+    name="check_warranty",
+    arguments={"serial_number": "SN1", "n": [1, 2.5, None, True]},
+    outcome="error",
+    result={"error": {"type": "timeout", "message": "late"}},
+    turn=0,
+    channel="native",
+    violations=(Violation(path=("n", 0), schema_path=("properties", "n"), message="no"),),
+    repairs=("closed a brace",),
+)
+TRANSCRIPT = Transcript(
+    input={"message": "hi"},
+    calls=(CALL,),
+    turns=(ModelTurn(text="x", calls=(ModelCall(name="a"),), usage=Usage(input_tokens=3), raw={"k": [1]}),),
+    response="bye",
+    stop_reason="deadline",
+    fault=RunFault(code="deadline", message="60 s", measured=True),
+    usage=Usage(input_tokens=3),
+    timing=Timing(model_ms=1.5, overhead_ms=2.0),
+)
+VERDICT = Verdict(
+    case_id="scenarios/a_1.yaml",
+    status="failed",
+    reasons=(Reason(code="wrong_argument", message="m", path=("a", 1), expected=1, actual="1", call=0),),
+    calls=(CallVerdict(call=CALL, status="failed", results=(CheckResult(check="arguments", status="failed"),)),),
+    transcript=TRANSCRIPT,
+    score=Score(precision=0.5),
+    runs=(Verdict(status="not_run"),),
+)
+
+
+def test_a_verdict_survives_json() -> None:
+    assert Verdict.from_json(json.loads(json.dumps(VERDICT.to_json()))) == VERDICT
+
+
+def test_a_run_survives_json() -> None:
+    run = Run(verdicts=(VERDICT,), collected=3, selected=("scenarios/a_1.yaml",))
+    assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
+
+
+def test_the_json_of_a_verdict_names_every_field_even_at_its_default() -> None:
+    """Readers in other languages do not know our defaults."""
+    assert Verdict().to_json()["status"] == "passed"
+    assert Verdict().to_json()["reasons"] == []
+
+
+@pytest.mark.parametrize(("record", "word"), [(Transcript, "transcript"), (Run, "run file")])
+def test_a_version_that_is_not_ours_is_refused(record: Any, word: str) -> None:
+    with pytest.raises(UsageError, match=f"{word} version 99 is not 1, the one this evalkit reads"):
+        record.from_json({"version": 99})
+
+
+def test_keys_of_a_newer_file_are_ignored() -> None:
+    assert Verdict.from_json({"status": "failed", "from_the_future": 1}).status == "failed"
+
+
+def test_a_spec_error_lists_every_problem_and_survives_pickling() -> None:
+    error = SpecError([Problem(Location("a.yaml", 3, 5), "one"), Problem(Location("a.yaml"), "two", "no_expectation")])
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == "a.yaml:3:5: one\na.yaml: two"
+    assert copy.problems == error.problems
+    assert copy.code == "invalid_case"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("argument_contain", "arguments_contain"),
+        ("Arguments-Contain", "arguments_contain"),
+        ("tool_search", "search"),
+        ("zzz", None),
+        ("", None),
+        (5, None),
+    ],
+)
+def test_the_nearest_name_is_the_one_that_was_meant(name: object, found: str | None) -> None:
+    assert nearest(name, ["arguments", "arguments_contain", "search"]) == found
+    assert did_you_mean(name, ["arguments", "arguments_contain", "search"]) == (
+        f"; did you mean '{found}'?" if found else ""
+    )
+
+
+def test_a_path_is_shown_as_people_write_it() -> None:
+    assert shown_path(("calls", 1, "arguments", "odd name", "$eq")) == "calls[1].arguments['odd name'].$eq"
+
+
+def first() -> None: ...
+
+
+def second() -> None: ...
+
+
+def test_the_same_function_registers_again_and_another_is_refused_with_both_places() -> None:
+    table = Table("agent")
+    table.decorator("a", threads=2)(first)
+    table.add("a", first, threads=3)
+    assert table.options("a") == {"threads": 3}
+    with pytest.raises(UsageError) as caught:
+        table.add("a", second)
+    message = str(caught.value)
+    assert message.startswith("agent 'a' is registered twice: ")
+    assert ":first (" in message
+    assert ":second (" in message
+    assert message.endswith("; rename one of them")
+
+
+def test_a_name_is_required() -> None:
+    with pytest.raises(UsageError, match=r"evalkit.check\(...\) needs a name, got None"):
+        Table("check").decorator(None)(first)  # type: ignore[arg-type]
