@@ -1,0 +1,70 @@
+"""From bytes to the text that the parser gets, and from offsets in it to lines and columns."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+
+from evalkit.errors import Location, Problem, SpecError
+
+# Line breaks in YAML 1.1, which libyaml speaks; plain characters in YAML 1.2, in editors and in JSON.
+_OLD_BREAKS = "\x85\u2028\u2029"
+_STAND_INS = range(0xF8A0, 0xF8FF)
+_SURROGATE_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Text as the parser reads it. `restore` undoes, in scalars, what was replaced to keep libyaml from folding it."""
+
+    text: str
+    restore: dict[int, str] | None = None
+
+
+def place(text: str, offset: int) -> tuple[int, int]:
+    """Line and column, from 1, of a character of `text`. A line ends in LF, CRLF or CR."""
+    before = text[:offset].replace("\r\n", "\n").replace("\r", "\n")
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+def decode(data: str | bytes, file: str, max_bytes: int) -> str:
+    """`data` as text without its byte order mark. SpecError for too much of it, and for what is not UTF-8."""
+    if len(data) > max_bytes:
+        unit = "bytes" if isinstance(data, bytes) else "characters"
+        raise _refusal(file, 0, 0, f"the file has {len(data):,} {unit}, more than the limit of {max_bytes:,}")
+    if isinstance(data, bytes):
+        if data.startswith(_WIDE_BOMS):
+            raise _refusal(file, 1, 1, "the file is not UTF-8 but UTF-16 or UTF-32; save it as UTF-8")
+        data = _decoded(data, file)
+    return data.removeprefix("\ufeff")
+
+
+def _decoded(data: bytes, file: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line, column = place(data[: error.start].decode("utf-8"), error.start)
+        message = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise _refusal(file, line, column, message) from None
+
+
+def _refusal(file: str, line: int, column: int, message: str) -> SpecError:
+    return SpecError([Problem(Location(file, line, column), message)])
+
+
+def prepare(text: str) -> Source:
+    """`text` with what libyaml reads otherwise than YAML 1.2 and JSON do put out of its way."""
+    if ("\\ud" in text or "\\uD" in text) and text.lstrip()[:1] in ("{", "["):
+        text = _SURROGATE_PAIR.sub(_joined, text)  # JSON writes a character beyond U+FFFF as two escapes
+    if not any(char in text for char in _OLD_BREAKS):
+        return Source(text)
+    free = (code for code in _STAND_INS if chr(code) not in text)
+    restore = {code: char for char, code in zip(_OLD_BREAKS, free, strict=False)}
+    return Source(text.translate({ord(char): code for code, char in restore.items()}), restore)
+
+
+def _joined(match: re.Match[str]) -> str:
+    high, low = int(match[2], 16), int(match[3], 16)
+    return match[1] + chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
