@@ -35,14 +35,15 @@ class PythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser)
         yaml.parser.Parser.__init__(self)
 
 
-def _fastest() -> Callable[[str], EventParser]:
-    if not yaml.__with_libyaml__:
+def choose_parser(*, libyaml: bool) -> Callable[[str], EventParser]:
+    """What makes a parser over a text."""
+    if not libyaml:
         return PythonParser
     parser: Callable[[str], EventParser] = yaml.cyaml.CParser  # type: ignore[attr-defined]  # missing in its stub
     return parser
 
 
-open_parser = _fastest()
+open_parser = choose_parser(libyaml=yaml.__with_libyaml__)
 
 __all__ = [
     "AliasEvent",
@@ -57,5 +58,6 @@ __all__ = [
     "SequenceStartEvent",
     "StreamEndEvent",
     "YAMLError",
+    "choose_parser",
     "open_parser",
 ]
