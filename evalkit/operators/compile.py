@@ -1,0 +1,229 @@
+"""From a value in a case file to a Matcher: what is an operator, what is data, and what is a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal as OneOf
+
+from evalkit.errors import EvalkitError, PathProblem, did_you_mean, shown_path
+from evalkit.model.registry import OPERATORS
+from evalkit.model.template import Literal, Template, TemplateError, parse, plain
+from evalkit.operators.builtin import BUILTIN, joined
+from evalkit.operators.equality import ARRAY, NUMBER, OBJECT, STRING, kind
+from evalkit.operators.extension import Custom
+from evalkit.operators.lists import Found
+from evalkit.operators.logic import AnyValue
+from evalkit.operators.matcher import Matcher, Path
+from evalkit.operators.names import INSTEAD, LITERAL, MODIFIERS
+from evalkit.operators.operand import Deferred, Operand, has_template, operand_data
+from evalkit.operators.phrases import fold_text
+from evalkit.operators.shown import shown, type_shown
+from evalkit.operators.structure import Equal, Items, Mapping, Pending, Words
+
+Mode = OneOf["equal", "contain", "partial"]
+MODES = ("equal", "contain", "partial")
+MAX_DEPTH = 100
+
+
+class OperatorProblems(EvalkitError):  # noqa: N818 - named for what it carries
+    """An expected value that can't be compiled. `problems` lists everything that is wrong with it."""
+
+    code = "invalid_case"
+
+    def __init__(self, problems: Sequence[PathProblem]) -> None:
+        self.problems: tuple[PathProblem, ...] = tuple(problems)
+        super().__init__("\n".join(f"{shown_path(p.path)}: {p.message}" for p in self.problems))
+
+    def __reduce__(self) -> tuple[type[OperatorProblems], tuple[tuple[PathProblem, ...]]]:
+        return (type(self), (self.problems,))
+
+
+def compile_value(value: Any, *, mode: Mode, path: Path = ()) -> Matcher:
+    """The Matcher of an expected value. Raises OperatorProblems with every problem, each under `path`.
+
+    Modes: ``equal`` (`arguments`: the same keys, equal values), ``contain`` (`arguments_contain`: listed keys, text
+    contained in text, items found in lists), ``partial`` (`result_contains`: listed keys, leaves equal).
+    Operators and templates are honoured in all three.
+    """
+    compiler = Compiler(mode)
+    matcher = compiler.value(value, path)
+    if compiler.problems:
+        raise OperatorProblems(compiler.problems)
+    return matcher
+
+
+def compile_rendered(value: Any, mode: str) -> Matcher:
+    """The Matcher of what a template was replaced by: data, never scanned for operators or templates."""
+    compiler = Compiler(mode, literal=True)
+    matcher = compiler.value(value.value if isinstance(value, Literal) else value, ())
+    if compiler.problems:
+        raise TemplateError(f"a template was replaced by {shown(value.value)}: {compiler.problems[0].message}")
+    return matcher
+
+
+def build_bound(deferred: Deferred, value: Any, beside: dict[str, Any]) -> Matcher:
+    """The matcher of a deferred operator, now that its operand is known. A wrong operand is a TemplateError."""
+    compiler = Compiler(deferred.mode)
+    if deferred.name not in BUILTIN:
+        return Custom(deferred.name[1:], plain(value))
+    form = BUILTIN[deferred.name]
+    operand = Operand(deferred.name, plain(value) if form.takes == "data" else value, beside, (), compiler)
+    matcher = form.build(operand)
+    if compiler.problems:
+        raise TemplateError(f"{deferred.describe()}: {compiler.problems[0].message}")
+    return matcher
+
+
+class Compiler:
+    """One compilation: the mode and literalness in force, and the problems found so far."""
+
+    def __init__(self, mode: str, *, literal: bool = False, depth: int = MAX_DEPTH) -> None:
+        self.mode = mode
+        self.literal = literal
+        self.depth = depth
+        self.in_items = False  # a list's item is always there: $absent can't hold for it
+        self.problems: list[PathProblem] = []
+        self.nothing: Matcher = AnyValue()  # stands in for what could not be compiled
+
+    def problem(self, path: Path, message: str, *, at_key: bool = False) -> Matcher:
+        """Record a problem; the matcher returned stands in for what could not be compiled."""
+        self.problems.append(PathProblem(path, message, at_key=at_key))
+        return self.nothing
+
+    def value(self, value: Any, path: Path) -> Matcher:
+        """The matcher of any value under the mode in force."""
+        if isinstance(value, Literal):
+            return self.under(value.value, path, literal=True)
+        if isinstance(value, Template):
+            return Pending(value, self.mode)
+        if not self.depth:
+            return self.problem(path, f"is nested deeper than {MAX_DEPTH} levels")
+        of_kind = kind(value)
+        if of_kind == OBJECT:
+            return self._mapping(value, path)
+        if of_kind == ARRAY:
+            return self._list(value, path)
+        if of_kind == STRING:
+            return self._text(value, path)
+        if not of_kind:
+            return self.problem(path, f"{shown(value)} is {type_shown(value)}")
+        return Equal(value, has_nan=of_kind == NUMBER and value != value)
+
+    def under(
+        self, value: Any, path: Path, *, mode: str | None = None, literal: bool = False, in_items: bool | None = None
+    ) -> Matcher:
+        """As `value`, one level down and, for this value alone, under another mode, as data, or as a list's item."""
+        before = self.mode, self.literal, self.in_items
+        self.mode = mode or self.mode
+        self.literal = self.literal or literal
+        self.in_items = self.in_items if in_items is None else in_items
+        self.depth -= 1
+        try:
+            return self.value(value, path)
+        finally:
+            self.depth += 1
+            self.mode, self.literal, self.in_items = before
+
+    def _mapping(self, value: dict[Any, Any], path: Path) -> Matcher:
+        for key in value:
+            if kind(key) != STRING:
+                return self.problem(path, f"the key {shown(key)} is {type_shown(key)}; keys are strings, so quote it")
+        if not self.literal and self._is_operator(value, path):
+            return self._operator(value, path)
+        items = tuple((key, self.under(item, (*path, key), in_items=False)) for key, item in value.items())
+        if self.mode == "equal" and all(type(item) is Equal for _, item in items):
+            plain_value = {key: item.value for key, item in items if isinstance(item, Equal)}
+            return Equal(plain_value, has_nan=any(isinstance(item, Equal) and item.has_nan for _, item in items))
+        return Mapping(items, closed=self.mode == "equal")
+
+    def _list(self, value: list[Any], path: Path) -> Matcher:
+        items = tuple(self.under(item, (*path, index), in_items=True) for index, item in enumerate(value))
+        if self.mode == "contain":
+            return Found(items)
+        if all(type(item) is Equal for item in items):
+            plain_value = [item.value for item in items if isinstance(item, Equal)]
+            return Equal(plain_value, has_nan=any(isinstance(item, Equal) and item.has_nan for item in items))
+        return Items(items)
+
+    def _text(self, value: str, path: Path) -> Matcher:
+        if not self.literal:
+            try:
+                parsed = parse(value)
+            except TemplateError as error:
+                return self.problem(path, str(error))
+            if isinstance(parsed, Template):
+                return Pending(parsed, self.mode)
+        if self.mode != "contain":
+            return Equal(value)
+        folded = fold_text(value)
+        if not folded:
+            if self.literal:
+                return Equal(value)
+            return self.problem(
+                path, 'is empty, and every text contains an empty one; write {$eq: ""} for an empty text'
+            )
+        return Words(value, folded)
+
+    def _is_operator(self, value: dict[str, Any], path: Path) -> bool:
+        """Whether a mapping is an operator. A known operator among plain keys is a problem."""
+        dollar = [key for key in value if key.startswith("$")]
+        if not dollar or len(dollar) == len(value):
+            return bool(dollar)
+        known = next((key for key in dollar if key in ALL_NAMES or key in INSTEAD or key[1:] in OPERATORS), None)
+        if known is not None:
+            plain_key = next(key for key in value if not key.startswith("$"))
+            self.problem(
+                (*path, known),
+                f"the operator '{known}' stands beside the plain key '{plain_key}'; "
+                "take one of them out, or write {$literal: {...}} if both are data",
+                at_key=True,
+            )
+        return False
+
+    def _operator(self, value: dict[str, Any], path: Path) -> Matcher:
+        """The matcher of a mapping whose keys all begin with `$`. Several operators must all hold."""
+        if LITERAL in value:
+            if len(value) > 1:
+                message = f"{LITERAL} stands alone: what is in it is data, and nothing can stand beside data"
+                return self.problem((*path, LITERAL), message, at_key=True)
+            return self.under(value[LITERAL], (*path, LITERAL), literal=True)
+        parts = []
+        for name in value:
+            if name not in MODIFIERS:
+                parts.append(self._one_operator(name, value, (*path, name)))
+            elif MODIFIERS[name] not in value:
+                self.problem((*path, name), f"'{name}' goes with {MODIFIERS[name]}, which is not here", at_key=True)
+        if len(parts) < 2:
+            return parts[0] if parts else self.nothing
+        return joined(Operand("", value, value, path, self), tuple(parts), one_mapping=True)
+
+    def _one_operator(self, name: str, beside: dict[str, Any], path: Path) -> Matcher:
+        value = beside[name]
+        form = BUILTIN.get(name)
+        if form is None and name[1:] not in OPERATORS:
+            return self.problem(path, f"unknown operator '{name}'{_instead(name)}", at_key=True)
+        if form is not None and (form.takes == "value" or (form.takes == "list" and kind(value) != STRING)):
+            return form.build(Operand(name, value, beside, path, self))
+        data = operand_data(value, path, self)
+        modifiers = {key: operand_data(beside[key], (*path[:-1], key), self) for key in MODIFIERS if key in beside}
+        if has_template(data) or has_template(modifiers):
+            return Deferred(name, data, modifiers, self.mode)
+        if form is None:
+            return Custom(name[1:], plain(data))
+        return form.build(Operand(name, plain(data), {**beside, **plain(modifiers)}, path, self))
+
+
+ALL_NAMES = frozenset({*BUILTIN, LITERAL, *MODIFIERS})
+
+
+def known_operators() -> list[str]:
+    """Every operator that an expected value may use, with its `$`: the built-in ones, then users' own."""
+    return [*BUILTIN, LITERAL, *(f"${name}" for name in OPERATORS)]
+
+
+def _instead(name: str) -> str:
+    if name in INSTEAD:
+        return f"; did you mean {INSTEAD[name]}?"
+    near = did_you_mean(name, [*known_operators(), *MODIFIERS])
+    return near or f"; known are {', '.join(known_operators())}; {{$literal: ...}} makes it data"

@@ -1,0 +1,101 @@
+"""Conditions that can't hold together: found at load, because at run time they would look like the agent's fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from evalkit.operators.extension import Custom
+from evalkit.operators.lists import Length
+from evalkit.operators.logic import Absent, AllOf, Not, OneOf
+from evalkit.operators.matcher import Matcher
+from evalkit.operators.numeric import Between, Compared
+from evalkit.operators.structure import Equal
+
+Bound = tuple[Fraction, bool]  # a number, and whether it is itself excluded
+
+
+def contradiction(parts: Sequence[Matcher]) -> str:
+    """Why no value can satisfy all of `parts`, or "". What can't be decided before a run is let through."""
+    parts = _flat(parts)
+    if any(isinstance(part, Absent) for part in parts):
+        return "$absent stands alone: what is not sent has no other property"
+    return _no_kind(parts) or _no_number(parts) or _no_length(parts) or _no_candidate(parts) or _opposites(parts)
+
+
+def _flat(parts: Sequence[Matcher]) -> list[Matcher]:
+    return [inner for part in parts for inner in (_flat(part.parts) if isinstance(part, AllOf) else [part])]
+
+
+def _no_kind(parts: Sequence[Matcher]) -> str:
+    kinds = parts[0].kinds
+    for part in parts[1:]:
+        if not kinds & part.kinds:
+            return f"nothing is both {parts[0].describe()} and {part.describe()}"
+        kinds &= part.kinds
+    return ""
+
+
+def _opposites(parts: Sequence[Matcher]) -> str:
+    for part in parts:
+        if isinstance(part, Not) and part.inner in parts:
+            return f"nothing is both {part.inner.describe()} and {part.describe()}"
+    return ""
+
+
+def _no_number(parts: Sequence[Matcher]) -> str:
+    low, high = _interval(parts)
+    if low is not None and high is not None and _is_empty(low, high):
+        return f"no number is {' and '.join(part.describe() for part in parts)}"
+    return ""
+
+
+def _no_length(parts: Sequence[Matcher]) -> str:
+    """Lengths are whole numbers from 0; any `$len` without one that fits can't hold."""
+    lengths = _flat([part.length for part in parts if isinstance(part, Length)])
+    if not lengths:
+        return ""
+    low, high = _interval(lengths)
+    fixed = [part.value for part in lengths if isinstance(part, Equal)]
+    negative = any(value != int(value) or value < 0 for value in fixed)
+    if negative or (high is not None and _is_empty(max(low or (Fraction(0), False), (Fraction(0), False)), high)):
+        return f"no length is {' and '.join(part.describe() for part in lengths)}"
+    return ""
+
+
+def _interval(parts: Sequence[Matcher]) -> tuple[Bound | None, Bound | None]:
+    """The greatest lower and the least upper bound among `parts`; None where there is none."""
+    lows: list[Bound] = []
+    highs: list[Bound] = []
+    for part in parts:
+        if isinstance(part, Compared):
+            bounds = lows if part.name in ("$gt", "$ge") else highs
+            bounds.append((Fraction(part.bound), part.name in ("$gt", "$lt")))
+        elif isinstance(part, Between):
+            lows.append((Fraction(part.low), False))
+            highs.append((Fraction(part.high), False))
+    return max(lows, default=None), min(highs, key=lambda bound: (bound[0], not bound[1]), default=None)
+
+
+def _is_empty(low: Bound, high: Bound) -> bool:
+    return low[0] > high[0] or (low[0] == high[0] and (low[1] or high[1]))
+
+
+def _no_candidate(parts: Sequence[Matcher]) -> str:
+    """Where one part allows a few known values only, the others must accept one of them."""
+    for part in parts:
+        values = _candidates(part)
+        # Users' operators may cost something or count their calls: they are not run before the run.
+        others = [p for p in parts if p is not part and not p.has_templates and not isinstance(p, Custom)]
+        if values is not None and not any(all(other.matches(value) for other in others) for value in values):
+            return f"nothing is {' and '.join(p.describe() for p in (part, *others))}"
+    return ""
+
+
+def _candidates(part: Matcher) -> list[Any] | None:
+    if isinstance(part, Equal):
+        return [part.value]
+    if isinstance(part, OneOf) and all(isinstance(option, Equal) for option in part.options):
+        return [option.value for option in part.options if isinstance(option, Equal)]
+    return None

@@ -1,0 +1,131 @@
+"""`$date`: the same instant or the same day, however it is written.
+
+The actual text must say at least as much as the expected one, and agree with it:
+
+- expected a day (``2025-12-31``): that day, or any time on it, on the calendar that the actual text itself uses;
+- expected a time without an offset: that wall-clock time, with any offset or none;
+- expected a time with an offset: that instant, written in any offset, but not without one.
+
+ISO 8601 calendar dates are read, extended (``2025-12-31T23:59:00+01:00``) and basic (``20251231T235900Z``), with a
+space or a lower-case letter where RFC 3339 allows one. ``24:00`` is the end of the day. Fractions of a second
+count exactly. Week dates and ordinal dates are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from typing import Any
+
+from evalkit.operators.difference import numeric_hint
+from evalkit.operators.equality import STRING, kind
+from evalkit.operators.matcher import Matcher
+from evalkit.operators.shown import shown
+
+_DAY_S = 86_400
+_FORM = re.compile(
+    r"(\d{4})(-?)(\d\d)\2(\d\d)"
+    r"(?:[Tt ](\d\d)(?::?(\d\d)(?::?(\d\d)(?:[.,](\d+))?)?)?"
+    r"(?: ?([Zz])|([+-])(\d\d)(?::?(\d\d))?)?)?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a date or date-time says: a day, a wall-clock time on it if given, an offset if given.
+
+    `day` is the proleptic Gregorian ordinal, `second` counts from midnight, `fraction` are the decimal digits of the
+    second without trailing zeros, `offset` is in seconds east of UTC.
+    """
+
+    day: int
+    second: int | None = None
+    fraction: str = ""
+    offset: int | None = None
+
+    def agrees_with(self, expected: Moment) -> bool:
+        """Whether this says what `expected` says, and perhaps more."""
+        if expected.second is None:
+            return self.day == expected.day
+        if self.second is None or self.fraction != expected.fraction:
+            return False
+        if expected.offset is None:
+            return self._wall() == expected._wall()
+        return self.offset is not None and self._wall() - self.offset == expected._wall() - expected.offset
+
+    def _wall(self) -> int:
+        return self.day * _DAY_S + (self.second or 0)
+
+
+@lru_cache(maxsize=4096)
+def moment(text: str) -> Moment | None:
+    """The date or date-time that `text` denotes, or None."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        return None
+    year, _, month, of_month, hour, minute, second, fraction, _, sign, off_hours, off_minutes = found.groups()
+    try:
+        day = date(int(year), int(month), int(of_month)).toordinal()
+    except ValueError:
+        return None
+    if hour is None:
+        return Moment(day)
+    time = (int(hour), int(minute or 0), int(second or 0))
+    digits = (fraction or "").rstrip("0")
+    offset = None if found[9] is None and sign is None else _offset(sign, off_hours, off_minutes)
+    end_of_day = time == (24, 0, 0) and not digits
+    if offset == _DAY_S or time[1] > 59 or time[2] > 59 or (time[0] > 23 and not end_of_day):
+        return None
+    whole_days, rest = divmod(time[0] * 3600 + time[1] * 60 + time[2], _DAY_S)
+    return Moment(day + whole_days, rest, digits, offset)
+
+
+def _offset(sign: str | None, hours: str | None, minutes: str | None) -> int:
+    """Seconds east of UTC; a whole day for an offset that does not exist."""
+    if sign is None:
+        return 0
+    if int(hours or 0) > 23 or int(minutes or 0) > 59:
+        return _DAY_S
+    size = int(hours or 0) * 3600 + int(minutes or 0) * 60
+    return -size if sign == "-" else size
+
+
+@dataclass(frozen=True, slots=True)
+class SameDate(Matcher):
+    """`$date`: a text that denotes the same instant or day."""
+
+    text: str
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({STRING})
+
+    def holds(self, actual: Any) -> bool:
+        if kind(actual) != STRING:
+            return False
+        said, wanted = moment(actual), moment(self.text)
+        return said is not None and wanted is not None and said.agrees_with(wanted)
+
+    def describe(self) -> str:
+        wanted = moment(self.text)
+        what = "date" if wanted is None or wanted.second is None else "instant" if wanted.offset is not None else "time"
+        return f"the {what} {self.text}"
+
+    def written(self) -> Any:
+        return {"$date": self.text}
+
+    def wrong(self, actual: Any) -> str:
+        message = f"expected {self.describe()}, got {shown(actual)}"
+        if kind(actual) != STRING:
+            return message + numeric_hint(actual, wanted=STRING)
+        said, wanted = moment(actual), moment(self.text)
+        if said is None or wanted is None:
+            return f"{message} (not an ISO 8601 date or date-time)"
+        if wanted.second is not None and said.second is None:
+            return f"{message} (a day, without a time)"
+        if wanted.offset is not None and said.offset is None:
+            return f"{message} (no offset, so it names no instant)"
+        return message

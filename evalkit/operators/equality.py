@@ -1,0 +1,131 @@
+"""JSON equality: `true` is not `1`, `"5"` is not `5`, `5` is `5.0`, null is not missing, lists are ordered.
+
+Only JSON values are equal to anything. A tuple, bytes, a set, a mapping with a key that is not a string and any
+other Python object differ from everything, themselves included. Two exceptions, so that a value that went through a
+run unchanged equals itself: NaN equals NaN, and cyclic values are equal when they unfold alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+STRING, NUMBER, BOOLEAN, NULL, ARRAY, OBJECT = "string", "number", "boolean", "null", "array", "object"
+KINDS = frozenset({STRING, NUMBER, BOOLEAN, NULL, ARRAY, OBJECT})
+
+_EXACT = {str: STRING, int: NUMBER, float: NUMBER, bool: BOOLEAN, type(None): NULL, list: ARRAY, dict: OBJECT}
+_RECURSION = 60  # how deep plain recursion goes before the explicit stack takes over
+_MISSING = object()
+
+
+class _TooDeepError(Exception):
+    pass
+
+
+def kind(value: Any) -> str:
+    """The JSON type of `value` (`string`, `number`, `boolean`, `null`, `array`, `object`), or "" if it has none.
+
+    Subclasses count as their base (an IntEnum is a number); the type decides, not what the object says of itself.
+    """
+    found = _EXACT.get(type(value))
+    if found is not None:
+        return found
+    for base in (str, int, float, list, dict):
+        if issubclass(type(value), base):
+            return _EXACT[base]
+    return ""
+
+
+def json_equal(a: Any, b: Any) -> bool:
+    """Whether `a` and `b` are the same JSON value. Never raises, whatever the values are."""
+    try:
+        return _equal(a, b, _RECURSION)
+    except _TooDeepError:
+        pass
+    except Exception:  # a dict or key subclass that raises: not JSON
+        return False
+    try:
+        return _equal_by_stack(a, b)
+    except Exception:
+        return False
+
+
+def _equal(a: Any, b: Any, depth: int) -> bool:
+    a_kind = _EXACT.get(type(a)) or kind(a)
+    if a_kind != (_EXACT.get(type(b)) or kind(b)):
+        return False
+    if a_kind == STRING:
+        return str.__eq__(a, b)
+    if a_kind == OBJECT:
+        if not depth:
+            raise _TooDeepError
+        return len(a) == len(b) and all(
+            (type(key) is str or kind(key) == STRING) and _equal(value, dict.get(b, key, _MISSING), depth - 1)
+            for key, value in dict.items(a)
+        )
+    if a_kind == ARRAY:
+        if not depth:
+            raise _TooDeepError
+        return len(a) == len(b) and all(_equal(x, y, depth - 1) for x, y in zip(a, b, strict=True))
+    return _equal_scalars(a, b, a_kind)
+
+
+def _equal_scalars(a: Any, b: Any, of_kind: str) -> bool:
+    if of_kind == NUMBER:
+        return bool(a == b) or (a != a and b != b)
+    if of_kind == BOOLEAN:
+        return a is b
+    return of_kind == NULL
+
+
+def _equal_by_stack(a: Any, b: Any) -> bool:
+    """As `_equal`, for values nested so deep (or in themselves) that recursion would end in an error."""
+    pairs = [(a, b)]
+    seen: set[tuple[int, int]] = set()
+    while pairs:
+        x, y = pairs.pop()
+        x_kind = kind(x)
+        if x_kind != kind(y):
+            return False
+        if x_kind not in (ARRAY, OBJECT):
+            if not _equal(x, y, 0):
+                return False
+            continue
+        if (id(x), id(y)) in seen:
+            continue
+        seen.add((id(x), id(y)))
+        if len(x) != len(y):
+            return False
+        if x_kind == ARRAY:
+            pairs.extend(zip(x, y, strict=True))
+        elif all(kind(key) == STRING for key in x):
+            pairs.extend((value, dict.get(y, key, _MISSING)) for key, value in dict.items(x))
+        else:
+            return False
+    return True
+
+
+def canonical(value: Any) -> Hashable:
+    """A hashable that is equal for two values exactly when `json_equal` says so; None if `value` is not JSON.
+
+    Cyclic values, and those nested deeper than recursion reaches, count as not JSON.
+    """
+    try:
+        return _canonical(value)
+    except Exception:  # not JSON, too deep, or a subclass that raises
+        return None
+
+
+def _canonical(value: Any) -> Hashable:
+    of_kind = kind(value)
+    if of_kind == OBJECT:
+        if not all(kind(key) == STRING for key in value):
+            raise TypeError
+        return (OBJECT, frozenset((key, _canonical(item)) for key, item in dict.items(value)))
+    if of_kind == ARRAY:
+        return (ARRAY, tuple(_canonical(item) for item in value))
+    if of_kind == NUMBER and value != value:
+        return (NUMBER, "NaN")
+    if not of_kind:
+        raise TypeError
+    return (of_kind, value)

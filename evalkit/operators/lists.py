@@ -1,0 +1,172 @@
+"""Matchers of lists: items found somewhere, in any order, each of a kind, and lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evalkit.operators.difference import type_hint
+from evalkit.operators.equality import ARRAY, OBJECT, STRING, kind
+from evalkit.operators.matcher import MISSING, UNEXPECTED, Matcher, Mismatch, Path, Resolve
+from evalkit.operators.shown import shown
+from evalkit.operators.structure import pairing
+
+_NEAR = 10  # how many leftover items are still held against each other to find the nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Unordered(Matcher):
+    """A list of exactly these items in any order: as many actual items, each expected one paired with one of them."""
+
+    items: tuple[Matcher, ...]
+
+    composite = True
+    exact = True
+
+    @property
+    def has_templates(self) -> bool:
+        return any(item.has_templates for item in self.items)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({ARRAY})
+
+    def holds(self, actual: Any) -> bool:
+        if kind(actual) != ARRAY:
+            return False
+        fits = len(actual) == len(self.items) if self.exact else len(actual) >= len(self.items)
+        return fits and None not in pairing(self.items, actual)
+
+    def differences(self, actual: Any, path: Path) -> list[Mismatch]:
+        if kind(actual) != ARRAY:
+            return [self.mismatch(actual, path)]
+        paired = pairing(self.items, actual)
+        lost = [item for item, at in zip(self.items, paired, strict=True) if at is None]
+        spare = [at for at in range(len(actual)) if at not in set(paired)]
+        found: list[Mismatch] = []
+        for item in lost:
+            near = _nearest_item(item, spare, actual, path) if max(len(lost), len(spare)) <= _NEAR else None
+            if near is None:
+                found.append(Mismatch(path, MISSING, f"no item is {item.describe()}", item.written(), None))
+            else:
+                spare.remove(near[0])
+                found += near[1]
+        if self.exact:
+            for at in spare:
+                message = f"not expected, got {shown(actual[at])}"
+                found.append(Mismatch((*path, at), UNEXPECTED, message, None, actual[at]))
+        return found
+
+    def describe(self) -> str:
+        return f"in any order [{', '.join(item.describe() for item in self.items)}]"
+
+    def written(self) -> Any:
+        return {"$unordered": [item.written() for item in self.items]}
+
+    def wrong(self, actual: Any) -> str:
+        return f"expected {self.describe()}, got {shown(actual)}{type_hint([], actual)}"
+
+    def bind(self, resolve: Resolve) -> Matcher:
+        return replace(self, items=tuple(item.bind(resolve) for item in self.items))
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Unordered):
+    """A list in which all these items are found, each by an item of its own: the rule of `arguments_contain`."""
+
+    exact = False
+
+    def equals(self, actual: Any) -> bool:
+        return (
+            kind(actual) == ARRAY
+            and len(actual) == len(self.items)
+            and all(item.equals(value) for item, value in zip(self.items, actual, strict=True))
+        )
+
+    def describe(self) -> str:
+        return f"a list with [{', '.join(item.describe() for item in self.items)}]"
+
+    def written(self) -> Any:
+        return [item.written() for item in self.items]
+
+
+def _nearest_item(item: Matcher, spare: list[int], actual: list[Any], path: Path) -> tuple[int, list[Mismatch]] | None:
+    """The leftover mapping or list that differs least from what `item` wanted, and how; None if none is of its kind."""
+    candidates = [at for at in spare if kind(actual[at]) in (OBJECT, ARRAY) and kind(actual[at]) in item.kinds]
+    explained = [(at, item.explain(actual[at], (*path, at))) for at in candidates]
+    return min(explained, key=lambda pair: len(pair[1]), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Each(Matcher):
+    """A list whose items are all so. An empty list only where `$len` stands beside it."""
+
+    item: Matcher
+    may_be_empty: bool = False
+
+    composite = True
+
+    @property
+    def has_templates(self) -> bool:
+        return self.item.has_templates
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({ARRAY})
+
+    def holds(self, actual: Any) -> bool:
+        return (
+            kind(actual) == ARRAY
+            and (bool(actual) or self.may_be_empty)
+            and all(self.item.holds(value) for value in actual)
+        )
+
+    def differences(self, actual: Any, path: Path) -> list[Mismatch]:
+        if kind(actual) != ARRAY or not actual:
+            return [self.mismatch(actual, path)]
+        return [found for at, value in enumerate(actual) for found in self.item.explain(value, (*path, at))]
+
+    def describe(self) -> str:
+        return f"a list of which each item is {self.item.describe()}"
+
+    def written(self) -> Any:
+        return {"$each": self.item.written()}
+
+    def wrong(self, actual: Any) -> str:
+        hint = " ($each alone does not accept an empty list; add $len)" if kind(actual) == ARRAY else ""
+        return f"expected {self.describe()}, got {shown(actual)}{hint or type_hint([], actual)}"
+
+    def bind(self, resolve: Resolve) -> Matcher:
+        return replace(self, item=self.item.bind(resolve))
+
+
+@dataclass(frozen=True, slots=True)
+class Length(Matcher):
+    """A string, list or mapping whose length (characters, items, keys) is so."""
+
+    length: Matcher
+
+    @property
+    def has_templates(self) -> bool:
+        return self.length.has_templates
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({STRING, ARRAY, OBJECT})
+
+    def holds(self, actual: Any) -> bool:
+        return kind(actual) in self.kinds and self.length.holds(len(actual))
+
+    def describe(self) -> str:
+        return f"a length that is {self.length.describe()}"
+
+    def written(self) -> Any:
+        return {"$len": self.length.written()}
+
+    def wrong(self, actual: Any) -> str:
+        if kind(actual) not in self.kinds:
+            return f"expected a string, list or mapping with {self.describe()}, got {shown(actual)}"
+        return f"expected {self.describe()}, got length {len(actual)}: {shown(actual)}"
+
+    def bind(self, resolve: Resolve) -> Matcher:
+        return replace(self, length=self.length.bind(resolve))

@@ -1,0 +1,128 @@
+"""What every compiled expectation can do, and what it says where a value does not meet it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from evalkit.errors import shown_path
+from evalkit.model.template import Reference
+from evalkit.operators.equality import KINDS
+from evalkit.operators.shown import shown
+
+WRONG, MISSING, UNEXPECTED = "wrong", "missing", "unexpected"
+
+Path = tuple[str | int, ...]
+Resolve = Callable[[Reference], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One place at which a value is not what was expected. `str()` gives the whole line, path first.
+
+    `code` is `wrong` (a value differs), `missing` (nothing there) or `unexpected` (something there that should not
+    be). `message` names the expected and the actual value, without the path.
+    """
+
+    path: Path
+    code: str
+    message: str
+    expected: Any = None
+    actual: Any = None
+
+    def __str__(self) -> str:
+        return f"{shown_path(self.path)}: {self.message}" if self.path else self.message
+
+
+class Undecided(Exception):  # noqa: N818 - it says what happened; nobody did anything wrong
+    """A value could be judged neither way: a pattern ran out of time, a user's operator raised.
+
+    That is a mismatch with its own reason, under `$not` as well.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Matcher:
+    """An expected value, compiled. Subclasses are frozen dataclasses: picklable, comparable, safe to share.
+
+    `matches`, `explain` and `equals` never raise, whatever the actual value is.
+    """
+
+    __slots__ = ()
+
+    composite = False  # whether `differences` asks other matchers, which then give their own reasons
+
+    @property
+    def absence(self) -> bool | None:
+        """What it says of an argument that is not sent: accepts it, refuses it, or does not speak of it (None)."""
+        return None
+
+    @property
+    def accepts_absence(self) -> bool:
+        """Whether the argument may be missing."""
+        return self.absence is True
+
+    @property
+    def has_templates(self) -> bool:
+        """Whether `bind` is needed before judging."""
+        return False
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The JSON types that a matching value can have; more than that where it is not known."""
+        return KINDS
+
+    def holds(self, actual: Any) -> bool:
+        """Whether `actual` is as expected; raises Undecided where that can't be said."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """What it wanted, for people: ``a number > 5``."""
+        raise NotImplementedError
+
+    def written(self) -> Any:
+        """What it wanted, as JSON data in the form of a case file."""
+        raise NotImplementedError
+
+    def bind(self, resolve: Resolve) -> Matcher:
+        """The same with every template replaced by what `resolve` gives for it. TemplateError passes through."""
+        return self
+
+    def matches(self, actual: Any) -> bool:
+        """Whether `actual` is as expected."""
+        try:
+            return self.holds(actual)
+        except Exception:  # Undecided, or an object that raises when it is looked at
+            return False
+
+    def equals(self, actual: Any) -> bool:
+        """Whether `actual` is as expected even without the tolerance of `arguments_contain`."""
+        return self.matches(actual)
+
+    def explain(self, actual: Any, path: Path = ()) -> list[Mismatch]:
+        """Every way in which `actual` differs, each with its path; empty if and only if it matches."""
+        try:
+            if self.holds(actual):
+                return []
+            return self.differences(actual, path) or [self.mismatch(actual, path)]
+        except Undecided as undecided:
+            found = self.differences(actual, path) if self.composite else []
+            return found or [self.mismatch(actual, path, undecided.reason)]
+        except Exception as error:
+            return [self.mismatch(actual, path, f"cannot be judged: {type(error).__name__} on looking at the value")]
+
+    def differences(self, actual: Any, path: Path) -> list[Mismatch]:
+        """As `explain`, for a value that is known not to match."""
+        return [self.mismatch(actual, path)]
+
+    def mismatch(self, actual: Any, path: Path, why: str = "") -> Mismatch:
+        """One `wrong` for the whole value: ``expected …, got …``, or `why`."""
+        return Mismatch(path, WRONG, why or self.wrong(actual), self.written(), actual)
+
+    def wrong(self, actual: Any) -> str:
+        """The message for a value that does not match."""
+        return f"expected {self.describe()}, got {shown(actual)}"
