@@ -1,0 +1,131 @@
+"""Replaying a cassette: the default provider, which needs neither a network nor a key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import MissingCassetteError
+from evalkit.model.transcript import ModelRequest, ModelTurn
+from evalkit.providers.cassettefile import Cassette, find_cassette, load_cassette, path_of_run
+
+
+class CassetteProvider:
+    """Answers request after request with the turns of one file, read when the first request comes.
+
+    `path` is the file of the case, `run` (from 0) the repetition. A recorded repetition has a file of its own; one
+    hand-written file serves them all. `root` shortens the paths in messages.
+    """
+
+    name = "cassette"
+
+    def __init__(self, path: str | Path, *, run: int = 0, root: Path | None = None) -> None:
+        self.path = Path(path)
+        self.run = run
+        self._root = root
+        self._cassette: Cassette | None = None
+        self._asked = 0
+
+    @property
+    def cassette(self) -> Cassette | None:
+        """What was read, or None before the first request."""
+        return self._cassette
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """The next turn of the file.
+
+        Raises MissingCassetteError (no file, or no turn left; the message has what to write) and SpecError (the file
+        breaks the format).
+        """
+        if self._cassette is None:
+            self._cassette = self._open(request)
+        index = self._asked
+        if index >= len(self._cassette.turns):
+            raise MissingCassetteError(_exhausted(self._cassette, request))
+        self._asked += 1
+        return self._cassette.turns[index].reply
+
+    def unused(self) -> tuple[int, ...]:
+        """The turns (from 1) that no request took. Empty as long as nothing was asked at all."""
+        if self._cassette is None:
+            return ()
+        return tuple(range(self._asked + 1, len(self._cassette.turns) + 1))
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+    def _open(self, request: ModelRequest) -> Cassette:
+        found = find_cassette(path_of_run(self.path, self.run))
+        if found is not None:
+            return load_cassette(found, self._shown(found))
+        first = find_cassette(self.path) if self.run else None
+        if first is None:
+            raise MissingCassetteError(_no_file(self._shown(self.path), request))
+        cassette = load_cassette(first, self._shown(first))
+        if cassette.kind == "recorded":
+            raise MissingCassetteError(
+                f"run {self.run + 1} of this case was never recorded: {cassette.file} is there, "
+                f"{self._shown(path_of_run(self.path, self.run))} is not. Record it: {RECORD_COMMAND}"
+            )
+        return cassette
+
+    def _shown(self, path: Path) -> str:
+        if self._root is not None and path.is_relative_to(self._root):
+            path = path.relative_to(self._root)
+        return path.as_posix()
+
+
+RECORD_COMMAND = "pytest --evalkit --evalkit-record=missing --evalkit-model=gemini:MODEL"
+
+
+def _no_file(file: str, request: ModelRequest) -> str:
+    calls = [_skeleton_call(function) for function in request.functions[:1]]
+    lines = ["turns:"]
+    lines += ["  - calls:", *(f"      - {call}" for call in calls)] if calls else []
+    lines += ["  - text: what the model answers"]
+    return (
+        f"no cassette: the agent asked the model, and {file} does not exist. Write the model's turns there:\n"
+        + _indented(lines)
+        + f"\nor record them: {RECORD_COMMAND}"
+    )
+
+
+def _exhausted(cassette: Cassette, request: ModelRequest) -> str:
+    count = len(cassette.turns)
+    turns = "1 turn" if count == 1 else f"{count} turns"
+    last = _last_message(request.messages)
+    return (
+        f"{cassette.file} has {turns}, and the agent asked for turn {count + 1}{last}. "
+        "Add what the model answers then:\n"
+        + _indented(["  - text: what the model answers"])
+        + f"\nor record the case again: {RECORD_COMMAND.replace('=missing', '=all')}"
+    )
+
+
+def _indented(lines: Iterable[str]) -> str:
+    return "\n".join("    " + line for line in lines)
+
+
+def _skeleton_call(function: Any) -> str:
+    schema = function.parameters or {}
+    required = schema.get("required") if isinstance(schema, Mapping) else None
+    names = [name for name in required if isinstance(name, str)] if isinstance(required, (list, tuple)) else []
+    return f"{function.name}: {{{', '.join(f'{name}: ...' for name in names)}}}"
+
+
+def _last_message(messages: Iterable[Mapping[str, Any]]) -> str:
+    """What the request ended with, as the end of a sentence."""
+    last = next(reversed(list(messages)), None)
+    if last is None:
+        return ""
+    if last.get("role") == "function":
+        answers = ", ".join(f"{call.name} → {_short(value)}" for call, value in last["results"])
+        return f" (after {answers})"
+    return f" (after the message {_short(last.get('text', ''))})" if "text" in last else ""
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,0 +1,43 @@
+"""Model turns given in code, for tests of agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from evalkit.errors import MissingCassetteError, PathProblem, UsageError, shown_path
+from evalkit.model.transcript import ModelRequest, ModelTurn
+from evalkit.providers.turns import read_turn
+
+
+class ScriptedProvider:
+    """Answers with the given turns, one for each request, and keeps the requests in `requests`.
+
+    A turn is a ModelTurn, a text, or a mapping as a cassette has it: ``{"calls": [{"send_email": {"to": "a@b.c"}}]}``.
+    """
+
+    name = "scripted"
+
+    def __init__(self, turns: Iterable[ModelTurn | Mapping[str, Any] | str]) -> None:
+        problems: list[PathProblem] = []
+        self._turns = tuple(
+            turn if isinstance(turn, ModelTurn) else read_turn(turn, ("turns", index), problems)
+            for index, turn in enumerate(turns)
+        )
+        if problems:
+            raise UsageError("\n".join(f"{shown_path(problem.path)}: {problem.message}" for problem in problems))
+        self.requests: list[ModelRequest] = []
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """The next turn of the script. Raises MissingCassetteError when there is none left."""
+        asked = len(self.requests)
+        self.requests.append(request)
+        if asked >= len(self._turns):
+            raise MissingCassetteError(
+                f"the script has {len(self._turns)} turns, and the agent asked for turn {asked + 1}; "
+                "add it to ScriptedProvider([...])"
+            )
+        return self._turns[asked]
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
