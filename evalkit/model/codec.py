@@ -17,16 +17,22 @@ def encode(value: Any) -> Any:
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {
-            name: encode(item)
-            for name, droppable in _fields(type(value))
-            if (item := getattr(value, name)) or not droppable or item is False or item == 0
-        }
+        return {name: encode(item) for name, item in shallow(value).items()}
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [encode(item) for item in value]
     raise TypeError(f"{type(value).__name__} is not JSON data")
+
+
+def shallow(record: Any) -> dict[str, Any]:
+    """One level of `encode`: the fields of a dataclass that are written, their values as they are."""
+    cls: Any = type(record)
+    return {
+        name: item
+        for name, droppable in _fields(cls)
+        if (item := getattr(record, name)) or not droppable or item is False or item == 0
+    }
 
 
 @cache
@@ -43,7 +49,8 @@ def _empty_by_default(field: Field[Any]) -> bool:
 
 def decode(cls: type[T], data: Mapping[str, Any]) -> T:
     """The dataclass that `encode` made `data` of. Keys that it does not know are ignored: newer files load."""
-    decoders = _decoders(cls)
+    hashable: Any = cls
+    decoders = _decoders(hashable)
     return cls(**{key: decoders[key](value) for key, value in data.items() if key in decoders})
 
 
