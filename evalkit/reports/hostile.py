@@ -1,0 +1,66 @@
+"""Text from agents is hostile: what could move a cursor, reorder a line or hide is shown as an escape instead.
+
+Escaped are control characters (ANSI begins with one), format characters (bidirectional marks, zero-width and tag
+characters; joiners stay, since emoji and Persian need them), line separators, lone surrogates and noncharacters.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+_JOINERS = "\u200c\u200d"
+_HARMLESS_SPACES = "\u00a0\u202f\u3000"
+_ESCAPED = {"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"}
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""`text` with every character that a terminal would obey or hide as ``\x1b`` or ``\u202e``; `keep` stays."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep else _shown(char) for char in text)
+
+
+def visible_lines(text: str) -> str:
+    """`visible`, for text of several lines: line feeds and tabs stay."""
+    return visible(text.replace("\r\n", "\n"), keep="\n\t")
+
+
+def _shown(char: str) -> str:
+    if char in _JOINERS or char in _HARMLESS_SPACES or unicodedata.category(char) not in _ESCAPED:
+        return char
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def encodable(text: str, encoding: str | None) -> str:
+    """`text` with what `encoding` can't write as escapes; evalkit's own signs get an ASCII stand-in first."""
+    if not encoding or encoding.lower().replace("-", "") == "utf8":
+        return text
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        for sign, plain in _STAND_INS:
+            text = text.replace(sign, plain)
+        return text.encode(_known(encoding), "backslashreplace").decode(_known(encoding))
+    return text
+
+
+_STAND_INS = (
+    ("✓", "ok"),
+    ("✗", "FAIL"),
+    ("→", "->"),
+    ("·", "-"),
+    ("…", "..."),
+    ("–", "-"),
+    ("≥", ">="),
+    ("\u202f", " "),
+)
+
+
+def _known(encoding: str) -> str:
+    import codecs
+
+    try:
+        return codecs.lookup(encoding).name
+    except LookupError:
+        return "ascii"

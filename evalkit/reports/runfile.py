@@ -1,0 +1,66 @@
+"""The run file: everything about a run as one JSON document, versioned, with a published schema (run.schema.json)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from evalkit.errors import UsageError
+from evalkit.model.run import Run
+from evalkit.reports.journal import read_journal
+from evalkit.reports.wire import plain, to_line
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """Read a run file, or the journal (``.jsonl``) of a run that was killed.
+
+    Raises UsageError if there is no such file, or it is no run file, or one of a version that this evalkit can't read.
+    """
+    file = Path(path)
+    try:
+        if file.suffix == ".jsonl":
+            return read_journal(file)
+        data = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise UsageError(
+            f"{file}: there is no such run file; `pytest --evalkit` writes .evalkit/last-run.json"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{file}: can't be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{file}: not a run file of evalkit: {error}") from None
+    if not isinstance(data, dict) or "verdicts" not in data:
+        raise UsageError(f"{file}: not a run file of evalkit: it has no 'verdicts'")
+    try:
+        return Run.from_json(data)
+    except UsageError as error:
+        raise UsageError(f"{file}: {error}") from None
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
+        raise UsageError(f"{file}: a damaged run file: {error}") from None
+
+
+def write_run(path: str | os.PathLike[str], run: Run, lines: Iterable[str] | None = None) -> None:
+    """Write `run` as JSON, all or nothing: a reader sees the old file or the new one.
+
+    `lines` are its verdicts as `to_line` wrote them, for runs whose verdicts are in a journal; without, `run.verdicts`.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with partial.open("w", encoding="ascii", newline="\n") as file:
+            head = json.dumps(plain({k: v for k, v in replace(run, verdicts=()).to_json().items() if k != "verdicts"}))
+            file.write(head[:-1] + ', "verdicts": [')
+            separator = "\n"
+            for line in map(to_line, run.verdicts) if lines is None else lines:
+                file.write(separator + line)
+                separator = ",\n"
+            file.write("\n]}\n")
+        partial.replace(target)
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)

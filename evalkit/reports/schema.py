@@ -1,0 +1,58 @@
+"""The JSON Schema of run files, generated from the records themselves. Shipped as run.schema.json, tested current."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from evalkit.model.run import RUN_VERSION, Run
+from evalkit.model.verdict import STATUSES
+
+_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+
+def run_schema() -> dict[str, Any]:
+    """Draft 2020-12. Keys that a later minor version adds are allowed; the version itself is not."""
+    definitions: dict[str, Any] = {}
+    root = _record(Run, definitions)
+    definitions["Verdict"]["properties"]["status"] = {"enum": list(STATUSES)}
+    definitions["Run"]["properties"]["version"] = {"const": RUN_VERSION}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "evalkit run file",
+        "description": "All verdicts of one run of evalkit, as written by `pytest --evalkit`.",
+        **root,
+        "$defs": definitions,
+    }
+
+
+def _record(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    if cls.__name__ not in definitions:
+        definitions[cls.__name__] = {}
+        hints = get_type_hints(cls)
+        complete = getattr(cls, "complete_json", False)
+        definitions[cls.__name__] = {
+            "type": "object",
+            "description": (cls.__doc__ or "").split("\n\n")[0].replace("\n", " "),
+            "properties": {f.name: _schema(hints[f.name], definitions) for f in fields(cls)},
+            "required": [f.name for f in fields(cls) if complete],
+        }
+    return {"$ref": f"#/$defs/{cls.__name__}"}
+
+
+def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint in _SCALARS:
+        return {"type": _SCALARS[hint]}
+    if origin in (Union, types.UnionType):
+        inner = [_schema(argument, definitions) for argument in arguments if argument is not type(None)]
+        return {"anyOf": [*inner, {"type": "null"}]}
+    if origin is tuple:
+        return {"type": "array", "items": _schema(arguments[0], definitions)}
+    if origin is Mapping:
+        return {"type": "object"}
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _record(hint, definitions)
+    return {}

@@ -1,0 +1,212 @@
+"""A verdict as a person reads it: words first, paint later, and nowhere else.
+
+`lines` makes styled spans of a verdict, a pure function; `render` joins them to plain text and `paint` to text with
+colours (rich, imported only there). Everything that came from an agent, a model or a file passes `visible`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from evalkit.model.transcript import FunctionCall
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, Reason, Verdict
+from evalkit.reports.conversation import conversation
+from evalkit.reports.hostile import encodable, visible, visible_lines
+from evalkit.reports.spans import Line, line_text
+from evalkit.reports.values import arguments_text, shortened, value_text
+
+MARKS = {PASSED: "✓", FAILED: "✗", ERROR: "!", NOT_RUN: "–"}
+_STYLES = {"good": "green", "bad": "red bold", "error": "yellow bold", "quiet": "dim", "name": "bold", "": ""}
+_MARK_STYLES = {PASSED: "good", FAILED: "bad", ERROR: "error", NOT_RUN: "quiet"}
+_WIDEST = 100
+_LONGEST_MESSAGE = 4000
+_MOST_RUNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """How a trace is laid out. `width` in columns; `encoding` of the terminal, None for Unicode text."""
+
+    width: int = _WIDEST
+    encoding: str | None = None
+    conversation: bool = False
+
+
+def render(verdict: Verdict, options: TraceOptions | None = None) -> str:
+    """The trace as plain text, lines joined by line feeds, without a trailing one."""
+    options = options or TraceOptions()
+    return encodable("\n".join(line_text(line) for line in lines(verdict, options)), options.encoding)
+
+
+def paint(shown: Iterable[Line], encoding: str | None = None) -> str:
+    """Lines as text with ANSI colours, for a terminal."""
+    from io import StringIO
+
+    from rich.console import Console
+    from rich.text import Text
+
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, color_system="standard", width=10_000, legacy_windows=False)
+    for line in shown:
+        spans = [(encodable(text, encoding), _STYLES[style]) for text, style in line]
+        console.print(Text.assemble(*spans), soft_wrap=True)
+    return out.getvalue().rstrip("\n")
+
+
+def lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
+    """The trace, line by line: the header, the calls with what is wrong at each, what is wrong beside them."""
+    shown = [_header(verdict, min(options.width, _WIDEST))]
+    if verdict.runs:
+        shown += _runs(verdict, options)
+    else:
+        shown += _body(verdict, options)
+    return shown
+
+
+def _header(verdict: Verdict, width: int) -> Line:
+    name = visible(PurePosixPath(verdict.case_id).stem or "case")
+    mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
+    facts = " · ".join(_facts(verdict))
+    room = width - len(name) - len(facts) - 6
+    description = (
+        shortened(" ".join(visible(verdict.description, keep="\n").split()), max(room, 0)) if room >= 12 else ""
+    )
+    if not facts:
+        return (mark, (name, "name"), (f"  {description}" if description else "", ""))
+    used = 2 + len(name) + (2 + len(description) if description else 0)
+    gap = " " * max(width - used - len(facts), 2)
+    return (mark, (name, "name"), (f"  {description}" if description else "", ""), (gap + facts, "quiet"))
+
+
+def _facts(verdict: Verdict) -> Iterator[str]:
+    if verdict.runs:
+        passed = sum(run.status == PASSED for run in verdict.runs)
+        yield f"{passed} of {verdict.runs_planned} runs passed, {verdict.min_pass} wanted"
+        return
+    if verdict.status == NOT_RUN or (verdict.status == ERROR and not verdict.transcript.calls):
+        return
+    transcript = verdict.transcript
+    yield _counted(len(transcript.calls), "call")
+    if transcript.turns:
+        yield _counted(len(transcript.turns), "turn")
+    if transcript.timing is not None and transcript.timing.elapsed_ms >= 1:
+        yield duration_text(transcript.timing.elapsed_ms)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def duration_text(milliseconds: float) -> str:
+    """``80 ms``, ``0.8 s``, ``12 s``, ``2 min 5 s``."""
+    seconds = milliseconds / 1000
+    if seconds < 0.1:
+        return f"{milliseconds:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def _body(verdict: Verdict, options: TraceOptions) -> list[Line]:
+    shown: list[Line] = []
+    told: set[tuple[str, str, int | None]] = set()
+    for number, call in enumerate(verdict.calls, 1):
+        shown += _call(call, number, told)
+    if options.conversation:
+        shown += conversation(verdict.transcript)
+    for reason in verdict.reasons:
+        if _key(reason) not in told:
+            told.add(_key(reason))
+            shown += _message(reason.message or reason.code, "  ", "bad" if verdict.status == FAILED else "error")
+    shown += _remarks(verdict)
+    return shown
+
+
+def _key(reason: Reason) -> tuple[str, str, int | None]:
+    return (reason.code, reason.message, reason.call)
+
+
+def _call(verdict: CallVerdict, number: int, told: set[tuple[str, str, int | None]]) -> list[Line]:
+    mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
+    if verdict.call is None:
+        shown: list[Line] = [(("   –  ", "quiet"), mark, (visible(verdict.expected_name), ""), (" was not called", ""))]
+    else:
+        shown = [((f"{number:>3}. ", "quiet"), mark, (_called(verdict.call), ""), (_returned(verdict.call), ""))]
+    for result in verdict.results:
+        if result.status == PASSED:
+            if result.note:
+                shown += _message(f"{result.check}: {result.note}", " " * 7, "quiet")
+            continue
+        messages = dict.fromkeys(reason.message for reason in result.reasons) or {result.message: None}
+        told.update(_key(reason) for reason in result.reasons)
+        for message in messages:
+            shown += _message(message or result.check, " " * 7, "bad" if result.status == FAILED else "error")
+    return shown
+
+
+def _called(call: FunctionCall) -> str:
+    alias = f" [as {visible(call.requested_name)}]" if call.requested_name else ""
+    text = " [written as text]" if call.channel == "text" else ""
+    return f"{visible(call.name)}({arguments_text(call.arguments, 120)}){alias}{text}"
+
+
+def _returned(call: FunctionCall) -> str:
+    if call.outcome == "error":
+        error = call.result.get("error") if isinstance(call.result, dict) else call.result
+        if isinstance(error, dict) and {"type", "message"} <= error.keys():
+            kind, message = visible(str(error["type"])), visible(str(error["message"]))
+            return f" → error {kind}: {shortened(message, 120)}"
+        return f" → error {value_text(error, 120)}"
+    return "" if call.result is None else f" → {value_text(call.result, 80)}"
+
+
+def _message(message: str, indent: str, style: str) -> list[Line]:
+    text = visible_lines(message)
+    if len(text) > _LONGEST_MESSAGE:
+        text = f"{text[:_LONGEST_MESSAGE]}… ({len(message):,} characters; whole in the run file)"
+    return [((indent + part, style),) for part in text.split("\n")]
+
+
+def _remarks(verdict: Verdict) -> list[Line]:
+    shown: list[Line] = []
+    transcript = verdict.transcript
+    if verdict.status == FAILED and transcript.response and not transcript.calls:
+        shown += [(("  the agent answered: ", "quiet"), (value_text(transcript.response, 300), ""))]
+    for name in transcript.unused_mocks:
+        shown += _message(f"mock never used: {name}", "  ", "quiet")
+    for warning in dict.fromkeys((*verdict.warnings, *transcript.warnings)):
+        shown += _message(f"warning: {warning}", "  ", "quiet")
+    location = next((reason.location for reason in verdict.reasons if reason.location), "")
+    if verdict.status == FAILED and location:
+        shown += _message(f"at {location}", "  ", "quiet")
+    return shown
+
+
+def _runs(verdict: Verdict, options: TraceOptions) -> list[Line]:
+    """Runs that went the same way are told once; failing ones first."""
+    groups: dict[tuple[Line, ...], list[int]] = {}
+    for number, run in enumerate(verdict.runs, 1):
+        if run.status != PASSED:
+            told = tuple(lines(_named(run, verdict), options)[1:])
+            groups.setdefault(told, []).append(number)
+    shown: list[Line] = []
+    for told, numbers in list(groups.items())[:_MOST_RUNS]:
+        status = verdict.runs[numbers[0] - 1].status
+        head = f"{MARKS[status]} run{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}:"
+        shown += [(("  ", ""), (head, _MARK_STYLES[status]))]
+        shown += [(("  ", ""), *line) for line in told]
+    if len(groups) > _MOST_RUNS:
+        shown += [((f"  … and {len(groups) - _MOST_RUNS} more ways to fail; see the run file", "quiet"),)]
+    if not groups and verdict.runs:
+        shown += _body(replace(verdict.runs[0], warnings=()), options)
+    elif not shown:
+        shown += _body(replace(verdict, runs=()), options)
+    return shown
+
+
+def _named(run: Verdict, case: Verdict) -> Verdict:
+    return replace(run, case_id=case.case_id, description=case.description)

@@ -1,0 +1,95 @@
+"""JSON values in a line of text: whole where they fit, else with the longest parts cut by ``…``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from evalkit.reports.hostile import visible
+
+_CUTS = (80, 60, 40, 24, 16)  # lengths that strings are cut to, tried in turn
+_MOST_ITEMS = 6  # of a list or mapping, once anything has to be cut
+_DEEPEST = 4  # levels shown, once anything has to be cut
+
+
+def value_text(value: Any, budget: int) -> str:
+    """`value` as JSON, in about `budget` characters."""
+    if _size(value, budget) <= budget:
+        text = _dumped(value)
+        if len(text) <= budget:
+            return text
+    for limit in _CUTS:
+        text = _dumped(_cut(value, limit))
+        if len(text) <= budget:
+            return text
+    return text[: max(budget - 1, 1)] + "…"
+
+
+def arguments_text(arguments: Any, budget: int) -> str:
+    """``serial_number="SN98765", priority="high"``, in about `budget` characters; what is no mapping, as it came."""
+    if not isinstance(arguments, Mapping):
+        return value_text(arguments, budget)
+    if _size(arguments, budget) <= budget:
+        text = _pairs(arguments)
+        if len(text) <= budget:
+            return text
+    for limit in _CUTS:
+        text = _pairs({key: _cut(value, limit) for key, value in arguments.items()})
+        if len(text) <= budget:
+            return text
+    return text[: max(budget - 1, 1)] + "…"
+
+
+def shortened(text: str, limit: int) -> str:
+    """`text` in at most `limit` characters, cut after a word where one ends near."""
+    if len(text) <= limit:
+        return text
+    head = text[: limit - 1]
+    space = head.rfind(" ")
+    return (head[: space + 1] if space > limit // 2 else head) + "…"
+
+
+def _pairs(arguments: Mapping[Any, Any]) -> str:
+    return ", ".join(f"{visible(str(key))}={_dumped(value)}" for key, value in arguments.items())
+
+
+def _dumped(value: Any) -> str:
+    try:
+        return visible(json.dumps(value, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):
+        return visible(repr(value))
+
+
+def _size(value: Any, enough: int) -> int:
+    """A lower bound of the length of `value` as JSON; counting stops beyond `enough`."""
+    total, stack = 0, [value]
+    while stack and total <= enough:
+        item = stack.pop()
+        if isinstance(item, str):
+            total += len(item) + 2
+        elif isinstance(item, Mapping):
+            total += sum(len(str(key)) + 4 for key in item)
+            stack.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            total += 2 * len(item)
+            stack.extend(item)
+        else:
+            total += 1
+    return total
+
+
+def _cut(value: Any, limit: int, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        return shortened(value, limit)
+    if isinstance(value, Mapping):
+        if depth >= _DEEPEST:
+            return "…"
+        shown = {shortened(str(key), limit): _cut(value[key], limit, depth + 1) for key in list(value)[:_MOST_ITEMS]}
+        return shown if len(value) <= _MOST_ITEMS else {**shown, "…": "…"}
+    if isinstance(value, (list, tuple)):
+        if depth >= _DEEPEST:
+            return "…"
+        items = [_cut(item, limit, depth + 1) for item in value[:_MOST_ITEMS]]
+        return items if len(value) <= _MOST_ITEMS else [*items, "…"]
+    return value

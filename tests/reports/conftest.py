@@ -1,0 +1,46 @@
+"""Verdicts as the pipeline would give them, in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evalkit.model.transcript import FunctionCall, Timing, Transcript
+from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
+
+MakeVerdict = Callable[..., Verdict]
+
+
+def _call(index: int, name: str, arguments: Any, result: Any = None, problem: Reason | None = None) -> CallVerdict:
+    results = () if problem is None else (CheckResult(check=problem.code, status="failed", reasons=(problem,)),)
+    call = FunctionCall(name=name, arguments=arguments, result=result, index=index)
+    return CallVerdict(call=call, status="failed" if problem else "passed", results=results)
+
+
+@pytest.fixture
+def warranty_verdict() -> Verdict:
+    """The failing case of the design page."""
+    extra = Reason(code="unexpected_call", message="not expected: extra_calls is 'forbid'", call=1)
+    text = Reason(code="text_missing", message='body does not contain "2024-06-15"', call=2)
+    email = {"to": "jan@example.com", "subject": "Re: …", "body": "Dear customer, …"}
+    calls = (
+        _call(
+            0,
+            "check_warranty",
+            {"serial_number": "SN98765"},
+            {"status": "expired", "expiration_date": "2024-06-15"},
+        ),
+        _call(1, "create_ticket", {"serial_number": "SN98765", "priority": "high"}, {"ticket_id": "TKT-1"}, extra),
+        _call(2, "send_email", email, None, text),
+    )
+    made = tuple(call.call for call in calls if call.call is not None)
+    return Verdict(
+        case_id="scenarios/warranty/invalid_warranty_002.yaml",
+        description="expired warranty, angry customer",
+        status="failed",
+        reasons=(extra, text),
+        calls=calls,
+        transcript=Transcript(calls=made, timing=Timing(model_ms=800)),
+    )

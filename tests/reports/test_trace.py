@@ -1,0 +1,249 @@
+"""The trace: every line of it, as a user reads it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Timing, Transcript, Usage
+from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
+from evalkit.reports.trace import TraceOptions, duration_text, lines, paint, render
+
+WARRANTY = """\
+✗ invalid_warranty_002  expired warranty, angry customer                   3 calls · 4 turns · 0.8 s
+  1. ✓ check_warranty(serial_number="SN98765") → {"status": "expired", "expiration_date": "2024-06-15"}
+  2. ✗ create_ticket(serial_number="SN98765", priority="high") → {"ticket_id": "TKT-1"}
+       not expected: extra_calls is 'forbid'
+  3. ✗ send_email(to="jan@example.com", subject="Re: …", body="Dear customer, …")
+       body does not contain "2024-06-15\""""
+
+
+def with_turns(verdict: Verdict, *turns: ModelTurn) -> Verdict:
+    return replace(verdict, transcript=replace(verdict.transcript, turns=turns))
+
+
+def test_the_failing_case_of_the_design_page_reads_as_it_does_there(warranty_verdict: Verdict) -> None:
+    assert render(with_turns(warranty_verdict, *[ModelTurn()] * 4)) == WARRANTY
+
+
+def test_without_utf_8_every_sign_has_an_ascii_stand_in(warranty_verdict: Verdict) -> None:
+    text = render(replace(warranty_verdict, description="płatność"), TraceOptions(encoding="ascii"))
+    assert text.splitlines()[0].startswith(r"FAIL invalid_warranty_002  p\u0142atno\u015b\u0107  ")
+    assert text.splitlines()[1].startswith('  1. ok check_warranty(serial_number="SN98765") -> {')
+    assert text.splitlines()[-2].endswith('body="Dear customer, ...")')
+    assert text.isascii()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF8", None])
+def test_with_utf_8_nothing_is_replaced(warranty_verdict: Verdict, encoding: str | None) -> None:
+    assert "✗" in render(warranty_verdict, TraceOptions(encoding=encoding))
+
+
+def test_an_unknown_encoding_is_treated_as_ascii(warranty_verdict: Verdict) -> None:
+    assert render(warranty_verdict, TraceOptions(encoding="klingon")).isascii()
+
+
+def test_on_a_narrow_terminal_the_description_goes_first(warranty_verdict: Verdict) -> None:
+    first = render(warranty_verdict, TraceOptions(width=60)).splitlines()[0]
+    assert first == "✗ invalid_warranty_002  expired warranty, …  3 calls · 0.8 s"
+    tiny = render(warranty_verdict, TraceOptions(width=20)).splitlines()[0]
+    assert tiny == "✗ invalid_warranty_002  3 calls · 0.8 s"
+
+
+def test_paint_adds_colours_and_changes_no_word(warranty_verdict: Verdict) -> None:
+    painted = paint(lines(warranty_verdict, TraceOptions()))
+    assert "\x1b[32m✓" in painted
+    assert [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", painted).split("\n")] == render(
+        warranty_verdict
+    ).split("\n")
+
+
+def test_a_call_that_was_never_made_has_a_line_of_its_own() -> None:
+    missing = CallVerdict(
+        call=None,
+        status="failed",
+        expected_name="send_email",
+        results=(CheckResult(check="missing_call", status="failed", message="expected as call 1, never made"),),
+    )
+    verdict = Verdict(case_id="a/b_001.yaml", status="failed", calls=(missing,))
+    assert render(verdict).splitlines()[1:] == [
+        "   –  ✗ send_email was not called",
+        "       expected as call 1, never made",
+    ]
+
+
+def test_how_a_call_came_and_how_it_ended_is_shown() -> None:
+    call = FunctionCall(
+        name="check",
+        arguments={"id": 1},
+        outcome="error",
+        result={"error": {"type": "timeout", "message": "no answer"}},
+        requested_name="lookup",
+        channel="text",
+    )
+    verdict = Verdict(case_id="a_1.yaml", calls=(CallVerdict(call=call),), transcript=Transcript(calls=(call,)))
+    assert (
+        render(verdict).splitlines()[1] == "  1. ✓ check(id=1) [as lookup] [written as text] → error timeout: no answer"
+    )
+
+
+def test_a_pass_with_a_note_says_so() -> None:
+    result = CheckResult(check="arguments_contain.name", note="contained, not equal")
+    call = FunctionCall(name="f")
+    verdict = Verdict(case_id="a_1.yaml", calls=(CallVerdict(call=call, results=(result,)),))
+    assert render(verdict).splitlines()[2] == "       arguments_contain.name: contained, not equal"
+
+
+def test_reasons_beside_the_calls_come_once_and_the_place_last() -> None:
+    reason = Reason(code="budget_exceeded", message="took 70 s", location="a/b_001.yaml:9:3")
+    verdict = Verdict(case_id="a/b_001.yaml", status="failed", reasons=(reason, reason))
+    assert render(verdict).splitlines()[1:] == ["  took 70 s", "  at a/b_001.yaml:9:3"]
+
+
+def test_unused_mocks_and_warnings_are_told() -> None:
+    verdict = Verdict(
+        case_id="a_1.yaml", warnings=("w",), transcript=Transcript(unused_mocks=("f",), warnings=("w", "v"))
+    )
+    assert render(verdict).splitlines()[1:] == ["  mock never used: f", "  warning: w", "  warning: v"]
+
+
+def test_an_agent_that_only_talked_is_quoted() -> None:
+    verdict = Verdict(case_id="a_1.yaml", status="failed", transcript=Transcript(response="I can't do that."))
+    assert '  the agent answered: "I can\'t do that."' in render(verdict).splitlines()
+
+
+def test_an_error_lists_every_problem_and_claims_no_calls() -> None:
+    reasons = (
+        Reason(code="invalid_case", message="a_1.yaml:3:1: one"),
+        Reason(code="invalid_case", message="two\nlines"),
+    )
+    assert render(Verdict(case_id="x/a_1.yaml", status="error", reasons=reasons)) == (
+        "! a_1\n  a_1.yaml:3:1: one\n  two\n  lines"
+    )
+
+
+def test_a_case_that_did_not_run_says_why() -> None:
+    reason = Reason(code="skipped", message="skipped: needs a key")
+    assert render(Verdict(case_id="a_1.yaml", status="not_run", reasons=(reason,))) == "– a_1\n  skipped: needs a key"
+
+
+def test_repeats_that_failed_alike_are_told_once() -> None:
+    def run(status: str, message: str = "") -> Verdict:
+        return Verdict(status=status, reasons=(Reason(code="x", message=message),) if message else ())
+
+    runs = (run("failed", "one way"), run("passed"), run("failed", "another"), run("failed", "one way"))
+    verdict = Verdict(case_id="a_1.yaml", status="failed", runs=runs, runs_planned=4, min_pass=3)
+    assert [line.rstrip() for line in render(verdict, TraceOptions(width=50)).splitlines()] == [
+        f"✗ a_1{'1 of 4 runs passed, 3 wanted':>45}",
+        "  ✗ runs 1, 4:",
+        "    one way",
+        "  ✗ run 3:",
+        "    another",
+    ]
+
+
+def test_a_repeated_case_that_passed_shows_one_run() -> None:
+    call = FunctionCall(name="f")
+    runs = (Verdict(calls=(CallVerdict(call=call),)),) * 3
+    shown = render(Verdict(case_id="a_1.yaml", runs=runs, runs_planned=3, min_pass=3)).splitlines()
+    assert shown[0].endswith("3 of 3 runs passed, 3 wanted")
+    assert shown[1:] == ["  1. ✓ f()"]
+
+
+HOSTILE = "\x1b[31mred\x1b[0m \u202egpj.exe \x00 \x9b2J \ud800 \u2028 \U000e0041 \u200b \x7f"
+
+
+def test_no_terminal_command_hidden_mark_or_surrogate_gets_through() -> None:
+    call = FunctionCall(name=HOSTILE, arguments={HOSTILE: HOSTILE}, result=[HOSTILE], requested_name=HOSTILE)
+    reason = Reason(code="x", message=HOSTILE, location=HOSTILE)
+    verdict = Verdict(
+        case_id=f"a/{HOSTILE}_1.yaml",
+        description=HOSTILE,
+        status="failed",
+        reasons=(reason,),
+        calls=(CallVerdict(call=call, status="failed", results=(CheckResult(check=HOSTILE, note=HOSTILE),)),),
+        warnings=(HOSTILE,),
+        transcript=Transcript(
+            input={"message": HOSTILE},
+            calls=(call,),
+            turns=(ModelTurn(text=HOSTILE, calls=(ModelCall(name=HOSTILE, malformed=HOSTILE),)),),
+            response=HOSTILE,
+            unused_mocks=(HOSTILE,),
+        ),
+    )
+    text = render(verdict, TraceOptions(conversation=True))
+    assert all(char.isprintable() for char in text.replace("\n", ""))
+    assert r"\x1b[31mred" in text
+    assert r"\u202egpj.exe" in text
+    assert r"\ud800" in text
+    text.encode("utf-8")
+
+
+def test_joiners_of_emoji_and_persian_stay() -> None:
+    assert "👩‍🔧" in render(Verdict(case_id="a_1.yaml", description="the mechanic 👩‍🔧"))
+
+
+def test_a_value_of_ten_megabytes_is_cut_and_a_message_is_told_whole_up_to_a_page() -> None:
+    big = "x" * 10_000_000
+    call = FunctionCall(name="f", arguments={"a": big, "b": [1] * 100_000}, result=big)
+    reason = Reason(code="x", message="m" * 5000)
+    verdict = Verdict(case_id="a_1.yaml", status="failed", calls=(CallVerdict(call=call),), reasons=(reason,))
+    text = render(verdict)
+    assert len(text) < 5000
+    assert text.endswith("m… (5,000 characters; whole in the run file)")
+
+
+def test_the_conversation_shows_every_turn_whole() -> None:
+    call = FunctionCall(name="check", arguments={"id": 1}, result={"ok": True}, turn=0)
+    turns = (
+        ModelTurn(
+            text="let me see",
+            calls=(ModelCall(name="check", arguments={"id": 1}),),
+            finish_reason="tool_calls",
+            usage=Usage(input_tokens=12, output_tokens=3),
+        ),
+        ModelTurn(text="Done.\nBye."),
+    )
+    verdict = Verdict(
+        case_id="a_1.yaml",
+        transcript=Transcript(
+            input={"email": {"from": "jan@example.com", "body": "Hi\nthere"}},
+            calls=(call,),
+            turns=turns,
+            response="Done.",
+        ),
+    )
+    assert [line.rstrip() for line in render(verdict, TraceOptions(conversation=True)).splitlines()[1:]] == [
+        "  input",
+        "  │ from: jan@example.com",
+        "  │",
+        "  │ Hi",
+        "  │ there",
+        "  model, turn 1 (tool_calls; 12 tokens in, 3 out)",
+        "  │ let me see",
+        '  │ calls check({"id": 1})',
+        '  check({"id": 1}) → ok',
+        "  │ {",
+        '  │   "ok": true',
+        "  │ }",
+        "  model, turn 2 (stop)",
+        "  │ Done.",
+        "  │ Bye.",
+        "  response",
+        "  │ Done.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(3, "3 ms"), (99.4, "99 ms"), (800, "0.8 s"), (9_940, "9.9 s"), (61_000, "61 s"), (125_000, "2 min 5 s")],
+)
+def test_durations_read_well(milliseconds: float, text: str) -> None:
+    assert duration_text(milliseconds) == text
+
+
+def test_time_below_a_millisecond_is_not_told() -> None:
+    verdict = Verdict(case_id="a_1.yaml", transcript=Transcript(timing=Timing(overhead_ms=900)))
+    assert render(verdict).endswith("0 calls")
