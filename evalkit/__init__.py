@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evalkit.agents import Reply as Reply
     from evalkit.agents import Task as Task
     from evalkit.agents import agent as agent
+    from evalkit.agents import load_instruction as load_instruction
     from evalkit.checks import check as check
     from evalkit.errors import EvalkitError as EvalkitError
     from evalkit.errors import IncompleteCallError
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
     from evalkit.model.transcript import ModelTurn as ModelTurn
     from evalkit.model.transcript import Transcript as Transcript
     from evalkit.model.verdict import Verdict as Verdict
+    from evalkit.pipeline import arun_case as arun_case
+    from evalkit.pipeline import judge as judge
+    from evalkit.pipeline import run_case as run_case
+    from evalkit.providers import ScriptedProvider as ScriptedProvider
+    from evalkit.providers import open_provider as open_provider
+    from evalkit.providers.stream import StreamAccumulator as StreamAccumulator
+    from evalkit.providers.textcalls import ParsedText as ParsedText
+    from evalkit.providers.textcalls import parse_text_calls as parse_text_calls
+    from evalkit.reports import load_run as load_run
 
     IncompleteCall = IncompleteCallError
     from evalkit.operators import operator as operator
@@ -44,19 +54,29 @@ _HOMES = {
     "IncompleteCall": "evalkit.errors:IncompleteCallError",
     "ModelRequest": "evalkit.model.transcript",
     "ModelTurn": "evalkit.model.transcript",
+    "ParsedText": "evalkit.providers.textcalls",
     "Policy": "evalkit.model.run",
     "Reply": "evalkit.agents",
     "Run": "evalkit.model.run",
+    "ScriptedProvider": "evalkit.providers",
     "Settings": "evalkit.model.settings",
     "SpecError": "evalkit.errors",
+    "StreamAccumulator": "evalkit.providers.stream",
     "Task": "evalkit.agents",
     "Transcript": "evalkit.model.transcript",
     "UsageError": "evalkit.errors",
     "Verdict": "evalkit.model.verdict",
     "agent": "evalkit.agents",
+    "arun_case": "evalkit.pipeline",
     "check": "evalkit.checks",
     "decide": "evalkit.gate",
+    "judge": "evalkit.pipeline",
+    "load_instruction": "evalkit.agents",
+    "load_run": "evalkit.reports",
+    "open_provider": "evalkit.providers",
     "operator": "evalkit.operators",
+    "parse_text_calls": "evalkit.providers.textcalls",
+    "run_case": "evalkit.pipeline",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -1,0 +1,284 @@
+"""Function calls out of a stream: fragments go in, and a call comes out when nothing of it can still be missing.
+
+A call is complete when its arguments parse, strictly, to a JSON object *and* something came after it: the next call, a
+finish reason, or the end (`close`). Until then even ``{}`` may grow. A stream that ends inside a call is an
+`IncompleteCall` that shows the fragment; nothing is repaired and nothing is executed early.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from evalkit.errors import IncompleteCallError
+from evalkit.providers.stream_gemini import GeminiCalls
+from evalkit.providers.textcalls import ParsedText, parse_text_calls
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCall:
+    """One complete call. `id` is the wire's, None where it gave none. Fields are also read by key."""
+
+    name: str
+    arguments: dict[str, Any]
+    id: str | None = None
+    repairs: tuple[str, ...] = ()
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.__slots__:
+            raise KeyError(key)
+        return getattr(self, key)
+
+
+class _Slot:
+    """One call as far as it has arrived."""
+
+    def __init__(self, index: object = None) -> None:
+        self.index = index
+        self.id = ""
+        self.name = ""
+        self.fragments: list[str] = []
+        self.whole: dict[str, Any] | None = None  # arguments that came as an object, not as text
+        self.ended = False  # the wire said so, or something came after it
+        self.finished = False  # a finish reason came: no arguments at all then means no arguments
+
+    @property
+    def text(self) -> str:
+        if len(self.fragments) > 1:
+            self.fragments = ["".join(self.fragments)]
+        return self.fragments[0] if self.fragments else ""
+
+    def arguments(self) -> dict[str, Any] | None:
+        """The arguments object, or None while it is not whole."""
+        if self.whole is not None:
+            return self.whole
+        text = self.text
+        if not text.strip():
+            return {} if self.finished else None
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def call(self) -> StreamCall | None:
+        arguments = self.arguments() if self.name else None
+        return None if arguments is None else StreamCall(self.name, arguments, self.id or None)
+
+    def shown(self) -> str:
+        return f"{self.name or '(no name yet)'}({self.text})"
+
+
+class StreamAccumulator:
+    """Feed it what the wire brings, in whatever pieces; read `completed` at any time, and `close` at the end.
+
+    `functions` are the declarations, as for `parse_text_calls`: with them a name that arrives in pieces is known to be
+    whole, and text calls are recognised without an envelope. One accumulator serves one reply.
+    """
+
+    def __init__(self, functions: Iterable[Any] | None = None) -> None:
+        self._functions = list(functions) if functions is not None else None
+        self._names = {_name_of(function) for function in self._functions or ()}
+        self._slots: list[_Slot] = []
+        self._gemini = GeminiCalls()
+        self._text: list[str] = []
+        self._content: list[str] = []
+        self.finish_reason: str | None = None
+
+    # -- OpenAI's chat completions, and those that resemble it
+
+    def feed(self, delta: Mapping[str, Any] | list[Any]) -> None:
+        """One `delta` (``{"tool_calls": [...]}``), its list of tool-call deltas, or a whole chunk with `choices`."""
+        if isinstance(delta, list):
+            for piece in delta:
+                self._feed_call(piece)
+            return
+        if "choices" in delta:
+            for choice in delta["choices"] or ():
+                self.feed(choice.get("delta") or choice.get("message") or {})
+                if choice.get("finish_reason"):
+                    self.finish(choice["finish_reason"])
+            return
+        if isinstance(delta.get("content"), str):
+            self._content.append(delta["content"])
+        if delta.get("function_call"):
+            self._feed_call({"index": "function_call", "function": delta["function_call"]})
+        if "function" in delta:
+            self._feed_call(delta)
+        for piece in delta.get("tool_calls") or ():
+            self._feed_call(piece)
+        if delta.get("finish_reason"):
+            self.finish(delta["finish_reason"])
+
+    def finish(self, reason: str) -> None:
+        """The wire's finish reason: every call begun is whole now, or never will be."""
+        self.finish_reason = reason
+        for slot in self._slots:
+            slot.ended = slot.finished = True
+
+    def _feed_call(self, piece: Mapping[str, Any]) -> None:
+        function = piece.get("function") or {}
+        name, arguments = function.get("name") or "", function.get("arguments")
+        slot = self._slot_for(piece.get("index"), piece.get("id") or "", name)
+        if piece.get("id") and slot.id != piece["id"]:
+            slot.id += piece["id"]
+        if name:
+            self._extend_name(slot, name)
+        if isinstance(arguments, Mapping):
+            slot.whole = dict(arguments)
+        elif isinstance(arguments, str) and arguments:
+            if slot.text.strip() == "{}" and arguments.lstrip().startswith("{"):
+                slot.fragments = []  # the `{}` was a placeholder
+            slot.fragments.append(arguments)
+
+    def _slot_for(self, index: object, id: str, name: str) -> _Slot:
+        """The call that a fragment belongs to: by index, else by id, else the last; or a new one."""
+        if index is not None:
+            known = [slot for slot in self._slots if slot.index == index]
+        elif id:
+            known = [slot for slot in self._slots if slot.id == id]
+        else:
+            known = self._slots[-1:]
+        if known and not self._begins_another(known[-1], id, name):
+            return known[-1]
+        for slot in self._slots:
+            slot.ended = True
+        self._slots.append(_Slot(index))
+        return self._slots[-1]
+
+    def _begins_another(self, slot: _Slot, id: str, name: str) -> bool:
+        """Some servers give every call index 0: a new id with a name, or a name behind whole arguments, is new."""
+        if not name:
+            return False
+        if id and slot.id and slot.id != id:
+            return bool(slot.name) and not self._splits_name(slot, name)
+        return not id and bool(slot.name) and slot.arguments() is not None
+
+    def _splits_name(self, slot: _Slot, name: str) -> bool:
+        return slot.name + name in self._names and not slot.fragments
+
+    def _extend_name(self, slot: _Slot, name: str) -> None:
+        repeated = name == slot.name and not self._splits_name(slot, name)
+        if not repeated:
+            slot.name += name
+
+    # -- other wires
+
+    def feed_anthropic(self, event: Mapping[str, Any]) -> None:
+        """One event of Anthropic's messages stream."""
+        kind = event.get("type")
+        if kind == "message_start":
+            # A gateway that retries sends a second one: what came before it belongs to no message.
+            self._slots, self._content = [], []
+            for index, block in enumerate(event.get("message", {}).get("content") or ()):
+                self._anthropic_start(("message", index), block)
+                self.feed_anthropic({"type": "content_block_stop", "index": ("message", index)})
+        elif kind == "content_block_start":
+            self._anthropic_start(event["index"], event["content_block"])
+        elif kind == "content_block_delta":
+            self._anthropic_delta(event["index"], event["delta"])
+        elif kind == "content_block_stop":
+            for slot in self._slots:
+                if slot.index == event["index"]:
+                    slot.ended = slot.finished = True
+        elif kind == "message_delta" and event.get("delta", {}).get("stop_reason"):
+            self.finish_reason = event["delta"]["stop_reason"]
+
+    def _anthropic_start(self, index: object, block: Mapping[str, Any]) -> None:
+        if block.get("type") == "text":
+            self._content.append(block.get("text") or "")
+        if block.get("type") != "tool_use":
+            return
+        slot = _Slot(index)
+        slot.id, slot.name = block.get("id") or "", block.get("name") or ""
+        slot.whole = dict(block["input"]) if block.get("input") else None
+        self._slots.append(slot)
+
+    def _anthropic_delta(self, index: int, delta: Mapping[str, Any]) -> None:
+        if delta.get("type") == "text_delta":
+            self._content.append(delta.get("text") or "")
+        if delta.get("type") == "input_json_delta" and delta.get("partial_json"):
+            for slot in self._slots:
+                if slot.index == index:
+                    slot.fragments.append(delta["partial_json"])
+
+    def feed_gemini(self, part: Mapping[str, Any]) -> None:
+        """One `part` of Gemini's content, or a whole chunk with `candidates`; camelCase or snake_case."""
+        if "candidates" in part:
+            for candidate in part["candidates"] or ():
+                for inner in (candidate.get("content") or {}).get("parts") or ():
+                    self.feed_gemini(inner)
+                reason = candidate.get("finishReason") or candidate.get("finish_reason")
+                self.finish_reason = reason or self.finish_reason
+            return
+        if isinstance(part.get("text"), str) and not part.get("thought"):
+            self._content.append(part["text"])
+        self._gemini.feed(part)
+
+    def feed_text(self, text: str) -> None:
+        """A piece of model text in which calls may be written; they are complete when their closing tag came."""
+        self._text.append(text)
+
+    # -- what came out
+
+    @property
+    def text(self) -> str:
+        """The prose so far: plain content as it came, and fed text without the calls in it."""
+        return "".join(self._content) + (self._parsed().text if self._text else "")
+
+    @property
+    def completed(self) -> list[StreamCall]:
+        """The calls that are certain by now, in the order in which they began."""
+        calls = [call for slot in self._slots if slot.ended and (call := slot.call()) is not None]
+        calls += [StreamCall(*found) for found in self._gemini.completed]
+        if self._text:
+            calls += self._text_calls(certain=True)
+        return calls
+
+    def close(self) -> list[StreamCall]:
+        """All calls of the ended stream. Raises IncompleteCall when it ended inside one."""
+        calls = []
+        for slot in self._slots:
+            call = slot.call()
+            if call is None:
+                raise self._incomplete(slot.shown())
+            calls.append(call)
+        if self._gemini.open is not None:
+            raise self._incomplete(self._gemini.open)
+        calls += [StreamCall(*found) for found in self._gemini.completed]
+        parsed = self._parsed()
+        if parsed.unfinished is not None:
+            raise self._incomplete(parsed.unfinished)
+        return calls + self._text_calls(certain=False)
+
+    def _incomplete(self, fragment: str) -> IncompleteCallError:
+        shown = fragment if len(fragment) <= 200 else fragment[:200] + "…"
+        why = f" (finish reason '{self.finish_reason}')" if self.finish_reason else ""
+        return IncompleteCallError(
+            f"the stream ended inside a function call{why}: {shown}; the call was not made", fragment=fragment
+        )
+
+    def _parsed(self) -> ParsedText:
+        self._text = ["".join(self._text)]
+        return parse_text_calls(self._text[0], self._functions)
+
+    def _text_calls(self, *, certain: bool) -> list[StreamCall]:
+        """Calls in the fed text. While the stream runs, only those behind which the text has gone on or was closed."""
+        whole = "".join(self._text)
+        found = self._parsed().calls
+        return [
+            StreamCall(call.name, call.arguments, None, call.repairs)
+            for call in found
+            if not certain or call.raw.rstrip().endswith(">") or whole[call.end :].strip()
+        ]
+
+
+def _name_of(function: Any) -> str:
+    if isinstance(function, str):
+        return function
+    if isinstance(function, Mapping):
+        inner = function.get("function")
+        return str((inner if isinstance(inner, Mapping) else function).get("name", ""))
+    return str(function.name)

@@ -1,0 +1,313 @@
+"""Calls in explicit envelopes: tags, and the marks of Mistral and Llama."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from evalkit.providers.textcalls_forms import Forms
+from evalkit.providers.textcalls_found import Rejected, TextCall
+from evalkit.providers.textcalls_json import IncompleteJsonError, NotJsonError, decode
+from evalkit.providers.textcalls_names import Names, RefusedError
+from evalkit.providers.textcalls_python import NotACallError, balanced_end
+
+_ENVELOPE = re.compile(r"(?:[\w-]+[_:])?(?:function|tool)_?calls?|function|tool|tool_code|invoke", re.IGNORECASE)
+_OPEN_TAG = re.compile(
+    r"<\s*(?P<tag>[A-Za-z_][\w.:-]*)(?:\s*=\s*[\"']?(?P<value>[\w.:-]+)[\"']?)?"
+    r"(?P<attributes>(?:\s+[\w-]+\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*'))*)\s*(?P<empty>/?)>"
+)
+_ATTRIBUTE = re.compile(r"([\w-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_CLOSE_TAG = re.compile(r"<\s*/\s*([A-Za-z_][\w.:-]*)\s*>")
+_FENCE_OPEN = re.compile(r"\s*```[\w+-]*[ \t]*\n?")
+_FENCE_CLOSE = re.compile(r"\s*```")
+_EXTRA_CLOSERS = re.compile(r"[\s}\],;]*")
+_BETWEEN = re.compile(r"[\s;,]*")
+_SPACE = re.compile(r"\s*")
+_MISTRAL = re.compile(r"\s*([A-Za-z_][\w.-]*)(?:\[CALL_ID\][\w-]+)?(?:\[ARGS\])?\s*(?=\{)")
+LIST_OF_CALLS = re.compile(r"\[\s*[A-Za-z_][\w.]*\s*\(")
+_BUDGET_FACTOR = 10
+_BUDGET_BASE = 50_000
+
+
+@dataclass(slots=True)
+class _Span:
+    """A piece of the text that is no prose: calls and what wraps them."""
+
+    start: int
+    end: int
+    calls: list[TextCall] = field(default_factory=list)
+
+
+class StopError(Exception):
+    """The rest of the text belongs to a call that is not finished, or the budget is spent."""
+
+
+class Envelopes:
+    """The text under search, what was found in it so far, and the readers of explicit envelopes."""
+
+    def __init__(self, text: str, names: Names) -> None:
+        self.text = text
+        self.names = names
+        self.forms = Forms(names)
+        self.spans: list[_Span] = []
+        self.rejected: list[Rejected] = []
+        self.unfinished: str | None = None
+        self.budget = _BUDGET_FACTOR * len(text) + _BUDGET_BASE
+        self._closers: list[tuple[int, int, str]] | None = None
+
+    def _spend(self, cost: int) -> None:
+        self.budget -= cost
+        if self.budget < 0:
+            self.rejected.append(Rejected("", "too tangled: the search for calls was given up"))
+            raise StopError
+
+    def _add(self, start: int, end: int, found: Iterable[tuple[str, dict[str, Any], list[str]]]) -> int:
+        raw = self.text[start:end]
+        calls = [TextCall(name, arguments, raw, tuple(notes), start, end) for name, arguments, notes in found]
+        self.spans.append(_Span(start, end, calls))
+        return end
+
+    def _refuse(self, start: int, end: int, reason: str) -> None:
+        self.rejected.append(Rejected(self.text[start : min(end, start + 500)], reason))
+
+    def _leave_unfinished(self, start: int) -> None:
+        self.unfinished = self.text[start:]
+        raise StopError
+
+    # -- explicit envelopes
+
+    def _tag(self, start: int) -> int | None:
+        opened = _OPEN_TAG.match(self.text, start)
+        if opened is None:
+            return None
+        tag = opened["tag"].lower()
+        attributes = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(opened["attributes"])}
+        known = self.names.declared and self.names.knows(opened["tag"])
+        if not _ENVELOPE.fullmatch(tag) and not known:
+            return None
+        named = opened["tag"] if known and not _ENVELOPE.fullmatch(tag) else opened["value"] or attributes.get("name")
+        if opened["empty"]:
+            return self._empty_tag(opened, named, attributes)
+        return self._envelope(start, opened.end(), tag, named)
+
+    def _empty_tag(self, opened: re.Match[str], named: str | None, attributes: dict[str, str]) -> int | None:
+        if named is None:
+            return None
+        notes = ["arguments as attributes"] if set(attributes) - {"name"} else []
+        try:
+            name = self.names.resolve(named, notes, explicit=True)
+        except RefusedError as refused:
+            self._refuse(opened.start(), opened.end(), str(refused))
+            return opened.end()
+        given = {key: self.names.typed(name, key, text) for key, text in attributes.items() if key != "name"}
+        return self._add(opened.start(), opened.end(), [(name, given, notes)])
+
+    def _envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
+        space = _SPACE.match(self.text, content)
+        first = space.end() if space else content
+        fence = _FENCE_OPEN.match(self.text, first)
+        first = fence.end() if fence else first
+        if self.text.startswith(("{", "["), first) and not LIST_OF_CALLS.match(self.text, first):
+            return self._json_envelope(start, first, tag, named)
+        return self._text_envelope(start, content, tag, named)
+
+    def _json_envelope(self, start: int, first: int, tag: str, named: str | None) -> int | None:
+        found: list[tuple[str, dict[str, Any], list[str]]] = []
+        position = first
+        while True:
+            value, position, notes = self._json_in_envelope(start, position, tag)
+            if value is None:
+                return None
+            try:
+                found += self._calls(value, notes, explicit=True, named=named)
+            except RefusedError as refused:
+                self._refuse(start, position, str(refused))
+                return position
+            between = _BETWEEN.match(self.text, position)
+            following = between.end() if between else position
+            if not self.text.startswith("{", following):
+                break
+            position = following
+        end, note = self._close(position, tag, named)
+        if note and found:
+            found[-1][2].append(note)
+        return self._add(start, end, found)
+
+    def _json_in_envelope(self, start: int, first: int, tag: str) -> tuple[Any, int, list[str]]:
+        """(value, end, repairs); the value is None when there is none."""
+        closer = self._next_closer(first, tag)
+        for end, closed in (
+            ((len(self.text), False), (closer, True)) if closer is not None else ((len(self.text), False),)
+        ):
+            try:
+                decoded = decode(self.text, first, end, closed=closed)
+            except IncompleteJsonError:
+                self._spend(end - first)
+                if closer is None:
+                    self._leave_unfinished(start)
+            except NotJsonError as error:
+                self._spend(min(end - first, 2_000))
+                if closed or closer is None:
+                    self._refuse(start, end, f"malformed: {error}")
+            else:
+                if closed or closer is None or not _has_open_tag(decoded.value):
+                    return decoded.value, decoded.end, decoded.repairs
+        return None, first, []
+
+    def _close(self, position: int, tag: str, named: str | None) -> tuple[int, str | None]:
+        """The end of the envelope whose content ended at `position`, and what was odd about it."""
+        fence = _FENCE_CLOSE.match(self.text, position)
+        position = fence.end() if fence else position
+        extra = _EXTRA_CLOSERS.match(self.text, position)
+        here = extra.end() if extra else position
+        closing = _CLOSE_TAG.match(self.text, here)
+        if closing is None or not self._closes(closing[1], tag, named):
+            return position, "the closing tag was missing"
+        skipped = self.text[position:here].strip()
+        if skipped:
+            return closing.end(), "extra closing braces"
+        if closing[1].lower() != tag:
+            return closing.end(), f"closed by </{closing[1]}>"
+        return closing.end(), None
+
+    def _closes(self, written: str, tag: str, named: str | None) -> bool:
+        lowered = written.lower()
+        return (
+            lowered == tag
+            or _ENVELOPE.fullmatch(lowered) is not None
+            or (named is not None and lowered == named.lower())
+        )
+
+    def _next_closer(self, position: int, tag: str) -> int | None:
+        """Where the next closing tag that may close a `tag` begins."""
+        if self._closers is None:
+            self._closers = [(m.start(), m.end(), m[1].lower()) for m in _CLOSE_TAG.finditer(self.text)]
+        for index in range(bisect_left(self._closers, (position, 0, "")), len(self._closers)):
+            self._spend(1)
+            if self._closers[index][2] == tag or _ENVELOPE.fullmatch(self._closers[index][2]):
+                return self._closers[index][0]
+        return None
+
+    def _text_envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
+        """An envelope whose content is no JSON: child tags, `name: "arg"`, `name(...)`, or other envelopes."""
+        closer = self._own_closer(content, named or "" if not _ENVELOPE.fullmatch(tag) else tag)
+        if closer is None:
+            if self.forms.begins(self.text, content, named):
+                self._leave_unfinished(start)
+            return None
+        body = self.text[content : closer[0]]
+        if named is None and re.match(r"\s*<\s*(?:function|invoke|tool_call)\b", body, re.IGNORECASE):
+            # A mere wrapper: its content is searched, and its tags are no prose.
+            self.spans += [_Span(start, content), _Span(*closer)]
+            return content
+        self._spend(len(body))
+        try:
+            found = self.forms.read(body, named)
+        except RefusedError as refused:
+            self._refuse(start, closer[1], str(refused))
+            return closer[1]
+        return self._add(start, closer[1], found) if found else None
+
+    def _own_closer(self, position: int, tag: str) -> tuple[int, int] | None:
+        if self._next_closer(position, tag) is None and self._closers == []:
+            return None
+        closers = self._closers or []
+        for index in range(bisect_left(closers, (position, 0, "")), len(closers)):
+            self._spend(1)
+            if closers[index][2] == tag.lower():
+                return closers[index][0], closers[index][1]
+        return None
+
+    def _calls(
+        self, value: Any, notes: list[str], *, explicit: bool, named: str | None = None
+    ) -> list[tuple[str, dict[str, Any], list[str]]]:
+        """The calls of a JSON value: an object, a list of them, or `{"tool_calls": [...]}`."""
+        if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
+            value = value["tool_calls"]
+        if isinstance(value, list) and not value:
+            raise RefusedError("an empty list of calls")
+        found = []
+        for item in value if isinstance(value, list) else [value]:
+            repairs = list(notes)
+            name, arguments = self.names.call_of(item, repairs, explicit=explicit, named=named)
+            found.append((name, arguments, repairs))
+        return found
+
+    # -- Mistral, Llama
+
+    def _mistral(self, start: int, position: int) -> int:
+        found: list[tuple[str, dict[str, Any], list[str]]] = []
+        while True:
+            named = _MISTRAL.match(self.text, position)
+            space = _SPACE.match(self.text, position)
+            first = named.end() if named else space.end() if space else position
+            if not self.text.startswith(("{", "["), first):
+                break
+            value, end, notes = self._json_in_envelope(start, first, "")
+            if value is None:
+                break
+            try:
+                found += self._calls(value, notes, explicit=True, named=named[1] if named else None)
+            except RefusedError as refused:
+                self._refuse(start, end, str(refused))
+                return end
+            again = re.compile(r"\s*(?:\[TOOL_CALLS\])?(?=\s*[A-Za-z_][\w.-]*(?:\[|\{))").match(self.text, end)
+            position = again.end() if again else end
+            if again is None:
+                break
+        return self._add(start, position, found) if found else position
+
+    def _python_tag(self, start: int, position: int) -> int:
+        space = _SPACE.match(self.text, position)
+        first = space.end() if space else position
+        if self.text.startswith("{", first):
+            found: list[tuple[str, dict[str, Any], list[str]]] = []
+            for value, end, notes in self._json_values(start, first):
+                try:
+                    found += self._calls(value, notes, explicit=True)
+                except RefusedError as refused:
+                    self._refuse(start, end, str(refused))
+                    return end
+                position = end
+            return self._add(start, position, found) if found else position
+        return self._pythonic(start, first, explicit=True) or position
+
+    def _json_values(self, start: int, first: int) -> Iterator[tuple[Any, int, list[str]]]:
+        while self.text.startswith("{", first):
+            value, end, notes = self._json_in_envelope(start, first, "")
+            if value is None:
+                return
+            yield value, end, notes
+            between = _BETWEEN.match(self.text, end)
+            first = between.end() if between else end
+
+    def _pythonic(self, start: int, first: int, *, explicit: bool) -> int | None:
+        """`[f(a=1), g()]` or `f(a=1)` at `first`."""
+        opener = re.compile(r"\[|[A-Za-z_][\w.]*[ \t]*\(").match(self.text, first)
+        if opener is None:
+            return None
+        end = balanced_end(self.text, opener.end() - 1)
+        if end is None:
+            self._spend(min(len(self.text) - first, 2_000))
+            if explicit and LIST_OF_CALLS.match(self.text, first):
+                self._leave_unfinished(start)
+            return None
+        self._spend(end - first)
+        try:
+            found = self.forms.python(self.text[first:end], explicit=explicit)
+        except NotACallError:
+            return None
+        except RefusedError as refused:
+            if explicit:
+                self._refuse(start, end, str(refused))
+            return end
+        tail = re.compile(r"\s*<\|python_end\|>").match(self.text, end)
+        return self._add(start, tail.end() if tail else end, found)
+
+
+def _has_open_tag(value: Any) -> bool:
+    """Whether a strictly read value swallowed an envelope: then the text is to be read up to its closing tag."""
+    return isinstance(value, str) and "<function" in value

@@ -1,0 +1,52 @@
+"""What the text-call parser gives back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TextCall:
+    """One recovered call. Fields are also read by key: ``call["name"]``."""
+
+    name: str
+    arguments: dict[str, Any]
+    raw: str
+    repairs: tuple[str, ...] = ()
+    start: int = 0
+    end: int = 0
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.__slots__:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    @property
+    def standard(self) -> str:
+        """The call in the standard form, for the conversation's history."""
+        body = json.dumps({"name": self.name, "parameters": self.arguments}, ensure_ascii=False)
+        return f"<function>{body}</function>"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Something that looks like a call and may not be made, with the reason."""
+
+    raw: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedText:
+    """`calls` in the order of the text; `text` is the prose without them; `history` has each call in standard form.
+
+    `unfinished` is the call, if any, in whose middle the text ends: it was not made.
+    """
+
+    calls: tuple[TextCall, ...] = ()
+    text: str = ""
+    history: str = ""
+    rejected: tuple[Rejected, ...] = ()
+    unfinished: str | None = None

@@ -1,0 +1,107 @@
+"""Calls in Python's syntax, `f(a=1)` and `[f(a=1), g()]`, read with `ast` and never executed."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from typing import Any
+
+MAX_LENGTH = 20_000
+
+_OPENERS = {"(": ")", "[": "]", "{": "}"}
+_TOKEN = re.compile(r"""'''|\"\"\"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[()\[\]{}"']""")
+_COLON_ARGUMENT = re.compile(r"([(,]\s*)([A-Za-z_]\w*)\s*:\s*")
+
+
+class NotACallError(ValueError):
+    """The text is no call with literal arguments."""
+
+
+def balanced_end(text: str, start: int) -> int | None:
+    """The position behind the bracket that closes the one at `start`; None if it is not closed within bounds."""
+    stack: list[str] = []
+    limit = min(len(text), start + MAX_LENGTH)
+    for token in _TOKEN.finditer(text, start, limit):
+        mark = token[0]
+        if mark in _OPENERS:
+            stack.append(_OPENERS[mark])
+        elif mark in (")", "]", "}"):
+            if not stack or stack.pop() != mark:
+                return None
+            if not stack:
+                return token.end()
+        elif len(mark) == 1 or mark in ("'''", '"""'):
+            return None  # an open quote: nothing behind it can be trusted
+    return None
+
+
+def read_calls(source: str) -> list[tuple[str, list[Any], dict[str, Any], list[str]]]:
+    """(name, positional, named, repairs) for one call or a list of calls; raises NotACallError for anything else."""
+    repairs: list[str] = []
+    tree = _parsed(source)
+    if tree is None:
+        # `f(serial_number: "x")` is no Python, and common.
+        mended = _COLON_ARGUMENT.sub(r"\1\2=", source)
+        tree = _parsed(mended)
+        if tree is None:
+            raise NotACallError("not a call")
+        repairs.append("':' instead of '=' before an argument")
+    nodes = tree.elts if isinstance(tree, (ast.List, ast.Tuple)) else [tree]
+    if not nodes:
+        raise NotACallError("an empty list")
+    return [(*_call(node), list(repairs)) for node in nodes]
+
+
+def _parsed(source: str) -> ast.expr | None:
+    if len(source) > MAX_LENGTH:
+        return None
+    try:
+        return ast.parse(source.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+
+
+def _call(node: ast.expr) -> tuple[str, list[Any], dict[str, Any]]:
+    if not isinstance(node, ast.Call):
+        raise NotACallError("not a call")
+    name = _dotted(node.func)
+    if name == "print" and len(node.args) == 1 and not node.keywords:
+        return _call(node.args[0])
+    if any(keyword.arg is None for keyword in node.keywords):
+        raise NotACallError("** in a call")
+    named = {str(keyword.arg): _literal(keyword.value) for keyword in node.keywords}
+    if len(named) != len(node.keywords):
+        raise NotACallError("an argument twice")
+    return name, [_literal(argument) for argument in node.args], named
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    raise NotACallError("the function is no name")
+
+
+_JSON_NAMES = {"true": True, "false": False, "null": None}
+
+
+def _literal(node: ast.expr) -> Any:
+    """JSON data of a literal; anything that would have to be evaluated is refused."""
+    if isinstance(node, ast.Name) and node.id in _JSON_NAMES:
+        return _JSON_NAMES[node.id]
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [_literal(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        keys = [_literal(key) if key is not None else None for key in node.keys]
+        if not all(isinstance(key, str) for key in keys):
+            raise NotACallError("a key that is no string")
+        return dict(zip(keys, map(_literal, node.values), strict=True))
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        raise NotACallError("an argument that is no literal") from None
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise NotACallError("an argument that is no JSON")

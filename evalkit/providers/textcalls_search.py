@@ -1,0 +1,139 @@
+"""The search through a text: where a call may begin, and calls that stand without an envelope."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from evalkit.providers.textcalls_envelopes import Envelopes, StopError
+from evalkit.providers.textcalls_found import ParsedText
+from evalkit.providers.textcalls_json import IncompleteJsonError, NotJsonError, decode
+from evalkit.providers.textcalls_names import RefusedError
+from evalkit.providers.textcalls_python import NotACallError, balanced_end
+
+_ANCHOR = re.compile(
+    r"<think>|\[THINK\]|<\|python_(?:tag|start)\|>|\[TOOL_CALLS\]|<\s*[A-Za-z_][\w.:-]*|[{\[]"
+    r"|^[ \t]*(?:Action:[ \t]*)?`{0,3}(?=[A-Za-z_][\w.]*[ \t]*\()"
+    r"|^[ \t]*Action:[ \t]*(?=[A-Za-z_][\w.]*[ \t]*\n)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_BETWEEN = re.compile(r"[\s;,]*")
+_CALL_LIKE = re.compile(r"[{\[\s]*[\"']?(?:name|tool|function|tool_name|function_name|action|type)[\"']?\s*:")
+LIST_OF_CALLS = re.compile(r"\[\s*[A-Za-z_][\w.]*\s*\(")
+_LINE_CALL = re.compile(r"([A-Za-z_][\w.]*)[ \t]*\(")
+_LINE_END = re.compile(r"[ \t]*[`;.]{0,3}[ \t]*(?=\n|$)")
+_REACT = re.compile(r"([A-Za-z_][\w.]*)[ \t]*\n[ \t]*Action Input:[ \t]*(?=\{)", re.IGNORECASE)
+_EMPTY_FENCE = re.compile(r"```[\w+-]*[ \t]*\n?\s*```[ \t]*\n?|```[\w+-]*\s*\Z")
+_THOUGHTS = {"<think>": "</think>", "[think]": "[/THINK]"}
+
+
+class Search(Envelopes):
+    """One pass over the text. `run` gives the result."""
+
+    def run(self) -> ParsedText:
+        position = 0
+        try:
+            while (anchor := _ANCHOR.search(self.text, position)) is not None:
+                position = self._at(anchor)
+        except StopError:
+            pass
+        self.spans.sort(key=lambda span: span.start)
+        calls = tuple(call for span in self.spans for call in span.calls)
+        if not calls:
+            return ParsedText((), self.text, self.text, tuple(self.rejected), self.unfinished)
+        prose = _EMPTY_FENCE.sub("", self._without(lambda span: "")).strip()
+        history = self._without(lambda span: "\n".join(call.standard for call in span.calls))
+        return ParsedText(calls, prose, history, tuple(self.rejected), self.unfinished)
+
+    def _without(self, replacement: Any) -> str:
+        parts, end = [], 0
+        for span in self.spans:
+            between = self.text[end : span.start]
+            parts.append("" if end and _BETWEEN.fullmatch(between) else between)
+            parts.append(replacement(span))
+            end = span.end
+        parts.append(self.text[end:])
+        return "".join(parts)
+
+    # -- what stands at an anchor; each returns the position to go on from
+
+    def _at(self, anchor: re.Match[str]) -> int:
+        start, mark = anchor.start(), anchor[0].lower()
+        if mark in _THOUGHTS:
+            end = self.text.find(_THOUGHTS[mark], start)
+            return len(self.text) if end < 0 else end
+        if mark.startswith("<|python_"):
+            return self._python_tag(start, anchor.end())
+        if mark == "[tool_calls]":
+            return self._mistral(start, anchor.end())
+        if mark.startswith("<"):
+            return self._tag(start) or anchor.end()
+        if mark in ("{", "["):
+            return self._bare(start) or start + 1
+        return self._line(start, anchor.end()) or max(anchor.end(), start + 1)
+
+    # -- no envelope: declared names only
+
+    def _bare(self, start: int) -> int | None:
+        if LIST_OF_CALLS.match(self.text, start):
+            whole = not self.text[:start].strip()
+            end = balanced_end(self.text, start) if whole else None
+            alone = whole and end is not None and not self.text[end:].strip()
+            return self._pythonic(start, start, explicit=alone and not self.names.declared)
+        if not self.names.declared:
+            return None
+        try:
+            decoded = decode(self.text, start, len(self.text), closed=False)
+        except IncompleteJsonError:
+            self._spend(len(self.text) - start)
+            if self._call_like(start):
+                self._leave_unfinished(start)
+            return None
+        except NotJsonError:
+            self._spend(200)
+            return None
+        try:
+            found = self._calls(decoded.value, decoded.repairs, explicit=False)
+        except RefusedError as refused:
+            if self._call_like(start):
+                self._refuse(start, decoded.end, str(refused))
+            return decoded.end  # JSON that is no call is data: what lies inside it is none either
+        extra = re.compile(r"[ \t]*[}\]]+").match(self.text, decoded.end)
+        if extra:
+            found[-1][2].append("extra closing braces")
+        return self._add(start, extra.end() if extra else decoded.end, found)
+
+    def _call_like(self, start: int) -> bool:
+        """Whether what begins here sets out to name a declared function."""
+        if not _CALL_LIKE.match(self.text, start):
+            return False
+        head = self.text[start : start + 300]
+        return any(f'"{name}"' in head or f"'{name}'" in head for name in self.names.parameters)
+
+    def _line(self, start: int, position: int) -> int | None:
+        """`name(arg=1)` alone on its line, or ReAct's `Action:` with `Action Input:`."""
+        react = _REACT.match(self.text, position)
+        if react and self.names.declared and self.names.knows(react[1]):
+            value, close, notes = self._json_in_envelope(start, react.end(), "")
+            if isinstance(value, dict):
+                name = self.names.resolve(react[1], notes, explicit=True)
+                return self._add(start, close, [(name, value, [*notes, "Action and Action Input"])])
+            return None
+        named = _LINE_CALL.match(self.text, position)
+        if named is None or not self.names.declared or not self._line_name(named[1]):
+            return None
+        end = balanced_end(self.text, named.end() - 1)
+        if end is None:
+            self._spend(min(len(self.text) - position, 2_000))
+            return None
+        tail = _LINE_END.match(self.text, end)
+        if tail is None:
+            return None
+        try:
+            found = self.forms.python(self.text[position:end], explicit=False)
+        except (NotACallError, RefusedError):
+            return None
+        return self._add(start, tail.end(), found)
+
+    def _line_name(self, written: str) -> bool:
+        return self.names.knows(written) or self.names.knows(written.rsplit(".", 1)[-1]) or written == "print"

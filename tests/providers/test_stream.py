@@ -1,0 +1,217 @@
+"""Streams: fragments in any cut give the same calls; what is unfinished is never a call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evalkit import IncompleteCall
+from evalkit.providers.stream import StreamAccumulator, StreamCall
+
+
+def delta(
+    index: int | None = 0, id: str | None = None, name: str | None = None, arguments: Any = None
+) -> dict[str, Any]:
+    function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
+    piece: dict[str, Any] = {"function": function}
+    if index is not None:
+        piece["index"] = index
+    if id is not None:
+        piece["id"] = id
+    return {"tool_calls": [piece]}
+
+
+def fed(*deltas: Any, functions: list[str] | None = None) -> StreamAccumulator:
+    accumulator = StreamAccumulator(functions)
+    for piece in deltas:
+        accumulator.feed(piece)
+    return accumulator
+
+
+SCRAPE = StreamCall("scrape_webpage", {"urls": ["https://a.example", "https://b.example"]}, "c1")
+FRAGMENTS = ['{"ur', 'ls": ["https://a.ex', 'ample", "https://b.example"', "]}"]
+
+
+def test_arguments_in_fragments_are_one_call_only_when_something_came_after_them() -> None:
+    accumulator = fed(delta(id="c1", name="scrape_webpage", arguments=""))
+    for fragment in FRAGMENTS:
+        accumulator.feed(delta(arguments=fragment))
+        assert accumulator.completed == []
+    accumulator.finish("tool_calls")
+    assert accumulator.completed == [SCRAPE]
+    assert accumulator.close() == [SCRAPE]
+
+
+def test_the_next_call_completes_the_one_before() -> None:
+    accumulator = fed(delta(0, "c1", "a", "{}"), delta(1, "c2", "b", '{"x"'))
+    assert accumulator.completed == [StreamCall("a", {}, "c1")]
+    accumulator.feed(delta(1, arguments=": 1}"))
+    assert accumulator.close() == [StreamCall("a", {}, "c1"), StreamCall("b", {"x": 1}, "c2")]
+
+
+def test_an_empty_object_may_still_grow() -> None:
+    accumulator = fed(delta(0, "c1", "a", "{}"))
+    assert accumulator.completed == []
+    accumulator.feed(delta(0, arguments='{"x": 1}'))
+    assert accumulator.close() == [StreamCall("a", {"x": 1}, "c1")]
+
+
+def test_interleaved_calls_keep_their_fragments_apart() -> None:
+    accumulator = fed(
+        delta(0, "c1", "a", '{"x"'), delta(1, "c2", "b", '{"y"'), delta(0, arguments=": 1}"), delta(1, arguments=": 2}")
+    )
+    assert accumulator.close() == [StreamCall("a", {"x": 1}, "c1"), StreamCall("b", {"y": 2}, "c2")]
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [delta(0, None, None, '{"x"'), delta(0, "c1", None, ": 1}"), delta(0, None, "check_warranty")],
+        [delta(0, "c", "check_"), delta(0, "1", None), delta(0, None, "warranty", '{"x": 1}')],
+        [delta(0, "c1", "check_warranty", '{"x"'), delta(0, "c1", "check_warranty", ": 1}")],
+        [delta(None, "c1", "check_warranty", '{"x"'), delta(None, None, None, ": 1}")],
+        [delta(0, "c1", "check_warranty", {"x": 1})],
+    ],
+    ids=["late", "split", "repeated", "no index", "whole object"],
+)
+def test_ids_and_names_may_come_late_split_or_again(deltas: list[Any]) -> None:
+    assert fed(*deltas, functions=["check_warranty"]).close() == [StreamCall("check_warranty", {"x": 1}, "c1")]
+
+
+def test_servers_that_give_every_call_index_0_are_understood() -> None:
+    with_ids = fed(delta(0, "c1", "a", "{}"), delta(0, "c2", "a", "{}"))
+    assert with_ids.close() == [StreamCall("a", {}, "c1"), StreamCall("a", {}, "c2")]
+    without = fed(delta(0, None, "a", '{"x": 1}'), delta(0, None, "a", '{"x": 2}'))
+    assert [call.arguments for call in without.close()] == [{"x": 1}, {"x": 2}]
+
+
+def test_no_arguments_at_all_are_no_arguments_once_the_wire_has_finished() -> None:
+    finished = fed({"choices": [{"delta": delta(0, "c1", "now")}]}, {"choices": [{"finish_reason": "tool_calls"}]})
+    assert finished.close() == [StreamCall("now", {}, "c1")]
+    with pytest.raises(IncompleteCall):
+        fed(delta(0, "c1", "now")).close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason", "message"),
+    [
+        (
+            '{"urls": ["https://a',
+            None,
+            'the stream ended inside a function call: scrape_webpage({"urls": ["https://a); the call was not made',
+        ),
+        (
+            '{"urls": [',
+            "length",
+            "the stream ended inside a function call (finish reason 'length'): "
+            'scrape_webpage({"urls": [); the call was not made',
+        ),
+        (
+            '["a"]',
+            "stop",
+            "the stream ended inside a function call (finish reason 'stop'): "
+            'scrape_webpage(["a"]); the call was not made',
+        ),
+    ],
+)
+def test_an_unfinished_call_is_an_error_that_shows_the_fragment(
+    arguments: str, reason: str | None, message: str
+) -> None:
+    accumulator = fed(delta(0, "c1", "scrape_webpage", arguments))
+    if reason:
+        accumulator.finish(reason)
+    assert accumulator.completed == []
+    with pytest.raises(IncompleteCall) as caught:
+        accumulator.close()
+    assert str(caught.value) == message
+    assert caught.value.fragment == f"scrape_webpage({arguments})"
+
+
+ANTHROPIC: list[dict[str, Any]] = [
+    {"type": "message_start", "message": {"content": []}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Let me see."}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "content_block_start", "index": 1,
+     "content_block": {"type": "tool_use", "id": "t1", "name": "a", "input": {}}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"x":'}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": " 1}"}},
+    {"type": "content_block_stop", "index": 1},
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+]  # fmt: skip
+
+
+def test_anthropic_events_give_calls_and_text() -> None:
+    accumulator = StreamAccumulator()
+    for event in ANTHROPIC:
+        accumulator.feed_anthropic(event)
+    assert accumulator.close() == [StreamCall("a", {"x": 1}, "t1")]
+    assert accumulator.text == "Let me see."
+    assert accumulator.finish_reason == "tool_use"
+
+
+def test_gemini_parts_come_whole_or_as_partial_arguments() -> None:
+    accumulator = StreamAccumulator()
+    accumulator.feed_gemini({"functionCall": {"name": "a", "args": {"x": 1}, "id": "g1"}})
+    accumulator.feed_gemini({"functionCall": {"name": "b", "willContinue": True}})
+    for chunk in ("an", "a"):
+        piece = {"jsonPath": "$.to[0].name", "stringValue": chunk, "willContinue": True}
+        accumulator.feed_gemini({"functionCall": {"partialArgs": [piece], "willContinue": True}})
+    assert accumulator.completed == [StreamCall("a", {"x": 1}, "g1")]
+    with pytest.raises(IncompleteCall, match=r"inside a function call: b\("):
+        accumulator.close()
+    accumulator.feed_gemini({"functionCall": {}})
+    assert accumulator.close()[1] == StreamCall("b", {"to": [{"name": "ana"}]})
+
+
+def test_text_calls_are_complete_at_their_closing_tag() -> None:
+    accumulator = StreamAccumulator()
+    for piece in ("Sure <func", 'tion>{"name": "a", "parameters": {"x"', ": 1}}", "</fun"):
+        accumulator.feed_text(piece)
+        assert accumulator.completed == [] or piece == "</fun"
+    accumulator.feed_text("ction> ok")
+    assert accumulator.completed == [StreamCall("a", {"x": 1})]
+    assert accumulator.close() == [StreamCall("a", {"x": 1})]
+    assert accumulator.text == "Sure  ok"
+
+
+def test_text_that_ends_inside_a_call_is_an_error() -> None:
+    accumulator = StreamAccumulator(["a"])
+    accumulator.feed_text('<function>{"name": "a", "par')
+    with pytest.raises(IncompleteCall) as caught:
+        accumulator.close()
+    assert caught.value.fragment == '<function>{"name": "a", "par'
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 99) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+CALLS = st.lists(
+    st.tuples(st.sampled_from(["alpha", "beta"]), st.dictionaries(st.text(max_size=4), JSON, max_size=3)),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(CALLS, st.data())
+def test_any_split_gives_the_same_calls_and_any_truncation_gives_a_prefix(
+    calls: list[tuple[str, dict[str, Any]]], data: st.DataObject
+) -> None:
+    pieces: list[dict[str, Any]] = []
+    for index, (name, arguments) in enumerate(calls):
+        text = json.dumps(arguments)
+        cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=4)))
+        pieces.append(delta(index, f"c{index}", name, ""))
+        pieces += [delta(index, arguments=text[a:b]) for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    expected = [StreamCall(name, arguments, f"c{index}") for index, (name, arguments) in enumerate(calls)]
+    assert fed(*pieces).close() == expected
+    end = data.draw(st.integers(0, len(pieces)))
+    so_far = fed(*pieces[:end]).completed
+    assert so_far == expected[: len(so_far)]
