@@ -6,17 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from evalkit.model.template import plain
 from evalkit.operators.contradiction import contradiction
 from evalkit.operators.dates import SameDate, moment
 from evalkit.operators.equality import ARRAY, NUMBER, STRING, kind
-from evalkit.operators.lists import Each, Length, Unordered
+from evalkit.operators.lists import Each, HasItem, Length, Unordered
 from evalkit.operators.logic import Absent, AllOf, AnyValue, Not, OfType, OneOf
 from evalkit.operators.matcher import Matcher
 from evalkit.operators.names import TYPE_NAMES, TYPES_INSTEAD
 from evalkit.operators.numeric import Approx, Between, Compared, finite
 from evalkit.operators.operand import Operand
+from evalkit.operators.patterns import pattern_problem
 from evalkit.operators.shown import shown
-from evalkit.operators.text import Contains, Edge, Pattern, pattern_problem
+from evalkit.operators.text import Contains, Edge, Pattern
 
 
 def _eq(operand: Operand) -> Matcher:
@@ -63,9 +65,12 @@ def _pattern(operand: Operand) -> Matcher:
 
 
 def _contains(operand: Operand) -> Matcher:
-    if operand.value == "":
+    value = plain(operand.value)
+    if value == "":
         return operand.refuse("a part that is not empty", ", which every text contains")
-    return Contains(operand.name, operand.value)
+    if kind(value) == STRING:
+        return Contains(operand.name, value)
+    return HasItem(operand.compiler.under(operand.value, operand.path, mode="equal", in_items=True), operand.name)
 
 
 def _edge(operand: Operand) -> Matcher:
@@ -163,8 +168,8 @@ BUILTIN: Final[dict[str, Form]] = {
     "$type": Form(_type, "data", f"a value of a JSON type: {', '.join(TYPE_NAMES)}; 5.0 is an integer"),
     "$regex": Form(_pattern, "data", "the whole string matches the pattern"),
     "$search": Form(_pattern, "data", "the pattern matches anywhere in the string"),
-    "$contains": Form(_contains, "data", "a part of a string, or an item of a list"),
-    "$icontains": Form(_contains, "data", "as `$contains`, upper and lower case alike"),
+    "$contains": Form(_contains, "list", "a part of a string, or an item of a list"),
+    "$icontains": Form(_contains, "list", "as `$contains`, upper and lower case alike"),
     "$starts_with": Form(_edge, "data", "the string begins so"),
     "$ends_with": Form(_edge, "data", "the string ends so"),
     "$one_of": Form(_one_of, "list", "at least one of these values or operators"),

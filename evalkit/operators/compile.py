@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Literal as OneOf
 
-from evalkit.errors import EvalkitError, PathProblem, did_you_mean, shown_path
+from evalkit.errors import EvalkitError, PathProblem, did_you_mean, nearest, shown_path
 from evalkit.model.registry import OPERATORS
 from evalkit.model.template import Literal, Template, TemplateError, parse, plain
 from evalkit.operators.builtin import BUILTIN, joined
@@ -19,7 +19,8 @@ from evalkit.operators.names import INSTEAD, LITERAL, MODIFIERS
 from evalkit.operators.operand import Deferred, Operand, has_template, operand_data
 from evalkit.operators.phrases import fold_text
 from evalkit.operators.shown import shown, type_shown
-from evalkit.operators.structure import Equal, Items, Mapping, Pending, Words
+from evalkit.operators.structure import Items, Keyed
+from evalkit.operators.values import Equal, Pending, Words
 
 Mode = OneOf["equal", "contain", "partial"]
 MODES = ("equal", "contain", "partial")
@@ -135,7 +136,7 @@ class Compiler:
         if self.mode == "equal" and all(type(item) is Equal for _, item in items):
             plain_value = {key: item.value for key, item in items if isinstance(item, Equal)}
             return Equal(plain_value, has_nan=any(isinstance(item, Equal) and item.has_nan for _, item in items))
-        return Mapping(items, closed=self.mode == "equal")
+        return Keyed(items, closed=self.mode == "equal")
 
     def _list(self, value: list[Any], path: Path) -> Matcher:
         items = tuple(self.under(item, (*path, index), in_items=True) for index, item in enumerate(value))
@@ -170,15 +171,10 @@ class Compiler:
         dollar = [key for key in value if key.startswith("$")]
         if not dollar or len(dollar) == len(value):
             return bool(dollar)
-        known = next((key for key in dollar if key in ALL_NAMES or key in INSTEAD or key[1:] in OPERATORS), None)
-        if known is not None:
+        meant = next((key for key in dollar if _is_meant(key)), None)
+        if meant is not None:
             plain_key = next(key for key in value if not key.startswith("$"))
-            self.problem(
-                (*path, known),
-                f"the operator '{known}' stands beside the plain key '{plain_key}'; "
-                "take one of them out, or write {$literal: {...}} if both are data",
-                at_key=True,
-            )
+            self.problem((*path, meant), _beside(meant, plain_key), at_key=True)
         return False
 
     def _operator(self, value: dict[str, Any], path: Path) -> Matcher:
@@ -220,6 +216,20 @@ ALL_NAMES = frozenset({*BUILTIN, LITERAL, *MODIFIERS})
 def known_operators() -> list[str]:
     """Every operator that an expected value may use, with its `$`: the built-in ones, then users' own."""
     return [*BUILTIN, LITERAL, *(f"${name}" for name in OPERATORS)]
+
+
+def _is_meant(key: str) -> bool:
+    """Whether a key was written as an operator: it is one, or what people write instead, or nearly one."""
+    return key in ALL_NAMES or key in INSTEAD or nearest(key, known_operators()) is not None
+
+
+def _beside(operator: str, plain_key: str) -> str:
+    if operator not in ALL_NAMES and operator[1:] not in OPERATORS:
+        return f"unknown operator '{operator}' beside the plain key '{plain_key}'{_instead(operator)}"
+    return (
+        f"the operator '{operator}' stands beside the plain key '{plain_key}'; "
+        "take one of them out, or write {$literal: {...}} if both are data"
+    )
 
 
 def _instead(name: str) -> str:

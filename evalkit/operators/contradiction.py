@@ -11,7 +11,7 @@ from evalkit.operators.lists import Length
 from evalkit.operators.logic import Absent, AllOf, Not, OneOf
 from evalkit.operators.matcher import Matcher
 from evalkit.operators.numeric import Between, Compared
-from evalkit.operators.structure import Equal
+from evalkit.operators.values import Equal
 
 Bound = tuple[Fraction, bool]  # a number, and whether it is itself excluded
 

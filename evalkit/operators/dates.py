@@ -19,10 +19,8 @@ from datetime import date
 from functools import lru_cache
 from typing import Any
 
-from evalkit.operators.difference import numeric_hint
 from evalkit.operators.equality import STRING, kind
 from evalkit.operators.matcher import Matcher
-from evalkit.operators.shown import shown
 
 _DAY_S = 86_400
 _FORM = re.compile(
@@ -109,7 +107,7 @@ class SameDate(Matcher):
         said, wanted = moment(actual), moment(self.text)
         return said is not None and wanted is not None and said.agrees_with(wanted)
 
-    def describe(self) -> str:
+    def wording(self) -> str:
         wanted = moment(self.text)
         what = "date" if wanted is None or wanted.second is None else "instant" if wanted.offset is not None else "time"
         return f"the {what} {self.text}"
@@ -117,15 +115,14 @@ class SameDate(Matcher):
     def written(self) -> Any:
         return {"$date": self.text}
 
-    def wrong(self, actual: Any) -> str:
-        message = f"expected {self.describe()}, got {shown(actual)}"
+    def hint(self, actual: Any) -> str:
         if kind(actual) != STRING:
-            return message + numeric_hint(actual, wanted=STRING)
+            return Matcher.hint(self, actual)
         said, wanted = moment(actual), moment(self.text)
         if said is None or wanted is None:
-            return f"{message} (not an ISO 8601 date or date-time)"
+            return " (it is no ISO 8601 date or date-time)"
         if wanted.second is not None and said.second is None:
-            return f"{message} (a day, without a time)"
+            return " (it is a day, without a time)"
         if wanted.offset is not None and said.offset is None:
-            return f"{message} (no offset, so it names no instant)"
-        return message
+            return " (it has no offset, so it names no instant)"
+        return ""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from evalkit.errors import UsageError
 from evalkit.model.registry import OPERATORS
 from evalkit.operators.matcher import Matcher, Undecided
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import cut, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,13 +61,12 @@ class Custom(Matcher):
             raise Undecided(f"the operator ${self.name} returned {shown(answer)}; it must return true, false or a text")
         return answer
 
-    def describe(self) -> str:
+    def wording(self) -> str:
         return shown({f"${self.name}": self.expected})
 
     def written(self) -> Any:
         return {f"${self.name}": self.expected}
 
-    def wrong(self, actual: Any) -> str:
+    def hint(self, actual: Any) -> str:
         answer = self._answer(actual)
-        said = f": {answer}" if isinstance(answer, str) and answer else ""
-        return f"expected {self.describe()}, got {shown(actual)}{said}"
+        return f": {cut(answer)}" if isinstance(answer, str) and answer else ""

@@ -1,15 +1,17 @@
-"""Matchers of lists: items found somewhere, in any order, each of a kind, and lengths."""
+"""Matchers of lists: items found somewhere, in any order, each of a kind, one of a kind, and lengths."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evalkit.operators.difference import type_hint
-from evalkit.operators.equality import ARRAY, OBJECT, STRING, kind
-from evalkit.operators.matcher import MISSING, UNEXPECTED, Matcher, Mismatch, Path, Resolve
+from evalkit.operators.assignment import covers_left, maximum_matching
+from evalkit.operators.difference import unexpected_item
+from evalkit.operators.equality import ARRAY, OBJECT, STRING, canonical, kind
+from evalkit.operators.matcher import MISSING, Matcher, Mismatch, Path, Resolve
 from evalkit.operators.shown import shown
-from evalkit.operators.structure import pairing
+from evalkit.operators.values import Equal
 
 _NEAR = 10  # how many leftover items are still held against each other to find the nearest
 
@@ -31,18 +33,29 @@ class Unordered(Matcher):
     def kinds(self) -> frozenset[str]:
         return frozenset({ARRAY})
 
-    def holds(self, actual: Any) -> bool:
+    def _fits(self, actual: Any) -> bool:
         if kind(actual) != ARRAY:
             return False
-        fits = len(actual) == len(self.items) if self.exact else len(actual) >= len(self.items)
-        return fits and None not in pairing(self.items, actual)
+        return len(actual) == len(self.items) if self.exact else len(actual) >= len(self.items)
+
+    def holds(self, actual: Any) -> bool:
+        if not self._fits(actual):
+            return False
+        choices = _choices(self.items, actual, lambda item, value: item.holds(value), stop=True)
+        return len(choices) == len(self.items) and covers_left(choices)
+
+    def equals(self, actual: Any) -> bool:
+        if not self._fits(actual):
+            return False
+        return covers_left(_choices(self.items, actual, lambda item, value: item.equals(value)))
 
     def differences(self, actual: Any, path: Path) -> list[Mismatch]:
         if kind(actual) != ARRAY:
             return [self.mismatch(actual, path)]
-        paired = pairing(self.items, actual)
+        paired = maximum_matching(_choices(self.items, actual, lambda item, value: item.matches(value)))
+        taken = set(paired)
         lost = [item for item, at in zip(self.items, paired, strict=True) if at is None]
-        spare = [at for at in range(len(actual)) if at not in set(paired)]
+        spare = [at for at in range(len(actual)) if at not in taken]
         found: list[Mismatch] = []
         for item in lost:
             near = _nearest_item(item, spare, actual, path) if max(len(lost), len(spare)) <= _NEAR else None
@@ -51,20 +64,13 @@ class Unordered(Matcher):
             else:
                 spare.remove(near[0])
                 found += near[1]
-        if self.exact:
-            for at in spare:
-                message = f"not expected, got {shown(actual[at])}"
-                found.append(Mismatch((*path, at), UNEXPECTED, message, None, actual[at]))
-        return found
+        return found + ([unexpected_item((*path, at), actual[at]) for at in spare] if self.exact else [])
 
-    def describe(self) -> str:
-        return f"in any order [{', '.join(item.describe() for item in self.items)}]"
+    def wording(self) -> str:
+        return f"in any order [{', '.join(item.wording() for item in self.items)}]"
 
     def written(self) -> Any:
         return {"$unordered": [item.written() for item in self.items]}
-
-    def wrong(self, actual: Any) -> str:
-        return f"expected {self.describe()}, got {shown(actual)}{type_hint([], actual)}"
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, items=tuple(item.bind(resolve) for item in self.items))
@@ -83,11 +89,33 @@ class Found(Unordered):
             and all(item.equals(value) for item, value in zip(self.items, actual, strict=True))
         )
 
-    def describe(self) -> str:
-        return f"a list with [{', '.join(item.describe() for item in self.items)}]"
+    def wording(self) -> str:
+        return f"a list with [{', '.join(item.wording() for item in self.items)}]"
 
     def written(self) -> Any:
         return [item.written() for item in self.items]
+
+
+def _choices(
+    items: tuple[Matcher, ...], actual: list[Any], fits: Callable[[Matcher, Any], bool], *, stop: bool = False
+) -> list[list[int]]:
+    """For each item the indices of the values that it accepts. `stop`: at the first item that accepts none."""
+    by_value: dict[Any, list[int]] | None = None
+    choices: list[list[int]] = []
+    for item in items:
+        if type(item) is Equal:
+            # Plain items are looked up, so that a long list of them is not compared with each value.
+            if by_value is None:
+                by_value = {}
+                for at, value in enumerate(actual):
+                    by_value.setdefault(canonical(value), []).append(at)
+            key = canonical(item.value)
+            choices.append(by_value.get(key, []) if key is not None else [])
+        else:
+            choices.append([at for at, value in enumerate(actual) if fits(item, value)])
+        if stop and not choices[-1]:
+            break
+    return choices
 
 
 def _nearest_item(item: Matcher, spare: list[int], actual: list[Any], path: Path) -> tuple[int, list[Mismatch]] | None:
@@ -95,6 +123,34 @@ def _nearest_item(item: Matcher, spare: list[int], actual: list[Any], path: Path
     candidates = [at for at in spare if kind(actual[at]) in (OBJECT, ARRAY) and kind(actual[at]) in item.kinds]
     explained = [(at, item.explain(actual[at], (*path, at))) for at in candidates]
     return min(explained, key=lambda pair: len(pair[1]), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class HasItem(Matcher):
+    """`$contains` with anything but a text: a list with such an item."""
+
+    item: Matcher
+    name: str = "$contains"
+
+    @property
+    def has_templates(self) -> bool:
+        return self.item.has_templates
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({ARRAY})
+
+    def holds(self, actual: Any) -> bool:
+        return kind(actual) == ARRAY and any(self.item.holds(value) for value in actual)
+
+    def wording(self) -> str:
+        return f"a list with an item that is {self.item.wording()}"
+
+    def written(self) -> Any:
+        return {self.name: self.item.written()}
+
+    def bind(self, resolve: Resolve) -> Matcher:
+        return replace(self, item=self.item.bind(resolve))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,26 +171,27 @@ class Each(Matcher):
         return frozenset({ARRAY})
 
     def holds(self, actual: Any) -> bool:
-        return (
-            kind(actual) == ARRAY
-            and (bool(actual) or self.may_be_empty)
-            and all(self.item.holds(value) for value in actual)
-        )
+        if kind(actual) != ARRAY or not (actual or self.may_be_empty):
+            return False
+        return all(self.item.holds(value) for value in actual)
+
+    def equals(self, actual: Any) -> bool:
+        return self.matches(actual) and all(self.item.equals(value) for value in actual)
 
     def differences(self, actual: Any, path: Path) -> list[Mismatch]:
         if kind(actual) != ARRAY or not actual:
             return [self.mismatch(actual, path)]
         return [found for at, value in enumerate(actual) for found in self.item.explain(value, (*path, at))]
 
-    def describe(self) -> str:
-        return f"a list of which each item is {self.item.describe()}"
+    def wording(self) -> str:
+        return f"a list of which each item is {self.item.wording()}"
 
     def written(self) -> Any:
         return {"$each": self.item.written()}
 
-    def wrong(self, actual: Any) -> str:
-        hint = " ($each alone does not accept an empty list; add $len)" if kind(actual) == ARRAY else ""
-        return f"expected {self.describe()}, got {shown(actual)}{hint or type_hint([], actual)}"
+    def hint(self, actual: Any) -> str:
+        empty = kind(actual) == ARRAY and not actual
+        return " ($each accepts an empty list only with $len beside it)" if empty else Matcher.hint(self, actual)
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, item=self.item.bind(resolve))
@@ -157,8 +214,8 @@ class Length(Matcher):
     def holds(self, actual: Any) -> bool:
         return kind(actual) in self.kinds and self.length.holds(len(actual))
 
-    def describe(self) -> str:
-        return f"a length that is {self.length.describe()}"
+    def wording(self) -> str:
+        return f"a length that is {self.length.wording()}"
 
     def written(self) -> Any:
         return {"$len": self.length.written()}

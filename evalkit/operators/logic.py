@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from evalkit.operators.equality import KINDS, NUMBER, kind
+from evalkit.operators.equality import ARRAY, KINDS, NUMBER, OBJECT, kind
+from evalkit.operators.hints import value_hint
 from evalkit.operators.matcher import Matcher, Mismatch, Path, Resolve, Undecided
-from evalkit.operators.shown import shown
+from evalkit.operators.values import Equal
+
+_NEAREST = 3  # differences of the nearest alternative that its message lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class AnyValue(Matcher):
     def holds(self, actual: Any) -> bool:
         return True
 
-    def describe(self) -> str:
+    def wording(self) -> str:
         return "any value"
 
     def written(self) -> Any:
@@ -44,7 +47,7 @@ class Absent(Matcher):
     def holds(self, actual: Any) -> bool:
         return False
 
-    def describe(self) -> str:
+    def wording(self) -> str:
         return "not to be sent"
 
     def written(self) -> Any:
@@ -67,8 +70,9 @@ class OfType(Matcher):
             return isinstance(actual, int) or float(actual).is_integer()
         return of_kind in self.names
 
-    def describe(self) -> str:
-        return " or ".join(f"an {name}" if name[0] in "aio" else f"a {name}" for name in self.names)
+    def wording(self) -> str:
+        articles = {"integer": "an ", "array": "an ", "object": "an ", "null": ""}
+        return " or ".join(articles.get(name, "a ") + name for name in self.names)
 
     def written(self) -> Any:
         return {"$type": self.names[0] if len(self.names) == 1 else list(self.names)}
@@ -108,8 +112,19 @@ class OneOf(Matcher):
     def equals(self, actual: Any) -> bool:
         return any(option.equals(actual) for option in self.options)
 
-    def describe(self) -> str:
-        return " or ".join(option.describe() for option in self.options)
+    def wording(self) -> str:
+        return " or ".join(option.wording() for option in self.options)
+
+    def hint(self, actual: Any) -> str:
+        plain = [value_hint(option.value, actual) for option in self.options if isinstance(option, Equal)]
+        if kind(actual) not in (ARRAY, OBJECT):
+            return next(filter(None, plain), "")
+        near = [option.explain(actual) for option in self.options if kind(actual) in option.kinds]
+        found = min(near, key=len, default=[])
+        if not any(mismatch.path for mismatch in found):
+            return ""
+        listed = "; ".join(str(mismatch) for mismatch in found[:_NEAREST]) + ("; …" if found[_NEAREST:] else "")
+        return f" (nearest is alternative {near.index(found) + 1}: {listed})"
 
     def written(self) -> Any:
         return {"$one_of": [option.written() for option in self.options]}
@@ -158,8 +173,8 @@ class AllOf(Matcher):
     def differences(self, actual: Any, path: Path) -> list[Mismatch]:
         return [found for part in self.parts for found in part.explain(actual, path)]
 
-    def describe(self) -> str:
-        return " and ".join(part.describe() for part in self.parts)
+    def wording(self) -> str:
+        return " and ".join(part.wording() for part in self.parts)
 
     def written(self) -> Any:
         if self.joined:
@@ -194,14 +209,11 @@ class Not(Matcher):
     def holds(self, actual: Any) -> bool:
         return not self.inner.holds(actual)
 
-    def describe(self) -> str:
-        return f"anything but {self.inner.describe()}"
+    def wording(self) -> str:
+        return f"anything but {self.inner.wording()}"
 
     def written(self) -> Any:
         return {self.name: self.inner.written()}
-
-    def wrong(self, actual: Any) -> str:
-        return f"expected {self.describe()}, got {shown(actual)}"
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, inner=self.inner.bind(resolve))

@@ -9,9 +9,11 @@ from typing import Any
 from evalkit.errors import shown_path
 from evalkit.model.template import Reference
 from evalkit.operators.equality import KINDS
-from evalkit.operators.shown import shown
+from evalkit.operators.hints import kind_hint
+from evalkit.operators.shown import cut, shown
 
 WRONG, MISSING, UNEXPECTED = "wrong", "missing", "unexpected"
+MAX_DIFFERENCES = 100  # of one value; more help nobody, and an enormous list has millions
 
 Path = tuple[str | int, ...]
 Resolve = Callable[[Reference], Any]
@@ -22,7 +24,8 @@ class Mismatch:
     """One place at which a value is not what was expected. `str()` gives the whole line, path first.
 
     `code` is `wrong` (a value differs), `missing` (nothing there) or `unexpected` (something there that should not
-    be). `message` names the expected and the actual value, without the path.
+    be). `message` names the expected and the actual value, without the path. `path` counts the actual list's
+    items, but for a missing item, which only the expected list has.
     """
 
     path: Path
@@ -80,13 +83,17 @@ class Matcher:
         """Whether `actual` is as expected; raises Undecided where that can't be said."""
         raise NotImplementedError
 
-    def describe(self) -> str:
-        """What it wanted, for people: ``a number > 5``."""
+    def wording(self) -> str:
+        """`describe` at full length."""
         raise NotImplementedError
 
     def written(self) -> Any:
         """What it wanted, as JSON data in the form of a case file."""
         raise NotImplementedError
+
+    def describe(self) -> str:
+        """What it wanted, for people: ``a number > 5``."""
+        return cut(self.wording())
 
     def bind(self, resolve: Resolve) -> Matcher:
         """The same with every template replaced by what `resolve` gives for it. TemplateError passes through."""
@@ -104,25 +111,37 @@ class Matcher:
         return self.matches(actual)
 
     def explain(self, actual: Any, path: Path = ()) -> list[Mismatch]:
-        """Every way in which `actual` differs, each with its path; empty if and only if it matches."""
+        """Every way in which `actual` differs, each with its path; empty if and only if it matches.
+
+        At most `MAX_DIFFERENCES`, and then one more that says so.
+        """
         try:
             if self.holds(actual):
                 return []
-            return self.differences(actual, path) or [self.mismatch(actual, path)]
+            found = self.differences(actual, path)
         except Undecided as undecided:
             found = self.differences(actual, path) if self.composite else []
-            return found or [self.mismatch(actual, path, undecided.reason)]
+            found = found or [Mismatch(path, WRONG, undecided.reason, self.written(), actual)]
         except Exception as error:
-            return [self.mismatch(actual, path, f"cannot be judged: {type(error).__name__} on looking at the value")]
+            reason = f"cannot be judged: {type(error).__name__} on looking at the value"
+            found = [Mismatch(path, WRONG, reason, self.written(), actual)]
+        if len(found) > MAX_DIFFERENCES:
+            more = Mismatch(path, WRONG, f"differs in more than {MAX_DIFFERENCES} places", self.written(), actual)
+            return [*found[:MAX_DIFFERENCES], more]
+        return found or [self.mismatch(actual, path)]
 
     def differences(self, actual: Any, path: Path) -> list[Mismatch]:
         """As `explain`, for a value that is known not to match."""
         return [self.mismatch(actual, path)]
 
-    def mismatch(self, actual: Any, path: Path, why: str = "") -> Mismatch:
-        """One `wrong` for the whole value: ``expected …, got …``, or `why`."""
-        return Mismatch(path, WRONG, why or self.wrong(actual), self.written(), actual)
+    def mismatch(self, actual: Any, path: Path) -> Mismatch:
+        """One `wrong` for the whole value."""
+        return Mismatch(path, WRONG, self.wrong(actual), self.written(), actual)
 
     def wrong(self, actual: Any) -> str:
-        """The message for a value that does not match."""
-        return f"expected {self.describe()}, got {shown(actual)}"
+        """The message for a value that does not match: ``expected …, got …``."""
+        return f"expected {self.describe()}, got {shown(actual)}{self.hint(actual)}"
+
+    def hint(self, actual: Any) -> str:
+        """What the two values in the message don't show by themselves, in brackets; "" if nothing."""
+        return kind_hint(actual, self.kinds)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from evalkit.operators.difference import numeric_hint
 from evalkit.operators.equality import NUMBER, kind
 from evalkit.operators.matcher import Matcher
 from evalkit.operators.shown import shown
@@ -29,9 +28,6 @@ class Numeric(Matcher):
     def kinds(self) -> frozenset[str]:
         return frozenset({NUMBER})
 
-    def wrong(self, actual: Any) -> str:
-        return f"expected {self.describe()}, got {shown(actual)}{numeric_hint(actual)}"
-
 
 @dataclass(frozen=True, slots=True)
 class Compared(Numeric):
@@ -43,7 +39,7 @@ class Compared(Numeric):
     def holds(self, actual: Any) -> bool:
         return kind(actual) == NUMBER and _TESTS[self.name](actual, self.bound)
 
-    def describe(self) -> str:
+    def wording(self) -> str:
         return f"a number {SIGNS[self.name]} {shown(self.bound)}"
 
     def written(self) -> Any:
@@ -60,7 +56,7 @@ class Between(Numeric):
     def holds(self, actual: Any) -> bool:
         return kind(actual) == NUMBER and bool(self.low <= actual <= self.high)
 
-    def describe(self) -> str:
+    def wording(self) -> str:
         return f"a number from {shown(self.low)} to {shown(self.high)}"
 
     def written(self) -> Any:
@@ -89,12 +85,20 @@ class Approx(Numeric):
             return max(DEFAULT_ABSOLUTE, DEFAULT_RELATIVE * abs(_exact(self.value)))
         return max(_exact(self.absolute or 0), _exact(self.relative or 0) * abs(_exact(self.value)))
 
-    def describe(self) -> str:
+    def wording(self) -> str:
         if self.relative is None and self.absolute is None:
             return f"approximately {shown(self.value)}"
         words = [f"{shown(self.absolute)}"] if self.absolute is not None else []
         words += [f"{shown(self.relative)} of it"] if self.relative is not None else []
         return f"{shown(self.value)} ± {' or '.join(words)}"
+
+    def hint(self, actual: Any) -> str:
+        if not finite(actual):
+            return Numeric.hint(self, actual)
+        try:
+            return f" ({float(abs(_exact(actual) - _exact(self.value))):g} away)"
+        except OverflowError:
+            return ""
 
     def written(self) -> Any:
         pairs = {"$approx": self.value, "$abs": self.absolute, "$rel": self.relative}

@@ -87,7 +87,7 @@ class Deferred(Matcher):
     def holds(self, actual: Any) -> bool:
         raise Undecided(f"the template in {self.describe()} has no value yet")
 
-    def describe(self) -> str:
+    def wording(self) -> str:
         return shown(self.written())
 
     def written(self) -> Any:

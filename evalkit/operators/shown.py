@@ -35,9 +35,16 @@ def shown(value: Any, limit: int = LIMIT) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def cut(text: str, limit: int = 2 * LIMIT) -> str:
+    """`text`, at most `limit` characters of it."""
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
 def type_shown(value: Any) -> str:
     """``a string``, ``null``, ``a tuple, which is not JSON``: what a value is, for messages."""
-    return _NAMES.get(kind(value)) or f"a {type(value).__name__}, which is not JSON"
+    name = type(value).__name__
+    article = "an" if name[:1].lower() in "aeiou" else "a"
+    return _NAMES.get(kind(value)) or f"{article} {name}, which is not JSON"
 
 
 def _bounded(pieces: Iterator[str], limit: int) -> Iterator[str]:

@@ -1,118 +1,20 @@
-"""Matchers of values, mappings and lists: the three ways in which an expectation without operators is held."""
+"""Matchers of mappings and lists, key by key and item by item."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
-from evalkit.model.template import Template, render
-from evalkit.operators.assignment import maximum_matching
-from evalkit.operators.difference import missing_key, type_hint, unexpected_key, value_differences
-from evalkit.operators.equality import ARRAY, KINDS, OBJECT, STRING, json_equal, kind
-from evalkit.operators.matcher import MISSING, UNEXPECTED, WRONG, Matcher, Mismatch, Path, Resolve, Undecided
-from evalkit.operators.phrases import find_words, fold_text
-from evalkit.operators.shown import WINDOW, shown, window
+from evalkit.operators.difference import missing_item, missing_key, unexpected_item, unexpected_key
+from evalkit.operators.equality import ARRAY, OBJECT, kind
+from evalkit.operators.matcher import Matcher, Mismatch, Path, Resolve
+from evalkit.operators.shown import shown
 
-_SHOWN_DIFFERENCES = 100  # of one value; more help nobody, and an enormous list has millions
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Equal(Matcher):
-    """The same JSON value. `has_nan`: somewhere in it, so that `==` can't be trusted to refuse."""
-
-    value: Any
-    has_nan: bool = False
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Equal and json_equal(self.value, other.value)
-
-    __hash__ = None  # type: ignore[assignment]  # the value may be a mapping
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({kind(self.value)})
-
-    def holds(self, actual: Any) -> bool:
-        # `==` is several times faster, and what it calls different is different, but for NaN. It can't accept:
-        # it takes true for 1, and an object may call itself equal to anything.
-        if not self.has_nan:
-            try:
-                if self.value != actual:
-                    return False
-            except Exception:
-                return json_equal(self.value, actual)
-        return json_equal(self.value, actual)
-
-    matches = holds
-
-    def differences(self, actual: Any, path: Path) -> list[Mismatch]:
-        found = value_differences(self.value, actual, path)
-        listed = list(islice(found, _SHOWN_DIFFERENCES))
-        if next(found, None) is not None:
-            listed.append(
-                Mismatch(path, WRONG, f"differs in more than {_SHOWN_DIFFERENCES} places", self.value, actual)
-            )
-        return listed
-
-    def describe(self) -> str:
-        return shown(self.value)
-
-    def written(self) -> Any:
-        return self.value
+_ALIGNED = 40  # lists of different lengths are aligned before they are explained, up to so many items
 
 
 @dataclass(frozen=True, slots=True)
-class Words(Matcher):
-    """A text that contains `text`, by the rule of `arguments_contain` (`evalkit.operators.phrases`)."""
-
-    text: str
-    folded: str
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({STRING})
-
-    def holds(self, actual: Any) -> bool:
-        return kind(actual) == STRING and (actual == self.text or find_words(fold_text(actual), self.folded) >= 0)
-
-    def equals(self, actual: Any) -> bool:
-        return json_equal(self.text, actual)
-
-    def describe(self) -> str:
-        return f"a text that contains {shown(self.text)}"
-
-    def written(self) -> Any:
-        return self.text
-
-    def wrong(self, actual: Any) -> str:
-        if kind(actual) != STRING:
-            return f"expected {self.describe()}, got {shown(actual)}{type_hint(self.text, actual)}"
-        folded = fold_text(actual)
-        inside = folded.find(self.folded)
-        if inside >= 0:
-            end = inside + len(self.folded)
-            return f"expected {self.describe()}, got {window(folded, inside, end)} (only inside a longer word)"
-        if len(actual) <= 4 * WINDOW:
-            return f"expected {self.describe()}, got {shown(actual)}"
-        at, length = _nearest_place(folded, self.folded)
-        return f"expected {self.describe()}, got {window(folded, at, at + length)}"
-
-
-def _nearest_place(text: str, phrase: str) -> tuple[int, int]:
-    """Where the longest beginning of `phrase` stands in `text`, and its length."""
-    low, high = 0, len(phrase)
-    while low < high:  # a beginning is found wherever a longer one is, so halving is enough
-        middle = (low + high + 1) // 2
-        if phrase[:middle] in text:
-            low = middle
-        else:
-            high = middle - 1
-    return text.find(phrase[:low]), low
-
-
-@dataclass(frozen=True, slots=True)
-class Mapping(Matcher):
+class Keyed(Matcher):
     """A mapping with these keys. `closed`: and no other."""
 
     items: tuple[tuple[str, Matcher], ...]
@@ -144,10 +46,8 @@ class Mapping(Matcher):
     def equals(self, actual: Any) -> bool:
         if not self.matches(actual):
             return False
-        listed = dict(self.items)
-        return len(actual.keys() - listed.keys()) == 0 and all(
-            item.equals(actual[key]) for key, item in self.items if key in actual
-        )
+        sent = [(item, actual[key]) for key, item in self.items if key in actual]
+        return len(sent) == len(actual) and all(item.equals(value) for item, value in sent)
 
     def differences(self, actual: Any, path: Path) -> list[Mismatch]:
         if kind(actual) != OBJECT:
@@ -160,19 +60,15 @@ class Mapping(Matcher):
             elif not item.accepts_absence:
                 found.append(missing_key((*path, key), item.written(), item.describe(), actual, listed))
         if self.closed:
-            found += [unexpected_key(path, key, actual[key], listed) for key in actual if key not in listed]
+            found += [unexpected_key(path, key, value) for key, value in actual.items() if key not in listed]
         return found
 
-    def describe(self) -> str:
-        inner = ", ".join(f"{shown(key)}: {item.describe()}" for key, item in self.items)
+    def wording(self) -> str:
+        inner = ", ".join(f"{shown(key)}: {item.wording()}" for key, item in self.items)
         return f"{{{inner}}}" if self.closed else f"a mapping with {{{inner}}}"
 
     def written(self) -> Any:
         return {key: item.written() for key, item in self.items}
-
-    def wrong(self, actual: Any) -> str:
-        hint = type_hint({}, actual)
-        return f"expected {self.describe()}, got {shown(actual)}{hint}"
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, items=tuple((key, item.bind(resolve)) for key, item in self.items))
@@ -208,59 +104,44 @@ class Items(Matcher):
         if kind(actual) != ARRAY:
             return [self.mismatch(actual, path)]
         found: list[Mismatch] = []
-        for index, (item, value) in enumerate(zip(self.items, actual, strict=False)):
-            found += item.explain(value, (*path, index))
-        for index in range(len(actual), len(self.items)):
-            item = self.items[index]
-            found.append(Mismatch((*path, index), MISSING, f"missing, expected {item.describe()}", item.written()))
-        for index in range(len(self.items), len(actual)):
-            message = f"not expected, got {shown(actual[index])}"
-            found.append(Mismatch((*path, index), UNEXPECTED, message, None, actual[index]))
+        for start, end, actual_start, actual_end in self._blocks(actual):
+            common = min(end - start, actual_end - actual_start)
+            for offset in range(common):
+                at = actual_start + offset
+                found += self.items[start + offset].explain(actual[at], (*path, at))
+            for index in range(start + common, end):
+                item = self.items[index]
+                found.append(missing_item((*path, index), item.written(), item.describe()))
+            found += [unexpected_item((*path, at), actual[at]) for at in range(actual_start + common, actual_end)]
         return found
 
-    def describe(self) -> str:
-        return f"[{', '.join(item.describe() for item in self.items)}]"
+    def _blocks(self, actual: list[Any]) -> list[tuple[int, int, int, int]]:
+        """The stretches between the items that match in a longest common subsequence, as in `difference`."""
+        size, actual_size = len(self.items), len(actual)
+        if size == actual_size or max(size, actual_size) > _ALIGNED:
+            return [(0, size, 0, actual_size)]
+        fits = [[item.matches(value) for value in actual] for item in self.items]
+        best = [[0] * (actual_size + 1) for _ in range(size + 1)]  # best[i][k]: matches in items[i:], actual[k:]
+        for i in reversed(range(size)):
+            for k in reversed(range(actual_size)):
+                best[i][k] = best[i + 1][k + 1] + 1 if fits[i][k] else max(best[i + 1][k], best[i][k + 1])
+        blocks, i, k, start, actual_start = [], 0, 0, 0, 0
+        while i < size and k < actual_size:
+            if fits[i][k]:
+                blocks.append((start, i, actual_start, k))
+                i, k = i + 1, k + 1
+                start, actual_start = i, k
+            elif best[i + 1][k] >= best[i][k + 1]:
+                i += 1
+            else:
+                k += 1
+        return [*blocks, (start, size, actual_start, actual_size)]
+
+    def wording(self) -> str:
+        return f"[{', '.join(item.wording() for item in self.items)}]"
 
     def written(self) -> Any:
         return [item.written() for item in self.items]
 
-    def wrong(self, actual: Any) -> str:
-        return f"expected {self.describe()}, got {shown(actual)}{type_hint([], actual)}"
-
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, items=tuple(item.bind(resolve) for item in self.items))
-
-
-@dataclass(frozen=True, slots=True)
-class Pending(Matcher):
-    """A string with templates in it. Nothing matches before `bind` has put a value in its place."""
-
-    template: Template
-    mode: str
-
-    @property
-    def has_templates(self) -> bool:
-        return True
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        return KINDS
-
-    def holds(self, actual: Any) -> bool:
-        raise Undecided(f"the template {shown(str(self.template))} has no value yet")
-
-    def describe(self) -> str:
-        return f"the value of {shown(str(self.template))}"
-
-    def written(self) -> Any:
-        return str(self.template)
-
-    def bind(self, resolve: Resolve) -> Matcher:
-        from evalkit.operators.compile import compile_rendered
-
-        return compile_rendered(render(self.template, resolve), self.mode)
-
-
-def pairing(items: tuple[Matcher, ...], actual: list[Any]) -> list[int | None]:
-    """For each matcher the index of the value it is paired with, as many as possible, each value at most once."""
-    return maximum_matching([[at for at, value in enumerate(actual) if item.holds(value)] for item in items])

@@ -1,0 +1,130 @@
+"""Matchers of single values: the same JSON value, words in a text, and templates that have no value yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from evalkit.model.template import Template, render
+from evalkit.operators.difference import value_differences
+from evalkit.operators.equality import STRING, json_equal, kind
+from evalkit.operators.hints import value_hint
+from evalkit.operators.matcher import MAX_DIFFERENCES, Matcher, Mismatch, Path, Resolve, Undecided
+from evalkit.operators.phrases import find_words, fold_text
+from evalkit.operators.shown import WINDOW, shown, window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Equal(Matcher):
+    """The same JSON value. `has_nan`: somewhere in it, so that `==` can't be trusted to refuse."""
+
+    value: Any
+    has_nan: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Equal and json_equal(self.value, other.value)
+
+    __hash__ = None  # type: ignore[assignment]  # the value may be a mapping
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({kind(self.value)})
+
+    def holds(self, actual: Any) -> bool:
+        # `==` is several times faster, and what it calls different is different, but for NaN. It can't accept:
+        # it takes true for 1, and an object may call itself equal to anything.
+        if not self.has_nan:
+            try:
+                if self.value != actual:
+                    return False
+            except Exception:
+                return json_equal(self.value, actual)
+        return json_equal(self.value, actual)
+
+    matches = holds
+
+    def differences(self, actual: Any, path: Path) -> list[Mismatch]:
+        return list(islice(value_differences(self.value, actual, path), MAX_DIFFERENCES + 1))
+
+    def wording(self) -> str:
+        return shown(self.value)
+
+    def written(self) -> Any:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Words(Matcher):
+    """A text that contains `text`, by the rule of `arguments_contain` (`evalkit.operators.phrases`)."""
+
+    text: str
+    folded: str
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({STRING})
+
+    def holds(self, actual: Any) -> bool:
+        return kind(actual) == STRING and (actual == self.text or find_words(fold_text(actual), self.folded) >= 0)
+
+    def equals(self, actual: Any) -> bool:
+        return json_equal(self.text, actual)
+
+    def wording(self) -> str:
+        return f"a text that contains {shown(self.text)}"
+
+    def written(self) -> Any:
+        return self.text
+
+    def wrong(self, actual: Any) -> str:
+        if kind(actual) != STRING or len(actual) <= 4 * WINDOW:
+            return f"expected {self.describe()}, got {shown(actual)}{self.hint(actual)}"
+        folded = fold_text(actual)
+        at, length = _nearest_place(folded, self.folded)
+        # Folding leaves most texts as long as they are; then the place is shown as it was written.
+        source = actual if len(folded) == len(actual) else folded
+        return f"expected {self.describe()}, got {window(source, at, at + length)}{self.hint(actual)}"
+
+    def hint(self, actual: Any) -> str:
+        if kind(actual) != STRING:
+            return value_hint(self.text, actual)
+        return " (it is there only inside a longer word)" if self.folded in fold_text(actual) else ""
+
+
+def _nearest_place(text: str, phrase: str) -> tuple[int, int]:
+    """Where the longest beginning of `phrase` stands in `text`, and its length."""
+    low, high = 0, len(phrase)
+    while low < high:  # a beginning is found wherever a longer one is, so halving is enough
+        middle = (low + high + 1) // 2
+        if phrase[:middle] in text:
+            low = middle
+        else:
+            high = middle - 1
+    return text.find(phrase[:low]), low
+
+
+@dataclass(frozen=True, slots=True)
+class Pending(Matcher):
+    """A string with templates in it. Nothing matches before `bind` has put a value in its place."""
+
+    template: Template
+    mode: str
+
+    @property
+    def has_templates(self) -> bool:
+        return True
+
+    def holds(self, actual: Any) -> bool:
+        raise Undecided(f"the template {shown(str(self.template))} has no value yet")
+
+    def wording(self) -> str:
+        return f"the value of {shown(str(self.template))}"
+
+    def written(self) -> Any:
+        return str(self.template)
+
+    def bind(self, resolve: Resolve) -> Matcher:
+        from evalkit.operators.compile import compile_rendered
+
+        return compile_rendered(render(self.template, resolve), self.mode)
