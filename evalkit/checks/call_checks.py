@@ -1,0 +1,294 @@
+"""What can be demanded of one call: each key of an expected call is a frozen check, held against actual calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, ClassVar, Protocol
+
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.phrases import Phrase, Phrases
+from evalkit.checks.reading import Path
+from evalkit.checks.reasons import call_reason, failed_call, place_of
+from evalkit.model.template import Reference, TemplateError
+from evalkit.model.transcript import FunctionCall
+from evalkit.model.verdict import FAILED, CheckResult, Reason
+from evalkit.operators import Matcher, Mismatch
+from evalkit.operators.shown import shown, type_shown
+
+NOTE = "contained, not equal"
+_MISSING: Any = object()
+_ARGUMENT_CODES = {"wrong": "wrong_argument", "missing": "missing_argument", "unexpected": "unexpected_argument"}
+
+
+class CallCheck(Protocol):
+    """One demand on a call."""
+
+    @property
+    def key(self) -> str:
+        """The key in the case, e.g. `body_contains`."""
+
+    @property
+    def on_arguments(self) -> bool:
+        """Whether it counts towards argument accuracy."""
+
+    @property
+    def size(self) -> int:
+        """How many demands on arguments it makes."""
+
+    @property
+    def has_templates(self) -> bool: ...
+
+    def bind(self, resolve: Callable[[Reference], Any]) -> CallCheck:
+        """The same without templates. Raises TemplateError."""
+
+    def holds(self, call: FunctionCall, evidence: Evidence) -> bool: ...
+
+    def passed(self, call: FunctionCall) -> CheckResult:
+        """The result for a call of which it holds."""
+
+    def failed(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        """The result for a call of which it does not hold, with every reason."""
+
+    def counted(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
+        """How many of its demands hold, of how many."""
+
+
+@cache
+def passing(key: str, message: str, note: str = "") -> CheckResult:
+    """A result that passed. Its words are few, so one object serves all calls."""
+    return CheckResult(check=key, message=message, note=note)
+
+
+def arguments_of(call: FunctionCall) -> Any:
+    """The call's arguments; null means none."""
+    return {} if call.arguments is None else call.arguments
+
+
+@dataclass(frozen=True, slots=True)
+class ValuesCheck:
+    """`arguments`, `arguments_contain` or `result_contains`: a value against a compiled one."""
+
+    key: str
+    matcher: Matcher
+    path: Path  # in the case
+    names: tuple[str, ...] = ()  # the keys it lists
+
+    @property
+    def on_arguments(self) -> bool:
+        return self.key != "result_contains"
+
+    @property
+    def size(self) -> int:
+        return len(self.names) if self.on_arguments else 0
+
+    @property
+    def has_templates(self) -> bool:
+        return self.matcher.has_templates
+
+    def bind(self, resolve: Callable[[Reference], Any]) -> ValuesCheck:
+        return replace(self, matcher=self.matcher.bind(resolve))
+
+    def actual(self, call: FunctionCall) -> Any:
+        return call.result if self.key == "result_contains" else arguments_of(call)
+
+    def holds(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return self.matcher.matches(self.actual(call))
+
+    def passed(self, call: FunctionCall) -> CheckResult:
+        if self.key == "arguments":
+            return passing(self.key, "arguments equal")
+        if self.key == "result_contains":
+            return passing(self.key, "found in the result")
+        return passing(self.key, "arguments contained", "" if self.matcher.equals(arguments_of(call)) else NOTE)
+
+    def failed(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        actual = self.actual(call)
+        root: Path = ("arguments",) if self.on_arguments else ("result",)
+        found = self.matcher.explain(actual, root)
+        reasons = tuple(self._reason(mismatch, call) for mismatch in found)
+        return CheckResult(check=self.key, status=FAILED, message="\n".join(map(str, found)), reasons=reasons)
+
+    def _reason(self, mismatch: Mismatch, call: FunctionCall) -> Reason:
+        code = _ARGUMENT_CODES[mismatch.code] if self.on_arguments else "result_mismatch"
+        inside = () if mismatch.code == "unexpected" else mismatch.path[1:]
+        return call_reason(
+            code,
+            str(mismatch),
+            call,
+            place_of((*self.path, *inside)),
+            path=mismatch.path[1:],
+            expected=mismatch.expected,
+            actual=mismatch.actual,
+        )
+
+    def counted(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
+        found = {mismatch.path[:1] for mismatch in self.matcher.explain(self.actual(call))}
+        listed = {(name,) for name in self.names} | found
+        return (0 if () in found else len(listed - found)), len(listed)
+
+
+@dataclass(frozen=True, slots=True)
+class TextCheck:
+    """`<argument>_contains` and `<argument>_excludes`: phrases in the text of one argument."""
+
+    argument: str
+    phrases: Phrases
+    excludes: bool
+    path: Path
+
+    on_arguments: ClassVar[bool] = True
+
+    @property
+    def key(self) -> str:
+        return f"{self.argument}_{'excludes' if self.excludes else 'contains'}"
+
+    @property
+    def size(self) -> int:
+        return len(self.phrases.items)
+
+    @property
+    def has_templates(self) -> bool:
+        return self.phrases.has_templates
+
+    def bind(self, resolve: Callable[[Reference], Any]) -> TextCheck:
+        return replace(self, phrases=self.phrases.bind(resolve))
+
+    def _value(self, call: FunctionCall) -> Any:
+        arguments = arguments_of(call)
+        return arguments.get(self.argument, _MISSING) if isinstance(arguments, dict) else _MISSING
+
+    def _wrong(self, value: Any, evidence: Evidence) -> list[Phrase]:
+        """The phrases that are missing, or that are found and excluded; all of them where there is no text."""
+        if value is _MISSING or value is None:
+            return list(self.phrases.items)
+        texts = evidence.texts(value)
+        return self.phrases.found(texts) if self.excludes else self.phrases.missing(texts)
+
+    def holds(self, call: FunctionCall, evidence: Evidence) -> bool:
+        value = self._value(call)
+        if value is _MISSING or value is None:
+            return False
+        if not self.excludes:
+            return self.phrases.all_in(evidence.texts(value))
+        return not self.phrases.found(evidence.texts(value))
+
+    def passed(self, call: FunctionCall) -> CheckResult:
+        return _text_passing(self.argument, self.excludes, len(self.phrases.items))
+
+    def failed(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        value = self._value(call)
+        if value is _MISSING or value is None:
+            return self._no_text(call, value)
+        verb, code = ("contains", "text_forbidden") if self.excludes else ("does not contain", "text_missing")
+        reasons, lines = [], []
+        for phrase in self._wrong(value, evidence):
+            lines.append(f"{self.argument} {verb} {shown(phrase.text)}")
+            detail = {"path": (self.argument,), "expected": phrase.text, "actual": value}
+            reasons.append(call_reason(code, lines[-1], call, phrase.place, **detail))
+        return CheckResult(check=self.key, status=FAILED, message="\n".join(lines), reasons=tuple(reasons))
+
+    def _no_text(self, call: FunctionCall, value: Any) -> CheckResult:
+        wanted = f"a text {'without' if self.excludes else 'that contains'} {self.phrases.listed()}"
+        if value is None:
+            code, what = "text_missing", "is null"
+        else:
+            code, what = "missing_argument", f"is missing ({_sent(call)})"
+        message = f"{self.argument} {what}, expected {wanted}"
+        return failed_call(self.key, code, message, call, place_of(self.path), path=(self.argument,))
+
+    def counted(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
+        return len(self.phrases.items) - len(self._wrong(self._value(call), evidence)), len(self.phrases.items)
+
+
+@cache
+def _text_passing(argument: str, excludes: bool, count: int) -> CheckResult:
+    key, verb = (f"{argument}_excludes", "contains none of") if excludes else (f"{argument}_contains", "contains")
+    return CheckResult(check=key, message=f"{argument} {verb} {count} phrase{'' if count == 1 else 's'}")
+
+
+def _sent(call: FunctionCall) -> str:
+    arguments = arguments_of(call)
+    if not isinstance(arguments, dict):
+        return f"the arguments are {type_shown(arguments)}"
+    return f"sent: {', '.join(map(str, arguments))}" if arguments else "no arguments were sent"
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentCheck:
+    """`arguments_absent`: names that must not be sent."""
+
+    arguments_absent: tuple[str, ...]
+    path: Path
+
+    key: ClassVar[str] = "arguments_absent"
+    on_arguments: ClassVar[bool] = True
+    has_templates: ClassVar[bool] = False
+
+    @property
+    def size(self) -> int:
+        return len(self.arguments_absent)
+
+    def bind(self, resolve: Callable[[Reference], Any]) -> AbsentCheck:
+        return self
+
+    def _found(self, call: FunctionCall) -> list[str]:
+        arguments = arguments_of(call)
+        return [name for name in self.arguments_absent if isinstance(arguments, dict) and name in arguments]
+
+    def holds(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return not self._found(call)
+
+    def passed(self, call: FunctionCall) -> CheckResult:
+        return passing(self.key, "not sent")
+
+    def failed(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        reasons, lines = [], []
+        for name in self._found(call):
+            value = call.arguments[name]
+            lines.append(f"arguments.{name}: must not be sent, got {shown(value)}")
+            at = place_of(self.path)
+            reasons.append(call_reason("unexpected_argument", lines[-1], call, at, path=(name,), actual=value))
+        return CheckResult(check=self.key, status=FAILED, message="\n".join(lines), reasons=tuple(reasons))
+
+    def counted(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
+        return len(self.arguments_absent) - len(self._found(call)), len(self.arguments_absent)
+
+
+@dataclass(frozen=True, slots=True)
+class UnresolvedCheck:
+    """Stands in for a check whose template leads nowhere: nothing can satisfy it."""
+
+    key: str
+    message: str
+    path: Path
+
+    on_arguments: ClassVar[bool] = True
+    has_templates: ClassVar[bool] = False
+    size: ClassVar[int] = 1
+
+    def bind(self, resolve: Callable[[Reference], Any]) -> UnresolvedCheck:
+        return self
+
+    def holds(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return False
+
+    def passed(self, call: FunctionCall) -> CheckResult:
+        return passing(self.key, "")
+
+    def failed(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        return failed_call(self.key, "unresolved_reference", self.message, call, place_of(self.path))
+
+    def counted(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
+        return 0, 1
+
+
+def bound(check: Any, resolve: Callable[[Reference], Any]) -> Any:
+    """`check` with its templates rendered, or the check that says why they can't be."""
+    if not check.has_templates:
+        return check
+    try:
+        return check.bind(resolve)
+    except TemplateError as error:
+        return UnresolvedCheck(check.key, str(error), check.path)

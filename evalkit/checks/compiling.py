@@ -1,0 +1,238 @@
+"""`compile_expectation`: from the mapping `expected_output` to an Expectation, with all that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from evalkit.checks import older, response, run_checks
+from evalkit.checks.calls import FunctionCalls, is_listed
+from evalkit.checks.contradictions import excluded_in_wanted, is_plain
+from evalkit.checks.custom import read_custom, read_graded
+from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls, read_forbidden
+from evalkit.checks.expectation import Expectation, RunCheck
+from evalkit.checks.expected_call import ExpectedCall
+from evalkit.checks.keys import CALL_KEYS, CALL_ORDERS, EXPECTED_KEYS, EXTRA_CALLS, MODIFIERS, SCORES
+from evalkit.checks.read_call import CallReader, offered, read_grounded, text_argument
+from evalkit.checks.reading import Path, Reader, known_arguments
+from evalkit.checks.run_checks import COMPLETED, StopReason
+from evalkit.checks.sequence import SequenceReader
+from evalkit.errors import PathProblem, did_you_mean
+from evalkit.model.case import Declaration
+from evalkit.model.registry import CHECKS
+from evalkit.operators.shown import shown
+
+_READERS: dict[str, Callable[[Reader, Path, Any], RunCheck | None]] = {
+    "final_function_call": run_checks.read_final_call,
+    "response_contains": response.read_response_text,
+    "response_excludes": response.read_response_text,
+    "response_matches": response.read_response_matches,
+    "stop_reason": run_checks.read_stop_reason,
+    "scenario_instruction_used": run_checks.read_instruction,
+    "judge": read_graded,
+    "email_sent": older.read_succeeded,
+    "ticket_created": older.read_succeeded,
+    "ticket_fields": older.read_ticket_fields,
+    "response_body_contains": older.read_body_text,
+    "response_body_excludes": older.read_body_text,
+    **dict.fromkeys(run_checks.BUDGETS, run_checks.read_budget),
+}
+_CALLS = "expected_function_calls"
+
+
+def compile_expectation(
+    expected: Mapping[str, Any],
+    *,
+    path: Path = ("expected_output",),
+    declarations: Mapping[str, Declaration] | None = None,
+) -> tuple[Expectation, list[PathProblem]]:
+    """Compile `expected_output`. The Expectation can be used only if there are no problems.
+
+    `declarations` are the functions known when the case is loaded, by canonical name; without any, names of functions
+    and arguments are not checked. Each problem has the path of its place, starting with `path`.
+    """
+    return _Compilation(path, declarations or {}).run(expected)
+
+
+class _Compilation:
+    def __init__(self, path: Path, declarations: Mapping[str, Declaration]) -> None:
+        self.path = path
+        self.reader = Reader(path, declarations)
+
+    def run(self, expected: Any) -> tuple[Expectation, list[PathProblem]]:
+        if not isinstance(expected, dict):
+            self.reader.wrong(self.path, expected, "a mapping of what is expected")
+            return Expectation(), self.reader.problems
+        known = {key: value for key, value in expected.items() if self._is_known(key)}
+        valid = self._valid_arguments(known)
+        calls = CallReader(self.reader, valid_arguments=valid)
+        listed = self._calls(known, calls)
+        forbidden = self._forbidden(known, calls)
+        grounded = self._grounded(known)
+        checks = self._run_checks(known)
+        stop_reason = next((check for check in checks if isinstance(check, StopReason)), None)
+        if not self.reader.problems:
+            self._demands_nothing(known, listed, forbidden, grounded, checks)
+        self._contradictions(known, listed, forbidden)
+        expectation = Expectation(
+            calls=listed,
+            forbidden=forbidden,
+            grounded=grounded,
+            valid_arguments=valid,
+            stop_reason=stop_reason or StopReason(COMPLETED, self.path, written=False),
+            checks=tuple(check for check in checks if check is not stop_reason),
+        )
+        return expectation, self.reader.problems
+
+    def _is_known(self, key: object) -> bool:
+        if key in EXPECTED_KEYS or (isinstance(key, str) and key in CHECKS):
+            return True
+        hint = ""
+        if isinstance(key, str):
+            if key in CALL_KEYS or (text_argument(key) and not did_you_mean(key, EXPECTED_KEYS)):
+                hint = "; it belongs in a call of expected_function_calls"
+            elif not did_you_mean(key, [*EXPECTED_KEYS, *CHECKS]):
+                hint = f"; a key of your own needs a check registered with @evalkit.check({shown(key)})"
+        self.reader.unknown_key(self.path, key, [*EXPECTED_KEYS, *CHECKS], hint)
+        return False
+
+    def _valid_arguments(self, expected: Mapping[str, Any]) -> bool:
+        if "valid_arguments" not in expected:
+            return True
+        return self.reader.boolean((*self.path, "valid_arguments"), expected["valid_arguments"]) is not False
+
+    def _choice(self, expected: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
+        """The value of a key with a default, which is the first choice."""
+        if key not in expected:
+            return choices[0]
+        at = (*self.path, key)
+        return self.reader.choice(at, expected[key], choices) or choices[0]
+
+    def _calls(self, expected: Mapping[str, Any], calls: CallReader) -> FunctionCalls | None:
+        in_order = self._choice(expected, "call_order", CALL_ORDERS) == "strict"
+        extras = self._choice(expected, "extra_calls", EXTRA_CALLS) == "allow"
+        min_score = self._min_score(expected)
+        if _CALLS not in expected:
+            return None
+        at = (*self.path, _CALLS)
+        sequence = SequenceReader(self.reader, calls)
+        plan = sequence.plan(at, expected[_CALLS], in_order=in_order, extras=extras)
+        if plan is None:
+            return None
+        return FunctionCalls(at, tuple(sequence.leaves), plan, sequence.groups, min_score, is_listed(plan))
+
+    def _min_score(self, expected: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+        if "min_score" not in expected:
+            return ()
+        at, value = (*self.path, "min_score"), expected["min_score"]
+        scores = value if isinstance(value, dict) else {"f1": value}
+        if not scores:
+            self.reader.wrong(at, value, "a number from 0 to 1, or a mapping of scores to such numbers")
+        found = []
+        for name, least in scores.items():
+            here = (*at, name) if isinstance(value, dict) else at
+            if name not in SCORES:
+                self.reader.unknown_key(at, name, SCORES)
+            elif isinstance(least, bool) or not isinstance(least, (int, float)) or not 0 <= least <= 1:
+                self.reader.wrong(here, least, "a number from 0 to 1")
+            else:
+                found.append((name, least))
+        return tuple(found)
+
+    def _forbidden(self, expected: Mapping[str, Any], calls: CallReader) -> ForbiddenCalls | None:
+        key = "forbidden_function_calls"
+        return read_forbidden(self.reader, calls, (*self.path, key), expected[key]) if key in expected else None
+
+    def _grounded(self, expected: Mapping[str, Any]) -> GroundedCalls | None:
+        if "grounded" not in expected:
+            return None
+        at = (*self.path, "grounded")
+        names = read_grounded(self.reader, at, expected["grounded"])
+        if names is None:
+            return None
+        declared = self.reader.declarations
+        known = [known_arguments(declaration) for declaration in declared.values()]
+        for name in names if declared and None not in known else ():
+            if not any(name in arguments for arguments in known if arguments is not None):
+                hint = did_you_mean(name, sorted(set().union(*(arguments or () for arguments in known))))
+                self.reader.problem(
+                    at, f"{self.reader.shown(at)}: no function has an argument '{name}'{hint}", "unknown_argument"
+                )
+        return GroundedCalls(names, at, tuple((name, offered(declaration)) for name, declaration in declared.items()))
+
+    def _run_checks(self, expected: Mapping[str, Any]) -> list[RunCheck]:
+        checks: list[RunCheck | None] = []
+        for key, value in expected.items():
+            at = (*self.path, key)
+            if key in _READERS:
+                checks.append(_READERS[key](self.reader, at, value))
+            elif key == "response_json":
+                from evalkit.checks.response_schema import read_response_json
+
+                checks.append(read_response_json(self.reader, at, value))
+            elif key not in EXPECTED_KEYS:
+                checks.append(read_custom(self.reader, at, value))
+        return [check for check in checks if check is not None]
+
+    def _demands_nothing(self, expected: Mapping[str, Any], *found: Any) -> None:
+        """A case that can't fail is no case."""
+        if any(found) and expected.keys() - MODIFIERS:
+            return
+        keys = ", ".join(f"'{key}'" for key in expected)
+        what = f"only {keys}, which demand{'s' if len(expected) == 1 else ''} nothing" if expected else "empty"
+        message = f"{self.reader.shown(self.path)} is {what}; write what must hold, for example {_CALLS}"
+        self.reader.problem(self.path, message, "no_expectation")
+
+    def _contradictions(
+        self, expected: Mapping[str, Any], calls: FunctionCalls | None, forbidden: ForbiddenCalls | None
+    ) -> None:
+        for key in ("response", "response_body"):
+            excluded = f"{key}_excludes"
+            excluded_in_wanted(
+                self.reader, (*self.path, excluded), expected.get(f"{key}_contains"), expected.get(excluded)
+            )
+        final = expected.get("final_function_call")
+        at = (*self.path, "final_function_call")
+        if expected.get(_CALLS) == [] and final is not None:
+            self.reader.problem(at, f"final_function_call can't be: {_CALLS} is [], which means no call at all")
+        if expected.get("ticket_created") is False and "ticket_fields" in expected:
+            self.reader.problem((*self.path, "ticket_fields"), "ticket_fields can't be: ticket_created is false")
+        for entry in forbidden.forbidden if forbidden else ():
+            if not entry.checks and entry.function_name == final:
+                self.reader.problem(at, f"final_function_call can't be: {final} is forbidden")
+            for leaf in calls.leaves if calls else ():
+                if leaf.function_name == entry.function_name and self._is_forbidden(leaf, entry, expected):
+                    here, there = self.reader.shown(leaf.path), self.reader.shown(entry.path)
+                    self.reader.problem(leaf.path, f"{here} expects {leaf.function_name}, which {there} forbids")
+
+    def _is_forbidden(self, leaf: ExpectedCall, entry: ExpectedCall, expected: Mapping[str, Any]) -> bool:
+        """Whether every call that meets `leaf` is one that `entry` forbids, as far as the plain values tell."""
+        demanded, ruled_out = _item(expected, leaf.path, self.path), _item(expected, entry.path, self.path)
+        if not isinstance(ruled_out, dict) or not entry.checks:
+            return True
+        if not isinstance(demanded, dict):
+            return False
+        if any(
+            demanded.get(key) != ruled_out[key]
+            for key in ruled_out
+            if key not in ("function_name", "arguments_contain")
+        ):
+            return False
+        wanted = ruled_out.get("arguments_contain")
+        if wanted is None:
+            return True
+        said = demanded.get("arguments", demanded.get("arguments_contain"))
+        if said == wanted:
+            return True
+        if not is_plain(wanted) or not isinstance(said, dict) or not is_plain(said):
+            return False
+        from evalkit.operators import compile_value
+
+        return compile_value(wanted, mode="contain").matches(said)
+
+
+def _item(expected: Any, path: Path, root: Path) -> Any:
+    """What stands at `path` in the mapping that stands at `root`."""
+    for step in path[len(root) :]:
+        expected = expected[step]
+    return expected

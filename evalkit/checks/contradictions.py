@@ -1,0 +1,106 @@
+"""Demands that no call can meet together: refused when the case is loaded, so that the agent is not blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evalkit.checks.phrases import text_pieces
+from evalkit.checks.reading import Path, Reader
+from evalkit.operators import OperatorProblems, compile_value, fold_text
+from evalkit.operators.shown import shown
+
+_ENDS = ("_contains", "_excludes")
+_NOT_TEXT = ("result_contains",)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value has neither operators nor templates in it, and so means itself."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and not key.startswith("$") and is_plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    return not (isinstance(value, str) and "{{" in value)
+
+
+def within_call(reader: Reader, path: Path, written: Mapping[str, Any]) -> None:
+    """Report what contradicts itself within one expected call."""
+    exact = written.get("arguments", {})
+    if "arguments" in written and (exact is None or isinstance(exact, dict)):
+        _against_exact(reader, path, written, exact or {})
+    _text_against_itself(reader, path, written)
+    contained = written.get("arguments_contain")
+    absent = written.get("arguments_absent")
+    for name in [absent] if isinstance(absent, str) else absent if isinstance(absent, list) else []:
+        if isinstance(contained, dict) and name in contained and is_plain(contained[name]):
+            at = (*path, "arguments_absent")
+            reader.problem(at, f"{reader.shown(at)} forbids '{name}', which arguments_contain demands")
+
+
+def _against_exact(reader: Reader, path: Path, written: Mapping[str, Any], exact: Mapping[Any, Any]) -> None:
+    """`arguments` says everything about the arguments: no other key may ask for something else."""
+    if any(isinstance(key, str) and key.startswith("$") for key in exact):
+        return
+    contained = written.get("arguments_contain")
+    for name, value in contained.items() if isinstance(contained, dict) and is_plain(contained) else ():
+        at = (*path, "arguments_contain", name)
+        if name not in exact:
+            reader.problem(
+                at, f"{reader.shown(at)} can't be: arguments lists all of them, and '{name}' is not among them"
+            )
+        elif is_plain(exact[name]) and not _contains(value, exact[name]):
+            reader.problem(at, f"{reader.shown(at)} can't be: arguments says that '{name}' is {shown(exact[name])}")
+    for key, value in written.items():
+        if key.endswith(_ENDS) and key not in _NOT_TEXT:
+            _text_against_exact(reader, (*path, key), value, exact)
+    absent = written.get("arguments_absent")
+    for name in [absent] if isinstance(absent, str) else absent if isinstance(absent, list) else []:
+        if isinstance(name, str) and name in exact and is_plain(exact[name]):
+            at = (*path, "arguments_absent")
+            reader.problem(at, f"{reader.shown(at)} forbids '{name}', which arguments demands")
+
+
+def _contains(value: Any, actual: Any) -> bool:
+    try:
+        return compile_value(value, mode="contain").matches(actual)
+    except OperatorProblems:
+        return True  # reported where the value is read
+
+
+def _text_against_exact(reader: Reader, path: Path, value: Any, exact: Mapping[Any, Any]) -> None:
+    key = str(path[-1])
+    name, excludes = key[: -len("_contains")], key.endswith("_excludes")
+    if name not in exact:
+        reader.problem(
+            path, f"{reader.shown(path)} can't be: arguments lists all of them, and '{name}' is not among them"
+        )
+        return
+    if not is_plain(exact[name]):
+        return
+    texts = text_pieces(exact[name])
+    for phrase in _phrases(value):
+        found = any(fold_text(phrase) in text for text in texts)
+        if found is excludes:
+            says = f"arguments says that '{name}' is {shown(exact[name])}"
+            reader.problem(path, f"{reader.shown(path)}: {shown(phrase)} can't be: {says}")
+
+
+def _phrases(value: Any) -> list[str]:
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, str) and item.strip() and is_plain(item)]
+
+
+def _text_against_itself(reader: Reader, path: Path, written: Mapping[str, Any]) -> None:
+    """A phrase that must be there and contains one that must not."""
+    for key, value in written.items():
+        wanted = written.get(f"{key[: -len('_excludes')]}_contains") if key.endswith("_excludes") else None
+        excluded_in_wanted(reader, (*path, key), wanted, value)
+
+
+def excluded_in_wanted(reader: Reader, path: Path, wanted: Any, excluded: Any) -> None:
+    """Report the excluded phrases (at `path`) that stand in a phrase which is demanded of the same text."""
+    for phrase in _phrases(excluded):
+        for whole in _phrases(wanted):
+            if fold_text(phrase) in fold_text(whole):
+                message = f"{shown(phrase)} can't be excluded, {shown(whole)} is demanded of the same text"
+                reader.problem(path, f"{reader.shown(path)}: {message}")

@@ -1,0 +1,104 @@
+"""The compiled `expected_output`, and how it judges a transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from evalkit.checks.calls import FunctionCalls
+from evalkit.checks.drafts import CallsJudged, Draft, unjudged
+from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls, add_problems
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.judgement import Judgement, conclude
+from evalkit.checks.reasons import unmeasured
+from evalkit.checks.run_checks import COMPLETED, StopReason
+from evalkit.errors import MeasurementError
+from evalkit.model.transcript import Transcript
+from evalkit.model.verdict import CheckResult
+
+_COMPLETES = StopReason(COMPLETED, (), written=False)
+
+
+class RunCheck(Protocol):
+    """A demand on the run: a frozen dataclass with one method, its fields the keys of the case."""
+
+    @property
+    def key(self) -> str: ...
+
+    def judge(self, evidence: Evidence) -> CheckResult | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a case (or one user turn of it) demands. Made by `compile_expectation`; picklable."""
+
+    calls: FunctionCalls | None = None
+    forbidden: ForbiddenCalls | None = None
+    grounded: GroundedCalls | None = None
+    valid_arguments: bool = True
+    stop_reason: StopReason = _COMPLETES
+    checks: tuple[RunCheck, ...] = ()
+
+    def judge(
+        self, transcript: Transcript, *, input: Any = None, mode: str = "run", user_turn: int | None = None
+    ) -> Judgement:
+        """Hold a transcript against the expectation. Never raises, whatever the transcript holds.
+
+        `input` is the case's input, for references and `grounded`; None: the transcript's own. `mode` "judge" judges
+        what is there: demands on the run whose evidence is missing are listed as not judged, and decide nothing.
+        `user_turn`: only what belongs to that turn of the conversation (from 0) is judged.
+        """
+        given = transcript.input if input is None else input
+        known = None
+        if user_turn is not None:
+            from evalkit.checks.turns import part_of
+
+            known = tuple(call for call in transcript.calls if call.user_turn <= user_turn)
+            transcript = part_of(transcript, user_turn)
+        evidence = Evidence(transcript, given, mode, known)
+        judged = self._calls(evidence)
+        results = judged.results
+        results += self._over_calls(judged.drafts, evidence)
+        stop_reason = _guarded(self.stop_reason, evidence)
+        if stop_reason is not None:
+            results.append(stop_reason)
+        for check in self.checks:
+            result = _guarded(check, evidence)
+            if result is not None:
+                results.append(result)
+        return conclude(judged.drafts, results, judged.score, evidence, self.stop_reason)
+
+    def _calls(self, evidence: Evidence) -> CallsJudged:
+        """The calls held against the list, if there is one."""
+        if self.calls is None:
+            return CallsJudged(unjudged(evidence.calls), [], None)
+        try:
+            return self.calls.judge(evidence)
+        except Exception as error:
+            broken = _broken("expected_function_calls", error)
+            return CallsJudged(unjudged(evidence.calls), [broken], None)
+
+    def _over_calls(self, drafts: Sequence[Draft], evidence: Evidence) -> list[CheckResult]:
+        add_problems(drafts, valid_arguments=self.valid_arguments)
+        results = []
+        for check in (self.forbidden, self.grounded):
+            if check is not None:
+                try:
+                    results.append(check.judge(drafts, evidence))
+                except Exception as error:
+                    results.append(_broken(check.key, error))
+        return results
+
+
+def _guarded(check: RunCheck, evidence: Evidence) -> CheckResult | None:
+    try:
+        return check.judge(evidence)
+    except Exception as error:
+        return _broken(check.key, error)
+
+
+def _broken(key: str, error: Exception) -> CheckResult:
+    """A check that could not do its work is no failure of the agent, and no pass either."""
+    told = str(error) if isinstance(error, MeasurementError) else f"judging it raised {type(error).__name__}: {error}"
+    return unmeasured(key, f"can't be judged: {told}", "expected_output", "run")

@@ -1,0 +1,87 @@
+"""One expected call: the checks that an actual call must pass to meet it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evalkit.checks.call_checks import CallCheck, bound
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.reading import Path
+from evalkit.checks.references import call_resolver
+from evalkit.model.template import Reference
+from evalkit.model.transcript import FunctionCall
+from evalkit.model.verdict import CheckResult
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCall:
+    """An entry of `expected_function_calls`, compiled.
+
+    `checks` come from the keys that the case writes; `implied` hold unless the case says otherwise, and are mentioned
+    only where they fail. `max` is None where there is no upper limit.
+    """
+
+    id: int
+    path: Path
+    place: str
+    function_name: str
+    checks: tuple[CallCheck, ...] = ()
+    implied: tuple[CallCheck, ...] = ()
+    min: int = 1
+    max: int | None = 1
+    optional: bool = False
+    per_call: bool = False  # uses {{ arguments... }}, and so means something else for each call
+    has_templates: bool = False
+
+    def bind(self, resolve: Callable[[Reference], Any]) -> ExpectedCall:
+        """The same with its templates rendered; a check whose template leads nowhere holds for no call."""
+        if not self.has_templates:
+            return self
+        return replace(self, checks=tuple(bound(check, resolve) for check in self.checks), has_templates=False)
+
+    def for_call(self, call: FunctionCall, evidence: Evidence) -> ExpectedCall:
+        """The same as it is meant for `call`."""
+        return self.bind(call_resolver(evidence.resolve, call)) if self.has_templates else self
+
+    def fits(self, call: FunctionCall, evidence: Evidence) -> bool:
+        """Whether `call` meets every demand. Its name is compared too."""
+        if call.name != self.function_name:
+            return False
+        checks = self.for_call(call, evidence).checks if self.has_templates else self.checks
+        for check in self.implied:
+            if not check.holds(call, evidence):
+                return False
+        return all(check.holds(call, evidence) for check in checks)
+
+    def distance(self, call: FunctionCall, evidence: Evidence) -> float:
+        """How far `call` is from fitting: the mean share of demands that fail, over the checks. In [0, 1]."""
+        counts = [check.counted(call, evidence) for check in self._all(call, evidence)]
+        shares = [1 - met / of for met, of in counts if of]
+        return sum(shares) / len(shares) if shares else 0.0
+
+    def arguments_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
+        """How many demands on arguments `call` meets, of how many."""
+        counts = [check.counted(call, evidence) for check in self._all(call, evidence) if check.on_arguments]
+        return sum(met for met, _ in counts), sum(of for _, of in counts)
+
+    def argument_demands(self) -> int:
+        """How many demands on arguments a call that was never made has missed."""
+        return sum(check.size for check in self.checks)
+
+    def passed(self, call: FunctionCall) -> tuple[CheckResult, ...]:
+        """The results for a call that is known to fit."""
+        return tuple([check.passed(call) for check in self.checks])
+
+    def results(self, call: FunctionCall, evidence: Evidence) -> tuple[CheckResult, ...]:
+        """The results for any call: each check that passed or failed, and implied ones that failed."""
+        mine = self.for_call(call, evidence)
+        judged = [
+            check.passed(call) if check.holds(call, evidence) else check.failed(call, evidence) for check in mine.checks
+        ]
+        judged += [check.failed(call, evidence) for check in mine.implied if not check.holds(call, evidence)]
+        return tuple(judged)
+
+    def _all(self, call: FunctionCall, evidence: Evidence) -> tuple[CallCheck, ...]:
+        return (*self.for_call(call, evidence).checks, *self.implied)

@@ -1,0 +1,101 @@
+"""The outcome of judging: status, reasons with the most specific first, and one line that sums them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evalkit.checks.drafts import Draft
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.reasons import rank
+from evalkit.checks.run_checks import StopReason
+from evalkit.model.transcript import RunFault
+from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a transcript came to. `calls` are in the order of the trace, missing ones where they were expected."""
+
+    status: str = PASSED
+    reasons: tuple[Reason, ...] = ()
+    calls: tuple[CallVerdict, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    score: Score | None = None  # None where calls are not judged
+    summary: str = ""
+
+
+def conclude(
+    drafts: Sequence[Draft],
+    results: Sequence[CheckResult],
+    score: Score | None,
+    evidence: Evidence,
+    stop_reason: StopReason,
+) -> Judgement:
+    """Draw the conclusion. Failures decide before missing evidence; a fault of the world before both."""
+    fault = evidence.transcript.fault
+    calls = tuple([draft.verdict() for draft in drafts])
+    if fault is not None:
+        return _faulted(fault, calls, results, score, evidence, stop_reason)
+    status = PASSED
+    for verdict in calls:
+        if verdict.status != PASSED:
+            status = FAILED
+    for result in results:
+        if result.status == FAILED:
+            status = FAILED
+        elif result.status == ERROR and status == PASSED:
+            status = ERROR
+    if status == PASSED:
+        return Judgement(calls=calls, checks=tuple(results), score=score, summary=_passed(calls, results))
+    reasons = ordered(calls, results)
+    return Judgement(
+        status=status, reasons=reasons, calls=calls, checks=tuple(results), score=score, summary=summed_up(reasons)
+    )
+
+
+def _faulted(
+    fault: RunFault,
+    calls: tuple[CallVerdict, ...],
+    results: Sequence[CheckResult],
+    score: Score | None,
+    evidence: Evidence,
+    stop_reason: StopReason,
+) -> Judgement:
+    """A run that ended early. If the world is to blame, what is missing is nobody's failure."""
+    expected = stop_reason.written and stop_reason.stop_reason == evidence.transcript.stop_reason
+    reason = Reason(code=fault.code, message=fault.message)
+    if not fault.measured:
+        made = tuple(verdict for verdict in calls if verdict.call is not None)
+        return Judgement(
+            status=ERROR, reasons=(reason,), calls=made, checks=tuple(results), summary=summed_up((reason,))
+        )
+    others = [result for result in results if result.check != stop_reason.key or expected]
+    reasons = ordered(calls, others)
+    if not expected:
+        reasons = (reason, *reasons)
+    statuses = [*(verdict.status for verdict in calls), *(result.status for result in others)]
+    failed = not expected or FAILED in statuses
+    status = FAILED if failed else ERROR if ERROR in statuses else PASSED
+    summary = summed_up(reasons) if reasons else _passed(calls, results)
+    return Judgement(status=status, reasons=reasons, calls=calls, checks=tuple(others), score=score, summary=summary)
+
+
+def ordered(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> tuple[Reason, ...]:
+    """Every reason once, the most specific first."""
+    found = [reason for verdict in calls for result in verdict.results for reason in result.reasons]
+    found += [reason for result in results for reason in result.reasons]
+    return tuple(sorted(found, key=rank))
+
+
+def summed_up(reasons: Sequence[Reason]) -> str:
+    """The first reason's first line, and how many more there are."""
+    if not reasons:
+        return ""
+    first = reasons[0].message.split("\n", 1)[0]
+    return first if len(reasons) == 1 else f"{first} (+{len(reasons) - 1} more)"
+
+
+def _passed(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> str:
+    count = len(calls)
+    return f"{count} call{'' if count == 1 else 's'}, {len(results)} check{'' if len(results) == 1 else 's'} passed"

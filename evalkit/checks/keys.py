@@ -1,0 +1,215 @@
+"""The keys of `expected_output`, of an expected call and of a group: what each may hold, and one sentence on it.
+
+The tables drive three things that must never drift apart: the unknown-key messages, the JSON Schema for editors
+and docs/expectations.md. Schemas refer to `DEFINITIONS` as ``#/$defs/<name>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Key(NamedTuple):
+    """What a key may hold, as a JSON Schema, and what it says, as one sentence."""
+
+    schema: Mapping[str, Any]
+    doc: str
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+_BOOLEAN = {"type": "boolean"}
+_COUNT = {"type": "integer", "minimum": 0}
+_AMOUNT = {"type": "number", "minimum": 0}
+_NAME = {"type": "string", "minLength": 1}
+_NAMES = {"oneOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1, "uniqueItems": True}]}
+_MAPPING = {"type": ["object", "null"]}
+_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+
+OUTCOMES = ("ok", "error", "any")
+CHANNELS = ("native", "text", "direct")
+CALL_ORDERS = ("strict", "any")
+EXTRA_CALLS = ("forbid", "allow")
+SCORES = ("precision", "recall", "f1", "argument_accuracy")
+
+CALL_KEYS: dict[str, Key] = {
+    "function_name": Key(_NAME, "The function that must be called."),
+    "arguments": Key(_MAPPING, "The exact arguments: the same keys with equal values, operators honoured."),
+    "arguments_contain": Key(
+        _MAPPING,
+        "Arguments that must be there, at any depth; a string may be part of the actual string, as whole words.",
+    ),
+    "arguments_absent": Key(_NAMES, "Names of arguments that must not be sent."),
+    "result_contains": Key({}, "What the function must have returned: listed keys present, leaves equal."),
+    "outcome": Key(
+        {"enum": list(OUTCOMES)}, "Whether the call must succeed (`ok`, the default), fail (`error`), or either."
+    ),
+    "times": Key(_ref("times"), "How often the call is made: a number, or `{min, max}`; 1 by default."),
+    "optional": Key(_BOOLEAN, "The call may be missing; if it is made, it must match."),
+    "channel": Key(
+        _ref("channel"), "How the call must have arrived; `native` is not satisfied by a call recovered from text."
+    ),
+    "valid": Key(_BOOLEAN, "`false`: arguments that violate the declared schema are expected here."),
+    "grounded": Key(
+        _ref("grounded"), "Arguments of this call whose values must be traceable to the input or to an earlier result."
+    ),
+}
+
+GROUP_KEYS: dict[str, Key] = {
+    "in_order": Key(_ref("group"), "These calls in this order; inside `any_order`, chains may interleave."),
+    "any_order": Key(_ref("group"), "These calls in any order."),
+    "one_of": Key(_ref("alternatives"), "Exactly one of these alternatives, each a call or a list of calls."),
+    "in_parallel": Key(_ref("group"), "These calls, all in one model turn."),
+}
+
+FORBIDDEN_KEYS: dict[str, Key] = {
+    "function_name": Key(_NAME, "The function that must not be called."),
+    "arguments": Key(_MAPPING, "Only calls with exactly these arguments are forbidden."),
+    "arguments_contain": Key(_MAPPING, "Only calls with these arguments are forbidden."),
+    "channel": Key(_ref("channel"), "Only calls that arrive this way are forbidden."),
+}
+
+EXPECTED_KEYS: dict[str, Key] = {
+    "expected_function_calls": Key(
+        {"type": "array", "items": _ref("expected_item")},
+        "The calls that the agent must make; `[]` means no call at all, absent means that calls are not judged.",
+    ),
+    "call_order": Key(
+        {"enum": list(CALL_ORDERS)}, "`strict` (default): in the order of the list; `any`: in any order."
+    ),
+    "extra_calls": Key(
+        {"enum": list(EXTRA_CALLS)}, "`forbid` (default): no call beyond the list; `allow`: others may be made as well."
+    ),
+    "forbidden_function_calls": Key(
+        {"oneOf": [_ref("forbidden"), {"type": "array", "items": _ref("forbidden")}]},
+        "Calls that must not be attempted; failed attempts count.",
+    ),
+    "grounded": Key(
+        _ref("grounded"), "Arguments of every call that must be traceable to the input or to an earlier result."
+    ),
+    "valid_arguments": Key(
+        _BOOLEAN, "Every call's arguments must satisfy the function's declared schema; `true` unless switched off."
+    ),
+    "final_function_call": Key(_NAME, "The function that must be called last."),
+    "response_contains": Key(_ref("phrases"), "Phrases that the final response must contain."),
+    "response_excludes": Key(_ref("phrases"), "Phrases that the final response must not contain."),
+    "response_matches": Key(_ref("phrases"), "Regular expressions that must be found in the final response."),
+    "response_json": Key(
+        {"type": ["object", "array", "string", "number", "boolean", "null"]},
+        "The final response must be JSON that satisfies this JSON Schema, or these values and operators.",
+    ),
+    "stop_reason": Key(_NAME, "Why the run ended; `completed` unless said otherwise."),
+    "scenario_instruction_used": Key(_NAME, "The instruction file that the agent must have used; `-` and `_` are one."),
+    "max_model_turns": Key(_COUNT, "At most so many model turns."),
+    "max_function_calls": Key(_COUNT, "At most so many function calls, failed ones included."),
+    "max_tokens": Key(_COUNT, "At most so many tokens in all model turns together."),
+    "max_cost_usd": Key(_AMOUNT, "At most this cost, in US dollars."),
+    "processing_time_ms": Key(
+        _AMOUNT, "At most so many milliseconds for the whole run: model, functions and the agent's own code."
+    ),
+    "max_overhead_ms": Key(_AMOUNT, "At most so many milliseconds in the agent's own code, model and functions aside."),
+    "min_score": Key(
+        {
+            "oneOf": [
+                _SHARE,
+                {"type": "object", "properties": dict.fromkeys(SCORES, _SHARE), "additionalProperties": False},
+            ]
+        },
+        "Calls pass by partial credit: at least this F1 (or these scores), instead of matching all of them.",
+    ),
+    "judge": Key(
+        {"oneOf": [_NAME, {"type": "array", "items": {"oneOf": [_NAME, {"type": "object"}]}, "minItems": 1}]},
+        "Criteria for a model to grade, off the deterministic path.",
+    ),
+    "email_sent": Key(_BOOLEAN, "Older key: a successful `send_email` exists, or none."),
+    "ticket_created": Key(_BOOLEAN, "Older key: a successful `create_ticket` exists, or none."),
+    "ticket_fields": Key(
+        {"type": "object", "minProperties": 1},
+        "Older key: `arguments_contain` of the first successful `create_ticket`.",
+    ),
+    "response_body_contains": Key(
+        _ref("phrases"), "Older key: phrases in the body of the last successful `send_email`, else in the response."
+    ),
+    "response_body_excludes": Key(
+        _ref("phrases"),
+        "Older key: phrases that must not be in the last successful `send_email`'s body, else the response.",
+    ),
+}
+
+# Keys that only say how other keys are judged: a case that holds nothing else demands nothing.
+MODIFIERS = frozenset({"call_order", "extra_calls", "valid_arguments", "min_score"})
+
+# `<argument>_contains` and `<argument>_excludes`; `result_contains` takes any value and has its own row.
+_TEXT_KEYS = {
+    "patternProperties": {"^(?!result_contains$|arguments_contains$).+_(contains|excludes)$": _ref("phrases")}
+}
+
+
+def described(table: Mapping[str, Key]) -> dict[str, Any]:
+    """The `properties` of a JSON Schema: each key's schema with its sentence as the description."""
+    return {name: {**key.schema, "description": key.doc} for name, key in table.items()}
+
+
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    "phrases": {
+        "oneOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1}],
+        "description": "One phrase, or a list of phrases.",
+    },
+    "times": {
+        "oneOf": [
+            {"type": "integer", "minimum": 1},
+            {
+                "type": "object",
+                "properties": {"min": _COUNT, "max": {"type": "integer", "minimum": 1}},
+                "additionalProperties": False,
+                "minProperties": 1,
+            },
+        ]
+    },
+    "channel": {
+        "oneOf": [{"enum": list(CHANNELS)}, {"type": "array", "items": {"enum": list(CHANNELS)}, "minItems": 1}]
+    },
+    "grounded": {"oneOf": [_BOOLEAN, *_NAMES["oneOf"]]},
+    "expected_call": {
+        "type": "object",
+        "properties": described(CALL_KEYS),
+        **_TEXT_KEYS,
+        "required": ["function_name"],
+        "additionalProperties": False,
+    },
+    "expected_group": {
+        "type": "object",
+        "properties": described(GROUP_KEYS),
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    },
+    "expected_item": {"oneOf": [_NAME, _ref("expected_call"), _ref("expected_group")]},
+    "group": {"type": "array", "items": _ref("expected_item"), "minItems": 1, "maxItems": 6},
+    "alternatives": {
+        "type": "array",
+        "items": {
+            "oneOf": [
+                *[_NAME, _ref("expected_call"), _ref("expected_group")],
+                {"type": "array", "items": _ref("expected_item")},
+            ]
+        },
+        "minItems": 1,
+        "maxItems": 6,
+    },
+    "forbidden": {
+        "oneOf": [
+            _NAME,
+            {
+                "type": "object",
+                "properties": described(FORBIDDEN_KEYS),
+                **_TEXT_KEYS,
+                "required": ["function_name"],
+                "additionalProperties": False,
+            },
+        ]
+    },
+}

@@ -1,0 +1,132 @@
+"""Phrases that a text must or must not contain, folded once when the case is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evalkit.checks.reading import Path, Reader
+from evalkit.model.template import Literal, Reference, Template, TemplateError, parse, render
+from evalkit.operators import fold_text
+from evalkit.operators.equality import ARRAY, OBJECT, STRING, kind
+from evalkit.operators.shown import shown
+
+Resolve = Callable[[Reference], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """One phrase as it was written, and as texts are searched for it. `folded` is empty until a template is bound."""
+
+    text: str | Template
+    folded: str
+    place: str  # in the case
+
+    def bind(self, resolve: Resolve) -> Phrase:
+        """The phrase with its template rendered. Raises TemplateError, also if what comes out is no text."""
+        if isinstance(self.text, str):
+            return self
+        rendered = render(self.text, resolve)
+        value = rendered.value if isinstance(rendered, Literal) else rendered
+        text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+        if not isinstance(text, str):
+            raise TemplateError(f"template {self.text} gave {shown(value)}, which is no text to look for")
+        folded = fold_text(text)
+        if not folded:
+            raise TemplateError(f"template {self.text} gave an empty text, which every text contains")
+        return replace(self, text=text, folded=folded)
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """All phrases of one key."""
+
+    items: tuple[Phrase, ...]
+
+    @property
+    def has_templates(self) -> bool:
+        return any(isinstance(phrase.text, Template) for phrase in self.items)
+
+    def bind(self, resolve: Resolve) -> Phrases:
+        return Phrases(tuple(phrase.bind(resolve) for phrase in self.items))
+
+    def all_in(self, texts: Iterable[str]) -> bool:
+        """Whether each phrase stands in at least one of these folded texts."""
+        pieces = texts if isinstance(texts, (list, tuple)) else list(texts)
+        return all(any(phrase.folded in piece for piece in pieces) for phrase in self.items)
+
+    def missing(self, texts: list[str]) -> list[Phrase]:
+        """Those that stand in none of the texts."""
+        return [phrase for phrase in self.items if not any(phrase.folded in piece for piece in texts)]
+
+    def found(self, texts: list[str]) -> list[Phrase]:
+        """Those that stand in one of the texts."""
+        return [phrase for phrase in self.items if any(phrase.folded in piece for piece in texts)]
+
+    def listed(self) -> str:
+        """The phrases as messages show them."""
+        return ", ".join(shown(str(phrase.text)) for phrase in self.items)
+
+
+def read_phrases(reader: Reader, path: Path, value: Any) -> Phrases | None:
+    """One phrase or a list of phrases. Empty lists, empty phrases and values that are not strings are problems."""
+    one = isinstance(value, str)
+    items = [value] if one else value
+    if not isinstance(items, list):
+        advice = "quote it" if isinstance(value, (int, float)) else ""
+        reader.wrong(path, value, "a phrase or a list of phrases", advice)
+        return None
+    if not items:
+        reader.problem(
+            path, f"{reader.shown(path)} is an empty list, which demands nothing; list a phrase, or leave it out"
+        )
+        return None
+    read = [_read_phrase(reader, path if one else (*path, index), item) for index, item in enumerate(items)]
+    phrases = tuple(phrase for phrase in read if phrase is not None)
+    return Phrases(phrases) if len(phrases) == len(items) else None
+
+
+def _read_phrase(reader: Reader, path: Path, value: Any) -> Phrase | None:
+    from evalkit.errors import shown_path
+
+    if not isinstance(value, str):
+        reader.wrong(path, value, "a phrase", "quote it" if isinstance(value, (int, float)) or value is None else "")
+        return None
+    try:
+        text = parse(value)
+    except TemplateError as error:
+        reader.problem(path, f"{reader.shown(path)}: {error}")
+        return None
+    folded = "" if isinstance(text, Template) else fold_text(text)
+    if not folded and not isinstance(text, Template):
+        reader.problem(
+            path, f"{reader.shown(path)} is an empty phrase, which every text contains; write the text to look for"
+        )
+        return None
+    return Phrase(text, folded, shown_path(path))
+
+
+def text_pieces(value: Any) -> list[str]:
+    """The folded texts of a value: of a string itself, of a list or mapping each key and leaf on its own.
+
+    Null has no text. Numbers and booleans have that of their JSON. Safe for cyclic values.
+    """
+    if kind(value) == STRING:
+        return [fold_text(value)]
+    pieces: list[str] = []
+    pending, seen = [value], set()
+    while pending:
+        item = pending.pop()
+        of_kind = kind(item)
+        if of_kind in (OBJECT, ARRAY):
+            if id(item) not in seen:
+                seen.add(id(item))
+                pending.extend(reversed(list(item.values()) if of_kind == OBJECT else item))
+                if of_kind == OBJECT:
+                    pieces.extend(fold_text(key) for key in item if kind(key) == STRING)
+        elif of_kind == STRING:
+            pieces.append(fold_text(item))
+        elif item is not None:
+            pieces.append(shown(item))
+    return pieces

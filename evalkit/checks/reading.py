@@ -1,0 +1,170 @@
+"""Reading values of `expected_output`: what is wrong with one is collected, never raised, and says what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from evalkit.checks.advice import boolean_advice, number_advice
+from evalkit.errors import PathProblem, did_you_mean, shown_path
+from evalkit.model.case import Declaration
+from evalkit.operators import Matcher, Mode, OperatorProblems, compile_value
+from evalkit.operators.shown import shown, type_shown
+
+Path = tuple[str | int, ...]
+
+# What people write for a key, where no similarity of letters leads to the right one.
+SYNONYMS = {
+    "args": "arguments",
+    "params": "arguments",
+    "parameters": "arguments",
+    "input": "arguments",
+    "tool": "function_name",
+    "tool_name": "function_name",
+    "function": "function_name",
+    "count": "times",
+    "calls": "expected_function_calls",
+    "tool_calls": "expected_function_calls",
+    "forbidden": "forbidden_function_calls",
+    "order": "call_order",
+    "steps": "expected_function_calls",
+    "status": "outcome",
+    "sequence": "in_order",
+    "unordered": "any_order",
+    "parallel": "in_parallel",
+    "instruction": "scenario_instruction_used",
+}
+
+
+class Reader:
+    """Reads typed values and gathers every problem, each with its path and the next step."""
+
+    def __init__(self, root: Path, declarations: Mapping[str, Declaration]) -> None:
+        self.root = root
+        self.declarations = declarations
+        self.problems: list[PathProblem] = []
+        self._canonical = {name: name for name in declarations}
+        for name, declaration in declarations.items():
+            self._canonical.update(dict.fromkeys(declaration.aliases, name))
+
+    def problem(self, path: Path, message: str, code: str = "invalid_case", *, at_key: bool = False) -> None:
+        self.problems.append(PathProblem(path, message, code, at_key))
+
+    def shown(self, path: Path) -> str:
+        """`path` as messages write it: from below `expected_output`, whose own name stands for the root."""
+        inside = path[len(self.root) :]
+        return shown_path(inside) if inside else shown_path(self.root)
+
+    def unknown_key(self, path: Path, key: object, known: Iterable[str], hint: str = "") -> None:
+        """Report `key`, which `path` may not hold; `hint` replaces the nearest name."""
+        if not isinstance(key, str):
+            self.problem(path, f"key {shown(key)} in {self.shown(path)} is {type_shown(key)}; keys are names, quote it")
+            return
+        names = list(known)
+        synonym = SYNONYMS.get(key.lower())
+        if not hint and synonym in names:
+            hint = f"; did you mean '{synonym}'?"
+        text = f"unknown key '{key}' in {self.shown(path)}{hint or did_you_mean(key, names)}"
+        self.problem((*path, key), text, at_key=True)
+
+    def wrong(self, path: Path, value: Any, expected: str, advice: str = "") -> None:
+        """Report a value of the wrong kind: the place, what was expected, what is there, what to write."""
+        got = shown(value) if isinstance(value, (str, int, float)) or value is None else f"{type_shown(value)}"
+        self.problem(path, f"{self.shown(path)} must be {expected}, got {got}{advice and f'; {advice}'}")
+
+    def mapping(self, path: Path, value: Any) -> dict[str, Any] | None:
+        """A mapping of arguments; null means that there are none."""
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            return value
+        self.wrong(path, value, "a mapping of argument names to values")
+        return None
+
+    def boolean(self, path: Path, value: Any) -> bool | None:
+        if isinstance(value, bool):
+            return value
+        self.wrong(path, value, "true or false", boolean_advice(value))
+        return None
+
+    def number(self, path: Path, value: Any, *, whole: bool = False) -> float | None:
+        """A number from 0; `whole`: without a fraction."""
+        kind = "a whole number from 0" if whole else "a number from 0"
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+            self.wrong(path, value, kind, number_advice(value))
+            return None
+        if whole and value != int(value):
+            self.wrong(path, value, kind)
+            return None
+        return value
+
+    def choice(self, path: Path, value: Any, choices: tuple[str, ...]) -> str | None:
+        if isinstance(value, str) and value in choices:
+            return value
+        listed = ", ".join(f"'{choice}'" for choice in choices[:-1]) + f" or '{choices[-1]}'"
+        self.problem(path, f"{self.shown(path)} must be {listed}, got {shown(value)}{did_you_mean(value, choices)}")
+        return None
+
+    def name(self, path: Path, value: Any, what: str = "a name") -> str | None:
+        if isinstance(value, str) and value.strip():
+            return value
+        self.wrong(path, value, what, "quote it" if isinstance(value, (int, float)) else "")
+        return None
+
+    def names(self, path: Path, value: Any) -> tuple[str, ...] | None:
+        """One name, or a list of names without repetition."""
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list) or not value:
+            self.wrong(path, value, "a name or a list of names")
+            return None
+        read = [self.name((*path, index), item) for index, item in enumerate(value)]
+        found = [name for name in read if name is not None]
+        return tuple(dict.fromkeys(found)) if len(found) == len(read) else None
+
+    def matcher(self, path: Path, value: Any, mode: Mode) -> Matcher | None:
+        """`value` compiled by the operators' rules; their problems become problems of the case."""
+        try:
+            return compile_value(value, mode=mode, path=path)
+        except OperatorProblems as found:
+            self.problems.extend(found.problems)
+            return None
+
+    def function(self, path: Path, value: Any) -> str | None:
+        """A function's name, in its canonical form where it is an alias; unknown if functions are declared."""
+        name = self.name(path, value, "the name of a function")
+        if name is None or not self.declarations:
+            return name
+        if name not in self._canonical:
+            known = ", ".join(sorted(self.declarations))
+            hint = did_you_mean(name, self._canonical) or f"; declared are: {known}"
+            self.problem(path, f"{self.shown(path)}: no function '{name}' is declared{hint}", "unknown_function")
+            return None
+        return self._canonical[name]
+
+    def canonical(self, name: str) -> str | None:
+        """The declared name that `name` is or is an alias of; None if nothing of that name is declared."""
+        return self._canonical.get(name)
+
+    def argument(self, path: Path, function: str | None, argument: str, *, at_key: bool = False) -> None:
+        """Report `argument` if the declaration of `function` rules it out."""
+        known = known_arguments(self.declarations.get(function or ""))
+        if known is not None and argument not in known:
+            has = ", ".join(sorted(known)) or "no arguments"
+            hint = did_you_mean(argument, known) or f"; it has: {has}"
+            message = f"function '{function}' has no argument '{argument}'{hint}"
+            self.problem(path, message, "unknown_argument", at_key=at_key)
+
+
+_OPEN = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas")
+
+
+def known_arguments(declaration: Declaration | None) -> frozenset[str] | None:
+    """The names that a function's schema allows; None where it does not say (or says so elsewhere in the schema)."""
+    if declaration is None or declaration.parameters is None:
+        return None
+    schema = declaration.parameters
+    if not isinstance(schema, Mapping) or any(word in schema for word in _OPEN) or schema.get("additionalProperties"):
+        return None
+    properties = schema.get("properties")
+    return frozenset(properties) if isinstance(properties, Mapping) else frozenset()

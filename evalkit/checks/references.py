@@ -1,0 +1,117 @@
+"""``{{ calls.X[n].result.path }}`` and ``{{ input.path }}`` in expected values: checked at load, resolved later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from evalkit.checks.reading import Path, Reader
+from evalkit.model.template import Reference, Template, TemplateError, parse, walk
+from evalkit.model.transcript import FunctionCall
+
+PARTS = ("result", "arguments")
+
+
+def references_in(value: Any) -> Iterator[Reference]:
+    """Every reference in the strings of an expected value; below `$literal` there are none."""
+    if isinstance(value, str):
+        if "{{" in value:
+            yield from _parsed(value)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key != "$literal":
+                yield from references_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references_in(item)
+
+
+def _parsed(text: str) -> Iterator[Reference]:
+    try:
+        template = parse(text)
+    except TemplateError:
+        return  # reported where the value is compiled
+    if isinstance(template, Template):
+        yield from (part for part in template.parts if isinstance(part, Reference))
+
+
+def check_references(reader: Reader, path: Path, value: Any, *, in_call: bool = False) -> bool:
+    """Report references that can lead nowhere, whatever happens. Returns whether `{{ arguments... }}` is used."""
+    needs_call = False
+    for reference in references_in(value):
+        problem = _problem(reader, reference, in_call)
+        if problem:
+            reader.problem(path, f"{reader.shown(path)}: template {reference.text} {problem}")
+        needs_call = needs_call or reference.root == "arguments"
+    return needs_call
+
+
+def _problem(reader: Reader, reference: Reference, in_call: bool) -> str:
+    if reference.root == "state":
+        return "can't be known here: state belongs to the mocks; expectations may use calls, input and arguments"
+    if reference.root == "arguments":
+        return "" if in_call else "can't be known here: arguments are those of one expected call"
+    return _calls_problem(reader, reference) if reference.root == "calls" else ""
+
+
+def _calls_problem(reader: Reader, reference: Reference) -> str:
+    from evalkit.errors import did_you_mean
+
+    path = reference.path
+    if not path or not isinstance(path[0], str):
+        return "names no function; write {{ calls.create_ticket.result.ticket_id }}"
+    if reader.declarations and reader.canonical(path[0]) is None:
+        return f"names '{path[0]}', which is not declared{did_you_mean(path[0], reader.declarations)}"
+    rest = path[1:]
+    if rest and isinstance(rest[0], int):
+        if rest[0] < 1:
+            return "counts calls from 0; the first call is [1], as in the trace"
+        rest = rest[1:]
+    if not rest or rest[0] not in PARTS:
+        return f"must go on with .result or .arguments after the function{did_you_mean(rest[0] if rest else '', PARTS)}"
+    return ""
+
+
+def resolver(calls: Sequence[FunctionCall], given: Any) -> Callable[[Reference], Any]:
+    """What a reference stands for, given the calls made and the case's input. Raises TemplateError where nothing is."""
+
+    def resolve(reference: Reference) -> Any:
+        if reference.root == "input":
+            return walk(given, reference.path, reference.text)
+        if reference.root == "calls":
+            return _from_calls(calls, reference)
+        raise TemplateError(f"template {reference.text} can't be known here")
+
+    return resolve
+
+
+def call_resolver(resolve: Callable[[Reference], Any], call: FunctionCall) -> Callable[[Reference], Any]:
+    """As `resolve`, where ``arguments`` are those of `call`."""
+
+    def resolve_in_call(reference: Reference) -> Any:
+        if reference.root == "arguments":
+            return walk(call.arguments, reference.path, reference.text)
+        return resolve(reference)
+
+    return resolve_in_call
+
+
+def _from_calls(calls: Sequence[FunctionCall], reference: Reference) -> Any:
+    name, *rest = reference.path
+    named = [call for call in calls if name in (call.name, call.requested_name)]
+    successful = [call for call in named if call.outcome == "ok"]
+    which = rest.pop(0) if rest and isinstance(rest[0], int) else 1
+    if not isinstance(which, int) or not 1 <= which <= len(successful):
+        made = _count(str(name), len(successful), len(named))
+        raise TemplateError(f"template {reference.text} leads nowhere: {made}")
+    part, *path = rest
+    call = successful[which - 1]
+    return walk(call.result if part == "result" else call.arguments, tuple(path), reference.text)
+
+
+def _count(name: str, successful: int, attempts: int) -> str:
+    if not attempts:
+        return f"{name} was not called"
+    if not successful:
+        return f"{name} was called, but never successfully"
+    return f"{name} succeeded {successful} time{'s' if successful > 1 else ''}"

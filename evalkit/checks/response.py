@@ -1,0 +1,164 @@
+"""What the final response must say: phrases, patterns, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from evalkit.checks.call_checks import passing
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.phrases import Phrases, read_phrases
+from evalkit.checks.reading import Path, Reader
+from evalkit.checks.reasons import failed, json_data, place_of
+from evalkit.model.template import TemplateError
+from evalkit.model.verdict import FAILED, CheckResult, Reason
+from evalkit.operators import Matcher
+from evalkit.operators.shown import LIMIT, shown
+
+
+def text_result(
+    key: str, subject: str, phrases: Phrases, excludes: bool, value: Any, texts: list[str], call: int | None = None
+) -> CheckResult:
+    """The result of looking for phrases in the texts of `subject`."""
+    wrong = phrases.found(texts) if excludes else phrases.missing(texts)
+    if not wrong:
+        count = len(phrases.items)
+        verb = "contains none of" if excludes else "contains"
+        return passing(key, f"{subject} {verb} {count} phrase{'' if count == 1 else 's'}")
+    verb, code = ("contains", "text_forbidden") if excludes else ("does not contain", "text_missing")
+    reasons = []
+    for phrase in wrong:
+        message = f"{subject} {verb} {shown(phrase.text)}"
+        reasons.append(
+            Reason(
+                code=code,
+                message=message,
+                place=phrase.place,
+                call=call,
+                expected=str(phrase.text),
+                actual=json_data(value),
+            )
+        )
+    return CheckResult(
+        check=key, status=FAILED, message="\n".join(reason.message for reason in reasons), reasons=tuple(reasons)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseText:
+    """`response_contains` and `response_excludes`."""
+
+    key: str
+    phrases: Phrases
+    path: Path
+
+    def judge(self, evidence: Evidence) -> CheckResult:
+        response = evidence.transcript.response
+        try:
+            phrases = self.phrases.bind(evidence.resolve) if self.phrases.has_templates else self.phrases
+        except TemplateError as error:
+            return failed(self.key, "unresolved_reference", str(error), place_of(self.path))
+        excludes = self.key == "response_excludes"
+        if not response and not excludes:
+            message = f"the response is empty, expected it to contain {phrases.listed()}"
+            return failed(self.key, "text_missing", message, place_of(self.path))
+        return text_result(self.key, "response", phrases, excludes, response, evidence.texts(response))
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseMatches:
+    """`response_matches`: each pattern is found somewhere in the response."""
+
+    patterns: tuple[tuple[str, Matcher], ...]
+    path: Path
+
+    key = "response_matches"
+
+    def judge(self, evidence: Evidence) -> CheckResult:
+        response = evidence.transcript.response
+        reasons = []
+        for place, pattern in self.patterns:
+            for mismatch in pattern.explain(response):
+                message = f"response: {mismatch.message}"
+                reasons.append(
+                    Reason(code="text_missing", message=message, place=place, expected=json_data(mismatch.expected))
+                )
+        if not reasons:
+            return passing(self.key, "found in the response")
+        told = "\n".join(reason.message for reason in reasons)
+        return CheckResult(check=self.key, status=FAILED, message=told, reasons=tuple(reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseJson:
+    """`response_json`, as values and operators: partial over keys, equal on leaves."""
+
+    matcher: Matcher
+    path: Path
+
+    key = "response_json"
+
+    def judge(self, evidence: Evidence) -> CheckResult:
+        value, wrong = parsed(evidence.transcript.response)
+        if wrong:
+            return failed(self.key, "response_mismatch", wrong, place_of(self.path))
+        try:
+            matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
+        except TemplateError as error:
+            return failed(self.key, "unresolved_reference", str(error), place_of(self.path))
+        if matcher.matches(value):
+            return passing(self.key, "the response is as expected")
+        found = matcher.explain(value, ("response",))
+        reasons = tuple(
+            Reason(
+                code="response_mismatch",
+                message=str(mismatch),
+                place=place_of((*self.path, *mismatch.path[1:])),
+                path=mismatch.path[1:],
+                expected=json_data(mismatch.expected),
+                actual=json_data(mismatch.actual),
+            )
+            for mismatch in found
+        )
+        return CheckResult(check=self.key, status=FAILED, message="\n".join(map(str, found)), reasons=reasons)
+
+
+def parsed(response: str) -> tuple[Any, str]:
+    """The response as JSON, or why it is none. Strict: no comments, no NaN, nothing around it."""
+    import json
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        return json.loads(response, parse_constant=refuse), ""
+    except RecursionError:
+        return None, "the response is not JSON that can be read: it is nested too deep"
+    except ValueError as error:
+        hint = "; it stands in a fenced code block" if response.lstrip().startswith("```") else ""
+        why = "it is empty" if not response.strip() else str(error)
+        return None, f"the response is not JSON ({why}){hint}: {shown(response, LIMIT)}"
+
+
+def read_response_text(reader: Reader, path: Path, value: Any) -> ResponseText | None:
+    phrases = read_phrases(reader, path, value)
+    return ResponseText(str(path[-1]), phrases, path) if phrases else None
+
+
+def read_response_matches(reader: Reader, path: Path, value: Any) -> ResponseMatches | None:
+    """One pattern or a list of patterns. The operators' engine compiles them, with its time limit."""
+    phrases = read_phrases(reader, path, value)
+    if phrases is None:
+        return None
+    items = value if isinstance(value, list) else [value]
+    patterns: list[tuple[str, Matcher]] = []
+    for index, item in enumerate(items):
+        at = (*path, index) if isinstance(value, list) else path
+        matcher = reader.matcher(at, {"$search": item}, "equal")
+        if matcher is not None:
+            patterns.append((place_of(at), matcher))
+    return ResponseMatches(tuple(patterns), path) if len(patterns) == len(items) else None
+
+
+ReadCheck = Callable[[Reader, Path, Any], Any]

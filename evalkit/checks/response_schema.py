@@ -1,0 +1,191 @@
+"""`response_json` as a JSON Schema: checked and compiled once, and never a schema that accepts anything by accident."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from evalkit.checks.call_checks import passing
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.reading import Path, Reader
+from evalkit.checks.reasons import json_data, place_of
+from evalkit.checks.references import check_references
+from evalkit.checks.response import ResponseJson, parsed
+from evalkit.errors import did_you_mean, nearest, shown_path
+from evalkit.model.verdict import FAILED, CheckResult, Reason
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+_NAMING = ("$schema", "$id", "$ref", "$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "$comment", "$vocabulary")
+_NOTES = (
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    *_NAMING[:2],
+    "$comment",
+)
+_BELOW = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # name -> schema
+_ONE = (
+    "items", "additionalItems", "contains", "additionalProperties", "unevaluatedProperties", "unevaluatedItems",
+    "propertyNames", "not", "if", "then", "else",
+)  # fmt: skip
+_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+KEYWORDS = frozenset(
+    {
+        *_NAMING, *_NOTES, *_BELOW, *_ONE, *_MANY,
+        "type", "enum", "const", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
+        "maxLength", "minLength", "pattern", "format", "maxItems", "minItems", "uniqueItems", "maxContains",
+        "minContains", "maxProperties", "minProperties", "required", "dependentRequired", "dependencies",
+        "contentEncoding", "contentMediaType", "contentSchema",
+    }
+)  # fmt: skip
+_DATA = "to compare with values, write {$eq: ...} around them"
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseSchema:
+    """`response_json`: the response is JSON that satisfies this schema."""
+
+    schema: str  # as JSON; the validator is compiled once per process
+    path: Path
+
+    key = "response_json"
+
+    def judge(self, evidence: Evidence) -> CheckResult:
+        value, wrong = parsed(evidence.transcript.response)
+        if wrong:
+            reason = Reason(code="response_mismatch", message=wrong, place=place_of(self.path))
+            return CheckResult(check=self.key, status=FAILED, message=wrong, reasons=(reason,))
+        reasons = tuple(self._reasons(value))
+        if not reasons:
+            return passing(self.key, "the response satisfies the schema")
+        told = "\n".join(reason.message for reason in reasons)
+        return CheckResult(check=self.key, status=FAILED, message=told, reasons=reasons)
+
+    def _reasons(self, value: Any) -> Iterator[Reason]:
+        errors = sorted(compiled(self.schema).iter_errors(value), key=lambda error: list(map(str, error.absolute_path)))
+        for error in errors:
+            at = tuple(error.absolute_path)
+            schema_path = tuple(error.absolute_schema_path)
+            message = f"{shown_path(('response', *at))}: {error.message} (schema: {shown_path(schema_path)})"
+            yield Reason(
+                code="response_mismatch",
+                message=message,
+                place=place_of((*self.path, *schema_path)),
+                path=at,
+                actual=json_data(error.instance),
+            )
+
+
+@lru_cache(maxsize=256)
+def compiled(schema: str) -> Validator:
+    """The validator of a schema given as JSON. References outside of it are never fetched."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+
+    loaded = json.loads(schema)
+    chosen = validator_for(loaded, default=Draft202012Validator)
+    return chosen(loaded, registry=Registry())
+
+
+def read_response_json(reader: Reader, path: Path, value: Any) -> ResponseJson | ResponseSchema | None:
+    """A JSON Schema, an operator, or values with operators in them; which of these is decided by the keys."""
+    if not _is_schema(value):
+        near = [key for key in value if nearest(key, KEYWORDS)] if isinstance(value, dict) else []
+        check_references(reader, path, value)
+        if near and len(near) == len(value) and not any(key.startswith("$") for key in value):
+            reader.unknown_key(path, near[0], KEYWORDS, f"{did_you_mean(near[0], KEYWORDS)} {_DATA.capitalize()}")
+            return None
+        matcher = reader.matcher(path, value, "partial")
+        return ResponseJson(matcher, path) if matcher else None
+    if not value.keys() - _NOTES:
+        reader.problem(path, f"{reader.shown(path)} is a JSON Schema that accepts anything; {_DATA}")
+        return None
+    before = len(reader.problems)
+    for at, word in _unknown_words(value, path):
+        reader.unknown_key(at, word, KEYWORDS, f"{did_you_mean(word, KEYWORDS)} (a JSON Schema; {_DATA})")
+    for at, target in _references(value, path):
+        if not _resolves(value, target):
+            reader.problem(
+                at, f"{reader.shown(at)}: $ref '{target}' leads nowhere; only parts of this schema can be meant"
+            )
+    _check_schema(reader, path, value)
+    return ResponseSchema(json.dumps(value), path) if len(reader.problems) == before else None
+
+
+def _is_schema(value: Any) -> bool:
+    """Whether a mapping uses a word of JSON Schema. One that is all operators does not."""
+    if not isinstance(value, dict) or not value:
+        return False
+    if all(isinstance(key, str) and key.startswith("$") and key not in _NAMING for key in value):
+        return False
+    return any(key in KEYWORDS for key in value)
+
+
+def _subschemas(schema: Any, path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """The schema and every schema inside it, each with its path."""
+    pending = [(path, schema)]
+    while pending:
+        at, item = pending.pop()
+        if not isinstance(item, dict):
+            continue
+        yield at, item
+        for word, inner in item.items():
+            if word in _BELOW and isinstance(inner, dict):
+                pending += [((*at, word, name), part) for name, part in inner.items()]
+            elif word in _ONE:
+                pending.append(((*at, word), inner))
+            if word in (*_MANY, "items") and isinstance(inner, list):
+                pending += [((*at, word, index), part) for index, part in enumerate(inner)]
+
+
+def _unknown_words(schema: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    for at, item in _subschemas(schema, path):
+        yield from ((at, word) for word in item if word not in KEYWORDS)
+
+
+def _references(schema: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    for at, item in _subschemas(schema, path):
+        if isinstance(item.get("$ref"), str):
+            yield (*at, "$ref"), item["$ref"]
+
+
+def _resolves(schema: Any, target: str) -> bool:
+    """Whether a reference leads to a part of the schema itself. Anchors are left to the validator."""
+    from urllib.parse import unquote
+
+    if not target.startswith("#"):
+        return False
+    if target != "#" and not target.startswith("#/"):
+        return any(item.get("$anchor") == target[1:] for _, item in _subschemas(schema, ()))
+    value = schema
+    for step in target.split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return False
+    return True
+
+
+def _check_schema(reader: Reader, path: Path, value: Any) -> None:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+
+    try:
+        validator_for(value, default=Draft202012Validator).check_schema(value)
+    except SchemaError as error:
+        at = (*path, *error.absolute_path)
+        reader.problem(at, f"{reader.shown(at)} is not valid JSON Schema: {error.message}; {_DATA}")
