@@ -118,12 +118,18 @@ def _body(verdict: Verdict, options: TraceOptions) -> list[Line]:
         shown += _call(call, number, told)
     if options.conversation:
         shown += conversation(verdict.transcript)
-    for reason in verdict.reasons:
-        if _key(reason) not in told:
-            told.add(_key(reason))
-            shown += _message(reason.message or reason.code, "  ", "bad" if verdict.status == FAILED else "error")
+    beside = [reason for reason in verdict.reasons if _key(reason) not in told]
+    fault = verdict.transcript.fault
+    if fault is not None and beside and beside[0].code == fault.code:  # it raised, it ran into its deadline
+        shown[:0] = _message(beside.pop(0).message, "  ", _style(verdict.status))
+    for reason in dict.fromkeys(map(_key, beside)):
+        shown += _message(reason[1] or reason[0], "  ", _style(verdict.status))
     shown += _remarks(verdict)
     return shown
+
+
+def _style(status: str) -> str:
+    return "bad" if status == FAILED else "error"
 
 
 def _key(reason: Reason) -> tuple[str, str, int | None]:
@@ -141,11 +147,21 @@ def _call(verdict: CallVerdict, number: int, told: set[tuple[str, str, int | Non
             if result.note:
                 shown += _message(f"{result.check}: {result.note}", " " * 7, "quiet")
             continue
-        messages = dict.fromkeys(reason.message for reason in result.reasons) or {result.message: None}
         told.update(_key(reason) for reason in result.reasons)
-        for message in messages:
-            shown += _message(message or result.check, " " * 7, "bad" if result.status == FAILED else "error")
+        said = [reason.message for reason in result.reasons] or [result.message or result.check]
+        for message in dict.fromkeys(_without_place(message, verdict) for message in said):
+            if message != f"{verdict.expected_name} was not called":
+                shown += _message(message, " " * 7, _style(result.status))
     return shown
+
+
+def _without_place(message: str, verdict: CallVerdict) -> str:
+    """Reasons name the call that they are about; under that call's line this would be said twice."""
+    return (
+        message
+        if verdict.call is None
+        else message.removeprefix(f"call {verdict.call.index + 1}, {verdict.call.name}: ")
+    )
 
 
 def _called(call: FunctionCall) -> str:
@@ -176,8 +192,9 @@ def _remarks(verdict: Verdict) -> list[Line]:
     transcript = verdict.transcript
     if verdict.status == FAILED and transcript.response and not transcript.calls:
         shown += [(("  the agent answered: ", "quiet"), (value_text(transcript.response, 300), ""))]
-    for name in transcript.unused_mocks:
-        shown += _message(f"mock never used: {name}", "  ", "quiet")
+    if verdict.status != PASSED and transcript.calls:
+        for unused in transcript.unused_mocks:
+            shown += _message(unused, "  ", "quiet")
     for warning in dict.fromkeys((*verdict.warnings, *transcript.warnings)):
         shown += _message(f"warning: {warning}", "  ", "quiet")
     location = next((reason.location for reason in verdict.reasons if reason.location), "")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Timing, Transcript, Usage
+from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
 from evalkit.reports.trace import TraceOptions, duration_text, lines, paint, render
 
@@ -65,13 +65,10 @@ def test_a_call_that_was_never_made_has_a_line_of_its_own() -> None:
         call=None,
         status="failed",
         expected_name="send_email",
-        results=(CheckResult(check="missing_call", status="failed", message="expected as call 1, never made"),),
+        results=(CheckResult(check="missing_call", status="failed", message="send_email was not called"),),
     )
     verdict = Verdict(case_id="a/b_001.yaml", status="failed", calls=(missing,))
-    assert render(verdict).splitlines()[1:] == [
-        "   –  ✗ send_email was not called",
-        "       expected as call 1, never made",
-    ]
+    assert render(verdict).splitlines()[1:] == ["   –  ✗ send_email was not called"]
 
 
 def test_how_a_call_came_and_how_it_ended_is_shown() -> None:
@@ -102,11 +99,35 @@ def test_reasons_beside_the_calls_come_once_and_the_place_last() -> None:
     assert render(verdict).splitlines()[1:] == ["  took 70 s", "  at a/b_001.yaml:9:3"]
 
 
-def test_unused_mocks_and_warnings_are_told() -> None:
+def test_warnings_are_told_once_and_unused_mocks_where_something_is_wrong() -> None:
+    unused = "f is mocked, and was never called"
+    transcript = Transcript(calls=(FunctionCall(name="g"),), unused_mocks=(unused,), warnings=("w", "v"))
+    verdict = Verdict(case_id="a_1.yaml", status="failed", warnings=("w",), transcript=transcript)
+    assert render(verdict).splitlines()[1:] == [f"  {unused}", "  warning: w", "  warning: v"]
+    assert render(replace(verdict, status="passed")).splitlines()[1:] == ["  warning: w", "  warning: v"]
+
+
+def test_what_ended_a_run_early_comes_before_its_calls() -> None:
+    fault = RunFault(code="deadline", message="still running after 0.3 s")
+    call = FunctionCall(name="f")
     verdict = Verdict(
-        case_id="a_1.yaml", warnings=("w",), transcript=Transcript(unused_mocks=("f",), warnings=("w", "v"))
+        case_id="a_1.yaml",
+        status="failed",
+        reasons=(Reason(code="deadline", message=fault.message), Reason(code="text_missing", message="lacks x")),
+        calls=(CallVerdict(call=call),),
+        transcript=Transcript(calls=(call,), fault=fault),
     )
-    assert render(verdict).splitlines()[1:] == ["  mock never used: f", "  warning: w", "  warning: v"]
+    assert render(verdict).splitlines()[1:] == ["  still running after 0.3 s", "  1. ✓ f()", "  lacks x"]
+
+
+def test_a_reason_does_not_repeat_the_call_under_whose_line_it_stands() -> None:
+    reason = Reason(code="wrong_argument", message="call 1, f: arguments.x: expected 1, got 2", call=0)
+    call = FunctionCall(name="f", arguments={"x": 2})
+    result = CheckResult(check="arguments", status="failed", reasons=(reason,))
+    verdict = Verdict(
+        case_id="a_1.yaml", status="failed", reasons=(reason,), calls=(CallVerdict(call=call, results=(result,)),)
+    )
+    assert render(verdict).splitlines()[2:] == ["       arguments.x: expected 1, got 2"]
 
 
 def test_an_agent_that_only_talked_is_quoted() -> None:

@@ -1,0 +1,7 @@
+"""Many cases: how they are run, one after another or overlapping, with the same verdicts either way."""
+
+from __future__ import annotations
+
+from evalkit.execution.executor import Executor as Executor
+
+__all__ = ["Executor"]

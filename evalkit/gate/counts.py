@@ -1,0 +1,107 @@
+"""What became of the selected cases: the few facts of each on which a gate turns, and their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+
+SKIPPED_CODE = "skipped"  # the reason's code of a case that was skipped on request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the gate needs to know of a case, so that transcripts need not stay in memory."""
+
+    case_id: str
+    status: str
+    category: str = ""
+    must_pass: bool = False
+    quarantined: bool = False
+    skipped: bool = False  # on request
+    runs_passed: int = 0
+    runs_measured: int = 0
+    cost_usd: float | None = None
+    elapsed_ms: float = 0.0
+    text_calls: int = 0
+    model_calls: int = 0
+
+
+def outcome_of(verdict: Verdict) -> Outcome:
+    """The few facts of a verdict on which a gate turns."""
+    runs = verdict.runs or (verdict,)
+    measured = [run for run in runs if run.status in (PASSED, FAILED)]
+    channels = [call.channel for run in runs for call in run.transcript.calls if call.channel in ("native", "text")]
+    costs = [_cost(run) for run in runs]
+    timings = [run.transcript.timing for run in runs if run.transcript.timing is not None]
+    return Outcome(
+        case_id=verdict.case_id,
+        status=verdict.status,
+        category=verdict.category,
+        must_pass=verdict.must_pass,
+        quarantined=verdict.quarantined is not None,
+        skipped=verdict.status == NOT_RUN and any(reason.code == SKIPPED_CODE for reason in verdict.reasons),
+        runs_passed=sum(run.status == PASSED for run in measured),
+        runs_measured=len(measured),
+        cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
+        elapsed_ms=sum(timing.elapsed_ms for timing in timings),
+        text_calls=channels.count("text"),
+        model_calls=len(channels),
+    )
+
+
+def _cost(run: Verdict) -> float | None:
+    """USD; 0 without model turns; unknown (None) where a live model's turns have no price."""
+    if run.transcript.cost_usd is not None:
+        return run.transcript.cost_usd
+    return 0.0 if not run.transcript.turns or run.transcript.cassette is not None else None
+
+
+@dataclass(slots=True)
+class Counts:
+    """The selected cases, sorted by what became of them. Each field holds case ids."""
+
+    passed: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)  # selected, and no verdict: interrupted, crashed, lost
+    skipped: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
+
+    @property
+    def measured(self) -> int:
+        return len(self.passed) + len(self.failed)
+
+    @property
+    def unmeasured(self) -> int:
+        return len(self.errors) + len(self.unjudged)
+
+    def rate(self) -> Fraction | None:
+        """Passed over measured, as a percentage; None if nothing was measured."""
+        return Fraction(100 * len(self.passed), self.measured) if self.measured else None
+
+    def best_rate(self) -> Fraction:
+        """The rate if every unmeasured case would pass."""
+        total = self.measured + self.unmeasured
+        return Fraction(100 * (len(self.passed) + self.unmeasured), total) if total else Fraction(100)
+
+
+def count(outcomes: Mapping[str, Outcome], selected: Iterable[str]) -> Counts:
+    """Every selected case once; an id without an outcome is unjudged."""
+    counts = Counts()
+    for case_id in selected:
+        _place(counts, outcomes.get(case_id)).append(case_id)
+    return counts
+
+
+def _place(counts: Counts, outcome: Outcome | None) -> list[str]:
+    if outcome is None:
+        return counts.unjudged
+    if outcome.quarantined:
+        return counts.quarantined
+    if outcome.skipped:
+        return counts.skipped
+    places = {PASSED: counts.passed, FAILED: counts.failed, ERROR: counts.errors}
+    return places.get(outcome.status, counts.unjudged)

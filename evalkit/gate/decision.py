@@ -1,0 +1,152 @@
+"""All rules applied to a run, and the decision they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from evalkit import stats
+from evalkit.errors import UsageError
+from evalkit.gate.counts import Counts, Outcome, count, outcome_of
+from evalkit.gate.rates import cases, names, percentage, shown_rate
+from evalkit.gate.rules import RULES, Evidence
+from evalkit.model.run import MET, MISSED, NOT_MEASURED, GateDecision, Policy, Run
+from evalkit.model.verdict import FAILED, PASSED
+
+EXIT_STATUS = {MET: 0, MISSED: 1, NOT_MEASURED: 6}
+_CHANGES = ("newly_failing", "newly_passing", "flakier", "slower", "dearer")
+_WEIGHT = (MISSED, NOT_MEASURED, MET)
+
+
+def decide(run: Run, policy: Policy, baseline: Run | None = None) -> GateDecision:
+    """Whether `run` meets `policy`: status, reasons in words (the deciding ones first), exit status 0, 1 or 6.
+
+    `baseline` is an earlier run: what changed is in `facts`, and `policy.no_regressions` is judged against it.
+    Raises UsageError for a policy that makes no sense, and for `no_regressions` without a baseline.
+    """
+    return decide_outcomes(
+        [outcome_of(verdict) for verdict in run.verdicts],
+        policy,
+        selected=run.selected,
+        collected=run.collected,
+        shard=run.shard,
+        baseline=None if baseline is None else [outcome_of(verdict) for verdict in baseline.verdicts],
+    )
+
+
+def decide_outcomes(
+    outcomes: Sequence[Outcome],
+    policy: Policy,
+    *,
+    selected: Sequence[str] = (),
+    collected: int = 0,
+    shard: str | None = None,
+    baseline: Sequence[Outcome] | None = None,
+) -> GateDecision:
+    """`decide`, from outcomes alone. A case that is told twice counts as it was told last."""
+    if policy.max_errors < 0:
+        raise UsageError(f"max_errors: {policy.max_errors} is negative; 0 allows none")
+    known = {outcome.case_id: outcome for outcome in outcomes}
+    ids = tuple(dict.fromkeys((*selected, *known)))
+    evidence = Evidence(
+        outcomes=known,
+        selected=ids,
+        counts=count(known, ids),
+        policy=policy,
+        collected=max(collected, len(ids)),
+        shard=shard,
+        baseline=None if baseline is None else {outcome.case_id: outcome for outcome in baseline},
+    )
+    findings = [finding for rule in RULES for finding in rule(evidence)]
+    status = next((status for status in _WEIGHT if any(found == status for found, _ in findings)), MET)
+    return GateDecision(
+        status=status,
+        reasons=tuple(text for weight in _WEIGHT for found, text in findings if found == weight),
+        exit_status=EXIT_STATUS[status],
+        facts=_facts(evidence),
+    )
+
+
+def _facts(evidence: Evidence) -> dict[str, Any]:
+    counts, rate = evidence.counts, evidence.counts.rate()
+    facts: dict[str, Any] = {
+        "collected": evidence.collected,
+        "selected": len(evidence.selected),
+        "passed": len(counts.passed),
+        "failed": len(counts.failed),
+        "errors": len(counts.errors),
+        "no_verdict": len(counts.unjudged),
+        "skipped": len(counts.skipped),
+        "quarantined": len(counts.quarantined),
+        "pass_rate": None if rate is None else float(rate),
+        "notes": list(_notes(evidence)),
+    }
+    if counts.measured:
+        facts["interval"] = [100 * bound for bound in stats.wilson(len(counts.passed), counts.measured)]
+    if evidence.baseline is not None:
+        facts["changes"] = _changes(evidence, evidence.baseline)
+    return facts
+
+
+def _notes(evidence: Evidence) -> Iterator[str]:
+    """What a reader should know beside the reasons, a line each."""
+    counts = evidence.counts
+    if len(evidence.selected) < evidence.collected:
+        yield f"over {len(evidence.selected)} of {evidence.collected} collected"
+    if counts.measured:
+        yield _interval(counts, percentage(evidence.policy.min_pass_rate))
+    if counts.failed:
+        yield f"failed: {names(counts.failed)}"
+    yield from _unsteady(evidence)
+    if counts.skipped:
+        yield f"skipped: {names(counts.skipped)}"
+    if counts.quarantined:
+        yield f"quarantined: {names(counts.quarantined)}"
+    if evidence.baseline is not None:
+        for what, ids in _changes(evidence, evidence.baseline).items():
+            if ids:
+                yield f"{what.replace('_', ' ')}: {names(ids)}"
+
+
+def _interval(counts: Counts, wanted: Fraction) -> str:
+    low, high = (shown_rate(Fraction(bound) * 100) for bound in stats.wilson(len(counts.passed), counts.measured))
+    text = f"95 % interval of the pass rate: {low} to {high} ({cases(counts.measured)})"
+    if 0 < wanted < 100:
+        needed = stats.clean_runs_needed(float(wanted / 100), 0.95)
+        text += f"; {needed} clean runs would show {shown_rate(wanted)}"
+    return text
+
+
+def _unsteady(evidence: Evidence) -> Iterator[str]:
+    repeated = [o for i in evidence.selected if (o := evidence.outcomes.get(i)) is not None and o.runs_measured > 1]
+    flaky = [o for o in repeated if 0 < o.runs_passed < o.runs_measured]
+    broken = [o for o in repeated if o.runs_passed == 0]
+    if flaky:
+        yield "flaky: " + names([f"{o.case_id} ({o.runs_passed} of {o.runs_measured} runs)" for o in flaky])
+    if broken:
+        yield f"broken in every run: {names([o.case_id for o in broken])}"
+
+
+def _changes(evidence: Evidence, baseline: Mapping[str, Outcome]) -> dict[str, list[str]]:
+    """Case ids by what changed against the baseline, of cases that both runs measured."""
+    changes: dict[str, list[str]] = {what: [] for what in _CHANGES}
+    for case_id in evidence.selected:
+        now, before = evidence.outcomes.get(case_id), baseline.get(case_id)
+        if now is None or before is None or not {now.status, before.status} <= {PASSED, FAILED}:
+            continue
+        if now.status != before.status:
+            changes["newly_failing" if now.status == FAILED else "newly_passing"].append(case_id)
+        if _share(now) < _share(before) and now.runs_measured > 1:
+            changes["flakier"].append(case_id)
+        if now.elapsed_ms > 1.5 * before.elapsed_ms and now.elapsed_ms - before.elapsed_ms > 500:
+            changes["slower"].append(case_id)
+        if (now.cost_usd or 0) > 1.2 * (before.cost_usd or 0) > 0:
+            changes["dearer"].append(case_id)
+    if len(evidence.selected) == evidence.collected:
+        changes["gone"] = [case_id for case_id in baseline if case_id not in evidence.selected]
+    return changes
+
+
+def _share(outcome: Outcome) -> Fraction:
+    return Fraction(outcome.runs_passed, outcome.runs_measured) if outcome.runs_measured else Fraction(1)

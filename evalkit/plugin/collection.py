@@ -1,0 +1,150 @@
+"""Case files as pytest items: one file is one item, a broken file is one that errors, its neighbours run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evalkit.errors import Location, Problem, SpecError
+from evalkit.model.case import Case
+from evalkit.model.verdict import Verdict
+from evalkit.plugin.configuration import Configuration
+from evalkit.spec.discovery import case_or_near_miss, find_cases
+from evalkit.spec.loading import load_case
+
+if TYPE_CHECKING:
+    from evalkit.plugin.running import Runner
+
+RUNNER: pytest.StashKey[Runner] = pytest.StashKey()
+
+_MARKABLE = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where cases are. `case_folders` are evalkit_paths; `named` is what the command line says, empty for nothing."""
+
+    case_folders: tuple[Path, ...]
+    named: tuple[Path, ...]
+
+    def holds(self, file: Path) -> bool:
+        """Whether a file lies where cases are looked for. A named folder that contains the case folders (the project's
+        root, say) adds nothing to them: other YAML files in it, such as cassettes, bear the names of cases too."""
+        return any(file.is_relative_to(folder) for folder in (*self.case_folders, *self._own_folders()))
+
+    def _own_folders(self) -> tuple[Path, ...]:
+        return tuple(
+            path
+            for path in self.named
+            if not any(folder.is_relative_to(path) and folder.exists() for folder in self.case_folders)
+        )
+
+
+class Collection:
+    """The hooks of collection."""
+
+    def __init__(self, config: pytest.Config, configuration: Configuration, paths: Paths) -> None:
+        self._config = config
+        self._configuration = configuration
+        self._paths = paths
+        self._marks: set[str] = set()
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Without paths on the command line nothing but cases is collected."""
+        return True if not self._paths.named and collection_path.suffix == ".py" else None
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> CaseFile | None:
+        problem = self._problem(file_path)
+        return None if problem is False else CaseFile.from_parent(parent, path=file_path, hooks=self, problem=problem)
+
+    def _problem(self, file: Path) -> Problem | bool | None:
+        """False for a file that is no case, None for a case, and what is wrong with the name of one that nearly is."""
+        root = self._configuration.root
+        if file in self._paths.named:
+            if file.suffix.lower() not in (".yaml", ".yml"):
+                return False
+            return next(find_cases([file], root)).problem
+        if not self._paths.holds(file):
+            return False
+        found = case_or_near_miss(file, root)
+        return False if found is None else found.problem
+
+    def load(self, path: Path) -> Case:
+        return load_case(path, root=self._configuration.root, settings=self._configuration.settings)
+
+    def mark(self, item: CaseItem, tags: tuple[str, ...]) -> None:
+        """Tags as marks, registered first: --strict-markers holds for hand-written ones."""
+        for tag in tags:
+            if not _MARKABLE.fullmatch(tag):
+                item.extra_keyword_matches.add(tag)
+                continue
+            if tag not in self._marks:
+                self._marks.add(tag)
+                self._config.addinivalue_line("markers", f"{tag}: a tag of evalkit cases")
+            item.add_marker(tag)
+
+
+class CaseFile(pytest.File):
+    """A case file; `problem` is what is wrong with its name."""
+
+    def __init__(self, *, hooks: Collection, problem: Problem | None, **node: object) -> None:
+        super().__init__(**node)  # type: ignore[arg-type]
+        self._hooks = hooks
+        self._problem = problem
+
+    def collect(self) -> Iterator[CaseItem]:
+        case, problems = self._loaded()
+        item: CaseItem = CaseItem.from_parent(self, name=self.path.name.partition(".")[0], case=case, problems=problems)
+        if case is not None:
+            self._hooks.mark(item, case.tags)
+        yield item
+
+    def _loaded(self) -> tuple[Case | None, tuple[Problem, ...]]:
+        if self._problem is not None:
+            return None, (self._problem,)
+        try:
+            return self._hooks.load(self.path), ()
+        except SpecError as error:
+            return None, error.problems
+        except Exception as error:  # a defect of ours must not stop the other files from being collected
+            message = f"evalkit failed to load this file: {type(error).__name__}: {error}; please report it"
+            return None, (Problem(Location(self.case_id), message),)
+
+    @property
+    def case_id(self) -> str:
+        """The path from the project's root, the identity of the case everywhere."""
+        root = self.config.rootpath
+        path = self.path.relative_to(root) if self.path.is_relative_to(root) else Path(os.path.relpath(self.path, root))
+        return path.as_posix()
+
+
+class CaseItem(pytest.Item):
+    """One case. `case` is None for a broken file, and `problems` says why."""
+
+    def __init__(self, *, case: Case | None, problems: tuple[Problem, ...], **node: object) -> None:
+        super().__init__(**node)  # type: ignore[arg-type]
+        self.case = case
+        self.problems = problems
+        self.verdict: Verdict | None = None
+        self.is_told = False
+
+    @property
+    def case_id(self) -> str:
+        assert isinstance(self.parent, CaseFile)
+        return self.parent.case_id if self.case is None else self.case.id
+
+    def setup(self) -> None:
+        self.verdict, self.is_told = None, False  # rerun plugins run an item again
+        self.config.stash[RUNNER].set_up(self)
+
+    def runtest(self) -> None:
+        self.config.stash[RUNNER].run(self)
+
+    def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
+        return self.path, None, self.name

@@ -1,0 +1,153 @@
+"""What a session prints: a trace per failing case as its longrepr, and one section at the end."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from evalkit.gate import Outcome
+from evalkit.model.run import MET, MISSED, GateDecision
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.plugin.configuration import Configuration
+from evalkit.reports.hostile import encodable, visible
+from evalkit.reports.journal import Journal
+from evalkit.reports.spans import Line, line_text
+from evalkit.reports.trace import TraceOptions, lines, paint
+
+MOST_PASSED_TRACES = 50
+_WORDS = {MET: "gate met", MISSED: "gate MISSED"}
+_COLOURS = {MET: {"green": True}, MISSED: {"red": True}}
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """What pytest takes from a longrepr for one-line summaries and JUnit's message."""
+
+    path: str
+    message: str
+    lineno: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class Trace:
+    """A trace as pytest's longrepr: painted on a terminal that has colours, plain text everywhere else."""
+
+    def __init__(self, shown: list[Line], crash: Crash, encoding: str | None) -> None:
+        self._shown = shown
+        self._encoding = encoding
+        self.reprcrash = crash
+
+    def __str__(self) -> str:
+        return "\n".join(line_text(line) for line in self._shown)
+
+    def toterminal(self, tw: pytest.TerminalReporter) -> None:
+        """Called by pytest with its terminal writer."""
+        if getattr(tw, "hasmarkup", False):
+            tw.write(paint(self._shown, self._encoding) + "\n")
+        else:
+            tw.write(encodable(str(self), self._encoding) + "\n")
+
+
+class Display:
+    """Prints as the options say."""
+
+    def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
+        self._config = config
+        self._configuration = configuration
+        self._encoding = getattr(sys.stdout, "encoding", None)  # before pytest captures it
+        columns = shutil.get_terminal_size().columns
+        self._options = TraceOptions(width=columns, conversation=configuration.conversation)
+
+    def trace(self, verdict: Verdict) -> Trace:
+        """The longrepr of a case that did not pass."""
+        shown = lines(verdict, self._options)
+        reason = next((reason.message or reason.code for reason in verdict.reasons), verdict.summary)
+        crash = Crash(verdict.path or verdict.case_id, " ".join(visible(reason, keep="\n").split()))
+        return Trace(shown[:1] if self._configuration.trace == "none" else shown, crash, self._encoding)
+
+    def summary(
+        self,
+        reporter: pytest.TerminalReporter,
+        decision: GateDecision,
+        outcomes: Mapping[str, Outcome],
+        selected: Sequence[str],
+        journal: Journal | None,
+        trouble: Sequence[str],
+    ) -> None:
+        """The section at the end: traces of passed cases, a table by category, the gate with its reasons."""
+        if not selected and not outcomes:
+            return
+        verbosity = self._config.option.verbose
+        reporter.write_sep("=", "evalkit")
+        if journal is not None and self._shows_passed(len(selected), verbosity):
+            self._passed_traces(reporter, outcomes, selected, journal)
+        if verbosity >= 0:
+            for row in category_table(outcomes, selected):
+                reporter.write_line(encodable(row, self._encoding))
+        self._gate(reporter, decision, verbosity)
+        for line in trouble:
+            reporter.write_line(f"evalkit: {line}", red=True, bold=True)
+        if verbosity >= 0:
+            reporter.write_line(f"run file: {self._shown_results()}")
+
+    def _shows_passed(self, number: int, verbosity: int) -> bool:
+        if self._configuration.trace is not None:
+            return self._configuration.trace == "all"
+        return verbosity > 0 or (verbosity == 0 and number <= MOST_PASSED_TRACES)
+
+    def _passed_traces(
+        self,
+        reporter: pytest.TerminalReporter,
+        outcomes: Mapping[str, Outcome],
+        selected: Sequence[str],
+        journal: Journal,
+    ) -> None:
+        for case_id in selected:
+            if case_id in outcomes and outcomes[case_id].status == PASSED:
+                verdict = journal.verdict(case_id)
+                assert verdict is not None
+                shown = lines(verdict, self._options)
+                text = paint(shown, self._encoding) if reporter.hasmarkup else "\n".join(map(line_text, shown))
+                reporter.write_line(text if reporter.hasmarkup else encodable(text, self._encoding))
+
+    def _gate(self, reporter: pytest.TerminalReporter, decision: GateDecision, verbosity: int) -> None:
+        word = _WORDS.get(decision.status, "gate NOT MEASURED")
+        colour = _COLOURS.get(decision.status, {"yellow": True})
+        first, *others = decision.reasons or ("",)
+        reporter.write_line(self._encoded(f"{word}: {first}"), bold=True, **colour)
+        for reason in others:
+            reporter.write_line(self._encoded(f"  {reason}"))
+        if verbosity >= 0:
+            for note in decision.facts["notes"]:
+                reporter.write_line(self._encoded(f"  {note}"))
+
+    def _encoded(self, text: str) -> str:
+        return encodable(visible(text), self._encoding)
+
+    def _shown_results(self) -> str:
+        path = self._configuration.results
+        start = self._config.invocation_params.dir
+        return path.relative_to(start).as_posix() if path.is_relative_to(start) else path.as_posix()
+
+
+def category_table(outcomes: Mapping[str, Outcome], selected: Sequence[str]) -> Iterator[str]:
+    """One row per category, if there is more than one: how many passed, failed, could not be measured, did not run."""
+    statuses = (PASSED, FAILED, ERROR, NOT_RUN)
+    rows: dict[str, dict[str, int]] = {}
+    for case_id in selected:
+        outcome = outcomes.get(case_id)
+        row = rows.setdefault(outcome.category if outcome is not None else "", dict.fromkeys(statuses, 0))
+        row[outcome.status if outcome is not None else NOT_RUN] += 1
+    if len(rows) < 2:
+        return
+    width = max(len("category"), *(len(visible(name)) for name in rows))
+    yield f"{'category':<{width}}  passed  failed   error  not run"
+    for name in sorted(rows):
+        passed, failed, error, not_run = (rows[name][status] for status in statuses)
+        yield f"{visible(name):<{width}}  {passed:>6}  {failed:>6}  {error:>6}  {not_run:>7}"

@@ -1,0 +1,190 @@
+"""Keeping the results of a session, in the one process that sees them all: journal, gate, exit status, run file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import evalkit
+from evalkit.gate import Outcome, decide_outcomes, outcome_of
+from evalkit.model.run import GateDecision, Run
+from evalkit.model.verdict import ERROR, NOT_RUN, Reason, Verdict
+from evalkit.plugin.configuration import Configuration
+from evalkit.plugin.display import Display
+from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, shape
+from evalkit.reports.journal import Journal, read_journal
+from evalkit.reports.runfile import load_run, write_run
+from evalkit.reports.wire import from_line, to_line
+
+_OURS_TO_DECIDE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+class Keeper:
+    """The hooks of the process that keeps the results: the only one, or the controller of xdist."""
+
+    def __init__(self, config: pytest.Config, configuration: Configuration, runner: Runner) -> None:
+        self._config = config
+        self._configuration = configuration
+        self._runner = runner
+        self._display = Display(config, configuration)
+        self._started = datetime.now(UTC)
+        self._clock = time.perf_counter()
+        self._journal: Journal | None = None
+        self._outcomes: dict[str, Outcome] = {}
+        self._failed_reports = 0  # of cases; any further failure is of something else
+        self._wanted: dict[str, str] = {}  # under xdist: node ids of the cases that a worker collected -> case ids
+        self._collected = 0
+        self._baseline = None if configuration.baseline is None else load_run(configuration.baseline)
+        self._decision: GateDecision | None = None
+        self._trouble: list[str] = []
+        runner.resumed.update(self._resumable())
+
+    # What is selected, and what is handed to workers
+
+    def pytest_report_header(self) -> list[str]:
+        model = self._configuration.settings.model
+        lines = [
+            f"evalkit {evalkit.__version__}: {f'live model {model}' if model else 'offline, models from cassettes'}"
+        ]
+        if self._runner.resumed:
+            lines.append(f"evalkit: resuming, {len(self._runner.resumed)} verdicts of the run before are kept")
+        elif self._configuration.resume:
+            lines.append("evalkit: nothing to resume, the run before was complete")
+        return lines
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[RESUMED] = self._runner.resumed
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+        self._wanted = {node_id: case_id for node_id in ids if (case_id := case_of(node_id)) is not None}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        told = getattr(node, "workeroutput", {}).get("evalkit")
+        if told:
+            self._collected = max(self._collected, told["collected"])
+
+    def _selected(self) -> tuple[str, ...]:
+        return tuple(self._runner.selected or self._wanted.values())
+
+    def _resumable(self) -> dict[str, str]:
+        path = self._journal_path()
+        if not self._configuration.resume or not path.is_file():
+            return {}
+        measured = (v for v in read_journal(path).verdicts if v.status not in (ERROR, NOT_RUN))
+        return {verdict.case_id: to_line(verdict) for verdict in measured}
+
+    # What comes in
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        told = report.__dict__.pop(WIRE, None)
+        if told is not None:
+            self._keep(told if isinstance(told, Told) else Told(told, from_line(told)), report)
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+        case_id = self._wanted.get(crashitem)
+        if case_id is not None:
+            reason = Reason(code="crashed", message=f"{report.longrepr}: the process of the agent died")
+            verdict = Verdict(case_id=case_id, status=ERROR, reasons=(reason,), path=case_id)
+            shape(report, verdict)
+            self._keep(Told(to_line(verdict), verdict), report)
+
+    def _keep(self, told: Told, report: pytest.TestReport) -> None:
+        verdict = told.verdict
+        self._outcomes[verdict.case_id] = outcome_of(verdict)
+        self._failed_reports += report.failed
+        if verdict.status != NOT_RUN and report.longrepr is not None:
+            report.longrepr = self._display.trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal only
+        self._opened_journal().append(verdict.case_id, told.line)
+
+    def _opened_journal(self) -> Journal:
+        if self._journal is None:
+            selected = self._selected()
+            head = {"started": self._started.isoformat(), "selected": selected, "evalkit": evalkit.__version__}
+            try:
+                self._journal = Journal(
+                    self._journal_path(), {**head, "collected": max(len(selected), self._collected)}
+                )
+                _keep_out_of_git(self._configuration)
+            except OSError as error:
+                self._trouble.append(f"no journal is kept: {error}")
+                self._journal = Journal(None, head)
+        return self._journal
+
+    def _journal_path(self) -> Path:
+        return self._configuration.results.with_suffix(".journal.jsonl")
+
+    # What comes out
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self._config.option.collectonly:
+            return
+        selected = self._selected()
+        collected = max(self._runner.collected, self._collected, len(selected))
+        self._decision = decide_outcomes(
+            list(self._outcomes.values()),
+            self._configuration.policy,
+            selected=selected,
+            collected=collected,
+            baseline=None if self._baseline is None else [outcome_of(verdict) for verdict in self._baseline.verdicts],
+        )
+        self._write(selected, collected, interrupted=exitstatus not in (*_OURS_TO_DECIDE, 5))
+        if exitstatus in _OURS_TO_DECIDE and session.exitstatus == exitstatus:
+            others_failed = session.testsfailed > self._failed_reports
+            session.exitstatus = 1 if others_failed else self._decision.exit_status
+
+    def _write(self, selected: tuple[str, ...], collected: int, *, interrupted: bool) -> None:
+        assert self._decision is not None
+        run = Run(
+            collected=collected,
+            selected=selected,
+            started=self._started.isoformat(),
+            wall_s=round(time.perf_counter() - self._clock, 3),
+            evalkit=evalkit.__version__,
+            interrupted=interrupted,
+            metadata={"gate": self._decision, "model": self._configuration.settings.model},
+        )
+        try:
+            write_run(self._configuration.results, run, () if self._journal is None else self._journal.lines(selected))
+            _keep_out_of_git(self._configuration)
+        except OSError as error:
+            self._trouble.append(f"the run file was not written: {error}")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._decision is not None:
+            selected = self._selected()
+            self._display.summary(
+                terminalreporter, self._decision, self._outcomes, selected, self._journal, self._trouble
+            )
+
+    def pytest_unconfigure(self) -> None:
+        if self._journal is not None:
+            complete = all(case_id in self._outcomes for case_id in self._selected())
+            self._journal.close(remove=complete and not self._trouble)
+
+
+def case_of(node_id: str) -> str | None:
+    """The case id in the node id of a case, ``folder/a_001.yaml::a_001``; None for the node id of any other test.
+
+    Under xdist's loadgroup ``@group`` follows.
+    """
+    file, separator, name = node_id.partition("::")
+    stem, dot, ending = file.rpartition("/")[2].partition(".")
+    is_case = separator and dot and ending.lower() in ("yaml", "yml") and name.partition("@")[0] == stem
+    return file if is_case else None
+
+
+def _keep_out_of_git(configuration: Configuration) -> None:
+    folder = configuration.results.parent
+    if folder.name == ".evalkit" and not (folder / ".gitignore").exists():
+        (folder / ".gitignore").write_text("*\n", "ascii")

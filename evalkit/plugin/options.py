@@ -1,0 +1,53 @@
+"""The flags and ini options, as a table. Nothing but the table is needed while evalkit is not used."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+# name -> (metavar of the flag, or None where there is no flag; help). A flag is --evalkit-NAME, an ini option
+# evalkit_NAME, and the same name is a key of [tool.evalkit]; the flag wins over ini, and ini over [tool.evalkit].
+OPTIONS: dict[str, tuple[str | None, str]] = {
+    "paths": (None, "folders of case files, relative to the project's root (default: scenarios)"),
+    "agent": (None, "the agent of cases that name none, neither themselves nor in a suite.yaml"),
+    "min_pass_rate": ("PERCENT", "the gate: how many percent of the measured cases must pass (default: 99)"),
+    "max_errors": ("N", "the gate: how many cases may end without being measured (default: 0)"),
+    "results": ("FILE", "write the run file here (default: .evalkit/last-run.json)"),
+    "baseline": ("FILE", "compare with the run file of an earlier run"),
+    "model": ("KIND:MODEL", "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)"),
+    "trace": ("failed|all|none", "which traces to print (default: failed ones, and passed ones of small runs)"),
+    "show": ("calls|conversation", "what a trace shows: the calls, or the turns whole (default: calls)"),
+}
+SWITCHES = {
+    "resume": "continue a run that was killed or interrupted: cases that have a verdict are not run again",
+    "no_regressions": "the gate: no case that passed in the baseline may fail",
+}
+_LISTS = {"paths"}
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add all flags and ini options, each without a default: what was not said is None."""
+    group = parser.getgroup("evalkit", "evaluation of tool-calling agents (evalkit)")
+    group.addoption("--evalkit", action="store_true", default=False, help="run the case files below evalkit_paths")
+    for name, (metavar, text) in OPTIONS.items():
+        if metavar is not None:
+            group.addoption(flag_of(name), metavar=metavar, default=None, help=text.replace("%", "%%"))
+        kind: Literal["args", "string"] = "args" if name in _LISTS else "string"
+        parser.addini(f"evalkit_{name}", text, type=kind, default=None)
+    for name, text in SWITCHES.items():
+        group.addoption(flag_of(name), action="store_true", default=None, help=text)
+
+
+def flag_of(name: str) -> str:
+    """``--evalkit-min-pass-rate`` for ``min_pass_rate``."""
+    return f"--evalkit-{name.replace('_', '-')}"
+
+
+def told(config: pytest.Config, name: str) -> Any:
+    """What the command line, else the ini file, says of `name`; None if neither does."""
+    if name in SWITCHES or OPTIONS[name][0] is not None:
+        value = config.getoption(f"evalkit_{name}")
+        if value is not None:
+            return value
+    return None if name in SWITCHES else config.getini(f"evalkit_{name}")

@@ -1,0 +1,190 @@
+"""Running items and telling what came of them, in the process that runs them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from evalkit.errors import Problem
+from evalkit.execution import Executor
+from evalkit.gate import SKIPPED_CODE
+from evalkit.model.redaction import Redactor, secrets_of
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
+from evalkit.plugin.collection import RUNNER, CaseItem
+from evalkit.plugin.configuration import Configuration
+from evalkit.reports.hostile import visible, visible_lines
+from evalkit.reports.wire import from_line, to_line
+
+WIRE = "evalkit_verdict"  # the attribute of a report that carries the verdict
+RESUMED = "evalkit_resumed"  # the key of xdist's workerinput that carries verdicts of the run before
+
+
+class CaseError(Exception):
+    """Raised by an item so that pytest knows of the failure; the report shows the trace instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A verdict on its way from the item to the keeper within one process. Workers send the line alone."""
+
+    line: str
+    verdict: Verdict
+
+
+class Runner:
+    """The hooks of a process that runs cases."""
+
+    def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
+        self._config = config
+        self._configuration = configuration
+        self._executor = Executor(configuration.settings)
+        self._redact = Redactor(secrets_of(os.environ), configuration.secret_keys)
+        self._is_worker = hasattr(config, "workerinput")
+        self.selected: list[str] = []
+        self.collected = 0
+        self.resumed: dict[str, str] = dict(getattr(config, "workerinput", {}).get(RESUMED, {}))
+        config.stash[RUNNER] = self
+
+    # What was selected
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self.collected += sum(isinstance(item, CaseItem) for item in items)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.selected = [item.case_id for item in session.items if isinstance(item, CaseItem)]
+        self.collected += len(self.selected)
+
+    def pytest_sessionfinish(self) -> None:
+        if self._is_worker:
+            output: dict[str, Any] = self._config.workeroutput  # type: ignore[attr-defined]
+            output["evalkit"] = {"selected": self.selected, "collected": self.collected}
+
+    # What an item does
+
+    def set_up(self, item: CaseItem) -> None:
+        """A file that could not be loaded fails here, before anything runs."""
+        if item.case is None:
+            item.verdict = _broken(item.case_id, item.problems)
+            raise CaseError(item.verdict.summary)
+
+    def run(self, item: CaseItem) -> None:
+        """Run the case, and raise if pytest is to know of it."""
+        assert item.case is not None
+        verdict = item.verdict = self._resumed_verdict(item) or self._run_case(item)
+        if verdict.status == NOT_RUN:
+            pytest.skip(_first_reason(verdict))
+        if verdict.status != PASSED:
+            raise CaseError(_first_reason(verdict))
+
+    def _run_case(self, item: CaseItem) -> Verdict:
+        case = item.case
+        assert case is not None
+        return self._executor.run(case, self._configuration.agent if case.agent is None else None)
+
+    def _resumed_verdict(self, item: CaseItem) -> Verdict | None:
+        """What the run before said of this very case, if it could be measured and the case has not changed since."""
+        line = self.resumed.get(item.case_id)
+        if line is None or item.case is None:
+            return None
+        verdict = from_line(line)
+        current = from_line(self._redact(to_line(Verdict(case=item.case.merged))))
+        return verdict if verdict.case == current.case else None
+
+    # What is told of it
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if isinstance(item, CaseItem):
+            self._tell(item, call, report)
+        return report
+
+    def _tell(self, item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+        report.sections = [(visible(name), visible_lines(self._redact(text))) for name, text in report.sections]
+        if item.verdict is None and not report.passed:
+            item.verdict = _from_outside(item, report)
+        if item.is_told or item.verdict is None:
+            return
+        item.is_told = True
+        if self._config.getoption("runxfail", False):
+            item.verdict = replace(item.verdict, quarantined=None)
+        told = self._told(item.verdict)
+        item.verdict = None  # its transcript need not stay in memory
+        item.user_properties += _properties(told.verdict)
+        shape(report, told.verdict)
+        setattr(report, WIRE, told.line if self._is_worker else told)
+
+    def _told(self, verdict: Verdict) -> Told:
+        line = to_line(verdict)
+        redacted = self._redact(line)
+        return Told(line, verdict) if redacted == line else Told(redacted, from_line(redacted))
+
+
+def shape(report: pytest.TestReport, verdict: Verdict) -> None:
+    """Make `report` say what pytest should know of `verdict`: failed, ERROR, skipped, xfailed or passed."""
+    if verdict.status == NOT_RUN:
+        report.outcome = "skipped"
+        report.longrepr = (verdict.path or verdict.case_id, 1, f"Skipped: {visible(_first_reason(verdict))}")
+        return
+    if verdict.quarantined is not None:
+        report.wasxfail = visible(verdict.quarantined)
+    if verdict.status == PASSED:
+        report.outcome = "passed"
+        report.longrepr = None
+        return
+    report.outcome = "failed" if verdict.quarantined is None else "skipped"
+    report.longrepr = visible_lines(_first_reason(verdict))
+    if verdict.status == ERROR:
+        report.when = "setup"  # what could not be measured is an ERROR for pytest, and an <error> for JUnit
+
+
+def _first_reason(verdict: Verdict) -> str:
+    return next((reason.message or reason.code for reason in verdict.reasons), verdict.summary or verdict.status)
+
+
+def _properties(verdict: Verdict) -> list[tuple[str, object]]:
+    """What JUnit files show as properties of a case."""
+    properties: list[tuple[str, object]] = [("evalkit_status", verdict.status)]
+    if verdict.category:
+        properties.append(("evalkit_category", visible(verdict.category)))
+    if verdict.reasons:
+        properties.append(("evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))))
+    return properties
+
+
+def _broken(case_id: str, problems: tuple[Problem, ...]) -> Verdict:
+    reasons = tuple(
+        Reason(code=problem.code, message=str(problem), location=str(problem.location)) for problem in problems
+    )
+    return Verdict(case_id=case_id, status=ERROR, reasons=reasons, path=case_id, summary="the file is not a valid case")
+
+
+def _from_outside(item: CaseItem, report: pytest.TestReport) -> Verdict:
+    """The verdict of a case that something other than its agent ended: a hook that skips, a timeout plugin."""
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+    if report.skipped:
+        status, reason = NOT_RUN, Reason(code=SKIPPED_CODE, message=text.removeprefix("Skipped: "))
+    elif report.when == "call" and "timeout" in text.lower():
+        status, reason = FAILED, Reason(code="deadline", message=text)
+    else:
+        status, reason = ERROR, Reason(code="not_measured", message=text)
+    case = item.case
+    if case is None:
+        return Verdict(case_id=item.case_id, status=status, reasons=(reason,))
+    return Verdict(
+        case_id=case.id,
+        status=status,
+        reasons=(reason,),
+        description=case.description,
+        category=case.category,
+        tags=case.tags,
+        must_pass=case.must_pass,
+        path=case.path.as_posix() if case.path else "",
+        case=case.merged,
+    )

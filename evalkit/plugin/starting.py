@@ -1,0 +1,63 @@
+"""Setting a session up, in every process alike: the paths rule, sys.path, and the plugin objects."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from evalkit.errors import UsageError
+from evalkit.plugin.collection import Collection, Paths
+from evalkit.plugin.configuration import Configuration, read_configuration
+from evalkit.plugin.keeping import Keeper
+from evalkit.plugin.running import Runner
+
+
+def start(config: pytest.Config) -> None:
+    """Register what this process needs; in a worker of xdist that is all but the keeper of results."""
+    try:
+        configuration = read_configuration(config)
+        put_first_on_path(config)
+        paths = choose_paths(config, configuration)
+        runner = Runner(config, configuration)
+        config.pluginmanager.register(Collection(config, configuration, paths), "evalkit-collection")
+        config.pluginmanager.register(runner, "evalkit-runner")
+        if not hasattr(config, "workerinput"):
+            config.pluginmanager.register(Keeper(config, configuration, runner), "evalkit-keeper")
+    except UsageError as error:
+        raise pytest.UsageError(f"evalkit: {error}") from None
+
+
+def put_first_on_path(config: pytest.Config) -> None:
+    """The project's root, and before it pytest's `pythonpath`: under the console script neither need be there."""
+    wanted = [os.fspath(path) for path in (*config.getini("pythonpath"), config.rootpath)]
+    sys.path[:0] = [entry for entry in wanted if entry not in sys.path[: len(wanted)]]
+
+
+def choose_paths(config: pytest.Config, configuration: Configuration) -> Paths:
+    """Without paths on the command line, collect the case folders and nothing else, whatever `testpaths` says.
+
+    xdist hands its workers the original arguments, so each process applies the rule for itself.
+    """
+    if config.args_source is config.ArgsSource.ARGS:
+        named = tuple(_path_of(argument, config.invocation_params.dir) for argument in config.args)
+        return Paths(configuration.paths, named)
+    missing = [path for path in configuration.paths if not path.exists()]
+    if missing:
+        raise UsageError(_no_folder(missing[0], configuration))
+    config.args = [os.fspath(path) for path in configuration.paths]
+    config.args_source = config.ArgsSource.ARGS
+    return Paths(configuration.paths, ())
+
+
+def _path_of(argument: str, start: Path) -> Path:
+    return Path(os.path.normpath(start / argument.split("::")[0]))
+
+
+def _no_folder(path: Path, configuration: Configuration) -> str:
+    shown = os.path.relpath(path, configuration.root)
+    if configuration.paths_are_default:
+        return f"there is no folder '{shown}' in {configuration.root}; `evalkit init` makes one, or set evalkit_paths"
+    return f"evalkit_paths: there is no '{shown}' in {configuration.root}"
