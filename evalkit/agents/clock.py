@@ -1,0 +1,38 @@
+"""How long an agent waited for models and functions, overlapping waits counted once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+
+class WaitingTime:
+    """The union of the intervals spent in `waiting()`, from any thread, in seconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._since = 0.0
+        self._total = 0.0
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        with self._lock:
+            if self._inside == 0:
+                self._since = perf_counter()
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._inside == 0:
+                    self._total += perf_counter() - self._since
+
+    @property
+    def seconds(self) -> float:
+        """So far, an interval that is still open included."""
+        with self._lock:
+            return self._total + (perf_counter() - self._since if self._inside else 0.0)

@@ -1,0 +1,148 @@
+"""Instruction files: Markdown whose YAML frontmatter declares the functions, and whose body is the instruction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import Location, PathProblem, Problem, SpecError, did_you_mean
+from evalkit.model.case import Declaration
+
+FRONTMATTER_KEYS = ("name", "trigger", "version", "description", "available_functions")
+CODE = "invalid_instruction"
+_FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """A system instruction and the functions that go with it.
+
+    `available_functions` is None where the file doesn't say: the case's own `functions` are offered then. An empty
+    list in the file offers none.
+    """
+
+    name: str
+    body: str
+    trigger: str | Mapping[str, Any] = (
+        ""  # kept for the agent that chooses among instructions; evalkit does not read it
+    )
+    version: str = ""
+    description: str = ""
+    available_functions: tuple[Declaration, ...] | None = None
+    path: Path | None = None
+
+
+def load_instruction(path: str | Path, *, shown_as: str | None = None) -> Instruction:
+    """Read an instruction file. Unchanged files are parsed once in a process.
+
+    Raises SpecError with every problem and its place, FileNotFoundError if there is no such file.
+    """
+    path = Path(path)
+    stat = path.stat()
+    return _load(path, stat.st_mtime_ns, stat.st_size, shown_as or path.as_posix())
+
+
+@lru_cache(maxsize=512)
+def _load(path: Path, mtime_ns: int, size: int, shown_as: str) -> Instruction:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _error(shown_as, 0, f"this is not UTF-8: byte {error.start}") from None
+    return parse_instruction(text, shown_as, path=path)
+
+
+def parse_instruction(text: str, file: str, *, path: Path | None = None) -> Instruction:
+    """The instruction that `text` holds. `file` is the name for messages. Raises SpecError."""
+    from evalkit.yamlfile import load, positions
+
+    frontmatter, body = _split(text.replace("\r\n", "\n"), file)
+    data = load(frontmatter, file)
+    instruction, problems = _read(data, body, path)
+    if problems:
+        places = positions(frontmatter)
+        raise SpecError(sorted((_located(problem, places, file) for problem in problems), key=_place))
+    return instruction
+
+
+def _split(text: str, file: str) -> tuple[str, str]:
+    """Frontmatter, with an empty line for the fence so that its line numbers are the file's; and the body."""
+    opening = _FENCE.match(text)
+    if opening is None:
+        raise _error(file, 1, "an instruction file begins with '---', its frontmatter, and '---'")
+    closing = _FENCE.search(text, opening.end())
+    if closing is None:
+        raise _error(file, 1, "the frontmatter that begins here is never closed; write a line '---' below it")
+    return text[opening.end() : closing.start()], text[closing.end() :].strip()
+
+
+def _error(file: str, line: int, message: str) -> SpecError:
+    return SpecError([Problem(Location(file, line, 1 if line else 0), message, CODE)])
+
+
+def _located(problem: PathProblem, places: Any, file: str) -> Problem:
+    line, column = places.locate(problem.path, key=problem.at_key)
+    return Problem(Location(file, line, column), problem.message, CODE)
+
+
+def _place(problem: Problem) -> Location:
+    return problem.location
+
+
+def _read(data: Any, body: str, path: Path | None) -> tuple[Instruction, list[PathProblem]]:
+    if not isinstance(data, Mapping):
+        return Instruction(name="", body=body), [
+            PathProblem((), f"the frontmatter is a mapping with {_listed(FRONTMATTER_KEYS)}", CODE)
+        ]
+    problems = [
+        PathProblem((key,), f"unknown key '{key}' in the frontmatter{_hint(key)}", CODE, at_key=True)
+        for key in data
+        if key not in FRONTMATTER_KEYS
+    ]
+    words: dict[str, Any] = {key: _word(data, key, problems) for key in FRONTMATTER_KEYS[:-1]}
+    if "name" not in data:
+        problems.append(PathProblem((), "the frontmatter needs a 'name'", CODE))
+    if not body:
+        problems.append(PathProblem((), "there is no instruction below the frontmatter", CODE))
+    functions = _functions(data, problems)
+    return Instruction(**words, body=body, available_functions=functions, path=path), problems
+
+
+def _functions(data: Mapping[str, Any], problems: list[PathProblem]) -> tuple[Declaration, ...] | None:
+    if "available_functions" not in data:
+        return None
+    listed = data["available_functions"]
+    if listed is None:
+        problems.append(
+            PathProblem(("available_functions",), "'available_functions' is empty; write [] to offer none", CODE)
+        )
+        return None
+    from evalkit.functions import parse_declarations
+
+    declarations, found = parse_declarations(listed, path=("available_functions",))
+    problems.extend(found)
+    return declarations
+
+
+def _word(data: Mapping[str, Any], key: str, problems: list[PathProblem]) -> str | Mapping[str, Any]:
+    value = data.get(key, "")
+    if key == "trigger" and isinstance(value, Mapping) and value:
+        return value
+    if isinstance(value, str) and (value.strip() or key not in data):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and key == "version":
+        return str(value)
+    hint = f'; quote it: {key}: "{value}"' if isinstance(value, (bool, int, float)) else ""
+    problems.append(PathProblem((key,), f"'{key}' is text{hint}" if hint else f"'{key}' is text, and not empty", CODE))
+    return ""
+
+
+def _hint(key: object) -> str:
+    return did_you_mean(key, FRONTMATTER_KEYS) or f"; it has {_listed(FRONTMATTER_KEYS)}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

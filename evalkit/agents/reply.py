@@ -1,0 +1,35 @@
+"""What an agent hands back when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from evalkit.errors import UsageError
+from evalkit.model.transcript import Usage
+
+COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An agent's answer. A bare string means `Reply(text)`.
+
+    `stop_reason` says how it ended: ``completed``, or a short stable word such as ``email_not_sent``; a case passes
+    with another one only if it asks for it. `usage` is for agents that bring their own model client; turns taken
+    with `task.turn` are counted without it. `data` is kept in the transcript's metadata.
+    """
+
+    text: str = ""
+    _: KW_ONLY
+    stop_reason: str = COMPLETED
+    instruction_used: str | None = None
+    usage: Usage | None = None
+    data: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise UsageError(f"Reply(text=...) is a string, got {type(self.text).__name__}")
+        if not isinstance(self.stop_reason, str) or not self.stop_reason:
+            raise UsageError(f"Reply(stop_reason=...) is a word such as 'completed', got {self.stop_reason!r}")

@@ -1,0 +1,144 @@
+"""From what a case says under ``agent:`` to something that can be called."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evalkit.agents.conftests import import_conftests
+from evalkit.errors import UnknownAgentError, did_you_mean
+from evalkit.model.case import Case
+from evalkit.model.registry import AGENTS
+
+if TYPE_CHECKING:
+    from evalkit.agents.reply import Reply
+    from evalkit.agents.task import Task
+
+_path_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUnderTest:
+    """A resolved agent: ``run(task) -> str | Reply``, awaitable if `is_async`; `threads` sync runs may overlap."""
+
+    name: str
+    run: Callable[..., Any]
+    is_async: bool = False
+    threads: int = 1
+
+
+def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
+    """The agent that `spec` names: a callable, a registered name, ``module:attribute``, or an instruction file.
+
+    A name that nobody has registered is looked for in the conftest.py files from `root` down to the case. A file is
+    looked up beside the case, then in its suites' folders (the nearest first), then below `root`; a module with `root`
+    first on ``sys.path``. Raises UnknownAgentError; a broken instruction file is a SpecError.
+    """
+    if callable(spec):
+        return _agent(getattr(spec, "__name__", type(spec).__name__), spec)
+    if not isinstance(spec, str) or not spec.strip():
+        raise UnknownAgentError(_no_agent(spec, case))
+    spec = spec.strip()
+    if spec in AGENTS:
+        return _agent(spec, AGENTS.get(spec), **AGENTS.options(spec))
+    if spec.endswith(".md"):
+        return _instruction_agent(spec, case, root)
+    if ":" in spec:
+        return _agent(spec, _import(spec, root))
+    put_first(root)
+    import_conftests(next(iter(_folders(case, root))), root)
+    if spec in AGENTS:
+        return _agent(spec, AGENTS.get(spec), **AGENTS.options(spec))
+    raise UnknownAgentError(
+        f"unknown agent '{spec}'{did_you_mean(spec, AGENTS) or ';'} {_registered()}. An agent is registered in "
+        f'conftest.py with @evalkit.agent("{spec}"), or named as package.module:attribute or instruction.md'
+    )
+
+
+def _agent(name: str, run: Any, *, threads: int = 1) -> AgentUnderTest:
+    is_async = inspect.iscoroutinefunction(run) or (
+        not inspect.isroutine(run) and not inspect.isclass(run) and inspect.iscoroutinefunction(type(run).__call__)
+    )
+    return AgentUnderTest(name, run, is_async, threads)
+
+
+def _no_agent(spec: Any, case: Case) -> str:
+    if spec is None or spec == "":
+        where = case.id or "the case"
+        return f"{where} names no agent: write 'agent:' in the case or its suite.yaml. {_registered()}"
+    return f"'agent' is a name, module:attribute or an instruction file, got {spec!r}"
+
+
+def _registered() -> str:
+    names = ", ".join(f"'{name}'" for name in AGENTS)
+    return f"Registered: {names}" if names else "No agent is registered"
+
+
+def _import(spec: str, root: Path) -> Any:
+    module_name, _, path = spec.partition(":")
+    if not path or not all(part.isidentifier() for part in [*module_name.split("."), *path.split(".")]):
+        raise UnknownAgentError(f"agent '{spec}' does not read as package.module:attribute. {_registered()}")
+    put_first(root)
+    try:
+        found: Any = import_module(module_name)
+    except Exception as error:
+        raise UnknownAgentError(
+            f"agent '{spec}': importing {module_name} raised {type(error).__name__}: {error}{_from(module_name, root)}"
+        ) from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            names = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
+            raise UnknownAgentError(f"agent '{spec}': {module_name} has no '{part}'{did_you_mean(part, names)}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise UnknownAgentError(f"agent '{spec}' is a {type(found).__name__}, which can't be called")
+    return found
+
+
+def _from(module_name: str, root: Path) -> str:
+    known = (root / Path(*module_name.split("."))).with_suffix(".py")
+    return (
+        "" if known.exists() else f" (looked for {known.relative_to(root).as_posix()} below the project's root first)"
+    )
+
+
+def put_first(root: Path) -> None:
+    """Put `root` first on ``sys.path``, unless it is on it."""
+    entry = str(root.resolve())
+    with _path_lock:
+        if entry not in sys.path:
+            sys.path.insert(0, entry)
+
+
+def _instruction_agent(spec: str, case: Case, root: Path) -> AgentUnderTest:
+    from evalkit.agents.instruction import load_instruction
+
+    folders = list(dict.fromkeys(_folders(case, root)))
+    path = next((folder / spec for folder in folders if (folder / spec).is_file()), None)
+    if path is None:
+        looked = ", ".join(_shown(folder, root) for folder in folders)
+        near = did_you_mean(Path(spec).name, [file.name for folder in folders for file in folder.glob("*.md")])
+        raise UnknownAgentError(f"instruction file '{spec}' is in none of {looked}{near}")
+    instruction = load_instruction(path, shown_as=_shown(path, root))
+
+    async def run(task: Task) -> Reply:
+        return await task.run_instruction(instruction)
+
+    return AgentUnderTest(spec, run, is_async=True)
+
+
+def _folders(case: Case, root: Path) -> Iterable[Path]:
+    if case.path is not None:
+        yield (root / case.path).parent
+    yield from reversed(case.suite_dirs)
+    yield root
+
+
+def _shown(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()

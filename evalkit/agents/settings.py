@@ -1,0 +1,45 @@
+"""The settings in force for one case: explicit options, then the case's own, then the defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from evalkit.model.case import CaseSettings
+from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """What an agent should go by. `temperature` None leaves it to the model; `deadline_s` is for the whole case."""
+
+    model: str | None = None
+    temperature: float | None = 0.0
+    seed: int | None = DEFAULT_SEED
+    deadline_s: float = DEFAULT_DEADLINE_S
+    max_iterations: int = DEFAULT_MAX_ITERATIONS
+    strict_mocks: bool = False
+    correct_text_calls: bool = False
+    real_sleep: bool = False
+
+
+def settings_in_force(case: CaseSettings, settings: Settings) -> TaskSettings:
+    """`settings` (explicit ones win) and `case` (wins over defaults), merged."""
+    return TaskSettings(
+        model=settings.model or case.model,
+        temperature=case.temperature if case.temperature_is_set else settings.temperature,
+        seed=settings.seed if case.seed is None else case.seed,
+        deadline_s=_first(settings.deadline_s, case.deadline_s, DEFAULT_DEADLINE_S),
+        max_iterations=_first(settings.max_iterations, case.max_iterations, DEFAULT_MAX_ITERATIONS),
+        strict_mocks=_first(settings.strict_mocks, case.strict_mocks, False),
+        correct_text_calls=bool(case.correct_text_calls),
+        real_sleep=settings.real_sleep,
+    )
+
+
+def _first(explicit: T | None, case: T | None, default: T) -> T:
+    if explicit is not None:
+        return explicit
+    return default if case is None else case

@@ -1,0 +1,203 @@
+"""What an agent is handed: the input, the functions, the model, and nothing of the expectations."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from evalkit.agents.clock import WaitingTime
+from evalkit.agents.message import text_of
+from evalkit.agents.offered import Functions
+from evalkit.agents.reply import Reply
+from evalkit.agents.settings import TaskSettings
+from evalkit.errors import MeasurementError, MissingCassetteError, SpecError, StaleCassetteError, UsageError
+from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
+
+if TYPE_CHECKING:
+    from evalkit.agents.instruction import Instruction
+    from evalkit.functions import FakeDispatcher
+    from evalkit.providers import Provider
+
+T = TypeVar("T")
+
+# Faults that decide the verdict even if the agent swallows the exception: going on would measure something else.
+STICKY = (MissingCassetteError, StaleCassetteError, SpecError)
+
+
+class Task:
+    """One run of one case, as the agent sees it. The same object for every user turn of a conversation.
+
+    `input` is the case's input (a private copy, without mocks); `message` the text of what the user says now;
+    `messages` the conversation so far, in the forms of `ModelRequest.messages`; `state` a dictionary for the
+    agent's own use that lives as long as the case.
+    """
+
+    def __init__(
+        self,
+        dispatcher: FakeDispatcher,
+        *,
+        input: Mapping[str, Any],
+        settings: TaskSettings,
+        open_model: Callable[[], Provider],
+        case_id: str = "",
+        run: int = 0,
+    ) -> None:
+        self.input = input
+        self.message = ""
+        self.messages: list[Mapping[str, Any]] = []
+        self.state: dict[str, Any] = {}
+        self.settings = settings
+        self.model = settings.model
+        self.case_id = case_id
+        self.run_index = run
+        self.functions = Functions(dispatcher, self.call)
+        self.fault: Exception | None = None
+        self.instruction_used: str | None = None
+        self.waited = WaitingTime()
+        self._dispatcher = dispatcher
+        dispatcher.task = self
+        self._open_model = open_model
+        self._provider: Provider | None = None
+        self._turns: list[ModelTurn] = []
+        self._requested: list[tuple[int, ModelCall]] = []
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose records carry `case_id`."""
+        return logging.LoggerAdapter(logging.getLogger("evalkit.agent"), {"case_id": self.case_id})
+
+    @property
+    def calls(self) -> tuple[FunctionCall, ...]:
+        """The function calls of this run so far."""
+        return self._dispatcher.calls
+
+    @property
+    def turns(self) -> tuple[ModelTurn, ...]:
+        """The model turns of this run so far."""
+        return tuple(self._turns)
+
+    @property
+    def provider(self) -> Provider | None:
+        """Where the turns come from; None as long as no turn was asked for."""
+        return self._provider
+
+    @property
+    def clock_ms(self) -> float:
+        """The run's clock: recorded model time and mocked latency, in milliseconds."""
+        return self._dispatcher.virtual_ms + sum(turn.duration_ms for turn in self._turns)
+
+    def begin(self, user: Any, *, index: int = 0) -> None:
+        """Start user turn `index`, in which the user says `user` (a text, an email, other data)."""
+        self.message = text_of(user)
+        self.messages.append({"role": "user", "text": self.message})
+        self._dispatcher.user_turn = index
+        self._loop = asyncio.get_running_loop()
+
+    def declare(self, declarations: Iterable[Any]) -> None:
+        """Add functions that an instruction file declares: they are checked and offered like the case's own."""
+        self._dispatcher.declare(declarations)
+
+    def call(self, name: str, /, **arguments: Any) -> Any:
+        """Call a function through the dispatcher and return what it answers. Raises FunctionError when it fails."""
+        with self.waited.waiting():
+            return self._dispatcher.call(name, arguments, **self._attributed(name, arguments))
+
+    async def acall(self, name: str, /, **arguments: Any) -> Any:
+        """`call` for async agents."""
+        with self.waited.waiting():
+            return await self._dispatcher.acall(name, arguments, **self._attributed(name, arguments))
+
+    async def answer(self, turn: ModelTurn, *, offered: Container[str] | None = None) -> list[tuple[ModelCall, Any]]:
+        """Dispatch every call of the latest model turn, concurrently, and give the answers in reply order.
+
+        A failed call is answered ``{"error": {"type": ..., "message": ...}}``. `offered` are the names that the model
+        was told of: all others are unknown functions.
+        """
+        index = len(self._turns) - 1
+        with self._lock:
+            self._requested.clear()
+        with self.waited.waiting():
+            return await self._dispatcher.acall_batch(turn.calls, turn=index, offered=offered)
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model. The turn is recorded; where it comes from (cassette, service) is the run's business.
+
+        Raises MissingCassetteError, StaleCassetteError or ProviderError.
+        """
+        if self._provider is None:
+            self._provider = self._open_model()
+        try:
+            with self.waited.waiting():
+                reply = await self._provider.turn(request)
+                if self.settings.real_sleep and self._provider.name == "cassette":
+                    await asyncio.sleep(reply.duration_ms / 1000)
+        except STICKY as error:
+            self.fault = self.fault or error
+            raise
+        with self._lock:
+            self._turns.append(reply)
+            self._requested.extend((len(self._turns) - 1, call) for call in reply.calls)
+        return reply
+
+    async def run_instruction(
+        self,
+        instruction: Instruction | str | Path,
+        *,
+        message: str | None = None,
+        require_last: str | None = None,
+        missing_code: str = "required_call_missing",
+    ) -> Reply:
+        """Run the function-calling loop over an instruction (or its file) and answer the user's message.
+
+        `message` replaces the text of the user's message. With `require_last`, the run must end with a successful
+        call of that function; otherwise its stop reason is `missing_code`.
+        """
+        from evalkit.agents.instruction import Instruction, load_instruction
+        from evalkit.agents.loop import run_loop
+
+        if not isinstance(instruction, Instruction):
+            instruction = load_instruction(instruction)
+        return await run_loop(self, instruction, message=message, require_last=require_last, missing_code=missing_code)
+
+    def wait(self, awaitable: Awaitable[T]) -> T:
+        """Await from a sync agent: ``reply = task.wait(task.run_instruction(...))``."""
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            raise UsageError("task.wait(...) works while the agent runs, and this task's run is over")
+        try:
+            inside = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            inside = False
+        if inside:
+            _close(awaitable)
+            raise UsageError("task.wait(...) is for sync agents; in an async agent write 'await' instead")
+        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), loop).result()
+
+    def note_fault(self, error: MeasurementError) -> None:
+        """Remember that the run could not be measured, although the loop ends with a stop reason."""
+        self.fault = self.fault or error
+
+    def _attributed(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn, channel and id of the model's call that code is carrying out now, if it is one."""
+        with self._lock:
+            for position, (turn, call) in enumerate(self._requested):
+                if call.name == name and call.arguments == arguments:
+                    del self._requested[position]
+                    return {"turn": turn, "channel": call.channel, "call_id": call.call_id, "repairs": call.repairs}
+        return {}
+
+
+async def _awaited(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+def _close(awaitable: Awaitable[Any]) -> None:
+    close = getattr(awaitable, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,64 @@
+"""Calls that a model wrote as text: read, answered as text, and, where the case asks for it, corrected.
+
+A model that writes calls as text is answered in text too: native results without native calls are refused by the
+APIs that pair them. The history has each call in the standard form, so that the model sees the right form and not its
+own slips.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import ModelCall, ModelTurn
+
+STANDARD_FORM = '<function>{"name": "...", "parameters": {...}}</function>'
+
+
+@dataclass(frozen=True, slots=True)
+class TextReading:
+    """A reply whose text holds calls, or what set out to be one.
+
+    `calls` are to be dispatched; `history` is the turn as the conversation keeps it; `slips` says what was mended or
+    refused, for the correction note.
+    """
+
+    calls: tuple[ModelCall, ...]
+    history: ModelTurn
+    slips: tuple[str, ...] = ()
+
+
+def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextReading | None:
+    """What the text of `turn` calls; None if it is plain prose."""
+    from evalkit.providers.textcalls import parse_text_calls
+
+    parsed = parse_text_calls(turn.text, functions)
+    if not parsed.calls and not parsed.rejected and parsed.unfinished is None:
+        return None
+    calls = tuple(
+        ModelCall(name=call.name, arguments=call.arguments, channel="text", repairs=call.repairs, raw=call.raw)
+        for call in parsed.calls
+    )
+    slips = [f"{call.name}: {repair}" for call in parsed.calls for repair in call.repairs]
+    slips += [f"{refused.raw} was not made: {refused.reason}" for refused in parsed.rejected]
+    slips += [] if parsed.unfinished is None else [f"{parsed.unfinished} was not made: it is not finished"]
+    return TextReading(calls, replace(turn, text=parsed.history, content=None), tuple(slips))
+
+
+def results_as_text(results: Iterable[tuple[ModelCall, Any]]) -> str:
+    """The answers to text calls, one line each, in the order of the calls."""
+    return "\n".join(
+        "<function_result>"
+        + json.dumps({"name": call.name, "result": value}, ensure_ascii=False, default=str)
+        + "</function_result>"
+        for call, value in results
+    )
+
+
+def correction_note(slips: Iterable[str]) -> str:
+    """What the model is told about the form of its calls."""
+    listed = "\n".join(f"- {slip}" for slip in slips)
+    return f"Write each function call exactly as {STANDARD_FORM}. In your last reply:\n{listed}"

@@ -1,0 +1,37 @@
+"""The one road through the core: run_case(case, agent, settings) -> Verdict.
+
+A case is planned (agent, mocks and expectation resolved), attempted (once per repeat, with its own mocks and
+transcript), and judged. Each name is imported when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evalkit.agents.models import aclose_shared as aclose_shared
+    from evalkit.pipeline.calling import abandoned_agents as abandoned_agents
+    from evalkit.pipeline.plain import judge as judge
+    from evalkit.pipeline.running import arun_case as arun_case
+    from evalkit.pipeline.running import run_case as run_case
+
+_HOMES = {
+    "abandoned_agents": "evalkit.pipeline.calling",
+    "aclose_shared": "evalkit.agents.models",
+    "arun_case": "evalkit.pipeline.running",
+    "judge": "evalkit.pipeline.plain",
+    "run_case": "evalkit.pipeline.running",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'evalkit.pipeline' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

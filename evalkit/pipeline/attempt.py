@@ -1,0 +1,167 @@
+"""One run of a case: its own mocks, its own task, and the transcript of what the agent did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from evalkit.agents import Reply, Task
+from evalkit.agents.message import visible_input
+from evalkit.agents.models import provider_for
+from evalkit.functions import FakeDispatcher
+from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.pipeline.calling import Outcome, call_agent
+from evalkit.pipeline.evidence import json_safe
+from evalkit.pipeline.faults import fault_of, interrupt_in
+from evalkit.pipeline.plan import Plan
+from evalkit.pipeline.watch import Watch
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A run in the making."""
+
+    plan: Plan
+    task: Task
+    dispatcher: FakeDispatcher
+    replies: list[Reply] = field(default_factory=list)
+    fault: RunFault | None = None
+    warnings: list[str] = field(default_factory=list)
+    started: float = field(default_factory=perf_counter)
+    wall_s: float = 0.0
+
+    def time_out(self, *, abandoned: bool) -> None:
+        """The agent ran past its deadline; `abandoned` if it could not be stopped."""
+        name, deadline_s = self.plan.agent.name, self.plan.in_force.deadline_s
+        message = f"agent '{name}' was still running after {deadline_s:g} s, its deadline (settings.deadline_s)"
+        self.fault = RunFault(code="deadline", message=message)
+        if abandoned:
+            self.warnings.append(f"agent '{name}' could not be stopped: it is left behind, still running")
+
+
+async def attempt(plan: Plan, run: int, watch: Watch) -> Attempt:
+    """Run the agent once. `conclude` makes the transcript of it."""
+    dispatcher = FakeDispatcher(
+        plan.mocks, plan.case.functions, input=plan.case.input, settings=plan.settings, case_id=plan.case.id
+    )
+    task = Task(
+        dispatcher,
+        input=visible_input(plan.case.input),
+        settings=plan.in_force,
+        open_model=lambda: provider_for(plan.case.id, run, plan.settings, plan.in_force),
+        case_id=plan.case.id,
+        run=run,
+    )
+    going = Attempt(plan, task, dispatcher)
+    watch.started(going)
+    await _converse(going)
+    going.wall_s = perf_counter() - going.started
+    return going
+
+
+async def _converse(going: Attempt) -> None:
+    """Call the agent once per user turn, until one of its replies says that it did not complete."""
+    users: Sequence[Any] = [turn.user for turn in going.plan.case.turns] or [going.task.input]
+    deadline_s = going.plan.in_force.deadline_s
+    for index, user in enumerate(users):
+        going.task.begin(user, index=index)
+        left = deadline_s - (perf_counter() - going.started)
+        outcome = await call_agent(going.plan.agent, going.task, max(left, 0.0))
+        reply = _reply(outcome, going)
+        if reply is None:
+            return
+        going.replies.append(reply)
+        if going.task.clock_ms > deadline_s * 1000 or reply.stop_reason == "deadline":
+            clock = f"{going.task.clock_ms / 1000:g} s on the run's clock"
+            going.fault = RunFault(code="deadline", message=f"the deadline of {deadline_s:g} s has passed: {clock}")
+        if going.fault is not None or reply.stop_reason != "completed":
+            return
+        if not going.task.messages or going.task.messages[-1].get("role") != "model":
+            going.task.messages.append({"role": "model", "turn": ModelTurn(text=reply.text)})
+
+
+def _reply(outcome: Outcome, going: Attempt) -> Reply | None:
+    """The agent's answer, or None: `going.fault` then says why there is none."""
+    name = going.plan.agent.name
+    if outcome.timed_out:
+        going.time_out(abandoned=outcome.abandoned)
+        return None
+    if outcome.error is not None:
+        interrupt = interrupt_in(outcome.error)
+        if interrupt is not None:
+            raise interrupt
+        going.fault = fault_of(outcome.error, going.plan.root)
+        return None
+    if isinstance(outcome.value, Reply):
+        return outcome.value
+    if isinstance(outcome.value, str) or outcome.value is None:
+        return Reply(outcome.value or "")
+    kind = type(outcome.value).__name__
+    message = f"agent '{name}' returned a value of type {kind}; it must return a string or an evalkit.Reply"
+    going.fault = RunFault(code="invalid_reply", message=message)
+    return None
+
+
+def conclude(going: Attempt) -> Transcript:
+    """The frozen record of a run that is over."""
+    task, dispatcher = going.task, going.dispatcher
+    last = going.replies[-1] if going.replies else Reply()
+    fault = _decisive_fault(going)
+    cassette = getattr(task.provider, "cassette", None)
+    data, problem = json_safe(dict(last.data or {}))
+    if problem:
+        going.warnings.append(f"Reply.data is not JSON: {problem}")
+    _warn_of_unused_turns(going)
+    return Transcript(
+        input=task.input,
+        calls=dispatcher.calls,
+        turns=task.turns,
+        response=last.text,
+        responses=tuple(reply.text for reply in going.replies) if going.plan.case.turns else (),
+        stop_reason=last.stop_reason if fault is None else fault.code,
+        fault=fault,
+        usage=_usage(going),
+        timing=_timing(going),
+        instruction_used=last.instruction_used or task.instruction_used,
+        model=next((turn.model for turn in reversed(task.turns) if turn.model), None)
+        or (cassette.model if cassette else task.model),
+        cassette=cassette.kind if cassette else None,
+        functions=tuple(dispatcher.names),
+        unused_mocks=dispatcher.unused(),
+        warnings=tuple(going.warnings),
+        metadata=data,
+    )
+
+
+def _decisive_fault(going: Attempt) -> RunFault | None:
+    """What could not be measured comes before what the agent did about it."""
+    for error in (going.dispatcher.fault, going.task.fault):
+        if error is not None:
+            return fault_of(error, going.plan.root)
+    return going.fault
+
+
+def _warn_of_unused_turns(going: Attempt) -> None:
+    unused: tuple[int, ...] = getattr(going.task.provider, "unused", tuple)()
+    if unused and going.fault is None:
+        which = f"turn {unused[0]} was" if len(unused) == 1 else f"turns {unused[0]} to {unused[-1]} were"
+        file = getattr(going.task.provider, "path", "the cassette")
+        going.warnings.append(f"{file}: {which} never asked for; the agent stopped before")
+
+
+def _usage(going: Attempt) -> Usage | None:
+    """Tokens of all turns; of the replies where the agent has a model client of its own. None: nobody counted."""
+    counted = [turn.usage for turn in going.task.turns if turn.usage is not None]
+    counted = counted or [reply.usage for reply in going.replies if reply.usage is not None]
+    return sum(counted[1:], counted[0]) if counted else None
+
+
+def _timing(going: Attempt) -> Timing:
+    overhead_s = max(going.wall_s - going.task.waited.seconds, 0.0)
+    return Timing(
+        model_ms=sum(turn.duration_ms for turn in going.task.turns),
+        function_ms=going.dispatcher.virtual_ms,
+        overhead_ms=round(overhead_s * 1000, 3),
+    )

@@ -1,0 +1,139 @@
+"""Calling one agent once: sync or async, within its deadline, whatever it raises or returns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from evalkit.agents import AgentUnderTest, Task
+
+# How long a cancelled agent may take to clean up before it is left behind.
+GRACE_S = 0.5
+
+_thread_numbers = count(1)
+_abandoned: list[str] = []
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, asyncio.Semaphore]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a call: a value, an exception, or nothing within the deadline.
+
+    `abandoned` tells that the agent is still running somewhere: a thread can't be killed.
+    """
+
+    value: Any = None
+    error: BaseException | None = None
+    timed_out: bool = False
+    abandoned: bool = False
+
+
+async def call_agent(agent: AgentUnderTest, task: Task, timeout_s: float) -> Outcome:
+    """Run ``agent.run(task)`` for at most `timeout_s` seconds.
+
+    Raises nothing but CancelledError, when the caller itself is cancelled; the agent is cancelled with it.
+    """
+    if agent.is_async:
+        return await _within(_captured(agent.run, task), timeout_s, agent.name)
+    async with _slot(agent):
+        outcome = await _in_thread(agent, task, timeout_s)
+    if outcome.error is None and inspect.isawaitable(outcome.value):
+        return await _within(_awaited(outcome.value), timeout_s, agent.name)
+    return outcome
+
+
+def _slot(agent: AgentUnderTest) -> asyncio.Semaphore:
+    """At most `threads` sync runs of one agent overlap on a loop. An abandoned run gives its slot back."""
+    slots = _slots.setdefault(asyncio.get_running_loop(), {})
+    key = getattr(agent.run, "__func__", agent.run)
+    try:
+        return slots.setdefault(key, asyncio.Semaphore(agent.threads))
+    except TypeError:  # an unhashable callable
+        return slots.setdefault(id(agent.run), asyncio.Semaphore(agent.threads))
+
+
+async def _captured(run: Any, task: Task) -> Outcome:
+    """The agent's coroutine with its exceptions as values: asyncio would let SystemExit tear the loop down."""
+    try:
+        value = run(task)
+        return Outcome(await value if inspect.isawaitable(value) else value)
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and _being_cancelled():
+            raise
+        return Outcome(error=error)
+
+
+async def _awaited(value: Any) -> Outcome:
+    try:
+        return Outcome(await value)
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and _being_cancelled():
+            raise
+        return Outcome(error=error)
+
+
+def _being_cancelled() -> bool:
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
+
+
+async def _within(coroutine: Any, timeout_s: float, name: str) -> Outcome:
+    running: asyncio.Task[Outcome] = asyncio.create_task(coroutine)
+    try:
+        done, _ = await asyncio.wait({running}, timeout=timeout_s)
+        if done:
+            return running.result()
+        running.cancel()
+        done, _ = await asyncio.wait({running}, timeout=GRACE_S)
+        if not done:
+            abandon(name)
+        elif not running.cancelled():
+            running.result()  # collects what it ended with, so that asyncio does not complain of it
+        return Outcome(timed_out=True, abandoned=not done)
+    except asyncio.CancelledError:
+        running.cancel()
+        await asyncio.wait({running}, timeout=GRACE_S)
+        raise
+
+
+async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float) -> Outcome:
+    """Run a sync agent in a daemon thread of its own, with this context's variables."""
+    loop = asyncio.get_running_loop()
+    finished: asyncio.Future[Outcome] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(outcome: Outcome) -> None:
+        if not finished.done():
+            finished.set_result(outcome)
+
+    def work() -> None:
+        try:
+            outcome = Outcome(context.run(agent.run, task))
+        except BaseException as error:
+            outcome = Outcome(error=error)
+        with suppress(RuntimeError):  # the loop is closed: this run was abandoned long ago
+            loop.call_soon_threadsafe(settle, outcome)
+
+    threading.Thread(target=work, name=f"evalkit-agent-{next(_thread_numbers)}", daemon=True).start()
+    done, _ = await asyncio.wait({finished}, timeout=timeout_s)
+    if done:
+        return finished.result()
+    abandon(agent.name)
+    return Outcome(timed_out=True, abandoned=True)
+
+
+def abandon(name: str) -> None:
+    """Count a run of agent `name` that is left behind."""
+    _abandoned.append(name)
+
+
+def abandoned_agents() -> int:
+    """How many agents of this process ran past their deadline and could not be stopped."""
+    return len(_abandoned)

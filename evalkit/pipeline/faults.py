@@ -1,0 +1,171 @@
+"""Whose fault an exception is: the agent's (the case failed), or the world's (the case could not be measured).
+
+The world's are evalkit's own MeasurementErrors, and what model clients raise when the service fails: HTTP 408, 429
+and 5xx, refused credentials, and broken connections, recognised by their attributes, because evalkit does not know
+which client an agent brings. An exception that says `raise ... from` one of these counts as that one. Everything else
+that escapes an agent is the agent's, `SystemExit` included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import FunctionError, MeasurementError, SpecError
+from evalkit.model.transcript import RunFault
+
+# Top-level packages of HTTP and model clients: a timeout or a refused connection that was raised in one of them is
+# transport; the same built-in exception raised by the agent's own code is the agent's.
+# fmt: off
+CLIENT_PACKAGES = frozenset(
+    {
+        "aiohttp", "anthropic", "boto3", "botocore", "cohere", "google", "grpc", "groq", "http", "httpcore",
+        "httpcore2", "httpx", "httpx2", "litellm", "mistralai", "ollama", "openai", "requests", "socket", "ssl",
+        "together", "urllib", "urllib3", "websockets",
+    }
+)
+TRANSPORT_NAMES = frozenset(
+    {
+        "APIConnectionError", "APITimeoutError", "ClientConnectionError", "ClientConnectorError",
+        "ConnectError", "ConnectTimeout", "ConnectionError", "ConnectionClosed", "EndpointConnectionError",
+        "IncompleteRead", "PoolTimeout", "ProtocolError", "ReadTimeout", "RemoteDisconnected", "RetryError",
+        "ServerDisconnectedError", "ServiceUnavailable", "Timeout", "TransportError", "URLError",
+        "UnknownApiResponseError",
+    }
+)
+# fmt: on
+GRPC_WORLD = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL", "UNAUTHENTICATED"})
+
+
+def fault_of(error: BaseException, root: Path) -> RunFault:
+    """The fault that ends a run in which `error` escaped the agent. Paths are shown relative to `root`."""
+    culprit = _world_fault(error)
+    if culprit is not None:
+        known = isinstance(culprit, (MeasurementError, SpecError))
+        code = getattr(culprit, "code", "not_measured") if known else "provider_error"
+        message = _text(culprit) if known else f"the model's service failed: {_named(culprit)}"
+        return RunFault(code=code, message=message, measured=False, traceback=_traceback(error))
+    return RunFault(
+        code="agent_raised",
+        message=f"the agent raised {_named(_innermost(error))}{_where(_innermost(error), root) or _where(error, root)}",
+        traceback=_traceback(error),
+    )
+
+
+def interrupt_in(error: BaseException) -> KeyboardInterrupt | None:
+    """The KeyboardInterrupt that `error` is or, as a group, holds."""
+    return next((leaf for leaf in _leaves(error) if isinstance(leaf, KeyboardInterrupt)), None)
+
+
+def _world_fault(error: BaseException) -> BaseException | None:
+    """The leaf that shows the world at fault, if every leaf does: one bug of the agent's own is enough to fail it."""
+    found = [_world_cause(leaf) for leaf in _leaves(error) if not isinstance(leaf, asyncio.CancelledError)]
+    return found[0] if found and all(found) else None
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _innermost(error: BaseException) -> BaseException:
+    return next(_leaves(error), error)
+
+
+def _world_cause(error: BaseException) -> BaseException | None:
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, (FunctionError, SystemExit)):
+            return None
+        if isinstance(cause, (MeasurementError, SpecError)) or _service_failed(cause) or _connection_broke(cause):
+            return cause
+        seen.add(id(cause))
+        cause = cause.__cause__
+    return None
+
+
+def _service_failed(error: BaseException) -> bool:
+    response = getattr(error, "response", None)
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    candidates = [
+        getattr(error, "status_code", None),
+        getattr(error, "code", None),
+        getattr(error, "status", None),
+        getattr(response, "status_code", None),
+        metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None,
+    ]
+    return any(_is_world_status(candidate, error) for candidate in candidates)
+
+
+def _is_world_status(value: Any, error: BaseException) -> bool:
+    if callable(value) and not isinstance(value, type):  # grpc: error.code() is an enum member
+        try:
+            value = value()
+        except Exception:
+            return False
+    if getattr(value, "name", None) in GRPC_WORLD:
+        return True
+    if isinstance(value, bool) or not isinstance(value, int):
+        return False
+    return value in (408, 429) or 500 <= value <= 599 or (value in (401, 403) and _from_client(error))
+
+
+def _connection_broke(error: BaseException) -> bool:
+    if _from_client(error):
+        return any(cls.__name__ in TRANSPORT_NAMES or cls is TimeoutError for cls in type(error).__mro__)
+    if isinstance(error, ConnectionError):
+        return True
+    return isinstance(error, (TimeoutError, OSError)) and any(
+        frame.f_globals.get("__name__", "").partition(".")[0] in CLIENT_PACKAGES
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
+
+
+def _from_client(error: BaseException) -> bool:
+    return any(cls.__module__.partition(".")[0] in CLIENT_PACKAGES for cls in type(error).__mro__)
+
+
+def _named(error: BaseException) -> str:
+    text = _text(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # a hostile __str__ must not hide the first exception
+        return f"(its text raised {type(second).__name__})"
+
+
+def _where(error: BaseException, root: Path) -> str:
+    """The last line of the agent's own code that the exception went through."""
+    frames = _own_frames(error)
+    below = [frame for frame in frames if Path(frame.filename).is_relative_to(root)] or frames
+    if not below:
+        return ""
+    frame = below[-1]
+    path = Path(frame.filename)
+    file = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+    line = f": {frame.line}" if frame.line else ""
+    return f"\n  at {file}:{frame.lineno}, in {frame.name}{line}"
+
+
+def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The traceback without evalkit's frames around the agent."""
+    here = str(Path(__file__).parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if not frame.filename.startswith((here, "<frozen"))]
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # the same hostile __str__
+        return "".join(traceback.format_tb(error.__traceback__))

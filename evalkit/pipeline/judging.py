@@ -1,0 +1,118 @@
+"""From a transcript to a verdict: the checks' judgement, the faults of the run, and a line number for each reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from evalkit.checks import judge_conversation
+from evalkit.errors import EvalkitError, SpecError
+from evalkit.model.case import Case
+from evalkit.model.transcript import RunFault, Transcript
+from evalkit.model.verdict import ERROR, FAILED, CallVerdict, CheckResult, Reason, Verdict
+from evalkit.pipeline.plan import Plan
+
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]")
+# Codes of calls that were refused: an agent that stumbles over the refusal failed because of the call.
+REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
+
+
+def judge_run(plan: Plan, transcript: Transcript) -> Verdict:
+    """The verdict of one run."""
+    case = plan.case
+    turns = [turn.expectation for turn in case.turns]
+    judgement = judge_conversation(transcript, plan.expectation, turns, input=case.input)
+    unused = () if judgement.status == ERROR else _unused_mocks(plan, transcript)
+    return _verdict(
+        case,
+        FAILED if unused else judgement.status,
+        _located(case, _cause_first(transcript, judgement.reasons) + unused),
+        transcript,
+        calls=judgement.calls,
+        checks=judgement.checks,
+        score=judgement.score,
+        summary=judgement.summary,
+    )
+
+
+def _cause_first(transcript: Transcript, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    """An agent that raised because its call was refused: the call explains the exception."""
+    if transcript.fault is None or transcript.fault.code != "agent_raised":
+        return reasons
+    refused = tuple(reason for reason in reasons if reason.code in REFUSED_CALLS)
+    return (*refused, *(reason for reason in reasons if reason not in refused))
+
+
+def _unused_mocks(plan: Plan, transcript: Transcript) -> tuple[Reason, ...]:
+    if not plan.in_force.strict_mocks:
+        return ()
+    return tuple(
+        Reason(code="unused_mock", message=f"{unused} (strict_mocks is on)", place="input.mock_function_responses")
+        for unused in transcript.unused_mocks
+    )
+
+
+def _located(case: Case, reasons: Sequence[Reason]) -> tuple[Reason, ...]:
+    return tuple(
+        replace(reason, location=str(case.locate(path_of(reason.place)))) if reason.place else reason
+        for reason in reasons
+    )
+
+
+def path_of(place: str) -> tuple[str | int, ...]:
+    """The path that `errors.shown_path` wrote as `place`."""
+    return tuple(
+        match[1] or (int(match[2]) if match[2] else _unescaped(match[3] or match[4] or ""))
+        for match in _STEP.finditer(place)
+    )
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
+
+
+def error_verdict(case: Case, error: EvalkitError) -> Verdict:
+    """The verdict of a case that could not even start."""
+    problems = error.problems if isinstance(error, SpecError) else ()
+    reasons = tuple(
+        Reason(code=problem.code, message=problem.message, location=str(problem.location)) for problem in problems
+    )
+    if not reasons:
+        place = "agent" if error.code == "unknown_agent" else ""
+        location = str(case.locate(("agent",))) if place else ""
+        reasons = (Reason(code=error.code, message=str(error), place=place, location=location),)
+    fault = RunFault(code=reasons[0].code, message=str(error), measured=False)
+    transcript = Transcript(input=dict(case.input), stop_reason=fault.code, fault=fault)
+    return _verdict(case, ERROR, reasons, transcript)
+
+
+def _verdict(
+    case: Case,
+    status: str,
+    reasons: tuple[Reason, ...],
+    transcript: Transcript,
+    *,
+    calls: tuple[CallVerdict, ...] = (),
+    checks: tuple[CheckResult, ...] = (),
+    score: Any = None,
+    summary: str = "",
+) -> Verdict:
+    return Verdict(
+        case_id=case.id,
+        status=status,
+        reasons=reasons,
+        calls=calls,
+        checks=checks,
+        transcript=transcript,
+        score=score,
+        summary=summary or (reasons[0].message.partition("\n")[0] if reasons else ""),
+        description=case.description,
+        category=case.category,
+        tags=case.tags,
+        must_pass=case.must_pass,
+        path=case.path.as_posix() if case.path else "",
+        case=case.merged,
+        warnings=transcript.warnings,
+    )

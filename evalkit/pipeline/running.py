@@ -1,0 +1,153 @@
+"""The one road through the core: a case in, a verdict out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+from evalkit.agents.models import aclose_shared
+from evalkit.errors import MeasurementError, SpecError, UsageError
+from evalkit.model.case import Case
+from evalkit.model.settings import Settings
+from evalkit.model.transcript import Transcript
+from evalkit.model.verdict import NOT_RUN, Reason, Verdict
+from evalkit.pipeline.attempt import attempt, conclude
+from evalkit.pipeline.calling import GRACE_S
+from evalkit.pipeline.judging import error_verdict, judge_run
+from evalkit.pipeline.plan import Plan, plan_case
+from evalkit.pipeline.repeats import combined, is_decided
+from evalkit.pipeline.watch import Watch
+
+
+async def arun_case(case: Case, agent: Any = None, settings: Settings | None = None) -> Verdict:
+    """Run `case` and judge what the agent did.
+
+    `agent` overrides the case's own: a callable ``(task) -> str | Reply``, sync or async, a registered name,
+    ``module:attribute`` or an instruction file. Whatever the agent does ends in a verdict; only KeyboardInterrupt and
+    the caller's own cancellation pass through. Raises UsageError for arguments that make no sense.
+    """
+    return await _arun(case, agent, _checked(case, settings), Watch())
+
+
+def run_case(case: Case, agent: Any = None, settings: Settings | None = None) -> Verdict:
+    """`arun_case` for code that is not async. Works inside a running event loop too.
+
+    The case runs on an event loop in a thread of its own, so that even an agent that blocks its loop ends with its
+    deadline (it is left behind, still running).
+    """
+    settings = _checked(case, settings)
+    return _Background(case, agent, settings).verdict()
+
+
+def _checked(case: Case, settings: Settings | None) -> Settings:
+    if not isinstance(case, Case):
+        raise UsageError(f"run_case needs a Case, as evalkit.load_case(path) gives, got {type(case).__name__}")
+    if settings is not None and not isinstance(settings, Settings):
+        raise UsageError(f"settings= is an evalkit.Settings, got {type(settings).__name__}")
+    return settings or Settings()
+
+
+async def _arun(case: Case, agent: Any, settings: Settings, watch: Watch) -> Verdict:
+    in_force, expired = _quarantine(case)
+    if case.skip is not None and in_force:
+        return _skipped(case)
+    try:
+        plan = plan_case(case, agent, settings)
+    except (MeasurementError, SpecError) as error:
+        return error_verdict(case, error)
+    return _marked(case, await _arun_repeats(plan, watch), expired)
+
+
+async def _arun_repeats(plan: Plan, watch: Watch) -> Verdict:
+    """Run until the outcome is decided."""
+    repeat = plan.case.repeat
+    for run in range(repeat.runs):
+        going = await attempt(plan, run, watch)
+        watch.finished(judge_run(plan, conclude(going)))
+        if repeat.runs > 1 and is_decided(watch.runs, repeat):
+            break
+    return combined(watch.runs, repeat) if repeat.runs > 1 else watch.runs[0]
+
+
+def _quarantine(case: Case) -> tuple[bool, str | None]:
+    """Whether skip and xfail are in force, and if they are not any more, what to say."""
+    if case.until is None or (case.skip is None and case.xfail is None):
+        return True, None
+    if date.today() < date.fromisoformat(case.until):
+        return True, None
+    kind = "skip" if case.skip is not None else "xfail"
+    return False, f"'{kind}' expired on {case.until}: the case counts again; mend it, or set a later 'until'"
+
+
+def _skipped(case: Case) -> Verdict:
+    reason = Reason(code="skipped", message=case.skip or "skipped", place="skip", location=str(case.locate(("skip",))))
+    return _marked(
+        case,
+        Verdict(
+            case_id=case.id,
+            status=NOT_RUN,
+            reasons=(reason,),
+            summary=f"skipped: {case.skip}",
+            transcript=Transcript(input=dict(case.input), stop_reason="skipped"),
+            description=case.description,
+            category=case.category,
+            tags=case.tags,
+            must_pass=case.must_pass,
+            path=case.path.as_posix() if case.path else "",
+            case=case.merged,
+        ),
+        None,
+    )
+
+
+def _marked(case: Case, verdict: Verdict, expired: str | None) -> Verdict:
+    """`verdict` with the quarantine that is in force, or the warning that it no longer is."""
+    if expired is not None:
+        return replace(verdict, warnings=(*verdict.warnings, expired))
+    return verdict if case.xfail is None else replace(verdict, quarantined=case.xfail)
+
+
+class _Background:
+    """One case on an event loop in a daemon thread, watched from the caller's thread."""
+
+    def __init__(self, case: Case, agent: Any, settings: Settings) -> None:
+        self._arguments = (case, agent, settings)
+        self._watch = Watch()
+        self._done = threading.Event()
+        self._verdict: Verdict | None = None
+        self._error: BaseException | None = None
+        self._context = contextvars.copy_context()
+        self._thread = threading.Thread(target=self._work, name="evalkit-case", daemon=True)
+
+    def verdict(self) -> Verdict:
+        self._thread.start()
+        while not self._done.wait(timeout=self._watch.seconds_left()):
+            hung = self._watch.hung_verdict()
+            if hung is not None:
+                return hung
+        self._thread.join(timeout=GRACE_S)
+        if self._error is not None:
+            raise self._error
+        assert self._verdict is not None
+        return self._verdict
+
+    def _work(self) -> None:
+        try:
+            self._context.run(asyncio.run, self._run())
+        except BaseException as error:
+            self._error = self._error or error
+        finally:
+            self._done.set()
+
+    async def _run(self) -> None:
+        try:
+            self._verdict = await _arun(*self._arguments, self._watch)
+        except BaseException as error:
+            self._error = error
+        await aclose_shared()
+        # The verdict does not wait for the loop's clean-up, which joins threads that the agent may have left hanging.
+        self._done.set()

@@ -1,0 +1,53 @@
+"""Telling from another thread that a case hangs: for agents that block the event loop that should stop them."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from evalkit.model.verdict import Verdict
+
+if TYPE_CHECKING:
+    from evalkit.pipeline.attempt import Attempt
+
+# How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
+PATIENCE_S = 2.0
+
+
+class Watch:
+    """What a case is at: its finished runs, and the run that is going on."""
+
+    def __init__(self) -> None:
+        self.runs: list[Verdict] = []
+        self._going: Attempt | None = None
+        self._until = 0.0
+
+    def started(self, going: Attempt) -> None:
+        """A run begins; its deadline counts from now."""
+        self._until = perf_counter() + going.plan.in_force.deadline_s + PATIENCE_S
+        self._going = going
+
+    def finished(self, verdict: Verdict) -> None:
+        """The run that was going on has its verdict."""
+        self._going = None
+        self.runs.append(verdict)
+
+    def seconds_left(self) -> float:
+        """How long to wait before looking again."""
+        return max(self._until - perf_counter(), 0.05) if self._going is not None else 0.5
+
+    def hung_verdict(self) -> Verdict | None:
+        """The verdict of the case if its current run is long past its deadline, else None."""
+        going = self._going
+        if going is None or perf_counter() < self._until:
+            return None
+        from evalkit.pipeline.attempt import conclude
+        from evalkit.pipeline.calling import abandon
+        from evalkit.pipeline.judging import judge_run
+        from evalkit.pipeline.repeats import combined
+
+        abandon(going.plan.agent.name)
+        going.time_out(abandoned=True)
+        verdict = judge_run(going.plan, conclude(going))
+        repeat = going.plan.case.repeat
+        return combined([*self.runs, verdict], repeat) if repeat.runs > 1 else verdict

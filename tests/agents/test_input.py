@@ -1,0 +1,72 @@
+"""What reaches the agent: the input without the test's own parts, and the user's words as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evalkit.agents import TaskSettings
+from evalkit.agents.message import text_of, visible_input
+from evalkit.agents.settings import settings_in_force
+from evalkit.model.case import CaseSettings
+from evalkit.model.settings import Settings
+
+
+def test_an_agent_sees_no_mocks_and_no_later_turns_and_shares_no_input() -> None:
+    data: dict[str, Any] = {
+        "context": {"tags": ["a"]},
+        "mock_function_responses": {"f": 1},
+        "mock_responses": {},
+        "turns": [{"user": "hi"}],
+    }
+
+    seen = visible_input(data)
+    seen["context"]["tags"].append("b")
+
+    assert seen == {"context": {"tags": ["a", "b"]}}
+    assert data["context"] == {"tags": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("user", "text"),
+    [
+        ("hi", "hi"),
+        (None, ""),
+        ({"message": "hi"}, "hi"),
+        (
+            {"email": {"subject": "Broken", "from": "a@b.c", "body": "My fan\nis broken."}},
+            "Subject: Broken\nFrom: a@b.c\n\nMy fan\nis broken.",
+        ),
+        ({"from": "a@b.c", "body": None}, "From: a@b.c\n\n"),
+        ({"message": "hi", "context": {"vip": True}}, 'hi\n\n{\n  "context": {\n    "vip": true\n  }\n}'),
+        ({"question": "why"}, '{\n  "question": "why"\n}'),
+        ([1, "ą"], '[1, "ą"]'),
+    ],
+)
+def test_what_the_user_says_is_text(user: Any, text: str) -> None:
+    assert text_of(user) == text
+
+
+@pytest.mark.parametrize(
+    ("case", "settings", "expected"),
+    [
+        (CaseSettings(), Settings(), TaskSettings()),
+        (
+            CaseSettings(deadline_s=5, max_iterations=3, seed=7, model="gemini:a", strict_mocks=True),
+            Settings(),
+            TaskSettings(deadline_s=5, max_iterations=3, seed=7, model="gemini:a", strict_mocks=True),
+        ),
+        (
+            CaseSettings(deadline_s=5, max_iterations=3, model="gemini:a"),
+            Settings(deadline_s=9, max_iterations=1, model="gemini:b"),
+            TaskSettings(deadline_s=9, max_iterations=1, model="gemini:b"),
+        ),
+        (CaseSettings(temperature=None, temperature_is_set=True), Settings(), TaskSettings(temperature=None)),
+        (CaseSettings(temperature=0.7, temperature_is_set=True), Settings(), TaskSettings(temperature=0.7)),
+    ],
+)
+def test_an_explicit_option_wins_over_the_case_and_the_case_over_defaults(
+    case: CaseSettings, settings: Settings, expected: TaskSettings
+) -> None:
+    assert settings_in_force(case, settings) == expected

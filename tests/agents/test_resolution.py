@@ -1,0 +1,155 @@
+"""From `agent:` to a callable: registered names, module:attribute, instruction files, and what each error says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from evalkit.agents import Reply, Task, agent, resolve_agent
+from evalkit.errors import SpecError, UnknownAgentError, UsageError
+from evalkit.model.case import Case
+from evalkit.model.registry import AGENTS
+
+
+@pytest.fixture(autouse=True)
+def _registry() -> Iterator[None]:
+    before = set(AGENTS)
+    yield
+    for name in set(AGENTS) - before:
+        AGENTS.remove(name)
+
+
+def sync_agent(task: Task) -> str:
+    return "sync"
+
+
+async def async_agent(task: Task) -> Reply:
+    return Reply("async")
+
+
+class CallableAgent:
+    async def __call__(self, task: Task) -> str:
+        return "instance"
+
+
+def resolved(spec: Any, root: Path, **case: Any) -> Any:
+    return resolve_agent(spec, case=Case(id="scenarios/s/a_1.yaml", **case), root=root)
+
+
+def test_a_registered_name_gives_its_function_and_threads(tmp_path: Path) -> None:
+    assert agent("warranty", threads=4)(sync_agent) is sync_agent
+
+    found = resolved("warranty", tmp_path)
+
+    assert (found.name, found.run, found.is_async, found.threads) == ("warranty", sync_agent, False, 4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_async"),
+    [(sync_agent, False), (async_agent, True), (CallableAgent(), True), (partial(async_agent), True), (dict, False)],
+)
+def test_any_callable_is_an_agent_and_async_ones_are_known(tmp_path: Path, spec: Any, is_async: bool) -> None:
+    assert resolved(spec, tmp_path).is_async is is_async
+
+
+def test_a_module_below_the_root_is_importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "shop_agents.py").write_text("class Desk:\n    @staticmethod\n    def answer(task): return 'x'\n")
+
+    assert resolved("shop_agents:Desk.answer", tmp_path).run(None) == "x"
+    assert sys.path[0] == str(tmp_path)
+
+
+def test_an_instruction_file_is_found_beside_the_case_then_in_suites_then_in_the_root(tmp_path: Path) -> None:
+    suite = tmp_path / "scenarios" / "s"
+    suite.mkdir(parents=True)
+    (tmp_path / "desk.md").write_text("---\nname: from-root\n---\nText")
+    case: dict[str, Any] = {"path": Path("scenarios/s/a_1.yaml"), "suite_dirs": (tmp_path / "scenarios",)}
+    assert resolved("desk.md", tmp_path, **case).is_async
+
+    (suite / "desk.md").write_text("---\nname: [broken\n---\nText")
+    with pytest.raises(SpecError, match=r"^scenarios/s/desk\.md:"):
+        resolved("desk.md", tmp_path, **case)
+
+
+UNKNOWN = [
+    (
+        "warenty",
+        "unknown agent 'warenty'; did you mean 'warranty'? Registered: 'warranty', 'billing'. An agent is registered "
+        'in conftest.py with @evalkit.agent("warenty"), or named as package.module:attribute or instruction.md',
+    ),
+    (
+        None,
+        "scenarios/s/a_1.yaml names no agent: write 'agent:' in the case or its suite.yaml. "
+        "Registered: 'warranty', 'billing'",
+    ),
+    ({"command": "x"}, "'agent' is a name, module:attribute or an instruction file, got {'command': 'x'}"),
+    (
+        "no_such_module_here:run",
+        "agent 'no_such_module_here:run': importing no_such_module_here raised ModuleNotFoundError: No module named "
+        "'no_such_module_here' (looked for no_such_module_here.py below the project's root first)",
+    ),
+    ("json:load_s", "agent 'json:load_s': json has no 'load_s'; did you mean 'loads'?"),
+    ("json:__name__", "agent 'json:__name__' is a str, which can't be called"),
+    (
+        "a b:c",
+        "agent 'a b:c' does not read as package.module:attribute. Registered: 'warranty', 'billing'",
+    ),
+    ("dsk.md", "instruction file 'dsk.md' is in none of .; did you mean 'desk.md'?"),
+]
+
+
+@pytest.mark.parametrize(("spec", "message"), UNKNOWN)
+def test_an_agent_that_cannot_be_found_says_what_there_is(tmp_path: Path, spec: Any, message: str) -> None:
+    agent("warranty")(sync_agent)
+    agent("billing")(async_agent)
+    (tmp_path / "desk.md").write_text("---\nname: a\n---\nText")
+
+    with pytest.raises(UnknownAgentError) as caught:
+        resolved(spec, tmp_path)
+
+    assert str(caught.value) == message
+
+
+def test_a_module_that_raises_on_import_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "raising_agents.py").write_text("1 / 0")
+
+    with pytest.raises(UnknownAgentError) as caught:
+        resolved("raising_agents:run", tmp_path)
+
+    assert str(caught.value) == (
+        "agent 'raising_agents:run': importing raising_agents raised ZeroDivisionError: division by zero"
+    )
+
+
+def test_another_function_of_a_registered_name_is_refused() -> None:
+    agent("warranty")(sync_agent)
+
+    with pytest.raises(UsageError, match=r"^agent 'warranty' is registered twice: .*sync_agent .* and .*async_agent "):
+        agent("warranty")(async_agent)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda: agent(cast("Any", sync_agent)),
+         "evalkit.agent needs a name, as in @evalkit.agent(\"warranty\"), got the function "
+         "sync_agent; write the parentheses"),
+        (lambda: agent(""), "evalkit.agent needs a name, as in @evalkit.agent(\"warranty\"), got ''"),
+        (lambda: agent("a", threads=0), "evalkit.agent(threads=...) is a number from 1, got 0"),
+        (lambda: agent("a")(cast("Any", 5)), "agent 'a' is no function: 5 can't be called"),
+        (lambda: Reply(cast("Any", 5)), "Reply(text=...) is a string, got int"),
+        (lambda: Reply(stop_reason=""), "Reply(stop_reason=...) is a word such as 'completed', got ''"),
+    ],
+)  # fmt: skip
+def test_a_registration_or_reply_that_makes_no_sense_is_a_usage_error(use: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        use()
+
+    assert str(caught.value) == message
