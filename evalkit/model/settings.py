@@ -16,7 +16,7 @@ DEFAULT_SEED = 0
 class Settings:
     """Settings of a run; a case's own `settings:` wins over the defaults here, an explicit option over both."""
 
-    root: Path | None = None  # identities and cassettes are relative to it; None: the current directory
+    root: Path | None = None  # identities and cassettes are relative to it; None: the case's, else the current one
     model: str | None = None  # "gemini:MODEL", "openai:MODEL?base_url=...", None: cassettes, no network
     record: str | None = None  # None, "all", "missing", "stale"
     cassettes: Path = Path("mocks/cassettes")
