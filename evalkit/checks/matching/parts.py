@@ -1,0 +1,236 @@
+"""The plan as a machine that consumes calls one by one: each part knows its states and the steps between them.
+
+A state says what a part has consumed so far, as a small hashable value. A step consumes one call and tells which part
+took it, the state after it, whether it commits (to an alternative or to a turn, so that waiting might have been
+wiser), and whether it fills a place that must be filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from evalkit.checks.matching.cover import Cover, bits, cover
+from evalkit.checks.matching.plan import Position
+from evalkit.checks.matching.table import Table
+
+
+class Step(NamedTuple):
+    taker: One | Bag
+    state: Any
+    commits: bool
+    needed: bool
+
+
+@dataclass(slots=True)
+class Rules:
+    """What holds for one search. `least` and `most` are numbers of calls by leaf."""
+
+    table: Table
+    least: Sequence[int]
+    most: Sequence[int]
+    lenient: bool = False  # a call without a turn may stand in any turn
+    relaxed: bool = False  # for explanations: every place may stay empty, and turns don't matter
+
+
+class Part(Protocol):
+    """`start` is the state before any call."""
+
+    start: Any
+    leaves: tuple[int, ...]
+
+    def done(self, state: Any) -> bool: ...
+
+    def steps(self, state: Any, call: int) -> Iterator[Step]: ...
+
+
+@dataclass(slots=True, eq=False)
+class One:
+    """A leaf. State: how many calls it has."""
+
+    leaf: int
+    rules: Rules
+    start: int = 0
+    leaves: tuple[int, ...] = ()
+    _name: str = ""
+    _unlimited: bool = False
+
+    def __post_init__(self) -> None:
+        self.leaves = (self.leaf,)
+        self._name = self.rules.table.leaves[self.leaf].name
+        self._unlimited = self.rules.most[self.leaf] >= len(self.rules.table.actual)
+
+    def done(self, state: int) -> bool:
+        return self.rules.relaxed or state >= self.rules.least[self.leaf]
+
+    def steps(self, state: int, call: int) -> Iterator[Step]:
+        table = self.rules.table
+        if state >= self.rules.most[self.leaf] or table.actual[call].name != self._name:
+            return
+        if table.fits(self.leaf, call):
+            least = self.rules.least[self.leaf]
+            # Beyond what is needed, states differ only where there is a limit to reach.
+            after = min(state + 1, least) if self._unlimited else state + 1
+            yield Step(self, after, False, state < least)
+
+
+@dataclass(slots=True, eq=False)
+class Bag:
+    """Leaves in any order. State: the calls that it has, as bits; which leaf takes which call is decided last."""
+
+    leaves: tuple[int, ...]
+    rules: Rules
+    start: int = 0
+    _covers: dict[int, Cover] = field(default_factory=dict)
+    _done: dict[int, bool] = field(default_factory=dict)
+    _names: frozenset[str] = frozenset()
+    _needed: int = 0
+
+    def __post_init__(self) -> None:
+        self._names = frozenset(self.rules.table.leaves[leaf].name for leaf in self.leaves)
+        self._needed = sum(self.rules.least[leaf] for leaf in self.leaves)
+        self._covers[0] = Cover(self.rules.table, self.leaves, self.rules.most)
+
+    def done(self, state: int) -> bool:
+        if self.rules.relaxed or not self._needed:
+            return True
+        if state.bit_count() < self._needed:
+            return False
+        found = self._done.get(state)
+        if found is None:
+            loads = self.assign(state).load
+            found = self._done[state] = all(len(loads[leaf]) >= self.rules.least[leaf] for leaf in self.leaves)
+        return found
+
+    def steps(self, state: int, call: int) -> Iterator[Step]:
+        if self.rules.table.actual[call].name not in self._names:
+            return
+        after = state | 1 << call
+        if after not in self._covers:
+            grown = self._covers[state].copy()
+            if not grown.add(call):
+                return
+            self._covers[after] = grown
+        yield Step(self, after, False, state.bit_count() < self._needed)
+
+    def assign(self, state: int) -> Cover:
+        """Which leaf takes which of the calls; places that must be filled come first."""
+        return cover(self.rules.table, self.leaves, self.rules.least, self.rules.most, bits(state))
+
+
+@dataclass(slots=True, eq=False)
+class Chain:
+    """Parts one after the other. State: which part is at work, and its state."""
+
+    parts: tuple[Part, ...]
+    start: tuple[int, Any] = (0, None)
+    leaves: tuple[int, ...] = ()
+    _rest_done: list[bool] = field(default_factory=list)  # by part: whether all parts after it may stay empty
+
+    def __post_init__(self) -> None:
+        self.start = (0, self.parts[0].start)
+        self.leaves = tuple(leaf for part in self.parts for leaf in part.leaves)
+        self._rest_done = [True] * len(self.parts)
+        for i in reversed(range(len(self.parts) - 1)):
+            following = self.parts[i + 1]
+            self._rest_done[i] = self._rest_done[i + 1] and following.done(following.start)
+
+    def done(self, state: tuple[int, Any]) -> bool:
+        i, inner = state
+        return self._rest_done[i] and self.parts[i].done(inner)
+
+    def steps(self, state: tuple[int, Any], call: int) -> Iterator[Step]:
+        i, inner = state
+        while True:
+            part = self.parts[i]
+            for step in part.steps(inner, call):
+                yield Step(step.taker, (i, step.state), step.commits, step.needed)
+            i += 1
+            if i == len(self.parts) or not part.done(inner):
+                return
+            inner = self.parts[i].start
+
+
+@dataclass(slots=True, eq=False)
+class Shuffle:
+    """Parts whose calls interleave. State: theirs."""
+
+    parts: tuple[Part, ...]
+    start: tuple[Any, ...] = ()
+    leaves: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.start = tuple(part.start for part in self.parts)
+        self.leaves = tuple(leaf for part in self.parts for leaf in part.leaves)
+
+    def done(self, state: tuple[Any, ...]) -> bool:
+        return all(part.done(inner) for part, inner in zip(self.parts, state, strict=True))
+
+    def steps(self, state: tuple[Any, ...], call: int) -> Iterator[Step]:
+        for i, part in enumerate(self.parts):
+            for step in part.steps(state[i], call):
+                yield Step(step.taker, (*state[:i], step.state, *state[i + 1 :]), step.commits, step.needed)
+
+
+@dataclass(slots=True, eq=False)
+class Choice:
+    """One of several parts. State: None while undecided, then which and its state."""
+
+    parts: tuple[Part, ...]
+    start: None = None
+    leaves: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.leaves = tuple(leaf for part in self.parts for leaf in part.leaves)
+
+    def done(self, state: tuple[int, Any] | None) -> bool:
+        if state is None:
+            return any(part.done(part.start) for part in self.parts)
+        return self.parts[state[0]].done(state[1])
+
+    def steps(self, state: tuple[int, Any] | None, call: int) -> Iterator[Step]:
+        if state is None:
+            for i, part in enumerate(self.parts):
+                for step in part.steps(part.start, call):
+                    yield Step(step.taker, (i, step.state), True, step.needed)
+        else:
+            i, inner = state
+            for step in self.parts[i].steps(inner, call):
+                yield Step(step.taker, (i, step.state), step.commits, step.needed)
+
+
+@dataclass(slots=True, eq=False)
+class Together:
+    """A part whose calls share a model turn. State: None before the first call, then the turn and the part's state."""
+
+    position: Position
+    part: Part
+    rules: Rules
+    start: None = None
+    leaves: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.leaves = self.part.leaves
+
+    def done(self, state: tuple[int | None, Any] | None) -> bool:
+        return self.part.done(self.part.start if state is None else state[1])
+
+    def steps(self, state: tuple[int | None, Any] | None, call: int) -> Iterator[Step]:
+        here = self._turn(call)
+        turn, inner = (here, self.part.start) if state is None else state
+        if turn is None:
+            turn = here
+        elif here is not None and here != turn:
+            return
+        commits = state is None or turn != state[0]
+        for step in self.part.steps(inner, call):
+            yield Step(step.taker, (turn, step.state), commits or step.commits, step.needed)
+
+    def _turn(self, call: int) -> int | None:
+        if self.rules.relaxed:
+            return None
+        turn = self.rules.table.actual[call].turn
+        if turn is None and not self.rules.lenient:
+            return -1 - call  # without evidence a call shares its turn with no other
+        return turn

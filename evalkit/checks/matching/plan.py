@@ -1,0 +1,88 @@
+"""What is expected over the calls, as a tree. Frozen and picklable: compiled once with the case, solved per run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+MAX_CHILDREN = 6  # of an `any_order` group, which the loader keeps: interleaving chains are searched, see search.py
+
+Position: TypeAlias = tuple[int, ...]  # steps from the root: index of the child, or of the alternative of a OneOf
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One expected call. `times` is min and max (None: no upper limit), `optional` is min 0.
+
+    `id` is the caller's own, and unique in its plan. Repetitions are as if the leaf were written that often in a
+    row: in an ordered list no other call of that list may stand between them. A leaf that is made twice or not at
+    all is ``OneOf((Leaf(id, name, 2, 2), InOrder(())))``.
+    """
+
+    id: int
+    name: str
+    min: int = 1
+    max: int | None = 1
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """All calls of a child come before those of the next."""
+
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOrder:
+    """The children's calls come in any order, and chains among them may interleave."""
+
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Exactly one alternative is met; there is at least one. ``InOrder(())`` is the alternative of no call at all."""
+
+    alternatives: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InParallel:
+    """As AnyOrder, and all its calls stand in one and the same model turn. Other calls may stand in that turn too."""
+
+    children: tuple[Node, ...]
+
+
+Node: TypeAlias = Leaf | InOrder | AnyOrder | OneOf | InParallel
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole list: `call_order: strict` has an InOrder root, `any` an AnyOrder root; `extras` is `extra_calls`."""
+
+    root: Node
+    extras: Literal["forbid", "allow"] = "forbid"
+
+
+@dataclass(frozen=True, slots=True)
+class ActualCall:
+    """A call that was made. `index` is the caller's own; the order is that of the sequence. turn None: not known."""
+
+    index: int
+    name: str
+    turn: int | None = None
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The node's children or alternatives; of a leaf none."""
+    if isinstance(node, Leaf):
+        return ()
+    return node.alternatives if isinstance(node, OneOf) else node.children
+
+
+def walk(node: Node, position: Position = ()) -> Iterator[tuple[Position, Node]]:
+    """The node and everything below it with its position, parents first, in the order of the file."""
+    yield position, node
+    for step, child in enumerate(children(node)):
+        yield from walk(child, (*position, step))
