@@ -16,7 +16,6 @@ from evalkit.pipeline.calling import Outcome, call_agent
 from evalkit.pipeline.evidence import json_safe
 from evalkit.pipeline.faults import fault_of, interrupt_in
 from evalkit.pipeline.plan import Plan
-from evalkit.pipeline.watch import Watch
 
 
 @dataclass(slots=True)
@@ -41,8 +40,8 @@ class Attempt:
             self.warnings.append(f"agent '{name}' could not be stopped: it is left behind, still running")
 
 
-async def attempt(plan: Plan, run: int, watch: Watch) -> Attempt:
-    """Run the agent once. `conclude` makes the transcript of it."""
+def begin(plan: Plan, run: int) -> Attempt:
+    """Mocks and task of run number `run` (from 0), before the agent is called."""
     dispatcher = FakeDispatcher(
         plan.mocks, plan.case.functions, input=plan.case.input, settings=plan.settings, case_id=plan.case.id
     )
@@ -54,15 +53,18 @@ async def attempt(plan: Plan, run: int, watch: Watch) -> Attempt:
         case_id=plan.case.id,
         run=run,
     )
-    going = Attempt(plan, task, dispatcher)
-    watch.started(going)
-    await _converse(going)
-    going.wall_s = perf_counter() - going.started
-    return going
+    return Attempt(plan, task, dispatcher)
+
+
+async def converse(going: Attempt) -> None:
+    """Call the agent once per user turn, until one of its replies says that it did not complete."""
+    try:
+        await _converse(going)
+    finally:
+        going.wall_s = perf_counter() - going.started
 
 
 async def _converse(going: Attempt) -> None:
-    """Call the agent once per user turn, until one of its replies says that it did not complete."""
     users: Sequence[Any] = [turn.user for turn in going.plan.case.turns] or [going.task.input]
     deadline_s = going.plan.in_force.deadline_s
     for index, user in enumerate(users):

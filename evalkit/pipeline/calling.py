@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from evalkit.agents import AgentUnderTest, Task
+from evalkit.pipeline.threads import in_daemon_thread
 
 # How long a cancelled agent may take to clean up before it is left behind.
 GRACE_S = 0.5
 
-_thread_numbers = count(1)
 _abandoned: list[str] = []
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, asyncio.Semaphore]] = WeakKeyDictionary()
 
@@ -104,7 +102,7 @@ async def _within(coroutine: Any, timeout_s: float, name: str) -> Outcome:
 
 
 async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float) -> Outcome:
-    """Run a sync agent in a daemon thread of its own, with this context's variables."""
+    """Run a sync agent in a daemon thread, with this context's variables."""
     loop = asyncio.get_running_loop()
     finished: asyncio.Future[Outcome] = loop.create_future()
     context = contextvars.copy_context()
@@ -121,7 +119,7 @@ async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float) -> Out
         with suppress(RuntimeError):  # the loop is closed: this run was abandoned long ago
             loop.call_soon_threadsafe(settle, outcome)
 
-    threading.Thread(target=work, name=f"evalkit-agent-{next(_thread_numbers)}", daemon=True).start()
+    in_daemon_thread(work)
     done, _ = await asyncio.wait({finished}, timeout=timeout_s)
     if done:
         return finished.result()

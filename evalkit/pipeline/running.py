@@ -15,11 +15,12 @@ from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import NOT_RUN, Reason, Verdict
-from evalkit.pipeline.attempt import attempt, conclude
+from evalkit.pipeline.attempt import begin, conclude, converse
 from evalkit.pipeline.calling import GRACE_S
 from evalkit.pipeline.judging import error_verdict, judge_run
 from evalkit.pipeline.plan import Plan, plan_case
 from evalkit.pipeline.repeats import combined, is_decided
+from evalkit.pipeline.threads import in_daemon_thread
 from evalkit.pipeline.watch import Watch
 
 
@@ -66,7 +67,9 @@ async def _arun_repeats(plan: Plan, watch: Watch) -> Verdict:
     """Run until the outcome is decided."""
     repeat = plan.case.repeat
     for run in range(repeat.runs):
-        going = await attempt(plan, run, watch)
+        going = begin(plan, run)
+        watch.started(going)
+        await converse(going)
         watch.finished(judge_run(plan, conclude(going)))
         if repeat.runs > 1 and is_decided(watch.runs, repeat):
             break
@@ -121,17 +124,20 @@ class _Background:
         self._verdict: Verdict | None = None
         self._error: BaseException | None = None
         self._context = contextvars.copy_context()
-        self._thread = threading.Thread(target=self._work, name="evalkit-case", daemon=True)
+        self._closed = threading.Event()
 
     def verdict(self) -> Verdict:
-        self._thread.start()
+        in_daemon_thread(self._work)
         while not self._done.wait(timeout=self._watch.seconds_left()):
             hung = self._watch.hung_verdict()
             if hung is not None:
                 return hung
-        self._thread.join(timeout=GRACE_S)
+        self._closed.wait(timeout=GRACE_S)
         if self._error is not None:
-            raise self._error
+            torn = self._watch.torn_verdict(self._error)
+            if torn is None:
+                raise self._error
+            return torn
         assert self._verdict is not None
         return self._verdict
 
@@ -142,6 +148,7 @@ class _Background:
             self._error = self._error or error
         finally:
             self._done.set()
+            self._closed.set()
 
     async def _run(self) -> None:
         try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from evalkit.model.verdict import Verdict
-
-if TYPE_CHECKING:
-    from evalkit.pipeline.attempt import Attempt
+from evalkit.pipeline.attempt import Attempt, conclude
+from evalkit.pipeline.calling import abandon
+from evalkit.pipeline.faults import fault_of
+from evalkit.pipeline.judging import judge_run
+from evalkit.pipeline.repeats import combined
 
 # How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
 PATIENCE_S = 2.0
@@ -41,13 +42,19 @@ class Watch:
         going = self._going
         if going is None or perf_counter() < self._until:
             return None
-        from evalkit.pipeline.attempt import conclude
-        from evalkit.pipeline.calling import abandon
-        from evalkit.pipeline.judging import judge_run
-        from evalkit.pipeline.repeats import combined
-
         abandon(going.plan.agent.name)
         going.time_out(abandoned=True)
+        return self._cut_short(going)
+
+    def torn_verdict(self, error: BaseException) -> Verdict | None:
+        """The verdict if `error` tore the event loop down during a run: a SystemExit in a task that the agent made."""
+        going = self._going
+        if going is None or not isinstance(error, SystemExit):
+            return None
+        going.fault = fault_of(error, going.plan.root)
+        return self._cut_short(going)
+
+    def _cut_short(self, going: Attempt) -> Verdict:
         verdict = judge_run(going.plan, conclude(going))
         repeat = going.plan.case.repeat
         return combined([*self.runs, verdict], repeat) if repeat.runs > 1 else verdict

@@ -128,6 +128,19 @@ def test_ctrl_c_passes_through(make_case: MakeCase, settings: Settings, make: An
         run_case(make_case(), make(error), settings)
 
 
+def test_a_system_exit_in_a_task_of_the_agents_own_ends_the_case_and_not_the_process(
+    make_case: MakeCase, settings: Settings
+) -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def agent(task: Task) -> str:
+        await asyncio.create_task(leave())
+        return ""
+
+    assert codes(run_case(make_case(), agent, settings)) == ["agent_raised", "missing_call"]
+
+
 def test_a_hostile_exception_text_does_not_hide_the_exception(make_case: MakeCase, settings: Settings) -> None:
     class HostileError(Exception):
         def __str__(self) -> str:
