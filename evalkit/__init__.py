@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     IncompleteCall = IncompleteCallError
     from evalkit.operators import operator as operator
+    from evalkit.spec import case_from_dict as case_from_dict
+    from evalkit.spec import load_case as load_case
 
 __version__ = "0.1.0"
 
@@ -69,8 +71,10 @@ _HOMES = {
     "agent": "evalkit.agents",
     "arun_case": "evalkit.pipeline",
     "check": "evalkit.checks",
+    "case_from_dict": "evalkit.spec",
     "decide": "evalkit.gate",
     "judge": "evalkit.pipeline",
+    "load_case": "evalkit.spec",
     "load_instruction": "evalkit.agents",
     "load_run": "evalkit.reports",
     "open_provider": "evalkit.providers",

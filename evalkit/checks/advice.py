@@ -1,4 +1,4 @@
-"""What to write where a text stands for a boolean or a number. YAML files are read strictly: `no` and `1e5` are texts."""
+"""What to write where a text stands for a boolean or a number: in case files `no` and `1e5` are texts."""
 
 from __future__ import annotations
 

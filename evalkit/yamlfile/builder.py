@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from sys import intern
-from typing import Any
+from typing import Any, NamedTuple
 
 from evalkit.errors import Location, Problem, SpecError, did_you_mean
 from evalkit.yamlfile import events as ev
@@ -39,11 +39,26 @@ def load(data: str | bytes, file: str, limits: Limits = _DEFAULT) -> Any:
 
     Aliases give the same object twice: treat what comes back as immutable.
     """
-    builder = _Builder(text.prepare(text.decode(data, file, limits.max_bytes)), file, limits)
-    value = builder.build()
-    if builder.problems:
-        raise SpecError(builder.problems)
+    value, problems = read(data, file, limits)
+    if problems:
+        raise SpecError(problems)
     return value
+
+
+class Read(NamedTuple):
+    """What could be read of a text, and what is wrong with it. A text that breaks off gives None."""
+
+    value: Any
+    problems: tuple[Problem, ...]
+
+
+def read(data: str | bytes, file: str, limits: Limits = _DEFAULT) -> Read:
+    """As `load`, but problems come beside the value: a caller can go on and find what else is wrong with the file."""
+    try:
+        builder = _Builder(text.prepare(text.decode(data, file, limits.max_bytes)), file, limits)
+    except SpecError as error:
+        return Read(None, error.problems)
+    return Read(builder.build(), tuple(builder.problems))
 
 
 class _StopError(Exception):

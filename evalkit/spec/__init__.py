@@ -1,0 +1,13 @@
+"""From a file to a Case: the on-disk format, suites, and every problem of a file in one go.
+
+`load_case` reads a file with the suites around it, `case_from_dict` takes parsed data under the same rules,
+`find_cases` says which files below some folders are cases, and `case_schema` describes the format for editors.
+"""
+
+from __future__ import annotations
+
+from evalkit.spec.discovery import FoundFile, find_cases
+from evalkit.spec.loading import case_from_dict, load_case
+from evalkit.spec.schema import case_schema
+
+__all__ = ["FoundFile", "case_from_dict", "case_schema", "find_cases", "load_case"]

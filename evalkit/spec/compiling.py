@@ -1,0 +1,163 @@
+"""A merged case read by the tables of `keys`, and its parts compiled: functions, mocks, expectations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+from evalkit.checks import compile_expectation
+from evalkit.errors import PathProblem, nearest
+from evalkit.functions import mock_files, parse_declarations, parse_mocks
+from evalkit.model.case import CaseSettings, Declaration, UserTurn
+from evalkit.spec import keys, reading
+from evalkit.spec.merging import MOCKS, OLD_MOCKS
+from evalkit.spec.reading import CaseReader
+
+Path = tuple[str | int, ...]
+
+_EXPECTED: Path = ("expected_output",)
+_MOCKS: Path = ("input", MOCKS)
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a merged case comes to. `values` are its plain keys, read."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    functions: tuple[Declaration, ...] = ()
+    settings: CaseSettings = field(default_factory=CaseSettings)
+    mocks: Any = None
+    expectation: Any = None
+    turns: tuple[UserTurn, ...] = ()
+    problems: tuple[PathProblem, ...] = ()
+
+
+def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath) -> Parts:
+    """The parts of `data`, with every problem found on the way. `mocks` is the folder that `$include` reads from."""
+    reader = CaseReader()
+    parts = Parts(read_keys(reader, keys.CASE_KEYS, data, (), keys.CASE_SYNONYMS))
+    _cross_check(reader, data, parts.values, stem)
+    if isinstance(data.get("settings"), dict):
+        given = read_keys(reader, keys.SETTINGS_KEYS, data["settings"], ("settings",), keys.SETTINGS_SYNONYMS)
+        parts.settings = reading.settings(given)
+    if data.get("functions") is not None:
+        parts.functions, found = parse_declarations(data["functions"], path=("functions",))
+        reader.problems.extend(found)
+    declared = {function.name: function for function in parts.functions}
+    given = data["input"] if isinstance(data.get("input"), dict) else {}
+    if given:
+        _read_input(reader, given)
+        parts.mocks, found = parse_mocks(
+            given.get(MOCKS), path=_MOCKS, declarations=declared, include=mock_files(mocks), input=given
+        )
+        reader.problems.extend(found)
+    known = _with_mocked(declared, parts.mocks)
+    parts.turns = _turns(reader, given, known)
+    parts.expectation = _expectation(reader, data, parts.turns, known)
+    parts.problems = tuple(reader.problems)
+    return parts
+
+
+def read_keys(
+    reader: CaseReader, table: Mapping[str, keys.Row], data: dict[str, Any], path: Path, synonyms: Mapping[str, str]
+) -> dict[str, Any]:
+    """The values of `data`, each read by its row of `table`; keys that have none are problems."""
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        row = table.get(key)
+        if row is not None:
+            values[key] = row.read(reader, (*path, key), value)
+        else:
+            meant = synonyms.get(key.lower())
+            reader.unknown_key(path, key, table, f"; did you mean '{meant}'?" if meant else "")
+    return values
+
+
+def _meant(data: dict[str, Any], table: Mapping[str, Any], synonyms: Mapping[str, str]) -> set[str]:
+    """The keys that unknown ones were probably meant to be: those are not missing as well."""
+    unknown = [key for key in data if key not in table]
+    return {synonyms.get(key.lower(), "").partition(".")[0] or nearest(key, table) or "" for key in unknown}
+
+
+def _cross_check(reader: CaseReader, data: dict[str, Any], values: dict[str, Any], stem: str) -> None:
+    label = values.get("scenario_id")
+    if label and stem and label != stem:
+        reader.problem(
+            ("scenario_id",), f"scenario_id is '{label}', but the file's name says '{stem}'; they must be equal"
+        )
+    if values.get("skip") and values.get("xfail"):
+        reader.problem(("xfail",), "'skip' and 'xfail' exclude each other; keep one", at_key=True)
+    if values.get("until") and not (values.get("skip") or values.get("xfail")):
+        reader.problem(("until",), "'until' says when 'skip' or 'xfail' ends, and there is neither", at_key=True)
+    if "input" not in data and "input" not in _meant(data, keys.CASE_KEYS, keys.CASE_SYNONYMS):
+        reader.problem((), "the case has no 'input': what the agent gets")
+
+
+def _read_input(reader: CaseReader, given: dict[str, Any]) -> None:
+    path: Path = ("input",)
+    read_keys(reader, keys.INPUT_KEYS, given, path, keys.INPUT_SYNONYMS)
+    present = [key for key in keys.INPUTS if key in given]
+    if not present and not _meant(given, keys.INPUT_KEYS, keys.INPUT_SYNONYMS) & set(keys.INPUTS):
+        reader.problem(path, "input has none of 'email', 'message' and 'turns'")
+    elif len(present) > 1:
+        listed = " and ".join(f"'{key}'" for key in present)
+        reader.problem((*path, present[1]), f"input has {listed}; it has exactly one of them", at_key=True)
+    if OLD_MOCKS in given:
+        message = f"'{OLD_MOCKS}' is the older name of '{MOCKS}', which stands beside it; keep one"
+        reader.problem((*path, OLD_MOCKS), message, at_key=True)
+
+
+def _with_mocked(declared: dict[str, Declaration], mocks: Any) -> dict[str, Declaration]:
+    """Where functions are declared, mocked ones are known too: an instruction file may declare them in the run."""
+    if not declared or not mocks:
+        return declared
+    aliases = {alias for function in declared.values() for alias in function.aliases}
+    undeclared = {name: Declaration(name=name) for name in mocks if name not in declared and name not in aliases}
+    return {**declared, **undeclared}
+
+
+def _turns(reader: CaseReader, given: dict[str, Any], known: Mapping[str, Declaration]) -> tuple[UserTurn, ...]:
+    path: Path = ("input", "turns")
+    listed = given.get("turns", [])
+    if not isinstance(listed, list):
+        reader.wrong(path, listed, "a list of the user's turns: [{user: ...}, ...]")
+        return ()
+    if "turns" in given and not listed:
+        reader.problem(path, "input.turns is empty; it lists the user's turns: [{user: ...}, ...]")
+    return tuple(_turn(reader, (*path, index), turn, known) for index, turn in enumerate(listed))
+
+
+def _turn(reader: CaseReader, path: Path, turn: Any, known: Mapping[str, Declaration]) -> UserTurn:
+    if isinstance(turn, str):
+        return UserTurn(user=turn)
+    if not isinstance(turn, dict):
+        reader.wrong(path, turn, "text, or a mapping of user and expected_output")
+        return UserTurn(user="")
+    read_keys(reader, keys.TURN_KEYS, turn, path, {"message": "user", "text": "user", "content": "user"})
+    if not isinstance(turn.get("user"), (str, dict)):
+        if "user" in turn:
+            reader.text((*path, "user"), turn["user"], what="what the user says", empty=False)
+        else:
+            reader.problem(path, f"{reader.shown(path)} has no 'user': what the user says")
+    expected = turn.get("expected_output")
+    if not isinstance(expected, dict):
+        return UserTurn(user=turn.get("user"))
+    compiled, found = compile_expectation(expected, path=(*path, "expected_output"), declarations=known)
+    reader.problems.extend(found)
+    return UserTurn(user=turn.get("user"), expectation=compiled)
+
+
+def _expectation(
+    reader: CaseReader, data: dict[str, Any], turns: tuple[UserTurn, ...], known: Mapping[str, Declaration]
+) -> Any:
+    expected = data.get("expected_output")
+    if isinstance(expected, dict):
+        compiled, found = compile_expectation(expected, path=_EXPECTED, declarations=known)
+        reader.problems.extend(found)
+        return compiled
+    missed = "expected_output" not in data and not any(turn.expectation for turn in turns)
+    if missed and "expected_output" not in _meant(data, keys.CASE_KEYS, keys.CASE_SYNONYMS):
+        reader.problem((), "the case has no 'expected_output': what must hold for the run", "no_expectation")
+    return None

@@ -1,0 +1,109 @@
+"""Which files below some folders are cases, and which look like cases with a wrong name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from evalkit.errors import Location, Problem, UsageError
+from evalkit.spec.naming import CASE_ENDINGS, is_case_name, stem_problem
+from evalkit.spec.suites import SUITE_FILE, shown_file
+
+_SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
+_SUITE_NEAR_MISS = re.compile(r"suites?\.ya?ml", re.IGNORECASE)
+_LOOKS_NUMBERED = re.compile(r"[\s_.-]?[0-9]+[a-z]?\Z")
+_LOOKS_LIKE_A_CASE = re.compile(
+    rb'^\s*["\']?(?:expected_output|scenario_id|expected_function_calls)["\']?\s*:', re.MULTILINE
+)
+_PEEKED_BYTES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A case file (`problem` is None), or a file that looks like one and is not, with the reason."""
+
+    path: Path
+    problem: Problem | None = None
+
+
+def find_cases(paths: Iterable[str | Path], root: str | Path) -> Iterator[FoundFile]:
+    """The case files in `paths`, files or folders, in the order of their names; each file once.
+
+    Relative paths count from `root`. In a folder, YAML files with other names are left alone unless their name or
+    content is nearly a case's; a file named here is a case or a problem. UsageError for a path that does not exist.
+    """
+    base = os.path.abspath(root)
+    seen: set[str] = set()
+    entered: set[str] = set()
+    for path in paths:
+        start = os.path.normpath(os.path.join(base, path))
+        if not os.path.exists(start):
+            raise UsageError(f"{path}: no such file or folder")
+        found = _in_folder(start, base, entered) if os.path.isdir(start) else iter([_named(start, base)])
+        for file in found:
+            if os.fspath(file.path) not in seen:
+                seen.add(os.fspath(file.path))
+                yield file
+
+
+def _in_folder(folder: str, root: str, entered: set[str]) -> Iterator[FoundFile]:
+    real = os.path.realpath(folder)
+    if real in entered:
+        return  # a link in a circle, or a folder that was named twice
+    entered.add(real)
+    with os.scandir(folder) as entries:
+        listed = sorted(entries, key=lambda entry: entry.name)
+    for entry in listed:
+        if entry.is_dir():
+            if not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
+                yield from _in_folder(entry.path, root, entered)
+        elif (found := case_or_near_miss(entry.path, root)) is not None:
+            yield found
+
+
+def case_or_near_miss(path: str | Path, root: str | Path) -> FoundFile | None:
+    """A file in a folder of cases: a case, one that seems to be meant as a case (with the problem), or None."""
+    name = os.path.basename(path)
+    if is_case_name(name):
+        return FoundFile(Path(path))
+    message = _near_miss(name, os.fspath(path))
+    if message is None:
+        return None
+    return FoundFile(Path(path), Problem(Location(shown_file(os.fspath(path), os.fspath(root))), message))
+
+
+def _named(path: str, root: str) -> FoundFile:
+    """A file that was named, so that it is meant as a case."""
+    message = stem_problem(os.path.basename(path))
+    return FoundFile(Path(path), Problem(Location(shown_file(path, root)), message) if message else None)
+
+
+def _near_miss(name: str, path: str) -> str | None:
+    """Why a file in a folder of cases is not one, if it seems to be meant as one."""
+    if name == SUITE_FILE or name.startswith("."):
+        return None
+    if _SUITE_NEAR_MISS.fullmatch(name):
+        return f"this is not read: the file that a suite's cases share is named {SUITE_FILE}"
+    stem, dot, ending = name.lower().rpartition(".")
+    is_yaml = dot + ending in CASE_ENDINGS
+    if is_yaml and _LOOKS_NUMBERED.search(stem):
+        return f"this is not run: {stem_problem(name)}"
+    if (is_yaml or _has_case_name(name)) and _looks_like_a_case(path):
+        return f"this is not run, although it holds a case: {stem_problem(name)}"
+    return None
+
+
+def _has_case_name(name: str) -> bool:
+    """Whether `name` would be a case's but for its ending: `warranty_001.json`, `warranty_001.yaml.bak`."""
+    return is_case_name(name.lower().partition(".")[0] + ".yaml")
+
+
+def _looks_like_a_case(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return _LOOKS_LIKE_A_CASE.search(file.read(_PEEKED_BYTES)) is not None
+    except OSError:
+        return False

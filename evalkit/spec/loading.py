@@ -1,0 +1,148 @@
+"""`load_case` and `case_from_dict`: files and suites merged, validated and compiled into a Case, or every problem."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import Location, PathProblem, Problem, SpecError, shown_path
+from evalkit.model.case import Case
+from evalkit.model.settings import Settings
+from evalkit.operators.shown import type_shown
+from evalkit.spec.compiling import Parts, compile_case
+from evalkit.spec.merging import merged, with_present_names
+from evalkit.spec.naming import category_of, stem_problem
+from evalkit.spec.project import importable, project_root
+from evalkit.spec.source import Layer, Source
+from evalkit.spec.suites import Suite, shown_file, suites_of
+from evalkit.yamlfile import read
+
+_PYTHON_TARGETS = re.compile(rb"\$call|\$include|patch|exception")
+
+
+def load_case(path: str | Path, *, root: str | Path | None = None, settings: Settings | None = None) -> Case:
+    """The case in the file at `path`, merged with the suite.yaml files from `root` down to it.
+
+    `root` is the project's root, from which identities, mocks and suites count: by default `settings.root`, else the
+    current directory if the file lies below it, else the folder around the file that looks like a project. Raises
+    SpecError with every problem of the file and of what it inherits or includes, each with its place.
+    """
+    file = os.path.abspath(path)
+    root = root or (settings.root if settings else None)
+    base = project_root(file, root)
+    try:
+        with open(file, "rb") as opened:
+            content = opened.read()
+    except OSError as error:
+        raise SpecError([Problem(Location(shown_file(file, base)), f"can't be read: {error.strerror}")]) from None
+    found = read(content, shown_file(file, base))
+    if found.problems and found.value is None:
+        raise SpecError(found.problems)
+    uses_python = _PYTHON_TARGETS.search(content) is not None
+    loader = _Loader(base, file, settings, named=root is not None, uses_python=uses_python)
+    return loader.load(found.value, Layer(loader.id, file), found.problems)
+
+
+def case_from_dict(data: Mapping[str, Any], path: str | Path | None = None, *, root: str | Path | None = None) -> Case:
+    """The case that parsed data describes, under the same rules as a file's.
+
+    With a `path`, which need not exist, its name must be a case's, and the suites around it are inherited.
+    """
+    from evalkit.spec.plaindata import plain
+
+    file = None if path is None else os.path.abspath(path)
+    base = project_root(file, root)
+    loader = _Loader(base, file, None, named=root is not None, uses_python=True)
+    value, problems = plain(data)
+    name = loader.id or (value.get("scenario_id") if isinstance(value, dict) else None)
+    layer = Layer(name if isinstance(name, str) and name else "case", data=value)
+    return loader.load(value, layer, tuple(Problem(Location(layer.file), _with_path(p)) for p in problems))
+
+
+def _with_path(problem: PathProblem) -> str:
+    """The message with the place in words, for data that has no lines."""
+    place = shown_path(problem.path)
+    return problem.message if not place or place in problem.message else f"{place}: {problem.message}"
+
+
+class _Loader:
+    """One load. `file` is absolute, or None for data without a file; `named`: the caller said what the root is."""
+
+    def __init__(
+        self, root: str, file: str | None, settings: Settings | None, *, named: bool, uses_python: bool
+    ) -> None:
+        self.root = root
+        self.file = file
+        self.id = "" if file is None else shown_file(file, root)
+        self.stem = "" if file is None else os.path.basename(file).partition(".")[0]
+        self.path = None if file is None else Path(self.id if named or root == os.getcwd() else file)
+        self.mocks = Path(root) / (settings.mocks if settings else Settings().mocks)
+        self.uses_python = uses_python
+
+    def load(self, data: Any, layer: Layer, found: tuple[Problem, ...]) -> Case:
+        if not isinstance(data, dict):
+            what = "the file is empty" if data is None else f"a case is a mapping, not {type_shown(data)}"
+            raise SpecError([*found, Problem(layer.find((), key=False) or Location(layer.file), what + _NEEDED)])
+        suite = Suite() if self.file is None else suites_of(os.path.dirname(self.file), self.root)
+        whole = merged(suite.data, with_present_names(data))
+        if self.uses_python:
+            importable(self.root)
+        parts = compile_case(whole, stem=self.stem, mocks=self.mocks)
+        source = Source((layer, *suite.layers))
+        problems = [*self._named(), *found, *suite.problems]
+        if problems or parts.problems:
+            raise SpecError(_placed(problems, parts.problems, source))
+        return self._case(whole, parts, source, suite)
+
+    def _named(self) -> list[Problem]:
+        message = None if self.file is None else stem_problem(os.path.basename(self.file))
+        return [Problem(Location(self.id), message)] if message else []
+
+    def _case(self, whole: dict[str, Any], parts: Parts, source: Source, suite: Suite) -> Case:
+        values = parts.values
+        name = values.get("scenario_id") or self.stem
+        return Case(
+            id=self.id or name or "case",
+            path=self.path,
+            scenario_id=name,
+            description=values.get("description") or "",
+            category=category_of(values.get("category"), self.stem or name),
+            created=values.get("created"),
+            tags=values.get("tags", ()),
+            agent=values.get("agent"),
+            must_pass=values.get("must_pass", False),
+            skip=values.get("skip"),
+            xfail=values.get("xfail"),
+            until=values.get("until"),
+            input=whole["input"],
+            expected_output=whole.get("expected_output") or {},
+            functions=parts.functions,
+            settings=parts.settings,
+            mocks=parts.mocks,
+            expectation=parts.expectation,
+            turns=parts.turns,
+            merged=whole,
+            suite_dirs=suite.folders,
+            source=source,
+            **({"repeat": values["repeat"]} if "repeat" in values else {}),
+        )
+
+
+_NEEDED = "; it needs 'input' and 'expected_output'"
+
+
+def _placed(known: list[Problem], paths: tuple[PathProblem, ...], source: Source) -> list[Problem]:
+    """All problems with their places, in the order of the files: the case's first. One per place and message."""
+    taken = {problem.location for problem in known if problem.location.line}
+    problems = list(known)
+    for found in paths:
+        location = source.locate(found.path, key=found.at_key)
+        if location not in taken:  # what YAML's rules refused there is not refused again by ours
+            message = found.message if location.line else _with_path(found)
+            problems.append(Problem(location, message, found.code))
+    order = {layer.file: index for index, layer in enumerate(source.layers)}
+    problems.sort(key=lambda it: (order.get(it.location.file, -1), it.location.line, it.location.column))
+    return list(dict.fromkeys(problems))

@@ -1,0 +1,44 @@
+"""Data from Python code as the plain JSON data that a file would have given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evalkit.errors import PathProblem
+from evalkit.operators import shown
+from evalkit.yamlfile import Limits
+
+Path = tuple[str | int, ...]
+_MAX_DEPTH = Limits().max_depth
+
+
+def plain(data: Any) -> tuple[Any, list[PathProblem]]:
+    """`data` copied into dicts and lists, tuples as lists; and what in it a file could not have held."""
+    problems: list[PathProblem] = []
+    return _plain(data, (), problems), problems
+
+
+def _plain(value: Any, path: Path, problems: list[PathProblem]) -> Any:
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if len(path) > _MAX_DEPTH:
+        problems.append(PathProblem(path[:3], f"nested more than {_MAX_DEPTH} levels deep"))
+        return None
+    if isinstance(value, Mapping):
+        return {
+            key: _plain(item, (*path, key), problems) for key, item in value.items() if _is_key(key, path, problems)
+        }
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, (*path, index), problems) for index, item in enumerate(value)]
+    if isinstance(value, float) and value - value == 0:
+        return value
+    problems.append(PathProblem(path, f"{shown(value)} is not JSON data"))
+    return None
+
+
+def _is_key(key: Any, path: Path, problems: list[PathProblem]) -> bool:
+    if isinstance(key, str):
+        return True
+    problems.append(PathProblem(path, f"a key must be text, and {key!r} is {type(key).__name__}"))
+    return False

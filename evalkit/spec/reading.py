@@ -1,0 +1,255 @@
+"""Reading single values of a case: what is wrong is collected with its path, never raised, and says what to write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import date
+from typing import Any
+
+from evalkit.checks.advice import number_advice
+from evalkit.checks.reading import Reader
+from evalkit.errors import did_you_mean, shown_path
+from evalkit.model.case import CaseSettings, Repeat
+from evalkit.operators import shown
+
+Path = tuple[str | int, ...]
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+TAG_PATTERN = r"[^\W_][\w.+-]*"
+_TAG = re.compile(TAG_PATTERN)
+_NOT_SELECTABLE = frozenset({"and", "or", "not", "True", "False", "None"})
+# Marks on which pytest or a widespread plugin acts: a tag of that name would change how the case runs.
+TAGS_WITH_EFFECT = {
+    "skip": "to skip the case, write 'skip: reason'",
+    "skipif": "to skip the case, write 'skip: reason'",
+    "xfail": "to expect a failure, write 'xfail: reason'",
+    "parametrize": "write one file per case",
+    "usefixtures": "cases have no fixtures",
+    "filterwarnings": "set filters in pytest's configuration",
+    "timeout": "to limit its time, write 'settings: {deadline_s: 30}'",
+    "flaky": "to run it several times, write 'repeat: {runs: 5, min_pass: 4}'",
+    "forked": "to run cases in processes of their own, use -n",
+    "xdist_group": "evalkit spreads cases over workers itself",
+}
+REFUSED_TAGS = _NOT_SELECTABLE | set(TAGS_WITH_EFFECT)
+
+
+class CaseReader(Reader):
+    """The readers of `checks`, with the whole case as the root, and what only a case's own keys need."""
+
+    def __init__(self) -> None:
+        super().__init__((), {})
+
+    def shown(self, path: Path) -> str:
+        return shown_path(path) or "the case"
+
+    def unknown_key(self, path: Path, key: object, known: Iterable[str], hint: str = "") -> None:
+        """As in `checks`; of a key at the top level the place says enough, and it may be a suite's."""
+        if path or not isinstance(key, str):
+            super().unknown_key(path, key, known, hint)
+        else:
+            self.problem((key,), f"unknown key '{key}'{hint or did_you_mean(key, known)}", at_key=True)
+
+    def text(self, path: Path, value: Any, *, what: str = "text", empty: bool = True) -> str | None:
+        """Any text; null means that there is none."""
+        if isinstance(value, str) and (empty or value.strip()):
+            return value
+        if value is not None or not empty:
+            advice = f"quote it: '{_plain(value)}'" if isinstance(value, (bool, int, float)) else ""
+            self.wrong(path, value, what, advice)
+        return None
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def text(reader: CaseReader, path: Path, value: Any) -> str | None:
+    return reader.text(path, value)
+
+
+def message(reader: CaseReader, path: Path, value: Any) -> str | None:
+    """Any text, but not nothing: an empty message is written ''."""
+    if value is None:
+        reader.wrong(path, value, "text", "an empty message is written ''")
+    return reader.text(path, value)
+
+
+def case_input(reader: CaseReader, path: Path, value: Any) -> dict[str, Any] | None:
+    if isinstance(value, dict):
+        return value
+    advice = "write input: {message: ...}" if isinstance(value, str) else ""
+    reader.wrong(path, value, "a mapping", advice)
+    return None
+
+
+def name(reader: CaseReader, path: Path, value: Any) -> str | None:
+    return reader.text(path, value, what="a name", empty=False)
+
+
+def reason(reader: CaseReader, path: Path, value: Any) -> str | None:
+    if isinstance(value, bool):
+        reader.wrong(path, value, "the reason, as text", f"write {path[-1]}: why" if value else "remove the line")
+        return None
+    return reader.text(path, value, what="the reason, as text", empty=False)
+
+
+def boolean(reader: CaseReader, path: Path, value: Any) -> bool | None:
+    return reader.boolean(path, value)
+
+
+def iso_date(reader: CaseReader, path: Path, value: Any) -> str | None:
+    if isinstance(value, str) and _DATE.fullmatch(value):
+        try:
+            return date.fromisoformat(value).isoformat()
+        except ValueError:
+            pass  # the 30th of February
+    reader.wrong(path, value, "a date like 2027-01-31")
+    return None
+
+
+def anything(reader: CaseReader, path: Path, value: Any) -> Any:
+    return value
+
+
+def mapping(reader: CaseReader, path: Path, value: Any) -> dict[str, Any] | None:
+    if isinstance(value, dict):
+        return value
+    reader.wrong(path, value, "a mapping")
+    return None
+
+
+def tags(reader: CaseReader, path: Path, value: Any) -> tuple[str, ...]:
+    """Names for `-m`, each once. One name alone is a list of one."""
+    if value is None:
+        return ()
+    listed = [value] if isinstance(value, (str, bool, int, float)) else value
+    if not isinstance(listed, list):
+        reader.wrong(path, value, "a tag or a list of tags")
+        return ()
+    read = [_tag(reader, (*path, i) if isinstance(value, list) else path, item) for i, item in enumerate(listed)]
+    return tuple(dict.fromkeys(tag for tag in read if tag is not None))
+
+
+def _tag(reader: CaseReader, path: Path, value: Any) -> str | None:
+    tag = reader.text(path, value, what="a tag", empty=False)
+    if tag is None:
+        return None
+    if tag in TAGS_WITH_EFFECT:
+        reader.problem(path, f"tag '{tag}' is a pytest mark that has an effect; {TAGS_WITH_EFFECT[tag]}")
+        return None
+    if tag in _NOT_SELECTABLE or not _TAG.fullmatch(tag):
+        rule = "begins with a letter or digit and goes on with letters, digits, '_', '-', '.' and '+'"
+        near = re.sub(r"[^\w.+-]+", "-", tag).strip("-_.+")
+        hint = f"; write '{near}'?" if near and near != tag and near not in TAGS_WITH_EFFECT else ""
+        reader.problem(path, f"tag {shown(tag)} can't be selected with -m: a tag {rule}{hint}")
+        return None
+    return tag
+
+
+def repeat(reader: CaseReader, path: Path, value: Any) -> Repeat | None:
+    """`5`: five runs that all pass; `{runs: 5, min_pass: 4}`: at least four."""
+    if not isinstance(value, dict):
+        runs = whole_from_1(reader, path, value)
+        return None if runs is None else Repeat(runs, runs)
+    for key in value:
+        if key not in ("runs", "min_pass"):
+            reader.unknown_key(path, key, ("runs", "min_pass"))
+    if "runs" not in value:
+        reader.problem(path, "repeat has no 'runs': how often the case runs")
+        return None
+    runs = whole_from_1(reader, (*path, "runs"), value["runs"])
+    least = whole_from_1(reader, (*path, "min_pass"), value.get("min_pass", runs or 1))
+    if runs is None or least is None:
+        return None
+    if least > runs:
+        reader.problem((*path, "min_pass"), f"repeat.min_pass is {least}, more than the {runs} runs")
+        return None
+    return Repeat(runs, least)
+
+
+def whole(reader: CaseReader, path: Path, value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
+        reader.wrong(path, value, "a whole number", number_advice(value))
+        return None
+    return int(value)
+
+
+def whole_from_1(reader: CaseReader, path: Path, value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1 or value < 1:
+        reader.wrong(path, value, "a whole number from 1", number_advice(value))
+        return None
+    return int(value)
+
+
+def positive(reader: CaseReader, path: Path, value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        reader.wrong(path, value, "a number above 0", number_advice(value))
+        return None
+    return value
+
+
+def temperature(reader: CaseReader, path: Path, value: Any) -> float | None:
+    """From 0 to 2; null leaves it to the model."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 2:
+        advice = number_advice(value) or "null leaves it to the model"
+        reader.wrong(path, value, "a number from 0 to 2", advice)
+        return None
+    return value
+
+
+AGENT_FORMS = "a name, package.module:attribute, an instruction file (.md), {command: ...} or {url: ...}"
+
+
+def agent(reader: CaseReader, path: Path, value: Any) -> Any:
+    if value is None or (isinstance(value, str) and value.strip()):
+        return value
+    if not isinstance(value, dict):
+        reader.wrong(path, value, AGENT_FORMS)
+        return None
+    unknown = [key for key in value if key not in ("command", "url")]
+    for key in unknown:
+        reader.unknown_key(path, key, ("command", "url"))
+    if unknown:
+        return None
+    if ("command" in value) == ("url" in value):
+        reader.problem(path, "agent has one of 'command' and 'url'")
+    elif "url" in value:
+        name(reader, (*path, "url"), value["url"])
+    else:
+        _command(reader, (*path, "command"), value["command"])
+    return value
+
+
+def _command(reader: CaseReader, path: Path, value: Any) -> None:
+    words = value if isinstance(value, list) else [value]
+    if not words or not all(isinstance(word, str) and word for word in words):
+        reader.wrong(path, value, "a command, as text or as a list of its words")
+
+
+def email(reader: CaseReader, path: Path, value: Any) -> dict[str, Any] | None:
+    """The known headers are text; others are kept as they are and reach the agent."""
+    if not isinstance(value, dict):
+        advice = "for plain text write input.message" if isinstance(value, str) else ""
+        reader.wrong(path, value, "a mapping of subject, body, from and received", advice)
+        return None
+    for key in EMAIL_KEYS:
+        if key in value:
+            reader.text((*path, key), value[key])
+    return value
+
+
+EMAIL_KEYS = {
+    "subject": "The subject line.",
+    "body": "The text of the mail.",
+    "from": "The sender's address.",
+    "received": "When it arrived, as text.",
+}
+
+
+def settings(values: dict[str, Any]) -> CaseSettings:
+    """The settings that a case or its suites give."""
+    return CaseSettings(**values, temperature_is_set="temperature" in values)

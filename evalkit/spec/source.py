@@ -1,0 +1,84 @@
+"""From a path in a merged case back to the file and line that define it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from evalkit.errors import Location
+from evalkit.spec.merging import MOCKS, OLD_MOCKS
+from evalkit.yamlfile import Positions, positions
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One file of a merged case: its name in messages, and where it is read again. Parsed data has `data` instead."""
+
+    file: str
+    path: str | None = None
+    data: Any = None
+
+    def find(self, path: Path, *, key: bool) -> Location | None:
+        """The place of what stands at `path`; None if this file does not define it."""
+        for written in _spellings(path):
+            found = self._find(written, key)
+            if found is not None:
+                return found
+        return None
+
+    def _find(self, path: Path, key: bool) -> Location | None:
+        if self.path is None:
+            return Location(self.file) if _holds(self.data, path) else None
+        table = _positions(self.path)
+        if table is None:
+            return None if path else Location(self.file)
+        return Location(self.file, *table.locate(path, key=key)) if table.has(path) or not path else None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The files of one case, the nearest first. Picklable; files are read only when a place is asked for."""
+
+    layers: tuple[Layer, ...]
+
+    def locate(self, path: Path, *, key: bool = False) -> Location:
+        """The place of the value at `path` (`key`: of its key), else of its nearest ancestor that a file defines."""
+        for length in range(len(path), -1, -1):
+            for layer in self.layers:
+                found = layer.find(path[:length], key=key and length == len(path))
+                if found is not None:
+                    return found
+        return Location(self.layers[0].file)
+
+
+def _spellings(path: Path) -> tuple[Path, ...]:
+    if path[:2] == ("input", MOCKS):
+        return (path, ("input", OLD_MOCKS, *path[2:]))
+    return (path,)
+
+
+def _holds(data: Any, path: Path) -> bool:
+    for step in path:
+        in_list = isinstance(data, list) and isinstance(step, int) and 0 <= step < len(data)
+        if not in_list and not (isinstance(data, dict) and step in data):
+            return False
+        data = data[step]
+    return True
+
+
+def _positions(path: str) -> Positions | None:
+    try:
+        status = os.stat(path)
+        return _table(path, status.st_mtime_ns, status.st_size)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=16)
+def _table(path: str, mtime_ns: int, size: int) -> Positions:
+    with open(path, "rb") as file:
+        return positions(file.read())
