@@ -145,7 +145,7 @@ class _Background:
         try:
             self._context.run(asyncio.run, self._run())
         except BaseException as error:
-            self._error = self._error or error
+            self._error = error
         finally:
             self._done.set()
             self._closed.set()
