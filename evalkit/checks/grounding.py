@@ -196,9 +196,7 @@ class _Tracer:
         compact = re.sub("[ -]", "", word)
         if len(compact) < _IDENTIFIER or not compact.isalnum() or compact.isalpha() or compact.isdigit():
             return False
-        if compact != word:
-            return self._stands(compact)
-        spaced = re.compile(r"(?<!\w)" + "[ -]?".join(map(re.escape, word)) + r"(?!\w)")
+        spaced = re.compile(r"(?<!\w)" + "[ -]?".join(map(re.escape, compact)) + r"(?!\w)")
         return any(spaced.search(source.text) for source in self.sources)
 
 
