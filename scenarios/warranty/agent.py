@@ -24,11 +24,11 @@ async def warranty(task: evalkit.Task) -> evalkit.Reply:
 
 
 async def answer_mail(task: evalkit.Task, instructions: Path) -> evalkit.Reply:
-    """Answer the mail in `task.input` by the instruction files in the folder `instructions`.
+    """Answer the mail in `task.input`, or what the user says now, by the instruction files in `instructions`.
 
     A mail that no trigger fits is left to a person: no model is asked, and the stop reason is `no_scenario`.
     """
-    mail = read_mail(task.input)
+    mail = read_mail(task.input if "email" in task.input else {"message": task.message})
     serials = find_serials(mail.words)
     instruction = detect_scenario(instructions, Facts.of(mail, serials, task.input.get("context")))
     if instruction is None:

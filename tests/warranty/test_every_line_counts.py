@@ -81,9 +81,9 @@ def changed_lists(data: dict[str, Any], path: tuple[str | int, ...]) -> Iterator
         if len(calls) > 1 or len(path) == 2:
             yield Changed(f"{name} not expected", replaced(data, path, fewer), "unexpected_call", name)
         yield Changed(f"{name} expected twice", replaced(data, path, more), "missing_call", name)
-        if path[-1] == "expected_function_calls" and index and name_of(calls[index - 1]) != name:
+        if path[-1] == "expected_function_calls" and index:
             turned = [*calls[: index - 1], call, calls[index - 1], *calls[index + 1 :]]
-            yield Changed(f"{name} expected earlier", replaced(data, path, turned), "wrong_order", "")
+            yield Changed(f"{name} expected earlier", replaced(data, path, turned), "wrong_order", name)
 
 
 def name_of(call: Any) -> str:
