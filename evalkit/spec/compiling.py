@@ -17,7 +17,6 @@ from evalkit.spec.reading import CaseReader
 
 Path = tuple[str | int, ...]
 
-_EXPECTED: Path = ("expected_output",)
 _MOCKS: Path = ("input", MOCKS)
 
 
@@ -40,8 +39,8 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath) -> Parts:
     parts = Parts(read_keys(reader, keys.CASE_KEYS, data, (), keys.CASE_SYNONYMS))
     _cross_check(reader, data, parts.values, stem)
     if isinstance(data.get("settings"), dict):
-        given = read_keys(reader, keys.SETTINGS_KEYS, data["settings"], ("settings",), keys.SETTINGS_SYNONYMS)
-        parts.settings = reading.settings(given)
+        values = read_keys(reader, keys.SETTINGS_KEYS, data["settings"], ("settings",), keys.SETTINGS_SYNONYMS)
+        parts.settings = reading.settings(values)
     if data.get("functions") is not None:
         parts.functions, found = parse_declarations(data["functions"], path=("functions",))
         reader.problems.extend(found)
@@ -53,9 +52,9 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath) -> Parts:
             given.get(MOCKS), path=_MOCKS, declarations=declared, include=mock_files(mocks), input=given
         )
         reader.problems.extend(found)
-    known = _with_mocked(declared, parts.mocks)
-    parts.turns = _turns(reader, given, known)
-    parts.expectation = _expectation(reader, data, parts.turns, known)
+    expectations = _Expectations(reader, given, _with_mocked(declared, parts.mocks))
+    parts.turns = expectations.of_turns()
+    parts.expectation = expectations.of_the_whole(data, parts.turns)
     parts.problems = tuple(reader.problems)
     return parts
 
@@ -118,46 +117,49 @@ def _with_mocked(declared: dict[str, Declaration], mocks: Any) -> dict[str, Decl
     return {**declared, **undeclared}
 
 
-def _turns(reader: CaseReader, given: dict[str, Any], known: Mapping[str, Declaration]) -> tuple[UserTurn, ...]:
-    path: Path = ("input", "turns")
-    listed = given.get("turns", [])
-    if not isinstance(listed, list):
-        reader.wrong(path, listed, "a list of the user's turns: [{user: ...}, ...]")
-        return ()
-    if "turns" in given and not listed:
-        reader.problem(path, "input.turns is empty; it lists the user's turns: [{user: ...}, ...]")
-    return tuple(_turn(reader, (*path, index), turn, known) for index, turn in enumerate(listed))
+class _Expectations:
+    """Compiles what is expected of the whole run and of single turns. `known` are the functions known by now."""
 
+    def __init__(self, reader: CaseReader, given: dict[str, Any], known: Mapping[str, Declaration]) -> None:
+        self._reader = reader
+        self._given = given
+        self._known = known
 
-def _turn(reader: CaseReader, path: Path, turn: Any, known: Mapping[str, Declaration]) -> UserTurn:
-    if isinstance(turn, str):
-        return UserTurn(user=turn)
-    if not isinstance(turn, dict):
-        reader.wrong(path, turn, "text, or a mapping of user and expected_output")
-        return UserTurn(user="")
-    read_keys(reader, keys.TURN_KEYS, turn, path, {"message": "user", "text": "user", "content": "user"})
-    if not isinstance(turn.get("user"), (str, dict)):
-        if "user" in turn:
-            reader.text((*path, "user"), turn["user"], what="what the user says", empty=False)
-        else:
-            reader.problem(path, f"{reader.shown(path)} has no 'user': what the user says")
-    expected = turn.get("expected_output")
-    if not isinstance(expected, dict):
-        return UserTurn(user=turn.get("user"))
-    compiled, found = compile_expectation(expected, path=(*path, "expected_output"), declarations=known)
-    reader.problems.extend(found)
-    return UserTurn(user=turn.get("user"), expectation=compiled)
-
-
-def _expectation(
-    reader: CaseReader, data: dict[str, Any], turns: tuple[UserTurn, ...], known: Mapping[str, Declaration]
-) -> Any:
-    expected = data.get("expected_output")
-    if isinstance(expected, dict):
-        compiled, found = compile_expectation(expected, path=_EXPECTED, declarations=known)
-        reader.problems.extend(found)
+    def _compiled(self, expected: dict[str, Any], path: Path) -> Any:
+        compiled, found = compile_expectation(expected, path=path, declarations=self._known, input=self._given)
+        self._reader.problems.extend(found)
         return compiled
-    missed = "expected_output" not in data and not any(turn.expectation for turn in turns)
-    if missed and "expected_output" not in _meant(data, keys.CASE_KEYS, keys.CASE_SYNONYMS):
-        reader.problem((), "the case has no 'expected_output': what must hold for the run", "no_expectation")
-    return None
+
+    def of_the_whole(self, data: dict[str, Any], turns: tuple[UserTurn, ...]) -> Any:
+        expected = data.get("expected_output")
+        if isinstance(expected, dict):
+            return self._compiled(expected, ("expected_output",))
+        missed = "expected_output" not in data and not any(turn.expectation for turn in turns)
+        if missed and "expected_output" not in _meant(data, keys.CASE_KEYS, keys.CASE_SYNONYMS):
+            message = "the case has no 'expected_output': what must hold for the run"
+            self._reader.problem((), message, "no_expectation")
+        return None
+
+    def of_turns(self) -> tuple[UserTurn, ...]:
+        path: Path = ("input", "turns")
+        listed = self._given.get("turns", [])
+        if not isinstance(listed, list):
+            self._reader.wrong(path, listed, "a list of the user's turns: [{user: ...}, ...]")
+            return ()
+        if "turns" in self._given and not listed:
+            self._reader.problem(path, "input.turns is empty; it lists the user's turns: [{user: ...}, ...]")
+        return tuple(self._turn(turn, (*path, index)) for index, turn in enumerate(listed))
+
+    def _turn(self, turn: Any, path: Path) -> UserTurn:
+        if isinstance(turn, str):
+            return UserTurn(user=turn)
+        if not isinstance(turn, dict):
+            self._reader.wrong(path, turn, "text, or a mapping of user and expected_output")
+            return UserTurn(user="")
+        read_keys(self._reader, keys.TURN_KEYS, turn, path, keys.TURN_SYNONYMS)
+        if "user" not in turn and "user" not in _meant(turn, keys.TURN_KEYS, keys.TURN_SYNONYMS):
+            self._reader.problem(path, f"{self._reader.shown(path)} has no 'user': what the user says")
+        expected = turn.get("expected_output")
+        if not isinstance(expected, dict):
+            return UserTurn(user=turn.get("user"))
+        return UserTurn(user=turn.get("user"), expectation=self._compiled(expected, (*path, "expected_output")))

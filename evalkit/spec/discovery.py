@@ -15,9 +15,7 @@ from evalkit.spec.suites import SUITE_FILE, shown_file
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
 _SUITE_NEAR_MISS = re.compile(r"suites?\.ya?ml", re.IGNORECASE)
 _LOOKS_NUMBERED = re.compile(r"[\s_.-]?[0-9]+[a-z]?\Z")
-_LOOKS_LIKE_A_CASE = re.compile(
-    rb'^\s*["\']?(?:expected_output|scenario_id|expected_function_calls)["\']?\s*:', re.MULTILINE
-)
+_LOOKS_LIKE_A_CASE = re.compile(rb"""(?m)(?:^|[{,])\s*["']?(?:expected_output|scenario_id)["']?\s*:""")
 _PEEKED_BYTES = 100_000
 
 

@@ -123,9 +123,7 @@ INPUTS = ("email", "message", "turns")
 
 TURN_KEYS: dict[str, Row] = {
     "user": Row(
-        reading.anything,
-        {"type": ["string", "object"]},
-        "What the user says: text, or a mapping such as `{email: {...}}`.",
+        reading.user, {"type": ["string", "object"]}, "What the user says: text, or a mapping such as `{email: {...}}`."
     ),
     "expected_output": Row(
         reading.mapping, {"$ref": "#/$defs/expected_output"}, "What must hold for the agent's part of this turn."
@@ -203,6 +201,7 @@ INPUT_SYNONYMS = {
     "mocks": "mock_function_responses",
     "functions": "mock_function_responses",
 }
+TURN_SYNONYMS = {"message": "user", "text": "user", "content": "user", "expected": "expected_output"}
 SETTINGS_SYNONYMS = {
     "timeout": "deadline_s",
     "timeout_s": "deadline_s",

@@ -56,13 +56,14 @@ class CaseReader(Reader):
         if isinstance(value, str) and (empty or value.strip()):
             return value
         if value is not None or not empty:
-            advice = f"quote it: '{_plain(value)}'" if isinstance(value, (bool, int, float)) else ""
-            self.wrong(path, value, what, advice)
+            self.wrong(path, value, what, quoting(value))
         return None
 
 
-def _plain(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def quoting(value: object) -> str:
+    """``"quote it: '5'"`` for a number or boolean where text is wanted."""
+    shown_plain = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"quote it: '{shown_plain}'" if isinstance(value, (bool, int, float)) else ""
 
 
 def text(reader: CaseReader, path: Path, value: Any) -> str | None:
@@ -74,6 +75,13 @@ def message(reader: CaseReader, path: Path, value: Any) -> str | None:
     if value is None:
         reader.wrong(path, value, "text", "an empty message is written ''")
     return reader.text(path, value)
+
+
+def user(reader: CaseReader, path: Path, value: Any) -> Any:
+    """What the user says in one turn: text, or a mapping."""
+    if not isinstance(value, (str, dict)):
+        reader.wrong(path, value, "what the user says: text, or a mapping", quoting(value))
+    return value
 
 
 def case_input(reader: CaseReader, path: Path, value: Any) -> dict[str, Any] | None:

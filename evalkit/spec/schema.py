@@ -100,3 +100,8 @@ def _functions() -> dict[str, Any]:
 def schema_text(schema: Mapping[str, Any]) -> str:
     """`schema` as the shipped file has it."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def ship() -> None:
+    """Write the file that comes with the package."""
+    SCHEMA_FILE.write_text(schema_text(case_schema()), encoding="utf-8")

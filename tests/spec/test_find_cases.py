@@ -1,0 +1,173 @@
+"""Which files are cases, and which near-misses are reported."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalkit.errors import UsageError
+from evalkit.spec import find_cases
+from evalkit.spec.naming import category_of, is_case_name, stem_problem, suggested
+
+RULE = "a case file is named <category>_<number>.yaml in small letters, digits, '_' and '-'"
+
+
+def found(root: Path, *paths: str) -> dict[str, str | None]:
+    return {
+        file.path.relative_to(root).as_posix(): str(file.problem) if file.problem else None
+        for file in find_cases(paths, root)
+    }
+
+
+def test_cases_are_found_in_the_order_of_their_names(project: Any) -> None:
+    project.write(
+        {
+            "scenarios/b/x_2.yaml": "",
+            "scenarios/b/x_10.yaml": "",
+            "scenarios/a_1.yml": "",
+            "scenarios/a/y_1.yaml": "",
+            "scenarios/suite.yaml": "",
+            "scenarios/b/notes.md": "",
+            "scenarios/b/catalog.yaml": "products: []\n",
+            "scenarios/.hidden/z_1.yaml": "",
+            "scenarios/__pycache__/z_1.yaml": "",
+            "scenarios/node_modules/z_1.yaml": "",
+            "elsewhere/z_1.yaml": "",
+        }
+    )
+    assert list(found(project.root, "scenarios")) == [
+        "scenarios/a/y_1.yaml",
+        "scenarios/a_1.yml",
+        "scenarios/b/x_10.yaml",
+        "scenarios/b/x_2.yaml",
+    ]
+    assert not any(found(project.root, "scenarios").values())
+
+
+CASE_TEXT = "input: {message: x}\nexpected_output: {response_contains: x}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("Valid_Warranty_001.yaml", "", f"this is not run: {RULE}, e.g. valid_warranty_001.yaml"),
+        ("valid warranty 1.yaml", "", f"this is not run: {RULE}, e.g. valid_warranty_1.yaml"),
+        ("valid-001.yml", "", f"this is not run: {RULE}, e.g. valid_001.yaml"),
+        ("valid_001.YAML", "", f"this is not run: {RULE}, e.g. valid_001.yaml"),
+        ("valid_001b.yaml", "", f"this is not run: {RULE}, e.g. valid_001b_001.yaml"),
+        ("valid.yaml", CASE_TEXT, f"this is not run, although it holds a case: {RULE}, e.g. valid_001.yaml"),
+        (
+            "valid_001.json",
+            '{"expected_output": {}}',
+            f"this is not run, although it holds a case: {RULE}, e.g. valid_001.yaml",
+        ),
+        ("valid_001.yaml.bak", CASE_TEXT, f"this is not run, although it holds a case: {RULE}, e.g. valid_001.yaml"),
+        ("suite.yml", "", "this is not read: the file that a suite's cases share is named suite.yaml"),
+        ("Suite.yaml", "", "this is not read: the file that a suite's cases share is named suite.yaml"),
+    ],
+)
+def test_a_near_miss_is_reported(project: Any, name: str, text: str, message: str) -> None:
+    project.write({f"scenarios/{name}": text})
+    assert found(project.root, "scenarios") == {f"scenarios/{name}": f"scenarios/{name}: {message}"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("valid.yaml", "products: [1]\n"),
+        ("valid_001.json", '{"turns": []}'),
+        (".valid_001.yaml.swp", CASE_TEXT),
+        ("agent.py", CASE_TEXT),
+    ],
+)
+def test_other_files_are_left_alone(project: Any, name: str, text: str) -> None:
+    project.write({f"scenarios/{name}": text})
+    assert found(project.root, "scenarios") == {}
+
+
+def test_a_file_that_is_named_is_a_case_or_a_problem(project: Any) -> None:
+    project.write({"scenarios/a_1.yaml": "", "scenarios/data.yaml": ""})
+    assert found(project.root, "scenarios/a_1.yaml", "scenarios/data.yaml") == {
+        "scenarios/a_1.yaml": None,
+        "scenarios/data.yaml": f"scenarios/data.yaml: {RULE}, e.g. data_001.yaml",
+    }
+
+
+def test_a_file_is_found_once_however_often_it_is_named(project: Any) -> None:
+    project.write({"scenarios/w/a_1.yaml": "", "scenarios/a_2.yaml": ""})
+    paths = ("scenarios/w/a_1.yaml", "scenarios/w", "scenarios", "scenarios", str(project.root / "scenarios"))
+    assert list(found(project.root, *paths)) == ["scenarios/w/a_1.yaml", "scenarios/a_2.yaml"]
+
+
+def test_linked_folders_are_followed_and_circles_end(project: Any) -> None:
+    project.write({"shared/a_1.yaml": "", "scenarios/b_1.yaml": ""})
+    os.symlink(project.root / "shared", project.root / "scenarios" / "shared")
+    os.symlink(project.root / "scenarios", project.root / "scenarios" / "again")
+    assert list(found(project.root, "scenarios")) == ["scenarios/b_1.yaml", "scenarios/shared/a_1.yaml"]
+
+
+def test_a_path_that_does_not_exist_is_a_usage_error(project: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        list(find_cases(["nowhere"], project.root))
+    assert str(caught.value) == "nowhere: no such file or folder"
+
+
+@pytest.mark.parametrize(
+    "name", ["a_1.yaml", "a_001.yml", "valid_warranty_001.yaml", "valid-warranty_2.yaml", "1_1.yaml"]
+)
+def test_a_case_name(name: str) -> None:
+    assert is_case_name(name)
+    assert stem_problem(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.yaml",
+        "a1.yaml",
+        "a-1.yaml",
+        "A_1.yaml",
+        "a__1.yaml",
+        "_a_1.yaml",
+        "a_1_.yaml",
+        "a_1.json",
+        "a_1",
+        "a_1.yaml.yaml",
+        "ä_1.yaml",
+        "a_1\n.yaml",
+        ".yaml",
+        "a_١.yaml",
+    ],
+)
+def test_no_case_name(name: str) -> None:
+    assert not is_case_name(name)
+
+
+@given(st.text("aB1_- .ü", max_size=12), st.sampled_from([".yaml", ".yml", ".YAML", ".json", "", ".yaml.txt"]))
+def test_a_suggested_name_is_a_case_name(stem: str, ending: str) -> None:
+    assert is_case_name(suggested(stem + ending))
+
+
+@given(st.from_regex(r"[a-z0-9]+([_-][a-z0-9]+)*_[0-9]+", fullmatch=True))
+def test_a_good_name_is_suggested_as_it_is(stem: str) -> None:
+    assert is_case_name(stem + ".yaml")
+    assert suggested(stem + ".yaml") == stem + ".yaml"
+
+
+@pytest.mark.parametrize(
+    ("given_category", "stem", "category"),
+    [
+        (None, "valid_warranty_001", "valid-warranty"),
+        (None, "valid-warranty_001", "valid-warranty"),
+        (None, "a_1_2", "a-1"),
+        ("valid_warranty", "x_1", "valid-warranty"),
+        ("Refunds (EU)", "x_1", "Refunds (EU)"),
+    ],
+)
+def test_a_category_is_given_or_comes_from_the_name(given_category: str | None, stem: str, category: str) -> None:
+    assert category_of(given_category, stem) == category

@@ -1,0 +1,121 @@
+"""The editor schema is current, accepts good cases, and refuses the bad ones that a schema can refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from evalkit.checks import EXPECTED_KEYS
+from evalkit.functions.declarations import KEYS as DECLARATION_KEYS
+from evalkit.spec import case_schema, find_cases
+from evalkit.spec.keys import CASE_KEYS, FUNCTION_KEYS, SETTINGS_KEYS
+from evalkit.spec.schema import SCHEMA_FILE, schema_text
+from evalkit.yamlfile import load, read
+
+ROOT = Path(__file__).parent.parent.parent
+BAD = Path(__file__).parent / "bad"
+VALIDATOR = jsonschema.Draft202012Validator(case_schema())
+GOOD = [file.path for file in find_cases(["scenarios"], ROOT) if file.problem is None]
+
+# What only the loader can say: names of files and functions, other keys and suites, YAML itself.
+BEYOND_A_SCHEMA = {
+    "BadName",
+    "no_number",
+    "scenario_id_differs_1",
+    "duplicate_key_1",
+    "number_key_1",
+    "unquoted_template_1",
+    "two_documents_1",
+    "endless_alias_1",
+    "huge_number_1",
+    "merge_of_text_1",
+    "no_expected_output_1",  # a suite may have it
+    "expected_output_null_1",  # null removes what a suite says
+    "must_pass_null_1",
+    "skip_empty_1",
+    "skip_and_xfail_1",
+    "until_alone_1",
+    "until_no_such_day_1",
+    "repeat_min_pass_1",
+    "include_no_file_1",
+    "include_no_key_1",
+    "include_broken_1",
+    "include_outside_1",
+    "mock_mixed_1",
+    "mock_returns_1",
+    "mock_template_1",
+    "function_schema_1",
+    "expected_call_undeclared_1",
+    "expected_argument_undeclared_1",
+}
+
+
+def test_the_shipped_schema_is_current() -> None:
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(case_schema()), (
+        'write it anew: python -c "from evalkit.spec.schema import ship; ship()"'
+    )
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(case_schema())
+
+
+@pytest.mark.parametrize("file", GOOD, ids=lambda file: file.stem)
+def test_a_good_case_is_valid(file: Path) -> None:
+    assert [error.message for error in VALIDATOR.iter_errors(load(file.read_bytes(), file.name))] == []
+
+
+@pytest.mark.parametrize("file", sorted(BAD.glob("*.yaml")), ids=lambda file: file.stem)
+def test_a_bad_case_is_invalid_as_far_as_a_schema_can_tell(file: Path) -> None:
+    value = read(file.read_bytes(), file.name).value
+    if value is not None:
+        assert VALIDATOR.is_valid(value) == (file.stem in BEYOND_A_SCHEMA)
+
+
+def test_each_key_has_a_sentence_that_ends_like_one() -> None:
+    properties = case_schema()["properties"]
+    assert set(properties) == set(CASE_KEYS)
+    for name, schema in properties.items():
+        assert schema["description"].endswith("."), name
+
+
+def test_the_keys_of_other_rooms_are_those_of_their_tables() -> None:
+    definitions = case_schema()["$defs"]
+    assert set(definitions["expected_output"]["properties"]) == set(EXPECTED_KEYS)
+    assert set(FUNCTION_KEYS) == set(DECLARATION_KEYS)
+    assert set(definitions["settings"]["properties"]) == set(SETTINGS_KEYS)
+
+
+def test_a_projects_own_checks_can_be_allowed() -> None:
+    case = {"input": {"message": "x"}, "expected_output": {"expected_steps": [1]}}
+    assert not VALIDATOR.is_valid(case)
+    assert jsonschema.Draft202012Validator(case_schema(["expected_steps"])).is_valid(case)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"status": "valid", "nested": {"$anything": 1}},
+        [1, 2],
+        "text",
+        None,
+        {"$sequence": [{"$error": "timeout"}, {"ok": True}], "$then": "repeat_last"},
+        {"$match": [{"when": {"serial": {"$regex": "SN.*"}}, "$return": {}}], "$default": {"$error": {"type": "x"}}},
+        {"$delay_ms": 250, "$return": {"$literal": "{{ x }}"}},
+        {"$include": "warranty/check.valid", "status": "expired"},
+    ],
+)
+def test_mocks_in_all_their_forms_are_valid(answer: Any) -> None:
+    case = {
+        "input": {"message": "x", "mock_function_responses": {"check": answer}},
+        "expected_output": {"response_contains": "x"},
+    }
+    assert [error.message for error in VALIDATOR.iter_errors(case)] == []
+
+
+def test_the_shipped_schema_is_json_that_editors_can_read() -> None:
+    assert json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))["title"] == "evalkit case"
