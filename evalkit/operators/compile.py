@@ -57,7 +57,7 @@ def compile_value(value: Any, *, mode: Mode, path: Path = ()) -> Matcher:
 def compile_rendered(value: Any, mode: str) -> Matcher:
     """The Matcher of what a template was replaced by: data, never scanned for operators or templates."""
     compiler = Compiler(mode, literal=True)
-    matcher = compiler.value(value.value if isinstance(value, Literal) else value, ())
+    matcher = compiler.value(value.value if type(value) is Literal else value, ())
     if compiler.problems:
         raise TemplateError(f"a template was replaced by {shown(value.value)}: {compiler.problems[0].message}")
     return matcher
@@ -94,15 +94,15 @@ class Compiler:
 
     def value(self, value: Any, path: Path) -> Matcher:
         """The matcher of any value under the mode in force."""
-        if isinstance(value, Literal):
+        if type(value) is Literal:
             return self.under(value.value, path, literal=True)
-        if isinstance(value, Template):
+        if type(value) is Template:
             return Pending(value, self.mode)
-        if not self.depth:
-            return self.problem(path, f"is nested deeper than {MAX_DEPTH} levels")
         of_kind = kind(value)
+        if not self.depth and of_kind in (OBJECT, ARRAY):
+            return self.problem(path, f"is nested deeper than {MAX_DEPTH} levels")
         if of_kind == OBJECT:
-            return self._mapping(value, path)
+            return self._mapping(value if type(value) is dict else dict(dict.items(value)), path)
         if of_kind == ARRAY:
             return self._list(value, path)
         if of_kind == STRING:
@@ -153,7 +153,7 @@ class Compiler:
                 parsed = parse(value)
             except TemplateError as error:
                 return self.problem(path, str(error))
-            if isinstance(parsed, Template):
+            if type(parsed) is Template:
                 return Pending(parsed, self.mode)
         if self.mode != "contain":
             return Equal(value)

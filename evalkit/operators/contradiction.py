@@ -10,7 +10,7 @@ from evalkit.operators.extension import Custom
 from evalkit.operators.lists import Length
 from evalkit.operators.logic import Absent, AllOf, Not, OneOf
 from evalkit.operators.matcher import Matcher
-from evalkit.operators.numeric import Between, Compared
+from evalkit.operators.numeric import Between, Compared, finite
 from evalkit.operators.values import Equal
 
 Bound = tuple[Fraction, bool]  # a number, and whether it is itself excluded
@@ -57,9 +57,12 @@ def _no_length(parts: Sequence[Matcher]) -> str:
     if not lengths:
         return ""
     low, high = _interval(lengths)
+    low = max(low or (Fraction(0), False), (Fraction(0), False))
     fixed = [part.value for part in lengths if isinstance(part, Equal)]
-    negative = any(value != int(value) or value < 0 for value in fixed)
-    if negative or (high is not None and _is_empty(max(low or (Fraction(0), False), (Fraction(0), False)), high)):
+    impossible = any(not finite(value) or value < 0 or value != int(value) for value in fixed) or (
+        high is not None and _is_empty(low, high)
+    )
+    if impossible or _no_candidate(lengths):
         return f"no length is {' and '.join(part.describe() for part in lengths)}"
     return ""
 

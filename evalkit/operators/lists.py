@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from evalkit.operators.assignment import covers_left, maximum_matching
 from evalkit.operators.difference import unexpected_item
 from evalkit.operators.equality import ARRAY, OBJECT, STRING, canonical, kind
-from evalkit.operators.matcher import MISSING, Matcher, Mismatch, Path, Resolve
+from evalkit.operators.matcher import MAX_DIFFERENCES, MISSING, Matcher, Mismatch, Path, Resolve
 from evalkit.operators.shown import shown
 from evalkit.operators.values import Equal
 
@@ -64,7 +65,8 @@ class Unordered(Matcher):
             else:
                 spare.remove(near[0])
                 found += near[1]
-        return found + ([unexpected_item((*path, at), actual[at]) for at in spare] if self.exact else [])
+        surplus = spare[: MAX_DIFFERENCES + 1] if self.exact else []
+        return found + [unexpected_item((*path, at), actual[at]) for at in surplus]
 
     def wording(self) -> str:
         return f"in any order [{', '.join(item.wording() for item in self.items)}]"
@@ -181,7 +183,8 @@ class Each(Matcher):
     def differences(self, actual: Any, path: Path) -> list[Mismatch]:
         if kind(actual) != ARRAY or not actual:
             return [self.mismatch(actual, path)]
-        return [found for at, value in enumerate(actual) for found in self.item.explain(value, (*path, at))]
+        found = (wrong for at, value in enumerate(actual) for wrong in self.item.explain(value, (*path, at)))
+        return list(islice(found, MAX_DIFFERENCES + 1))
 
     def wording(self) -> str:
         return f"a list of which each item is {self.item.wording()}"

@@ -32,7 +32,7 @@ class Operand:
 
     def items(self, wants: str, *, in_items: bool | None = None) -> tuple[Matcher, ...]:
         """The operand's items compiled; empty, with a problem recorded, if it is no list or an empty one."""
-        literal = isinstance(self.value, Literal)
+        literal = type(self.value) is Literal
         value = self.value.value if literal else self.value
         if kind(value) != ARRAY or not value:
             self.refuse(wants)
@@ -45,7 +45,7 @@ class Operand:
 
 def operand_data(value: Any, path: Path, compiler: Compiler) -> Any:
     """An operand that is data: `$literal` unwrapped, strings with templates parsed into Templates."""
-    if isinstance(value, Literal):
+    if type(value) is Literal:
         return value.value
     of_kind = kind(value)
     if of_kind == STRING and not isinstance(value, Template):

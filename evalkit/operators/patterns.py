@@ -22,7 +22,7 @@ _COUNT = re.compile(r"\{(\d*)(?:,(\d*))?\}")
 _SET = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]", re.DOTALL)
 _CODE = re.compile(r"\{[^}]*\}|<[^>]*>")
 _FUZZY = re.compile(r"\{[^{}]*[eids][^{}]*\}")
-_NAMED = re.compile(r"\(\?P?<[A-Za-z_]\w*>|\(\?P?'[A-Za-z_]\w*'")
+_NAMED = re.compile(r"\(\?P?<[A-Za-z_]\w*>")
 _FLAGS = re.compile(r"\(\?([A-Za-z0-9]*)(?:-[A-Za-z]+)?([:)])")
 _SAFE_FLAGS = frozenset("aiLsu")  # these change what a character matches, not where `^` and `$` do
 

@@ -96,9 +96,9 @@ def _scalar(value: Any, of_kind: str, limit: int) -> str:
 
 
 def _quoted(text: str, limit: int) -> str:
-    if len(text) <= limit:
+    if len(text) <= limit - 2:
         return json.dumps(text, ensure_ascii=False)
-    return json.dumps(text[:limit], ensure_ascii=False)[:-1] + '…"'
+    return json.dumps(text[: limit - 3], ensure_ascii=False)[:-1] + '…"'
 
 
 def window(text: str, start: int, end: int) -> str:

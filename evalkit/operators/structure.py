@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from evalkit.operators.difference import missing_item, missing_key, unexpected_item, unexpected_key
 from evalkit.operators.equality import ARRAY, OBJECT, kind
-from evalkit.operators.matcher import Matcher, Mismatch, Path, Resolve
+from evalkit.operators.matcher import MAX_DIFFERENCES, Matcher, Mismatch, Path, Resolve
 from evalkit.operators.shown import shown
 
 _ALIGNED = 40  # lists of different lengths are aligned before they are explained, up to so many items
@@ -60,7 +61,8 @@ class Keyed(Matcher):
             elif not item.accepts_absence:
                 found.append(missing_key((*path, key), item.written(), item.describe(), actual, listed))
         if self.closed:
-            found += [unexpected_key(path, key, value) for key, value in actual.items() if key not in listed]
+            extra = (unexpected_key(path, key, value) for key, value in actual.items() if key not in listed)
+            found += islice(extra, MAX_DIFFERENCES + 1)
         return found
 
     def wording(self) -> str:
@@ -112,7 +114,8 @@ class Items(Matcher):
             for index in range(start + common, end):
                 item = self.items[index]
                 found.append(missing_item((*path, index), item.written(), item.describe()))
-            found += [unexpected_item((*path, at), actual[at]) for at in range(actual_start + common, actual_end)]
+            surplus = range(actual_start + common, actual_end)[: MAX_DIFFERENCES + 1]
+            found += [unexpected_item((*path, at), actual[at]) for at in surplus]
         return found
 
     def _blocks(self, actual: list[Any]) -> list[tuple[int, int, int, int]]:

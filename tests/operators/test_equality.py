@@ -1,0 +1,151 @@
+"""JSON equality, and the hashable form that agrees with it."""
+
+from __future__ import annotations
+
+import json
+from enum import IntEnum, StrEnum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalkit.operators import canonical, json_equal, kind
+
+NAN = float("nan")
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Size(IntEnum):
+    BIG = 3
+
+
+SAME: list[tuple[Any, Any]] = [
+    (5, 5.0),
+    (0, -0.0),
+    (NAN, NAN),
+    ([NAN], [float("nan")]),
+    (float("inf"), float("inf")),
+    ({"a": 1, "b": [1, {"c": None}]}, {"b": [1.0, {"c": None}], "a": 1}),
+    (None, None),
+    (True, True),
+    ("ł", "ł"),
+    (Colour.RED, "red"),
+    ("red", Colour.RED),
+    (Size.BIG, 3),
+    ({Colour.RED: 1}, {"red": 1}),
+    ([], []),
+    ({}, {}),
+    (10**400, 10**400),
+    ("\ud800", "\ud800"),
+]
+
+DIFFERENT: list[tuple[Any, Any]] = [
+    (True, 1),
+    (False, 0),
+    (1, True),
+    ([True], [1]),
+    ({"a": False}, {"a": 0}),
+    ("5", 5),
+    ("", None),
+    (None, False),
+    (None, 0),
+    ({}, []),
+    ({"a": None}, {}),
+    ([1, 2], [2, 1]),
+    ([1], [1, 1]),
+    ("a", "A"),
+    ("e\u0301", "\u00e9"),
+    (NAN, None),
+    (2**53 + 1, float(2**53)),
+    ((1,), [1]),
+    ((1,), (1,)),
+    (b"a", b"a"),
+    ({1: 2}, {1: 2}),
+    ({1: 2}, {"1": 2}),
+    ({"a": {1}}, {"a": {1}}),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), SAME)
+def test_the_same_json_value_is_equal(a: Any, b: Any) -> None:
+    assert json_equal(a, b)
+    assert json_equal(b, a)
+    assert canonical(a) == canonical(b)
+
+
+@pytest.mark.parametrize(("a", "b"), DIFFERENT)
+def test_a_different_json_value_is_not_equal(a: Any, b: Any) -> None:
+    assert not json_equal(a, b)
+    assert not json_equal(b, a)
+    assert canonical(a) is None or canonical(a) != canonical(b)
+
+
+def test_equality_ends_on_hostile_values(hostile: list[Any]) -> None:
+    for a in hostile:
+        for b in [*hostile, 1, "a", {"a": 1}, [1]]:
+            assert json_equal(a, b) in (True, False)
+
+
+def test_what_is_not_json_equals_nothing_not_even_itself(hostile: list[Any]) -> None:
+    not_json = [value for value in hostile if not kind(value)]
+    assert len(not_json) > 10
+    assert not any(json_equal(value, value) for value in not_json)
+
+
+def test_cyclic_values_are_equal_when_they_unfold_alike() -> None:
+    one: list[Any] = [1]
+    one.append(one)
+    other: list[Any] = [1, [1]]
+    other[1].append(other)
+    assert json_equal(one, other)
+    different: list[Any] = [2]
+    different.append(different)
+    assert not json_equal(one, different)
+
+
+def test_deeply_nested_values_are_compared_to_the_bottom() -> None:
+    def nest(bottom: Any) -> Any:
+        for level in range(5000):
+            bottom = [bottom] if level % 2 else {"k": bottom}
+        return bottom
+
+    assert json_equal(nest("x"), nest("x"))
+    assert not json_equal(nest(1), nest(True))
+    assert not json_equal(nest([1]), nest([1, 2]))
+    assert not json_equal(nest({1: 1}), nest({1: 1}))
+    assert canonical(nest("x")) is None
+
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, 1.0, 2.5, NAN]) | st.sampled_from(["", "1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def serialised(value: Any) -> str:
+    """An oracle: equal JSON values have the same sorted text once whole floats are written as integers."""
+
+    def plain(item: Any) -> Any:
+        if isinstance(item, float) and item.is_integer():
+            return int(item)
+        if isinstance(item, list):
+            return [plain(inner) for inner in item]
+        return {key: plain(inner) for key, inner in item.items()} if isinstance(item, dict) else item
+
+    return json.dumps(plain(value), sort_keys=True)
+
+
+@given(json_values, json_values)
+def test_equality_agrees_with_the_serialised_text(a: Any, b: Any) -> None:
+    assert json_equal(a, b) == (serialised(a) == serialised(b))
+    assert json_equal(a, b) == (canonical(a) == canonical(b))
+
+
+@given(json_values)
+def test_a_json_value_equals_its_own_copy(value: Any) -> None:
+    assert json_equal(value, json.loads(json.dumps(value)))

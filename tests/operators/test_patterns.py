@@ -1,0 +1,116 @@
+"""Patterns: refused at load where they can't work, given up where they take too long."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evalkit.operators import compile_value, text
+from evalkit.operators.patterns import pattern_problem
+
+IMPOSSIBLE = [
+    *("a^", "$a", "a$b", "(a^)b", "(?!)", "x(?!)", "a$\n\n", r"b\A", r"a\Zb", "[]a]^", "[[:alpha:]]^a", "a{2,3}^"),
+    *("a+^", "(?:ab|c)^", "(?P<n>a)^", "(?i)a^", "a(?=x^)", "(?>a)^", "(?<!)a", "(?#note)a^", r"\d^", "a^|b^", "a+?^"),
+    *(r"\.^", "(?:a^){2}", r"a$\Zb"),
+]
+POSSIBLE = [
+    *("^a$", "(a^)?b", "a|b^", "(?m)a$\nb^", "a$\n", r"\Aab\Z", "[^]a]+", r"\}?^a", "(?#x)^a", "(?P<n>a)(?P=n)", "^*a"),
+    *(
+        "(a|b^|c)$",
+        r"\p{Lu}^",
+        "a{0,3}^",
+        "a*?^",
+        "(?<=a)b",
+        "a+^*",
+        "a$(?=\n)",
+        "a{,}",
+        "a{}",
+        "{",
+        "(?R)?a",
+        "x(?!a)",
+    ),
+    *(
+        "a?^b",
+        "(?s)a$.",
+        r"\\?^",
+        "(?:a|)^b",
+        "(?x)a # $\n",
+        "(?:foo){e<=1}",
+        "[a^]",
+        "[$a]b",
+        r"\$a",
+        r"a\^",
+        "(?m:^a)",
+    ),
+    *("a$\n\\Z", "", "a||b", "(?P<x>a)|b", "(?>a)", "(?|a|b)", "(?(1)a|b)()", "[[:^alpha:]x]"),
+]
+
+
+@pytest.mark.parametrize("pattern", IMPOSSIBLE)
+def test_a_pattern_that_can_match_nothing_is_refused(pattern: str) -> None:
+    assert pattern_problem(pattern) == "can match nothing: see what stands before ^ or behind $"
+
+
+@pytest.mark.parametrize("pattern", POSSIBLE)
+def test_a_pattern_that_may_match_is_let_through(pattern: str) -> None:
+    assert pattern_problem(pattern) == ""
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([*"ab^$|()?*+\n.", "(?:", "{1}", "{0,2}", r"\A", r"\Z", r"\b", "[ab]", "(?=", "(?!"]),
+        max_size=7,
+    ),
+    st.text(alphabet="ab\n", max_size=5),
+)
+def test_nothing_that_matches_is_called_impossible(parts: list[str], actual: str) -> None:
+    pattern = "".join(parts)
+    if pattern_problem(pattern).startswith("can match nothing"):
+        assert regex.search(pattern, actual) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("(", "is no valid pattern: missing ) at position 1"),
+        ("[z-a]", "is no valid pattern: bad character range at position 4"),
+        ("a**", "is no valid pattern: multiple repeat at position 2"),
+        ("(" * 5000 + ")" * 5000, "is no valid pattern: its groups are nested too deep"),
+        ("(?:a{1000}){1000}", "is too large: its repetitions come to more than 100000 characters"),
+        ("a{100000000}", "is too large: its repetitions come to more than 100000 characters"),
+        ("(((a{999}){999}){999}){999}", "is too large: its repetitions come to more than 100000 characters"),
+        ("x{99999999999}", "is too large: its repetitions come to more than 100000 characters"),
+        ("a" * 100_001, "is too large: its repetitions come to more than 100000 characters"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_a_pattern_that_does_not_parse_or_takes_all_memory_is_refused(pattern: str, problem: str) -> None:
+    assert pattern_problem(pattern) == problem
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="ab()[]{}|^$?*+\\.,:=!<>P#1xi-", max_size=12))
+def test_every_text_is_a_pattern_or_has_a_problem(pattern: str) -> None:
+    assert isinstance(pattern_problem(pattern), str)
+
+
+def test_a_match_that_takes_too_long_is_a_reason_and_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "TIME_LIMIT_S", 0.05)
+    monkeypatch.setattr(text, "_given_up", set())
+    hopeless = r"(?:(a|aa)+)+\1b"
+    message = (
+        r'$search "(?:(a|aa)+)+\\1b" gave up after 0.05 s on a text of 3000 characters; '
+        "simplify the pattern (nested repetitions like (a+)+ are the usual cause)"
+    )
+    started = time.monotonic()
+    for value in ({"$search": hopeless}, {"$not": {"$search": hopeless}}, {"$search": hopeless, "$len": 3000}):
+        matcher = compile_value(value, mode="equal")
+        assert not matcher.matches("a" * 3000)
+        assert [str(mismatch) for mismatch in matcher.explain("a" * 3000)] == [message]
+    assert time.monotonic() - started < 2
+    assert len(text._given_up) == 1
