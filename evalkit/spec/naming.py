@@ -23,11 +23,11 @@ def stem_problem(name: str) -> str | None:
 
 def suggested(name: str) -> str:
     """A name that would do: `Valid Warranty 1.YAML` becomes `valid_warranty_1.yaml`."""
-    stem = re.sub(r"\.[A-Za-z]+(\.[A-Za-z]+)*\Z", "", name).lower()
-    stem = re.sub(r"_*-+_*|_+", lambda match: "-" if "_" not in match[0] else "_", re.sub(r"[^a-z0-9-]+", "_", stem))
-    stem = re.sub(r"(?<=[a-z])[_-]?([0-9]+)\Z", r"_\1", stem.strip("_-")) or "case"
-    stem = re.sub(r"-([0-9]+)\Z", r"_\1", stem)
-    return (stem if _STEM.fullmatch(stem) else f"{stem}_001") + ".yaml"
+    stem = re.sub(r"(\.[A-Za-z]+)+\Z", "", name).lower()
+    words = re.sub(r"[^a-z0-9-]+", "_", stem)
+    joined = re.sub(r"[_-]+", lambda run: "_" if "_" in run[0] else "-", words).strip("_-") or "case"
+    numbered = re.sub(r"(?<=[a-z])-?([0-9]+)\Z|(?<=[0-9])-([0-9]+)\Z", r"_\1\2", joined)
+    return (numbered if _STEM.fullmatch(numbered) else f"{numbered}_001") + ".yaml"
 
 
 def category_of(given: str | None, stem: str) -> str:
