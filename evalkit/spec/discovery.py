@@ -12,10 +12,10 @@ from evalkit.errors import Location, Problem, UsageError
 from evalkit.spec.naming import CASE_ENDINGS, is_case_name, stem_problem
 from evalkit.spec.suites import SUITE_FILE, shown_file
 
-_SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
+_SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "cassettes"})  # cassettes bear the names of cases
 _SUITE_NEAR_MISS = re.compile(r"suites?\.ya?ml", re.IGNORECASE)
 _LOOKS_NUMBERED = re.compile(r"[\s_.-]?[0-9]+[a-z]?\Z")
-_LOOKS_LIKE_A_CASE = re.compile(rb"""(?m)(?:^|[{,])\s*["']?(?:expected_output|scenario_id)["']?\s*:""")
+_CASE_KEY = re.compile(rb"""(?m)(?:^|[{,])[ \t]*["']?(?:expected_output|scenario_id)["']?[ \t]*:""")
 _PEEKED_BYTES = 100_000
 
 
@@ -30,8 +30,9 @@ class FoundFile:
 def find_cases(paths: Iterable[str | Path], root: str | Path) -> Iterator[FoundFile]:
     """The case files in `paths`, files or folders, in the order of their names; each file once.
 
-    Relative paths count from `root`. In a folder, YAML files with other names are left alone unless their name or
-    content is nearly a case's; a file named here is a case or a problem. UsageError for a path that does not exist.
+    Relative paths count from `root`. In a folder, YAML files with other names are left alone unless they hold a case,
+    or nothing yet under nearly a case's name; a file named here is a case or a problem. Hidden folders, and folders of
+    cassettes, are not entered. UsageError for a path that does not exist.
     """
     base = os.path.abspath(root)
     seen: set[str] = set()
@@ -87,10 +88,13 @@ def _near_miss(name: str, path: str) -> str | None:
         return f"this is not read: the file that a suite's cases share is named {SUITE_FILE}"
     stem, dot, ending = name.lower().rpartition(".")
     is_yaml = dot + ending in CASE_ENDINGS
-    if is_yaml and _LOOKS_NUMBERED.search(stem):
-        return f"this is not run: {stem_problem(name)}"
-    if (is_yaml or _has_case_name(name)) and _looks_like_a_case(path):
+    if not is_yaml and not _has_case_name(name):
+        return None
+    content = _beginning(path)
+    if _CASE_KEY.search(content):
         return f"this is not run, although it holds a case: {stem_problem(name)}"
+    if is_yaml and _LOOKS_NUMBERED.search(stem) and _says_nothing(content):
+        return f"this is not run: {stem_problem(name)}"
     return None
 
 
@@ -99,9 +103,13 @@ def _has_case_name(name: str) -> bool:
     return is_case_name(name.lower().partition(".")[0] + ".yaml")
 
 
-def _looks_like_a_case(path: str) -> bool:
+def _says_nothing(content: bytes) -> bool:
+    return all(not line.strip() or line.lstrip().startswith(b"#") for line in content.splitlines())
+
+
+def _beginning(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            return _LOOKS_LIKE_A_CASE.search(file.read(_PEEKED_BYTES)) is not None
+            return file.read(_PEEKED_BYTES)
     except OSError:
-        return False
+        return b""

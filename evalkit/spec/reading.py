@@ -209,7 +209,7 @@ def temperature(reader: CaseReader, path: Path, value: Any) -> float | None:
     return value
 
 
-AGENT_FORMS = "a name, package.module:attribute, an instruction file (.md), {command: ...} or {url: ...}"
+AGENT_FORMS = "a name, package.module:attribute or an instruction file (.md)"
 
 
 def agent(reader: CaseReader, path: Path, value: Any) -> Any:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.errors import UsageError
-from evalkit.spec import find_cases
+from evalkit.spec import FoundFile, find_cases
+from evalkit.spec.discovery import case_or_near_miss
 from evalkit.spec.naming import category_of, is_case_name, stem_problem, suggested
 
 RULE = "a case file is named <category>_<number>.yaml in small letters, digits, '_' and '-'"
@@ -37,6 +38,7 @@ def test_cases_are_found_in_the_order_of_their_names(project: Any) -> None:
             "scenarios/.hidden/z_1.yaml": "",
             "scenarios/__pycache__/z_1.yaml": "",
             "scenarios/node_modules/z_1.yaml": "",
+            "scenarios/mocks/cassettes/z_1.yaml": "",
             "elsewhere/z_1.yaml": "",
         }
     )
@@ -56,8 +58,9 @@ CASE_TEXT = "input: {message: x}\nexpected_output: {response_contains: x}\n"
     ("name", "text", "message"),
     [
         ("Valid_Warranty_001.yaml", "", f"this is not run: {RULE}, e.g. valid_warranty_001.yaml"),
+        ("Late_001.yaml", CASE_TEXT, f"this is not run, although it holds a case: {RULE}, e.g. late_001.yaml"),
         ("valid warranty 1.yaml", "", f"this is not run: {RULE}, e.g. valid_warranty_1.yaml"),
-        ("valid-001.yml", "", f"this is not run: {RULE}, e.g. valid_001.yaml"),
+        ("valid-001.yml", "# later\n\n", f"this is not run: {RULE}, e.g. valid_001.yaml"),
         ("valid_001.YAML", "", f"this is not run: {RULE}, e.g. valid_001.yaml"),
         ("valid_001b.yaml", "", f"this is not run: {RULE}, e.g. valid_001b_001.yaml"),
         ("valid.yaml", CASE_TEXT, f"this is not run, although it holds a case: {RULE}, e.g. valid_001.yaml"),
@@ -80,6 +83,7 @@ def test_a_near_miss_is_reported(project: Any, name: str, text: str, message: st
     ("name", "text"),
     [
         ("valid.yaml", "products: [1]\n"),
+        ("prices-2026.yaml", "products: [1]\n"),
         ("valid_001.json", '{"turns": []}'),
         (".valid_001.yaml.swp", CASE_TEXT),
         ("agent.py", CASE_TEXT),
@@ -171,3 +175,13 @@ def test_a_good_name_is_suggested_as_it_is(stem: str) -> None:
 )
 def test_a_category_is_given_or_comes_from_the_name(given_category: str | None, stem: str, category: str) -> None:
     assert category_of(given_category, stem) == category
+
+
+def test_a_single_file_is_judged_as_one_of_a_folder(project: Any) -> None:
+    project.write({"a_1.yaml": "", "b-1.yaml": "", "data.yaml": "x: 1\n"})
+    files = {
+        name: case_or_near_miss(project.root / name, project.root) for name in ("a_1.yaml", "b-1.yaml", "data.yaml")
+    }
+    assert files["a_1.yaml"] == FoundFile(project.root / "a_1.yaml")
+    assert str(files["b-1.yaml"] and files["b-1.yaml"].problem) == f"b-1.yaml: this is not run: {RULE}, e.g. b_1.yaml"
+    assert files["data.yaml"] is None
