@@ -14,7 +14,7 @@ from evalkit.checks.expectation import Expectation, RunCheck
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.keys import CALL_KEYS, CALL_ORDERS, EXPECTED_KEYS, EXTRA_CALLS, MODIFIERS, SCORES
 from evalkit.checks.read_call import CallReader, offered, read_grounded, text_argument
-from evalkit.checks.reading import Path, Reader, known_arguments
+from evalkit.checks.reading import Path, Reader, known_arguments, meant
 from evalkit.checks.run_checks import COMPLETED, StopReason
 from evalkit.checks.sequence import SequenceReader
 from evalkit.errors import PathProblem, did_you_mean
@@ -45,19 +45,21 @@ def compile_expectation(
     *,
     path: Path = ("expected_output",),
     declarations: Mapping[str, Declaration] | None = None,
+    input: Any = None,
 ) -> tuple[Expectation, list[PathProblem]]:
     """Compile `expected_output`. The Expectation can be used only if there are no problems.
 
     `declarations` are the functions known when the case is loaded, by canonical name; without any, names of functions
-    and arguments are not checked. Each problem has the path of its place, starting with `path`.
+    and arguments are not checked. `input` is the case's, where ``{{ input... }}`` is looked up. Each problem has the
+    path of its place, starting with `path`.
     """
-    return _Compilation(path, declarations or {}).run(expected)
+    return _Compilation(Reader(path, declarations or {}, input)).run(expected)
 
 
 class _Compilation:
-    def __init__(self, path: Path, declarations: Mapping[str, Declaration]) -> None:
-        self.path = path
-        self.reader = Reader(path, declarations)
+    def __init__(self, reader: Reader) -> None:
+        self.path = reader.root
+        self.reader = reader
 
     def run(self, expected: Any) -> tuple[Expectation, list[PathProblem]]:
         if not isinstance(expected, dict):
@@ -87,13 +89,8 @@ class _Compilation:
     def _is_known(self, key: object) -> bool:
         if key in EXPECTED_KEYS or (isinstance(key, str) and key in CHECKS):
             return True
-        hint = ""
-        if isinstance(key, str):
-            if key in CALL_KEYS or (text_argument(key) and not did_you_mean(key, EXPECTED_KEYS)):
-                hint = "; it belongs in a call of expected_function_calls"
-            elif not did_you_mean(key, [*EXPECTED_KEYS, *CHECKS]):
-                hint = f"; a key of your own needs a check registered with @evalkit.check({shown(key)})"
-        self.reader.unknown_key(self.path, key, [*EXPECTED_KEYS, *CHECKS], hint)
+        names = [*EXPECTED_KEYS, *CHECKS]
+        self.reader.unknown_key(self.path, key, names, _hint(key, names) if isinstance(key, str) else "")
         return False
 
     def _valid_arguments(self, expected: Mapping[str, Any]) -> bool:
@@ -229,6 +226,18 @@ class _Compilation:
         from evalkit.operators import compile_value
 
         return compile_value(wanted, mode="contain").matches(said)
+
+
+def _hint(key: str, names: list[str]) -> str:
+    """What was probably meant by an unknown key of `expected_output`."""
+    from difflib import get_close_matches
+
+    near = meant(key, names)
+    if key in CALL_KEYS:
+        return f"; it belongs in a call of {_CALLS}"
+    if text_argument(key) and not get_close_matches(key, names, 1, 0.85):
+        return f"; it belongs in a call of {_CALLS}{near.replace('; did', ', or did')}"
+    return near or f"; a key of your own needs a check registered with @evalkit.check({shown(key)})"
 
 
 def _item(expected: Any, path: Path, root: Path) -> Any:

@@ -41,13 +41,20 @@ class Expectation:
     checks: tuple[RunCheck, ...] = ()
 
     def judge(
-        self, transcript: Transcript, *, input: Any = None, mode: str = "run", user_turn: int | None = None
+        self,
+        transcript: Transcript,
+        *,
+        input: Any = None,
+        mode: str = "run",
+        user_turn: int | None = None,
+        turn_starts: Sequence[int] | None = None,
     ) -> Judgement:
         """Hold a transcript against the expectation. Never raises, whatever the transcript holds.
 
         `input` is the case's input, for references and `grounded`; None: the transcript's own. `mode` "judge" judges
         what is there: demands on the run whose evidence is missing are listed as not judged, and decide nothing.
-        `user_turn`: only what belongs to that turn of the conversation (from 0) is judged.
+        `user_turn`: only what belongs to that turn of the conversation (from 0) is judged; `turn_starts` are then the
+        numbers of model turns before each user turn, where the caller counted them.
         """
         given = transcript.input if input is None else input
         known = None
@@ -55,7 +62,7 @@ class Expectation:
             from evalkit.checks.turns import part_of
 
             known = tuple(call for call in transcript.calls if call.user_turn <= user_turn)
-            transcript = part_of(transcript, user_turn)
+            transcript = part_of(transcript, user_turn, turn_starts)
         evidence = Evidence(transcript, given, mode, known)
         judged = self._calls(evidence)
         results = judged.results

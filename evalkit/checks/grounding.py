@@ -35,7 +35,7 @@ from evalkit.operators.phrases import find_words
 
 _MOCKS = ("mock_function_responses", "mock_responses")
 _AROUND = " \t.,;:!?()[]{}<>\"'`*«»“”„‘’…"
-_BETWEEN = re.compile(r"[\s,;|]+")
+_BETWEEN = re.compile(r"[\s;|]+|,(?!\d)|(?<!\d),")
 _JOINED = re.compile(r"[-_/:#]+")
 _MIDNIGHT = (0, 0, 0)
 _PART = 3  # characters; shorter parts of a joined word stand in any text by chance

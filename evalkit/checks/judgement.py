@@ -47,7 +47,7 @@ def conclude(
         elif result.status == ERROR and status == PASSED:
             status = ERROR
     if status == PASSED:
-        return Judgement(calls=calls, checks=tuple(results), score=score, summary=_passed(calls, results))
+        return Judgement(calls=calls, checks=tuple(results), score=score, summary=told_pass(calls, results))
     reasons = ordered(calls, results)
     return Judgement(
         status=status, reasons=reasons, calls=calls, checks=tuple(results), score=score, summary=summed_up(reasons)
@@ -77,7 +77,7 @@ def _faulted(
     statuses = [*(verdict.status for verdict in calls), *(result.status for result in others)]
     failed = not expected or FAILED in statuses
     status = FAILED if failed else ERROR if ERROR in statuses else PASSED
-    summary = summed_up(reasons) if reasons else _passed(calls, results)
+    summary = summed_up(reasons) if reasons else told_pass(calls, results)
     return Judgement(status=status, reasons=reasons, calls=calls, checks=tuple(others), score=score, summary=summary)
 
 
@@ -96,6 +96,11 @@ def summed_up(reasons: Sequence[Reason]) -> str:
     return first if len(reasons) == 1 else f"{first} (+{len(reasons) - 1} more)"
 
 
-def _passed(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> str:
-    count = len(calls)
-    return f"{count} call{'' if count == 1 else 's'}, {len(results)} check{'' if len(results) == 1 else 's'} passed"
+def told_pass(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> str:
+    """What was judged and held, in one line."""
+    count, passed = len(calls), len(results)
+    for result in results:
+        if result.status != PASSED:
+            passed -= 1
+    more = f", {len(results) - passed} not judged" if passed < len(results) else ""
+    return f"{count} call{'' if count == 1 else 's'}, {passed} check{'' if passed == 1 else 's'} passed{more}"

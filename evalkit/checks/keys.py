@@ -98,7 +98,7 @@ EXPECTED_KEYS: dict[str, Key] = {
     "response_excludes": Key(_ref("phrases"), "Phrases that the final response must not contain."),
     "response_matches": Key(_ref("phrases"), "Regular expressions that must be found in the final response."),
     "response_json": Key(
-        {"type": ["object", "array", "string", "number", "boolean", "null"]},
+        {"type": ["object", "array", "string", "number", "null"], "minProperties": 1},
         "The final response must be JSON that satisfies this JSON Schema, or these values and operators.",
     ),
     "stop_reason": Key(_NAME, "Why the run ended; `completed` unless said otherwise."),

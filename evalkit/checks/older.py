@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from evalkit.checks.call_checks import arguments_of, passing
+from evalkit.checks.call_checks import ValuesCheck, arguments_of, passing
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.phrases import Phrases, read_phrases
 from evalkit.checks.reading import Path, Reader
 from evalkit.checks.reasons import about, failed, place_of
+from evalkit.checks.references import check_references
 from evalkit.checks.response import text_result
 from evalkit.checks.whole_checks import failure
 from evalkit.model.template import TemplateError
@@ -110,15 +111,13 @@ def read_succeeded(reader: Reader, path: Path, value: Any) -> Succeeded | None:
 
 def read_body_text(reader: Reader, path: Path, value: Any) -> BodyText | None:
     phrases = read_phrases(reader, path, value)
+    check_references(reader, path, value)
     return BodyText(str(path[-1]), phrases, path) if phrases else None
 
 
 def read_ticket_fields(reader: Reader, path: Path, value: Any) -> TicketFields | None:
-    from evalkit.checks.call_checks import ValuesCheck
-    from evalkit.checks.references import check_references
-
     if not isinstance(value, dict) or not value:
-        reader.wrong(path, value, "a mapping of arguments to values", "" if value else "list at least one")
+        reader.wrong(path, value, "a mapping of arguments to values")
         return None
     matcher = reader.matcher(path, value, "contain")
     per_call = check_references(reader, path, value)

@@ -10,7 +10,7 @@ from evalkit.checks.contradictions import within_call
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.keys import CALL_KEYS, CHANNELS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, OUTCOMES
 from evalkit.checks.phrases import read_phrases
-from evalkit.checks.reading import Path, Reader, known_arguments
+from evalkit.checks.reading import Path, Reader, known_arguments, meant
 from evalkit.checks.reasons import place_of
 from evalkit.checks.references import check_references
 from evalkit.checks.whole_checks import ChannelCheck, GroundedCheck, OutcomeCheck, ValidCheck
@@ -49,7 +49,9 @@ class CallReader:
         within_call(self.reader, path, written)
         if name is None:
             return None
-        per_call = check_references(self.reader, path, written, in_call=True)
+        per_call = False
+        for key, value in written.items():
+            per_call = check_references(self.reader, (*path, key), value, in_call=True) or per_call
         return ExpectedCall(
             id,
             path,
@@ -73,7 +75,8 @@ class CallReader:
         checks = self._checks(path, written, name)
         if name is None:
             return None
-        check_references(self.reader, path, written)
+        for key, value in written.items():
+            check_references(self.reader, (*path, key), value)
         has_templates = any(check.has_templates for check in checks)
         return ExpectedCall(0, path, place_of(path), name, tuple(checks), has_templates=has_templates)
 
@@ -84,12 +87,15 @@ class CallReader:
         if not isinstance(item, dict):
             self.reader.wrong(path, item, "the name of a function or a mapping with 'function_name'")
             return None
-        written = {}
+        written: dict[str, Any] = {}
+        explained = False
         for key, value in item.items():
             if isinstance(key, str) and (key in known or self._is_text_key(key, item)):
                 written[key] = value
             else:
-                self._unknown(path, key, item, known)
+                explained = self._unknown(path, key, item, known) or explained
+        if "function_name" not in written and explained:
+            return None
         if "function_name" not in written:
             self.reader.problem(
                 path, f"{self.reader.shown(path)} has no 'function_name'; write which function is meant"
@@ -108,11 +114,14 @@ class CallReader:
         canonical = self.reader.canonical(name) if isinstance(name, str) else None
         return known_arguments(self.reader.declarations.get(canonical or ""))
 
-    def _unknown(self, path: Path, key: object, item: Mapping[Any, Any], known: Mapping[str, object]) -> None:
+    def _unknown(self, path: Path, key: object, item: Mapping[Any, Any], known: Mapping[str, object]) -> bool:
+        """Report a key. Returns whether what was meant by it explains a missing function_name."""
         hint = "; it belongs in expected_output, beside the list" if key in EXPECTED_KEYS else ""
         text_keys = [f"{name}_{end}" for name in self._known_arguments(item) or () for end in ("contains", "excludes")]
         groups = GROUP_KEYS if known is CALL_KEYS and "function_name" not in item else ()
-        self.reader.unknown_key(path, key, [*known, *groups, *text_keys], hint)
+        names = [*known, *groups, *text_keys]
+        self.reader.unknown_key(path, key, names, hint)
+        return isinstance(key, str) and any(f"'{name}'" in meant(key, names) for name in ("function_name", *groups))
 
     def _checks(
         self, path: Path, written: Mapping[str, Any], name: str | None, *, judges_arguments: bool = True

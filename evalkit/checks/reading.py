@@ -36,11 +36,23 @@ SYNONYMS = {
 }
 
 
+_FEW = 6  # names that a message can list
+
+
+def meant(key: str, known: list[str]) -> str:
+    """The key that was probably meant, as the end of a message; all keys where they are few and none is near."""
+    synonym = SYNONYMS.get(key.lower())
+    if synonym in known:
+        return f"; did you mean '{synonym}'?"
+    return did_you_mean(key, known) or (f"; known are: {', '.join(known)}" if len(known) <= _FEW else "")
+
+
 class Reader:
     """Reads typed values and gathers every problem, each with its path and the next step."""
 
-    def __init__(self, root: Path, declarations: Mapping[str, Declaration]) -> None:
+    def __init__(self, root: Path, declarations: Mapping[str, Declaration], given: Any = None) -> None:
         self.root = root
+        self.given = given  # the case's input, where it is known
         self.declarations = declarations
         self.problems: list[PathProblem] = []
         self._canonical = {name: name for name in declarations}
@@ -60,16 +72,14 @@ class Reader:
         if not isinstance(key, str):
             self.problem(path, f"key {shown(key)} in {self.shown(path)} is {type_shown(key)}; keys are names, quote it")
             return
-        names = list(known)
-        synonym = SYNONYMS.get(key.lower())
-        if not hint and synonym in names:
-            hint = f"; did you mean '{synonym}'?"
-        text = f"unknown key '{key}' in {self.shown(path)}{hint or did_you_mean(key, names)}"
+        text = f"unknown key '{key}' in {self.shown(path)}{hint or meant(key, list(known))}"
         self.problem((*path, key), text, at_key=True)
 
     def wrong(self, path: Path, value: Any, expected: str, advice: str = "") -> None:
         """Report a value of the wrong kind: the place, what was expected, what is there, what to write."""
-        got = shown(value) if isinstance(value, (str, int, float)) or value is None else f"{type_shown(value)}"
+        got = shown(value) if isinstance(value, (str, int, float)) or value is None else type_shown(value)
+        if isinstance(value, (list, dict)) and not value:
+            got = "an empty list" if isinstance(value, list) else "an empty mapping"
         self.problem(path, f"{self.shown(path)} must be {expected}, got {got}{advice and f'; {advice}'}")
 
     def mapping(self, path: Path, value: Any) -> dict[str, Any] | None:

@@ -51,7 +51,17 @@ def _problem(reader: Reader, reference: Reference, in_call: bool) -> str:
         return "can't be known here: state belongs to the mocks; expectations may use calls, input and arguments"
     if reference.root == "arguments":
         return "" if in_call else "can't be known here: arguments are those of one expected call"
-    return _calls_problem(reader, reference) if reference.root == "calls" else ""
+    return _calls_problem(reader, reference) if reference.root == "calls" else _input_problem(reader, reference)
+
+
+def _input_problem(reader: Reader, reference: Reference) -> str:
+    if reader.given is None:
+        return ""
+    try:
+        walk(reader.given, reference.path, "")
+    except TemplateError as error:
+        return str(error).removeprefix("template  ")
+    return ""
 
 
 def _calls_problem(reader: Reader, reference: Reference) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,10 @@ from evalkit.checks.evidence import Evidence
 from evalkit.checks.phrases import Phrases, read_phrases
 from evalkit.checks.reading import Path, Reader
 from evalkit.checks.reasons import failed, json_data, place_of
+from evalkit.checks.references import check_references
 from evalkit.model.template import TemplateError
 from evalkit.model.verdict import FAILED, CheckResult, Reason
-from evalkit.operators import Matcher
+from evalkit.operators import Matcher, OperatorProblems, compile_value
 from evalkit.operators.shown import LIMIT, shown
 
 
@@ -79,7 +79,11 @@ class ResponseMatches:
         response = evidence.transcript.response
         reasons = []
         for place, pattern in self.patterns:
-            for mismatch in pattern.explain(response):
+            try:
+                bound = pattern.bind(evidence.resolve) if pattern.has_templates else pattern
+            except TemplateError as error:
+                return failed(self.key, "unresolved_reference", str(error), place)
+            for mismatch in bound.explain(response):
                 message = f"response: {mismatch.message}"
                 reasons.append(
                     Reason(code="text_missing", message=message, place=place, expected=json_data(mismatch.expected))
@@ -143,22 +147,32 @@ def parsed(response: str) -> tuple[Any, str]:
 
 def read_response_text(reader: Reader, path: Path, value: Any) -> ResponseText | None:
     phrases = read_phrases(reader, path, value)
+    check_references(reader, path, value)
     return ResponseText(str(path[-1]), phrases, path) if phrases else None
 
 
 def read_response_matches(reader: Reader, path: Path, value: Any) -> ResponseMatches | None:
     """One pattern or a list of patterns. The operators' engine compiles them, with its time limit."""
-    phrases = read_phrases(reader, path, value)
-    if phrases is None:
-        return None
     items = value if isinstance(value, list) else [value]
+    if not items:
+        reader.wrong(path, value, "a pattern or a list of patterns")
     patterns: list[tuple[str, Matcher]] = []
     for index, item in enumerate(items):
         at = (*path, index) if isinstance(value, list) else path
-        matcher = reader.matcher(at, {"$search": item}, "equal")
+        matcher = _pattern(reader, at, item)
         if matcher is not None:
             patterns.append((place_of(at), matcher))
-    return ResponseMatches(tuple(patterns), path) if len(patterns) == len(items) else None
+    check_references(reader, path, value)
+    return ResponseMatches(tuple(patterns), path)
 
 
-ReadCheck = Callable[[Reader, Path, Any], Any]
+def _pattern(reader: Reader, path: Path, value: Any) -> Matcher | None:
+    if not isinstance(value, str) or not value:
+        reader.wrong(path, value, "a pattern", "quote it" if isinstance(value, (int, float)) else "")
+        return None
+    try:
+        return compile_value({"$search": value}, mode="equal")
+    except OperatorProblems as found:
+        for problem in found.problems:
+            reader.problem(path, f"{reader.shown(path)}: {problem.message.removeprefix('$search ')}")
+        return None

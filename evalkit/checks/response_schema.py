@@ -14,24 +14,18 @@ from evalkit.checks.reading import Path, Reader
 from evalkit.checks.reasons import json_data, place_of
 from evalkit.checks.references import check_references
 from evalkit.checks.response import ResponseJson, parsed
-from evalkit.errors import did_you_mean, nearest, shown_path
+from evalkit.errors import did_you_mean, shown_path
 from evalkit.model.verdict import FAILED, CheckResult, Reason
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 _NAMING = ("$schema", "$id", "$ref", "$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "$comment", "$vocabulary")
+# Words that describe and demand nothing; `format` is a note too, unless a validator is told otherwise.
 _NOTES = (
-    "title",
-    "description",
-    "default",
-    "examples",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    *_NAMING[:2],
-    "$comment",
-)
+    "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "$comment",
+    "$defs", "definitions", "format", "contentEncoding", "contentMediaType", "contentSchema",
+)  # fmt: skip
 _BELOW = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # name -> schema
 _ONE = (
     "items", "additionalItems", "contains", "additionalProperties", "unevaluatedProperties", "unevaluatedItems",
@@ -42,9 +36,8 @@ KEYWORDS = frozenset(
     {
         *_NAMING, *_NOTES, *_BELOW, *_ONE, *_MANY,
         "type", "enum", "const", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
-        "maxLength", "minLength", "pattern", "format", "maxItems", "minItems", "uniqueItems", "maxContains",
+        "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "maxContains",
         "minContains", "maxProperties", "minProperties", "required", "dependentRequired", "dependencies",
-        "contentEncoding", "contentMediaType", "contentSchema",
     }
 )  # fmt: skip
 _DATA = "to compare with values, write {$eq: ...} around them"
@@ -99,12 +92,16 @@ def compiled(schema: str) -> Validator:
 
 def read_response_json(reader: Reader, path: Path, value: Any) -> ResponseJson | ResponseSchema | None:
     """A JSON Schema, an operator, or values with operators in them; which of these is decided by the keys."""
+    if isinstance(value, bool) or value == {}:
+        reader.wrong(path, value, "a JSON Schema such as {type: object}, or values to compare with", "")
+        return None
     if not _is_schema(value):
-        near = [key for key in value if nearest(key, KEYWORDS)] if isinstance(value, dict) else []
-        check_references(reader, path, value)
-        if near and len(near) == len(value) and not any(key.startswith("$") for key in value):
-            reader.unknown_key(path, near[0], KEYWORDS, f"{did_you_mean(near[0], KEYWORDS)} {_DATA.capitalize()}")
+        misspelled = _misspelled(value)
+        if misspelled:
+            hint = f"; did you mean '{misspelled[1]}'? To compare with values, write {{$eq: ...}} around them"
+            reader.unknown_key(path, misspelled[0], (), hint)
             return None
+        check_references(reader, path, value)
         matcher = reader.matcher(path, value, "partial")
         return ResponseJson(matcher, path) if matcher else None
     if not value.keys() - _NOTES:
@@ -129,6 +126,19 @@ def _is_schema(value: Any) -> bool:
     if all(isinstance(key, str) and key.startswith("$") and key not in _NAMING for key in value):
         return False
     return any(key in KEYWORDS for key in value)
+
+
+def _misspelled(value: Any) -> tuple[str, str] | None:
+    """A key that is almost a word of JSON Schema, and that word."""
+    from difflib import get_close_matches
+
+    words = [word for word in KEYWORDS if not word.startswith("$")]
+    for key in value if isinstance(value, dict) else ():
+        plain = isinstance(key, str) and not key.startswith("$")
+        near = get_close_matches(key, words, 1, 0.85) if plain else []
+        if near:
+            return key, near[0]
+    return None
 
 
 def _subschemas(schema: Any, path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:

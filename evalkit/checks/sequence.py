@@ -73,7 +73,7 @@ class SequenceReader:
     def _group(self, path: Path, key: str, items: Any, position: Position, level: int) -> Node | None:
         if not isinstance(items, list) or not items:
             what = "a list of calls or of lists of calls" if key == "one_of" else "a list of calls"
-            self.reader.wrong(path, items, what, "" if items else "list at least one")
+            self.reader.wrong(path, items, what)
             return None
         if key == "any_order" and len(items) > MAX_CHILDREN:
             self.reader.problem(

@@ -24,9 +24,8 @@ def _read_range(reader: Reader, path: Path, value: dict[Any, Any]) -> tuple[int,
     for key in value:
         if key not in _KEYS:
             reader.unknown_key(path, key, _KEYS)
-    if not any(key in value for key in _KEYS):
+    if not value:
         reader.wrong(path, value, "a number, or a mapping with 'min' and 'max'")
-        return 1, 1
     least = _count(reader, (*path, "min"), value["min"]) if "min" in value else 1
     most = _count(reader, (*path, "max"), value["max"]) if "max" in value else None
     if most == 0:

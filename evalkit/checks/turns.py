@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 from evalkit.checks.expectation import Expectation
-from evalkit.checks.judgement import Judgement, summed_up
+from evalkit.checks.judgement import Judgement, summed_up, told_pass
 from evalkit.checks.reasons import rank
 from evalkit.checks.run_checks import COMPLETED
 from evalkit.model.transcript import ModelTurn, Transcript, Usage
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason
 
 
-def part_of(transcript: Transcript, user_turn: int) -> Transcript:
+def part_of(transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None = None) -> Transcript:
     """What happened between one message of the user and the next.
 
     Calls keep their index. Model turns and tokens are counted where the turns can be told apart; time is recorded for
     the whole run only. A turn that was answered was completed, whatever happened later.
     """
     answered = user_turn < len(transcript.responses)
-    turns = _turns_of(transcript, user_turn)
+    turns = _turns_of(transcript, user_turn, turn_starts)
     return replace(
         transcript,
         calls=tuple(call for call in transcript.calls if call.user_turn == user_turn),
@@ -35,8 +35,14 @@ def part_of(transcript: Transcript, user_turn: int) -> Transcript:
     )
 
 
-def _turns_of(transcript: Transcript, user_turn: int) -> tuple[ModelTurn, ...]:
-    """The model turns of a user turn: each user turn ends with a model turn without calls. () if that does not hold."""
+def _turns_of(transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None) -> tuple[ModelTurn, ...]:
+    """The model turns of a user turn.
+
+    Where nobody counted them, each user turn ends with a model turn without calls; () if that does not hold.
+    """
+    if turn_starts is not None:
+        bounds = [*turn_starts, len(transcript.turns)]
+        return transcript.turns[bounds[user_turn] : bounds[user_turn + 1]] if user_turn < len(turn_starts) else ()
     parts: list[list[ModelTurn]] = [[]]
     for turn in transcript.turns:
         parts[-1].append(turn)
@@ -63,11 +69,12 @@ def judge_conversation(
     *,
     input: Any = None,
     mode: str = "run",
+    turn_starts: Sequence[int] | None = None,
 ) -> Judgement:
     """Judge the whole by `expectation` and each user turn by its own, and merge what was found."""
     whole = (expectation or Expectation()).judge(transcript, input=input, mode=mode)
     parts = [
-        turn.judge(transcript, input=input, mode=mode, user_turn=number)
+        turn.judge(transcript, input=input, mode=mode, user_turn=number, turn_starts=turn_starts)
         for number, turn in enumerate(turns)
         if turn is not None
     ]
@@ -86,7 +93,7 @@ def merged(whole: Judgement, parts: Iterable[Judgement]) -> Judgement:
     reasons = _once([*whole.reasons, *(reason for part in parts for reason in part.reasons)])
     checks: list[CheckResult] = [*whole.checks, *(check for part in parts for check in part.checks)]
     calls = _merged_calls(whole, parts)
-    summary = summed_up(reasons) if status != PASSED else f"{len(calls)} calls, {len(checks)} checks passed"
+    summary = summed_up(reasons) if status != PASSED else told_pass(calls, checks)
     return Judgement(
         status=status, reasons=reasons, calls=calls, checks=tuple(checks), score=whole.score, summary=summary
     )

@@ -1,0 +1,515 @@
+"""Every message about a mistake in `expected_output`, with its place, in its exact words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from evalkit.checks import compile_expectation
+from evalkit.errors import shown_path
+from evalkit.model.case import Declaration
+
+CALLS = "expected_function_calls"
+FIRST = f"{CALLS}[0]"
+
+
+def one(**keys: Any) -> dict[str, Any]:
+    """An expectation of one call of `f` with these keys."""
+    return {CALLS: [{"function_name": "f", **keys}]}
+
+
+WHOLE = [
+    ([], "expected_output must be a mapping of what is expected, got an empty list"),
+    ("a", 'expected_output must be a mapping of what is expected, got "a"'),
+    (None, "expected_output must be a mapping of what is expected, got null"),
+    ({1: 2}, "key 1 in expected_output is a number; keys are names, quote it"),
+    ({"respnse_contains": "x"}, "unknown key 'respnse_contains' in expected_output; did you mean 'response_contains'?"),
+    ({"tool_calls": []}, f"unknown key 'tool_calls' in expected_output; did you mean '{CALLS}'?"),
+    ({"outcome": "ok"}, f"unknown key 'outcome' in expected_output; it belongs in a call of {CALLS}"),
+    (
+        {"body_contains": "x"},
+        f"unknown key 'body_contains' in expected_output; it belongs in a call of {CALLS}, or did you mean "
+        "'response_body_contains'?",
+    ),
+    ({"zzz_excludes": "x"}, f"unknown key 'zzz_excludes' in expected_output; it belongs in a call of {CALLS}"),
+    (
+        {"workflow_outcome": "done"},
+        "unknown key 'workflow_outcome' in expected_output; a key of your own needs a check registered with "
+        '@evalkit.check("workflow_outcome")',
+    ),
+    ({CALLS: [], "call_order": "ordered"}, "call_order must be 'strict' or 'any', got \"ordered\""),
+    (
+        {CALLS: [], "extra_calls": "allowed"},
+        "extra_calls must be 'forbid' or 'allow', got \"allowed\"; did you mean 'allow'?",
+    ),
+    ({"valid_arguments": "no", CALLS: []}, 'valid_arguments must be true or false, got "no"; write false'),
+    ({"email_sent": "yes"}, 'email_sent must be true or false, got "yes"; write true'),
+    ({"ticket_created": 1}, "ticket_created must be true or false, got 1; write true"),
+    ({"ticket_fields": {}}, "ticket_fields must be a mapping of arguments to values, got an empty mapping"),
+    ({"ticket_fields": "x"}, 'ticket_fields must be a mapping of arguments to values, got "x"'),
+    ({"ticket_created": False, "ticket_fields": {"a": 1}}, "ticket_fields can't be: ticket_created is false"),
+    ({"grounded": 1}, "grounded must be a name or a list of names, got 1"),
+    ({"grounded": []}, "grounded must be a name or a list of names, got an empty list"),
+    ({"final_function_call": ""}, 'final_function_call must be the name of a function, got ""'),
+    ({"final_function_call": 5}, "final_function_call must be the name of a function, got 5; quote it"),
+    ({"stop_reason": None}, "stop_reason must be a stop reason such as 'completed' or 'max_iterations', got null"),
+    ({"scenario_instruction_used": 5}, "scenario_instruction_used must be the name of an instruction, got 5; quote it"),
+    ({"judge": []}, "judge is an empty list, which demands nothing; list a criterion, or leave it out"),
+    ({"judge": [5]}, "judge[0] must be a criterion in words, or a mapping, got 5"),
+    ({"judge": " "}, 'judge must be a criterion in words, or a mapping, got " "'),
+    ({CALLS: ["a"], "min_score": 2}, "min_score must be a number from 0 to 1, got 2"),
+    ({CALLS: ["a"], "min_score": True}, "min_score must be a number from 0 to 1, got true"),
+    ({CALLS: ["a"], "min_score": {"f1": -1}}, "min_score.f1 must be a number from 0 to 1, got -1"),
+    (
+        {CALLS: ["a"], "min_score": {"f2": 1}},
+        "unknown key 'f2' in min_score; known are: precision, recall, f1, argument_accuracy",
+    ),
+    (
+        {CALLS: ["a"], "min_score": {}},
+        "min_score must be a number from 0 to 1, or a mapping of scores to such numbers, got an empty mapping",
+    ),
+    ({"max_tokens": -1}, "max_tokens must be a whole number from 0, got -1"),
+    ({"max_model_turns": 1.5}, "max_model_turns must be a whole number from 0, got 1.5"),
+    ({"max_function_calls": True}, "max_function_calls must be a whole number from 0, got true"),
+    ({"max_cost_usd": "0.5"}, 'max_cost_usd must be a number from 0, got "0.5"; write 0.5 without quotes'),
+    ({"processing_time_ms": "6e4"}, 'processing_time_ms must be a number from 0, got "6e4"; write 60000'),
+    ({"max_overhead_ms": float("nan")}, "max_overhead_ms must be a number from 0, got NaN"),
+    ({"max_overhead_ms": float("inf")}, "max_overhead_ms must be a number from 0, got Infinity"),
+]
+
+PHRASES = [
+    ([], "response_contains is an empty list, which demands nothing; list a phrase, or leave it out"),
+    ("", "response_contains is an empty phrase, which every text contains; write the text to look for"),
+    (["a", " \n"], "response_contains[1] is an empty phrase, which every text contains; write the text to look for"),
+    (["a", 5], "response_contains[1] must be a phrase, got 5; quote it"),
+    ([None], "response_contains[0] must be a phrase, got null; quote it"),
+    ([["a"]], "response_contains[0] must be a phrase, got a list"),
+    (12.5, "response_contains must be a phrase or a list of phrases, got 12.5; quote it"),
+    ({"a": 1}, "response_contains must be a phrase or a list of phrases, got a mapping"),
+    (
+        "{{ calls.x..y }}",
+        "response_contains: template {{ calls.x..y }} does not parse at '..y'; a path is .name, [0] or ['odd name'], "
+        "as in {{ calls['crm.lookup'][1].result.id }}",
+    ),
+    (
+        "{{ calls }}",
+        "response_contains: template {{ calls }} names no function; write {{ calls.create_ticket.result.ticket_id }}",
+    ),
+    (
+        "{{ calls.x }}",
+        "response_contains: template {{ calls.x }} must go on with .result or .arguments after the function",
+    ),
+    (
+        "{{ calls.x.reslt.id }}",
+        "response_contains: template {{ calls.x.reslt.id }} must go on with .result or .arguments after the function; "
+        "did you mean 'result'?",
+    ),
+    (
+        "{{ calls.x[0].result }}",
+        "response_contains: template {{ calls.x[0].result }} counts calls from 0; the first call is [1], as in the "
+        "trace",
+    ),
+    (
+        "{{ state.x }}",
+        "response_contains: template {{ state.x }} can't be known here: state belongs to the mocks; expectations may "
+        "use calls, input and arguments",
+    ),
+    (
+        "{{ arguments.x }}",
+        "response_contains: template {{ arguments.x }} can't be known here: arguments are those of one expected call",
+    ),
+    (
+        "{{ input.email.sender }}",
+        "response_contains: template {{ input.email.sender }} leads nowhere: there is no 'sender' in {from} "
+        "(step 2 of the path)",
+    ),
+]
+
+RESPONSES = [
+    ({"response_matches": "("}, 'response_matches: "(" is no valid pattern: missing ) at position 1'),
+    ({"response_matches": ["a", 5]}, "response_matches[1] must be a pattern, got 5; quote it"),
+    ({"response_matches": []}, "response_matches must be a pattern or a list of patterns, got an empty list"),
+    ({"response_matches": ""}, 'response_matches must be a pattern, got ""'),
+    (
+        {"response_json": True},
+        "response_json must be a JSON Schema such as {type: object}, or values to compare with, got true",
+    ),
+    (
+        {"response_json": {}},
+        "response_json must be a JSON Schema such as {type: object}, or values to compare with, got an empty mapping",
+    ),
+    (
+        {"response_json": {"title": "x"}},
+        "response_json is a JSON Schema that accepts anything; to compare with values, write {$eq: ...} around them",
+    ),
+    (
+        {"response_json": {"type": "objct"}},
+        "response_json.type is not valid JSON Schema: 'objct' is not valid under any of the given schemas; to compare "
+        "with values, write {$eq: ...} around them",
+    ),
+    (
+        {"response_json": {"type": "object", "properties": {"a": {"minLenght": 1}}}},
+        "unknown key 'minLenght' in response_json.properties.a; did you mean 'minLength'? (a JSON Schema; to compare "
+        "with values, write {$eq: ...} around them)",
+    ),
+    (
+        {"response_json": {"propertis": {}}},
+        "unknown key 'propertis' in response_json; did you mean 'properties'? To compare with values, write {$eq: ...} "
+        "around them",
+    ),
+    (
+        {"response_json": {"$ref": "#/$defs/a", "$defs": {"b": {"type": "string"}}}},
+        "response_json.$ref: $ref '#/$defs/a' leads nowhere; only parts of this schema can be meant",
+    ),
+    (
+        {"response_json": {"items": {"$ref": "https://example.com/a"}}},
+        "response_json.items.$ref: $ref 'https://example.com/a' leads nowhere; only parts of this schema can be meant",
+    ),
+    ({"response_json": {"$gtt": 1}}, "unknown operator '$gtt'; did you mean '$gt'?"),
+    (
+        {"response_contains": "Refund", "response_excludes": "fund"},
+        'response_excludes: "fund" can\'t be excluded, "Refund" is demanded of the same text',
+    ),
+    (
+        {"response_body_contains": ["a", "Refund"], "response_body_excludes": ["FUND"]},
+        'response_body_excludes: "FUND" can\'t be excluded, "Refund" is demanded of the same text',
+    ),
+]
+
+LISTS = [
+    ("a", f'{CALLS} must be a list of calls, got "a"; write a list of calls, or [] for no call at all'),
+    (None, f"{CALLS} must be a list of calls, got null; write a list of calls, or [] for no call at all"),
+    (
+        {"function_name": "a"},
+        f"{CALLS} must be a list of calls, got a mapping; write a list of calls, or [] for no call at all",
+    ),
+    ([5], f"{FIRST} must be the name of a function or a mapping with 'function_name', got 5"),
+    ([["a"]], f"{FIRST} is a list where a call is expected; write in_order, any_order or one_of before it"),
+    ([{"function_name": 5}], f"{FIRST}.function_name must be the name of a function, got 5; quote it"),
+    ([{"arguments": {}}], f"{FIRST} has no 'function_name'; write which function is meant"),
+    ([{"name": "a"}], f"unknown key 'name' in {FIRST}; did you mean 'function_name'?"),
+    ([{"tool": "a"}], f"unknown key 'tool' in {FIRST}; did you mean 'function_name'?"),
+    ([{"in_ordr": ["a"]}], f"unknown key 'in_ordr' in {FIRST}; did you mean 'in_order'?"),
+    ([{"in_order": []}], f"{FIRST}.in_order must be a list of calls, got an empty list"),
+    ([{"one_of": "a"}], f'{FIRST}.one_of must be a list of calls or of lists of calls, got "a"'),
+    ([{"in_order": ["a"], "optional": True}], f"{FIRST} is a group ('in_order'), and can't have 'optional' beside it"),
+    (
+        [{"any_order": list("abcdefg")}],
+        f"{FIRST}.any_order has 7 children, at most 6 can be solved exactly",
+    ),
+    (
+        [{"in_order": [{"any_order": [{"in_order": ["a"]}]}]}],
+        f"{FIRST}.in_order[0].any_order[0] nests groups more than 2 levels deep; split the case",
+    ),
+    (
+        [{"one_of": [["b", {"any_order": [{"in_parallel": ["a"]}]}]]}],
+        f"{FIRST}.one_of[0][1].any_order[0] nests groups more than 2 levels deep; split the case",
+    ),
+]
+
+ONE_CALL = [
+    ({"args": {}}, f"unknown key 'args' in {FIRST}; did you mean 'arguments'?"),
+    ({"argument_contain": {"a": 1}}, f"unknown key 'argument_contain' in {FIRST}; did you mean 'arguments_contain'?"),
+    ({"arguments_contains": ["a"]}, f"unknown key 'arguments_contains' in {FIRST}; did you mean 'arguments_contain'?"),
+    ({"call_order": "any"}, f"unknown key 'call_order' in {FIRST}; it belongs in expected_output, beside the list"),
+    ({"_contains": "x"}, f"unknown key '_contains' in {FIRST}; did you mean 'result_contains'?"),
+    ({"arguments": [1]}, f"{FIRST}.arguments must be a mapping of argument names to values, got a list"),
+    ({"arguments": {"a": {"$gtee": 1}}}, "unknown operator '$gtee'; did you mean '$gt'?"),
+    (
+        {"arguments_contain": {}},
+        f"{FIRST}.arguments_contain is empty, which demands nothing; list an argument, or leave it out",
+    ),
+    (
+        {"body_contains": {"a": 1}},
+        f"{FIRST}.body_contains must be a phrase or a list of phrases, got a mapping; did you mean "
+        "'arguments_contain'?",
+    ),
+    ({"body_contains": 5}, f"{FIRST}.body_contains must be a phrase or a list of phrases, got 5; quote it"),
+    (
+        {"body_excludes": [""]},
+        f"{FIRST}.body_excludes[0] is an empty phrase, which every text contains; write the text to look for",
+    ),
+    ({"arguments_absent": []}, f"{FIRST}.arguments_absent must be a name or a list of names, got an empty list"),
+    ({"arguments_absent": [1]}, f"{FIRST}.arguments_absent[0] must be a name, got 1; quote it"),
+    ({"outcome": "fail"}, f"{FIRST}.outcome must be 'ok', 'error' or 'any', got \"fail\""),
+    (
+        {"channel": "nativ"},
+        f"{FIRST}.channel must be 'native', 'text' or 'direct', got \"nativ\"; did you mean 'native'?",
+    ),
+    ({"channel": []}, f"{FIRST}.channel must be 'native', 'text' or 'direct', got []"),
+    ({"valid": "no"}, f'{FIRST}.valid must be true or false, got "no"; write false'),
+    ({"optional": 1}, f"{FIRST}.optional must be true or false, got 1; write true"),
+    ({"grounded": {}}, f"{FIRST}.grounded must be a name or a list of names, got an empty mapping"),
+    (
+        {"times": 0},
+        f"{FIRST}.times: 0 demands that the call is never made; list it under forbidden_function_calls instead",
+    ),
+    (
+        {"times": {"min": 0, "max": 0}},
+        f"{FIRST}.times: max 0 demands that the call is never made; list it under forbidden_function_calls instead",
+    ),
+    ({"times": {"min": 3, "max": 2}}, f"{FIRST}.times: min 3 is greater than max 2"),
+    ({"times": {"mim": 3}}, f"unknown key 'mim' in {FIRST}.times; known are: min, max"),
+    ({"times": {}}, f"{FIRST}.times must be a number, or a mapping with 'min' and 'max', got an empty mapping"),
+    ({"times": "2"}, f'{FIRST}.times must be a whole number from 0, got "2"; write 2 without quotes'),
+    ({"times": -1}, f"{FIRST}.times must be a whole number from 0, got -1"),
+    (
+        {"arguments": {"a": 1}, "arguments_contain": {"b": 1}},
+        f"{FIRST}.arguments_contain.b can't be: arguments lists all of them, and 'b' is not among them",
+    ),
+    (
+        {"arguments": {"a": 1}, "arguments_contain": {"a": 2}},
+        f"{FIRST}.arguments_contain.a can't be: arguments says that 'a' is 1",
+    ),
+    (
+        {"arguments": {"a": "xyz"}, "a_contains": ["x", "q"]},
+        f'{FIRST}.a_contains: "q" can\'t be: arguments says that \'a\' is "xyz"',
+    ),
+    (
+        {"arguments": {"a": "xyz"}, "a_excludes": "Y"},
+        f'{FIRST}.a_excludes: "Y" can\'t be: arguments says that \'a\' is "xyz"',
+    ),
+    (
+        {"arguments": None, "a_contains": "x"},
+        f"{FIRST}.a_contains can't be: arguments lists all of them, and 'a' is not among them",
+    ),
+    (
+        {"arguments": {"a": 1}, "arguments_absent": "a"},
+        f"{FIRST}.arguments_absent forbids 'a', which arguments demands",
+    ),
+    (
+        {"arguments_contain": {"a": 1}, "arguments_absent": ["b", "a"]},
+        f"{FIRST}.arguments_absent forbids 'a', which arguments_contain demands",
+    ),
+    (
+        {"a_contains": "xyz", "a_excludes": "Y"},
+        f'{FIRST}.a_excludes: "Y" can\'t be excluded, "xyz" is demanded of the same text',
+    ),
+]
+
+FORBIDDEN = [
+    ([5], "forbidden_function_calls[0] must be the name of a function or a mapping with 'function_name', got 5"),
+    ([{"arguments": {}}], "forbidden_function_calls[0] has no 'function_name'; write which function is meant"),
+    (
+        [{"function_name": "a", "argument_contain": {"x": 1}}],
+        "unknown key 'argument_contain' in forbidden_function_calls[0]; did you mean 'arguments_contain'?",
+    ),
+    (
+        [{"function_name": "a", "outcome": "ok"}],
+        "unknown key 'outcome' in forbidden_function_calls[0]; known are: function_name, arguments, arguments_contain, "
+        "channel",
+    ),
+]
+
+EXPECTED_AND_FORBIDDEN = [
+    ("f", "f", True),
+    ({"function_name": "f", "optional": True}, "f", True),
+    (
+        {"function_name": "f", "arguments": {"x": "SN1 b"}},
+        {"function_name": "f", "arguments_contain": {"x": "sn1"}},
+        True,
+    ),
+    (
+        {"function_name": "f", "arguments_contain": {"x": 1}},
+        {"function_name": "f", "arguments_contain": {"x": 1}},
+        True,
+    ),
+    ({"function_name": "f", "arguments": {"x": 1}}, {"function_name": "f", "arguments": {"x": 1}}, True),
+    (
+        {"function_name": "f", "arguments": {"x": "SN1"}},
+        {"function_name": "f", "arguments_contain": {"x": "sn2"}},
+        False,
+    ),
+    ("f", {"function_name": "f", "arguments_contain": {"x": 1}}, False),
+    (
+        {"function_name": "f", "arguments": {"x": {"$gt": 1}}},
+        {"function_name": "f", "arguments_contain": {"x": 5}},
+        False,
+    ),
+    ({"function_name": "f", "channel": "native"}, {"function_name": "f", "channel": "text"}, False),
+    ("f", "g", False),
+]
+
+DECLARED = [
+    (
+        ["chek_warranty"],
+        f"{FIRST}.function_name: no function 'chek_warranty' is declared; did you mean 'check_warranty'?",
+    ),
+    (
+        ["zzz"],
+        f"{FIRST}.function_name: no function 'zzz' is declared; declared are: check_warranty, log, ping, send_email",
+    ),
+    (
+        [{"function_name": "check_warranty", "arguments": {"serial": "x"}}],
+        "function 'check_warranty' has no argument 'serial'; did you mean 'serial_number'?",
+    ),
+    (
+        [{"function_name": "warranty_check", "arguments_contain": {"colour": "x"}}],
+        "function 'check_warranty' has no argument 'colour'; it has: level, serial_number",
+    ),
+    (
+        [{"function_name": "send_email", "bdy_contains": "x"}],
+        "function 'send_email' has no argument 'bdy'; did you mean 'body'?",
+    ),
+    (
+        [{"function_name": "ping", "host_excludes": "x"}],
+        "function 'ping' has no argument 'host'; it has: no arguments",
+    ),
+    (
+        [{"function_name": "send_email", "arguments_absent": ["cc"]}],
+        "function 'send_email' has no argument 'cc'; it has: body, to",
+    ),
+    (
+        [{"function_name": "send_email", "grounded": ["too"]}],
+        "function 'send_email' has no argument 'too'; did you mean 'to'?",
+    ),
+    (
+        [{"function_name": "send_email", "body_contain": "x"}],
+        f"unknown key 'body_contain' in {FIRST}; did you mean 'body_contains'?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("expected", "message"), WHOLE)
+def test_a_mistake_at_the_top_is_named(expected: Any, message: str, problems: Callable[..., list[str]]) -> None:
+    assert problems(expected) == [message]
+
+
+@pytest.mark.parametrize(("phrases", "message"), PHRASES)
+def test_a_mistake_in_phrases_is_named(phrases: Any, message: str, problems: Callable[..., list[str]]) -> None:
+    assert problems({"response_contains": phrases}, input={"email": {"from": "a"}}) == [message]
+
+
+@pytest.mark.parametrize(("expected", "message"), RESPONSES)
+def test_a_mistake_about_the_response_is_named(expected: Any, message: str, problems: Callable[..., list[str]]) -> None:
+    assert problems(expected) == [message]
+
+
+@pytest.mark.parametrize(("listed", "message"), LISTS)
+def test_a_mistake_in_the_list_is_named(listed: Any, message: str, problems: Callable[..., list[str]]) -> None:
+    assert problems({CALLS: listed}) == [message]
+
+
+@pytest.mark.parametrize(("keys", "message"), ONE_CALL)
+def test_a_mistake_in_an_expected_call_is_named(keys: Any, message: str, problems: Callable[..., list[str]]) -> None:
+    assert problems(one(**keys)) == [message]
+
+
+@pytest.mark.parametrize(("listed", "message"), FORBIDDEN)
+def test_a_mistake_in_a_forbidden_call_is_named(listed: Any, message: str, problems: Callable[..., list[str]]) -> None:
+    assert problems({"forbidden_function_calls": listed}) == [message]
+
+
+@pytest.mark.parametrize(("listed", "message"), DECLARED)
+def test_names_are_held_against_the_declarations(
+    listed: Any, message: str, problems: Callable[..., list[str]], declared: Mapping[str, Declaration]
+) -> None:
+    assert problems({CALLS: listed}, declarations=declared) == [message]
+
+
+@pytest.mark.parametrize(("call", "forbidden", "contradicts"), EXPECTED_AND_FORBIDDEN)
+def test_a_call_both_expected_and_forbidden_is_refused(
+    call: Any, forbidden: Any, contradicts: bool, problems: Callable[..., list[str]]
+) -> None:
+    """Also when the arguments that are expected are among those that are forbidden, as far as plain values tell."""
+    message = f"{FIRST} expects f, which forbidden_function_calls[0] forbids"
+    found = problems({CALLS: [call], "forbidden_function_calls": [forbidden]})
+    assert found == ([message] if contradicts else [])
+
+
+def test_a_final_call_that_can_not_be_is_refused(problems: Callable[..., list[str]]) -> None:
+    final = {"final_function_call": "f"}
+    assert problems({**final, CALLS: []}) == [
+        f"final_function_call can't be: {CALLS} is [], which means no call at all"
+    ]
+    assert problems({**final, "forbidden_function_calls": "f"}) == ["final_function_call can't be: f is forbidden"]
+    assert problems({**final, "forbidden_function_calls": {"function_name": "f", "arguments": {"a": 1}}}) == []
+
+
+NOTHING = [
+    ({}, "expected_output is empty; write what must hold, for example expected_function_calls"),
+    (
+        {"call_order": "any"},
+        "expected_output is only 'call_order', which demands nothing; write what must hold, for example "
+        "expected_function_calls",
+    ),
+    (
+        {"grounded": False, "valid_arguments": True, "forbidden_function_calls": []},
+        "expected_output is only 'grounded', 'valid_arguments', 'forbidden_function_calls', which demand nothing; "
+        "write what must hold, for example expected_function_calls",
+    ),
+]
+
+
+@pytest.mark.parametrize(("expected", "message"), NOTHING)
+def test_an_expectation_that_demands_nothing_is_refused(expected: Any, message: str) -> None:
+    _, (problem,) = compile_expectation(expected)
+    assert (problem.code, problem.path, problem.message) == ("no_expectation", ("expected_output",), message)
+
+
+def test_no_call_at_all_is_a_demand(problems: Callable[..., list[str]]) -> None:
+    assert problems({CALLS: []}) == []
+
+
+def test_every_problem_is_reported_at_its_place() -> None:
+    """Paths lead to the value, or to the key where the key is what is wrong."""
+    expected = {
+        "respnse": 1,
+        "max_tokens": "5",
+        CALLS: [{"function_name": "f", "args": {}, "times": 0}, {"one_of": [["a", 7]]}],
+    }
+    _, found = compile_expectation(expected, path=("input", "turns", 2, "expected_output"))
+    assert [(shown_path(problem.path), problem.at_key) for problem in found] == [
+        ("input.turns[2].expected_output.respnse", True),
+        ("input.turns[2].expected_output.expected_function_calls[0].args", True),
+        ("input.turns[2].expected_output.expected_function_calls[0].times", False),
+        ("input.turns[2].expected_output.expected_function_calls[1].one_of[0][1]", False),
+        ("input.turns[2].expected_output.max_tokens", False),
+    ]
+
+
+def test_declared_names_have_codes_of_their_own(declared: Mapping[str, Declaration]) -> None:
+    expected = {
+        CALLS: ["zzz", {"function_name": "log", "anything": 1, "arguments": {"not": "declared"}}],
+        "grounded": "serial",
+    }
+    _, found = compile_expectation(expected, declarations={**declared, "log": Declaration(name="log", parameters={})})
+    assert [(problem.code, shown_path(problem.path)) for problem in found] == [
+        ("unknown_function", "expected_output.expected_function_calls[0].function_name"),
+        ("invalid_case", "expected_output.expected_function_calls[1].anything"),
+        ("unknown_argument", "expected_output.expected_function_calls[1].arguments.not"),
+        ("unknown_argument", "expected_output.grounded"),
+    ]
+
+
+def test_arguments_that_are_meant_to_be_invalid_may_be_unknown(
+    problems: Callable[..., list[str]], declared: Mapping[str, Declaration]
+) -> None:
+    call = {"function_name": "ping", "arguments": {"host": "x"}}
+    assert problems({CALLS: [{**call, "valid": False}]}, declarations=declared) == []
+    assert problems({CALLS: [call], "valid_arguments": False}, declarations=declared) == []
+
+
+OPEN_SCHEMAS: list[dict[str, Any] | None] = [
+    None,
+    {"type": "object", "additionalProperties": True},
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    {"type": "object", "patternProperties": {"^h": {}}},
+    {"$ref": "#/$defs/a", "$defs": {"a": {}}},
+    {"anyOf": [{"properties": {"host": {}}}]},
+]
+
+
+@pytest.mark.parametrize("schema", OPEN_SCHEMAS)
+def test_an_open_schema_rules_no_argument_out(schema: Any, problems: Callable[..., list[str]]) -> None:
+    declarations = {"f": Declaration(name="f", parameters=schema)}
+    assert problems(one(host_contains="x", grounded="host"), declarations=declarations) == []
+
+
+def test_an_argument_may_be_called_arguments(problems: Callable[..., list[str]]) -> None:
+    """`arguments_contains` is a misspelled key, unless the function has an argument of that name."""
+    schema = {"properties": {"arguments": {"type": "string"}}}
+    declarations = {"f": Declaration(name="f", parameters=schema)}
+    assert problems(one(arguments_contains="x"), declarations=declarations) == []

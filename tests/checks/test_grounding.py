@@ -1,0 +1,274 @@
+"""`grounded`: what is traceable, rule by rule, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalkit.checks import Judgement, compile_expectation
+from evalkit.checks.notations import dates_in, numbers_in, times_in
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.operators import fold_text
+
+MAIL = (
+    "Dear team,\nmy HeatLine  S2 boiler (serial SN-48213, order 0042) broke on December 31, 2025 at 5:30 pm.\n"
+    "I paid $1,234.50 for it; 12 months ago. Yours, Zażółć Gęślą <jan.nowak@example.com>, tel. 555 123 456"
+)
+
+TRACEABLE: list[Any] = [
+    None,
+    True,
+    "",
+    [],
+    {},
+    "HeatLine S2",
+    "HEATLINE\ts2",
+    "zaz\u0307o\u0301łc\u0301",
+    "jan.nowak@example.com",
+    "SN-48213",
+    "SN48213",
+    "sn 48213",
+    "48213",
+    "0042",
+    1234.5,
+    "1234.50",
+    "1.234,50",
+    "1 234,50 $",
+    12,
+    12.0,
+    "2025-12-31",
+    "31.12.2025",
+    "12/31/2025",
+    "31 grudnia 2025",
+    "2025-12-31T17:30:00Z",
+    "2025-12-31T00:00:00+01:00",
+    "2025-12-31 17:30",
+    "17:30",
+    "5:30 PM",
+    "boiler, HeatLine S2",
+    "SN48213 - 12/31/2025",
+    "boiler-SN48213",
+    "nowak/boiler",
+    ["SN-48213", {"when": "2025-12-31", "n": 12}],
+    "boiler!",
+    "…",
+]
+NOT_TRACEABLE: list[Any] = [
+    "SN-48214",
+    "SN4821",
+    "N48213",
+    "Heat",
+    "42",
+    42,
+    -12,
+    13,
+    1234.51,
+    "1234",
+    float("nan"),
+    float("inf"),
+    "2025-12-30",
+    "12.31.2025 10:00",
+    "18:30",
+    "2025-12-31T18:30:00Z",
+    "boiler, SN-1",
+    "Dear customer",
+    "jan.nowak@example.co",
+    "nowak@example.com.pl",
+    "S2-SN",
+    "a/b",
+    ["SN-48213", "SN-1"],
+    {"a": {"b": [1234.5, 7]}},
+]
+
+
+def ungrounded(value: Any, told: Any = None, *, results: tuple[Any, ...] = (), **options: Any) -> list[Any]:
+    """The values in an argument that can't be traced to what was told, or to the results of earlier calls."""
+    expectation, problems = compile_expectation({"grounded": True}, **options)
+    assert problems == []
+    earlier = [FunctionCall(name="f", result=result, index=i, turn=i) for i, result in enumerate(results)]
+    call = FunctionCall(name="g", arguments={"a": value}, index=len(earlier), turn=len(earlier))
+    judgement = expectation.judge(Transcript(calls=(*earlier, call)), input=told)
+    return [reason.actual for reason in judgement.reasons]
+
+
+@pytest.mark.parametrize("value", TRACEABLE, ids=repr)
+def test_a_value_that_stands_in_the_input_is_traceable(value: Any) -> None:
+    assert ungrounded(value, {"email": {"body": MAIL}}) == []
+
+
+@pytest.mark.parametrize("value", NOT_TRACEABLE, ids=repr)
+def test_a_value_that_stands_nowhere_is_not(value: Any) -> None:
+    assert len(ungrounded(value, {"email": {"body": MAIL}})) == 1
+
+
+def test_results_of_earlier_calls_ground_values() -> None:
+    result = {"ticket": {"id": "TKT-7", "count": 3, "due": "2026-02-01"}, "SN99": "found"}
+    for value in ("TKT-7", 3, "3", "1 February 2026", "SN99"):
+        assert ungrounded(value, None, results=(result,)) == []
+    assert ungrounded("TKT-8", None, results=(result,)) == ["TKT-8"]
+
+
+def test_a_failed_call_tells_the_agent_something_too() -> None:
+    error = {"error": {"type": "not_found", "message": "no SN-1; did you mean SN-2?"}}
+    assert ungrounded("SN-2", None, results=(error,)) == []
+
+
+def test_a_call_does_not_ground_itself_or_what_came_before_it(judged: Callable[..., Judgement]) -> None:
+    made = [("a", {"id": "X-77"}, {"id": "X-77"}), ("b", {"id": "X-77"})]
+    assert [reason.call for reason in judged({"grounded": True}, made).reasons] == [0]
+
+
+def test_calls_of_one_model_turn_do_not_know_each_other(judged: Callable[..., Judgement]) -> None:
+    made = [{"name": "a", "result": "X-77", "turn": 0}, {"name": "b", "arguments": {"id": "X-77"}, "turn": 0}]
+    assert judged({"grounded": True}, made).status == "failed"
+    assert judged({"grounded": True}, [made[0], {**made[1], "turn": 1}]).status == "passed"
+
+
+def test_what_the_user_says_later_grounds_nothing_now(judged: Callable[..., Judgement]) -> None:
+    told = {"turns": [{"user": "Hello"}, {"user": "It is SN-1"}]}
+    for turn, status in ((0, "failed"), (1, "passed")):
+        made = [{"name": "a", "arguments": {"id": "SN-1"}, "user_turn": turn}]
+        assert judged({"grounded": True}, made, given=told).status == status
+
+
+def test_mocks_in_the_input_are_no_knowledge() -> None:
+    for key in ("mock_function_responses", "mock_responses"):
+        assert ungrounded("TKT-9", {"message": "Hi", key: {"create_ticket": {"id": "TKT-9"}}}) == ["TKT-9"]
+
+
+def test_what_the_declaration_offers_is_traceable() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {
+                "anyOf": [{"enum": ["low", 7]}, {"type": "object", "properties": {"b": {"const": "x", "default": "y"}}}]
+            }
+        },
+    }
+    declared = {"g": Declaration(name="g", parameters=schema)}
+    assert ungrounded(["low", 7, {"b": "x"}, "y"], None, declarations=declared) == []
+    assert ungrounded("high", None, declarations=declared) == ["high"]
+
+
+def test_only_named_arguments_are_traced(judged: Callable[..., Judgement]) -> None:
+    made = [("a", {"id": "X-1", "body": "Dear all"})]
+    assert judged({"grounded": "body"}, made).reasons[0].path == ("body",)
+    assert judged({"grounded": ["id", "other"]}, made, given={"message": "X-1"}).status == "passed"
+    one = {"expected_function_calls": [{"function_name": "a", "grounded": ["id"]}]}
+    assert judged(one, made).reasons[0].path == ("id",)
+
+
+def test_every_ungrounded_value_is_named_with_its_path(told: Callable[..., list[str]]) -> None:
+    made = [("a", {"x": {"y": ["SN-1", "SN-2"]}, "z": 5})]
+    where = "is neither in the input nor in an earlier result"
+    assert told({"grounded": True}, made, given="SN-1") == [
+        f'ungrounded_argument: call 1, a: arguments.x.y[1]: "SN-2" {where}',
+        f"ungrounded_argument: call 1, a: arguments.z: 5 {where}",
+    ]
+
+
+def test_the_whole_case_has_one_line(judged: Callable[..., Judgement]) -> None:
+    assert judged({"grounded": True}, ["a"]).checks[0].message == "every value is traceable"
+    made = [("a", {"x": 1}), ("b", {"y": 2, "z": 3})]
+    assert judged({"grounded": True}, made).checks[0].message == "2 calls with untraceable values"
+    assert judged({"grounded": True}, made[:1]).checks[0].message == "1 call with untraceable values"
+
+
+def test_arguments_that_are_no_mapping_are_traced_as_a_whole(judged: Callable[..., Judgement]) -> None:
+    assert judged({"grounded": True}, [("a", "SN-9")]).reasons[0].message == (
+        'call 1, a: arguments: "SN-9" is neither in the input nor in an earlier result'
+    )
+    assert judged({"grounded": "id"}, [("a", ["SN-9"])]).status == "passed"
+
+
+DATES = [
+    ("2025-12-31", [date(2025, 12, 31)]),
+    ("2025/1/5", [date(2025, 1, 5)]),
+    ("03/04/2025", [date(2025, 4, 3), date(2025, 3, 4)]),
+    ("31.12.2025", [date(2025, 12, 31)]),
+    ("13-13-2025", []),
+    ("2025-02-30", []),
+    ("on Dec. 3rd, 2025", [date(2025, 12, 3)]),
+    ("am 3. März 2025", [date(2025, 3, 3)]),
+    ("le 14 juillet 2025", [date(2025, 7, 14)]),
+    ("3 de mayo de 2025", [date(2025, 5, 3)]),
+    ("1st of May 2025", [date(2025, 5, 1)]),
+    ("1.2.2025.7", [date(2025, 2, 1), date(2025, 1, 2)]),
+    ("x2025-12-31", []),
+    ("12025-12-31", []),
+    ("2025-12-311", []),
+]
+
+
+@pytest.mark.parametrize(("text", "days"), DATES)
+def test_dates_are_read_in_every_common_notation(text: str, days: list[date]) -> None:
+    found = [found.readings for found in dates_in(fold_text(text))]
+    assert found == ([frozenset(days)] if days else [])
+
+
+TIMES = [
+    ("17:30", (17, 30, 0)),
+    ("5:30 pm", (17, 30, 0)),
+    ("5 p.m.", (17, 0, 0)),
+    ("12 am", (0, 0, 0)),
+    ("12:05pm", (12, 5, 0)),
+    ("08:15:59.250", (8, 15, 59)),
+    ("08:15 utc", (8, 15, 0)),
+    ("24:00", None),
+    ("13 pm", None),
+    ("0 am", None),
+    ("9:60", None),
+    ("10", None),
+]
+
+
+@pytest.mark.parametrize(("text", "time"), TIMES)
+def test_times_are_read_on_both_clocks(text: str, time: Any) -> None:
+    found = [found.readings for found in times_in(text)]
+    assert found == ([frozenset({time})] if time else [])
+
+
+NUMBERS: list[tuple[str, list[list[str]]]] = [
+    ("5", [["5"]]),
+    ("1,234", [["1234", "1.234"]]),
+    ("1.234,50", [["1234.5"]]),
+    ("1,234.50", [["1234.5"]]),
+    ("1 234,50", [["1234.5", "1", "234.5"]]),
+    ("1'234", [["1234", "1", "234"]]),
+    ("1,234,567", [["1234567"]]),
+    ("12,34", [["12.34"]]),
+    ("1.2.3", []),
+    ("1,23,456.7", []),
+    ("007", []),
+    ("0.5", [["0.5"]]),
+    ("0", [["0"]]),
+    ("-5", [["-5"]]),
+    ("3-5", [["3"], ["5"]]),
+    ("sn5", []),
+    ("5kg", [["5"]]),
+    ("$5, or 6.", [["5"], ["6"]]),
+    ("9" * 101, []),
+]
+
+
+@pytest.mark.parametrize(("text", "readings"), NUMBERS)
+def test_numbers_are_read_with_every_meaning_of_their_separators(text: str, readings: list[list[str]]) -> None:
+    assert [set(found.readings) for found in numbers_in(text)] == [set(map(Decimal, found)) for found in readings]
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
+def test_a_text_between_words_is_always_traceable(before: str, value: str, after: str) -> None:
+    """What stands in the input as it is, with a space on either side, is found whatever it is."""
+    assert ungrounded(value, {"message": f"{before} {value} {after}"}) == []
+
+
+@given(st.integers(-(10**12), 10**12) | st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_in_a_result_is_always_traceable(number: float) -> None:
+    assert ungrounded(number, None, results=({"n": [number]},)) == []
