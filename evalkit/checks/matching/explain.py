@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -53,7 +54,8 @@ class _Explainer:
         """Maximum matching; pairs that differ are chosen together with the pairs that could make room for them."""
         owner = dict(self.anyhow.owner)
         for name, free in self._free_by_name(owner).items():
-            owner |= self._improved(name, free)
+            calls, improved = self._improved(name, free)
+            owner = {call: leaf for call, leaf in owner.items() if call not in calls} | improved
         return self._split(owner)
 
     def ordered(self) -> Draft:
@@ -74,9 +76,9 @@ class _Explainer:
         return self._with_leftovers(Draft(kept_in_order(self.part, self.anyhow.owner)))
 
     def _with_leftovers(self, draft: Draft) -> Draft:
-        load = self._load(draft.owners())
-        room = [max(0, limit - load.get(leaf, 0)) for leaf, limit in enumerate(self.limit)]
-        needed = [max(0, least - load.get(leaf, 0)) for leaf, least in enumerate(self.least)]
+        load = Counter(draft.owners().values())
+        room = [max(0, limit - load[leaf]) for leaf, limit in enumerate(self.limit)]
+        needed = [max(0, least - load[leaf]) for leaf, least in enumerate(self.least)]
         left = [call for call in self.calls if call not in draft.fitting and call not in draft.differing]
         draft.displaced = dict(cover(self.table, self.part.leaves, needed, room, left).owner)
         owner = draft.owners()
@@ -89,12 +91,6 @@ class _Explainer:
         for call, leaf in owner.items():
             (draft.fitting if self.table.fits(leaf, call) else draft.differing)[call] = leaf
         return draft
-
-    def _load(self, owner: dict[int, int]) -> dict[int, int]:
-        load: dict[int, int] = {}
-        for leaf in owner.values():
-            load[leaf] = load.get(leaf, 0) + 1
-        return load
 
     def _places(self, leaf: int) -> Iterator[Place]:
         named = sum(self.table.same_name(leaf, call) for call in self.calls)
@@ -115,30 +111,30 @@ class _Explainer:
         return [leaf for leaf in self.part.leaves if self.table.leaves[leaf].name == name]
 
     def _free_places(self, name: str, owner: dict[int, int], most: int) -> list[Place]:
-        load = self._load(owner)
+        load = Counter(owner.values())
         return [
             Place(leaf, required=k < self.least[leaf])
             for leaf in self._named(name)
-            for k in range(load.get(leaf, 0), min(self.limit[leaf], load.get(leaf, 0) + most))
+            for k in range(load[leaf], min(self.limit[leaf], load[leaf] + most))
         ]
 
-    def _improved(self, name: str, free: list[int]) -> dict[int, int]:
-        """Pairs for the free calls of a name. All maximum matchings leave the same pairs alone that no alternating
+    def _improved(self, name: str, free: list[int]) -> tuple[list[int], dict[int, int]]:
+        """Calls of the name that are paired anew, the free ones among them, and their pairs. All maximum matchings leave the same pairs alone that no alternating
         path from a free place or a free call reaches (Dulmage and Mendelsohn), so only the others are paired anew."""
         places = self._free_places(name, self.anyhow.owner, len(free))
         if not places or len(places) * len(free) > EXACT:
-            return paired(places, free, self.table)
+            return free, paired(places, free, self.table)
         leaves = sorted(self._reached_from_places({place.leaf for place in places}) | self._reached_from_calls(free))
         calls = sorted([*free, *(call for leaf in leaves for call in self.anyhow.load[leaf])])
-        spare = self._load({k: place.leaf for k, place in enumerate(places)})
+        spare = Counter(place.leaf for place in places)
         region = [
             Place(leaf, required=k < self.least[leaf], mismatch=k < self.limit[leaf])
             for leaf in leaves
-            for k in range(len(self.anyhow.load[leaf]) + spare.get(leaf, 0))
+            for k in range(len(self.anyhow.load[leaf]) + spare[leaf])
         ]
         if len(region) * len(calls) > EXACT:
-            return paired(places, free, self.table)
-        return paired(region, calls, self.table)
+            return free, paired(places, free, self.table)
+        return calls, paired(region, calls, self.table)
 
     def _reached_from_places(self, leaves: set[int]) -> set[int]:
         """The leaves that could lose a call, step by step, to one of these."""

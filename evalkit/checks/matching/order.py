@@ -32,21 +32,20 @@ def kept_in_order(part: Part, owner: dict[int, int]) -> dict[int, int]:
 
 
 def _longest_run(values: Sequence[int]) -> list[int]:
-    """Indices of a longest subsequence that never falls (patience sorting, O(n log n))."""
-    tails: list[int] = []  # the least last value of a run of each length, and where it stands
-    ends: list[int] = []
-    before: list[int] = []
-    for k, value in enumerate(values):
-        place = bisect_right(tails, value)
-        before.append(ends[place - 1] if place else -1)
-        tails[place : place + 1] = [value]
-        ends[place : place + 1] = [k]
+    """Indices of the earliest longest subsequence that never falls (patience sorting, O(n log n))."""
+    tails: list[int] = []  # the least negated first value of a run of each length, from the end
+    lengths: list[int] = []
+    for value in reversed(values):
+        place = bisect_right(tails, -value)
+        tails[place : place + 1] = [-value]
+        lengths.append(place + 1)
     found: list[int] = []
-    k = ends[-1] if ends else -1
-    while k >= 0:
-        found.append(k)
-        k = before[k]
-    return found[::-1]
+    wanted = len(tails)
+    for k, length in enumerate(reversed(lengths)):
+        if length == wanted and (not found or values[k] >= values[found[-1]]):
+            found.append(k)
+            wanted -= 1
+    return found
 
 
 def is_plain(part: Part) -> TypeGuard[Chain]:

@@ -10,9 +10,9 @@ from evalkit.checks.matching.parts import Bag, Chain, Choice, One, Part, Rules, 
 from evalkit.checks.matching.symmetry import Symmetry
 from evalkit.errors import MeasurementError
 
-MAX_STATES = 400_000  # a few seconds; reached only where several long chains compete for the same calls
+MAX_STATES = 400_000  # some ten seconds; reached only where several long chains compete for the same calls
 _PATIENCE = 2_000  # states after which it is worth asking whether the plan could be satisfied in any order at all
-_WIDTH = 256  # states kept per call when looking for the best explanation
+MAX_WIDTH = 256  # states kept per call when looking for the best explanation
 
 _Taker = One | Bag
 
@@ -129,13 +129,13 @@ def _under_choices(part: Part) -> set[int]:
 def most_in_order(root: Part, rules: Rules) -> dict[int, int]:
     """Under relaxed rules: as many calls as possible that fit and stand in order, then as many needed places filled.
 
-    Exact while no more than 256 states are worth keeping after a call; beyond that the best of them go on.
+    Exact while no more than MAX_WIDTH states are worth keeping after a call; beyond that the best of them go on.
     """
     reached: _Reached = {root.start: ((0, 0), ())}
     for call in range(len(rules.table.actual)):
         reached = _advanced(root, reached, call)
-        if len(reached) > _WIDTH:
-            reached = dict(sorted(reached.items(), key=lambda item: item[1][0], reverse=True)[:_WIDTH])
+        if len(reached) > MAX_WIDTH:
+            reached = dict(sorted(reached.items(), key=lambda item: item[1][0], reverse=True)[:MAX_WIDTH])
     trail = max(reached.values(), key=lambda value: value[0])[1]
     takers: list[_Taker | None] = []
     while trail:

@@ -68,7 +68,7 @@ def test_no_shortcut_alters_a_verdict(toolbox: Any, kind: str, monkeypatch: pyte
     for module in (weigh, explain, task):
         monkeypatch.setattr(module, "EXACT", 0)
     monkeypatch.setattr(search, "_PATIENCE", 1)
-    monkeypatch.setattr(search, "_WIDTH", 1)
+    monkeypatch.setattr(search, "MAX_WIDTH", 1)
     monkeypatch.setattr(cover, "_FEW", 0)
     monkeypatch.setattr(task, "MAX_TRIES", 1)
     for problem in toolbox.generate(6, 1500, **KINDS[kind]):

@@ -1,0 +1,188 @@
+"""How much is asked, and what happens where exact answers would take too long."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evalkit.checks.matching import (
+    ActualCall,
+    AnyOrder,
+    Assignment,
+    InOrder,
+    InParallel,
+    Leaf,
+    Node,
+    Plan,
+    SearchTooLargeError,
+    search,
+    solve,
+)
+from evalkit.errors import MeasurementError
+
+Fits = Callable[[int, int], bool]
+
+
+class Counted:
+    """Solves, and counts the questions."""
+
+    def __init__(self, root: Node, calls: str, fits: Fits, extras: Any = "forbid", turn: int | None = 0) -> None:
+        self.asked = self.measured = 0
+        self._fits = fits
+        actual = [ActualCall(i, name, turn) for i, name in enumerate(calls)]
+        self.found: Assignment = solve(Plan(root, extras), actual, self.fits, self.distance)
+
+    def fits(self, leaf: int, call: int) -> bool:
+        self.asked += 1
+        return self._fits(leaf, call)
+
+    def distance(self, leaf: int, call: int) -> float:
+        self.measured += 1
+        return 0.5
+
+
+def leaves(count: int, first: int = 0, name: str = "f", **times: Any) -> tuple[Leaf, ...]:
+    return tuple(Leaf(first + i, name, **times) for i in range(count))
+
+
+@pytest.mark.parametrize("root", [InOrder, AnyOrder])
+@pytest.mark.parametrize("extras", ["forbid", "allow"])
+def test_a_list_that_is_met_in_order_asks_once_per_call(root: Any, extras: str) -> None:
+    counted = Counted(root(leaves(1000)), "f" * 1000, lambda leaf, call: leaf == call, extras)
+    assert (counted.found.satisfied, counted.asked, counted.measured) == (True, 1000, 0)
+
+
+def test_extras_between_are_asked_about_once() -> None:
+    counted = Counted(InOrder(leaves(500)), "f" * 1000, lambda leaf, call: call == 2 * leaf, "allow")
+    assert (counted.found.satisfied, counted.asked, counted.measured) == (True, 999, 0)
+
+
+def test_one_wrong_argument_among_a_thousand_is_not_asked_about_a_million_times() -> None:
+    counted = Counted(AnyOrder(leaves(1000)), "f" * 1000, lambda leaf, call: leaf == call != 500)
+    assert not counted.found.satisfied
+    assert [pair for pair in counted.found.pairs if not pair.fits] == [(500, 500, False)]
+    assert counted.asked < 4000
+    assert counted.measured <= 1
+
+
+def test_a_thousand_identical_calls_are_not_asked_about_a_million_times() -> None:
+    counted = Counted(AnyOrder(leaves(1000)), "f" * 1001, lambda leaf, call: leaf != 999)
+    assert not counted.found.satisfied
+    assert sum(pair.fits for pair in counted.found.pairs) == 999
+    assert counted.asked < 8000
+
+
+def test_distances_are_measured_only_where_they_can_matter() -> None:
+    counted = Counted(AnyOrder(leaves(64)), "f" * 64, lambda leaf, call: leaf == call and call > 2)
+    assert counted.measured == 9
+
+
+def test_beyond_the_exact_bound_distances_are_left_alone() -> None:
+    counted = Counted(AnyOrder(leaves(100)), "f" * 100, lambda leaf, call: False)
+    assert counted.found.pairs == tuple((i, i, False) for i in range(100))
+    assert counted.measured <= 100  # those of the pairs it made
+
+
+def test_a_long_strict_list_is_explained_in_place() -> None:
+    counted = Counted(InOrder(leaves(300)), "f" * 300, lambda leaf, call: leaf == call and call not in (7, 200))
+    assert [pair for pair in counted.found.pairs if not pair.fits] == [(7, 7, False), (200, 200, False)]
+    assert not counted.found.wrong_order
+
+
+def chains(count: int, length: int) -> AnyOrder:
+    return AnyOrder(tuple(InOrder(leaves(length, length * i)) for i in range(count)))
+
+
+def test_six_interleaving_chains_of_eight_are_solved_exactly() -> None:
+    satisfied = Counted(chains(6, 8), "f" * 48, lambda leaf, call: True)
+    assert satisfied.found.satisfied
+    short = Counted(chains(6, 8), "f" * 47, lambda leaf, call: True)
+    assert not short.found.satisfied
+    assert [count for _, count in short.found.missing] == [1]
+
+
+def test_interchangeable_chains_are_searched_once() -> None:
+    """The last call of one chain fits only where the whole chain cannot have come before it."""
+    counted = Counted(chains(6, 8), "f" * 48, lambda leaf, call: leaf != 7 or call < 7)
+    assert not counted.found.satisfied
+
+
+def test_interchangeable_groups_of_all_kinds_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_PATIENCE", 1)
+    monkeypatch.setattr(search, "MAX_STATES", 800)
+
+    def group(first: int) -> Node:
+        return InOrder((InParallel(leaves(2, first)), AnyOrder((InOrder(leaves(2, first + 2)), *leaves(1, first + 4)))))
+
+    for bad in (0, 20):
+        root = AnyOrder(tuple(group(5 * i) for i in range(5)))
+        counted = Counted(root, "f" * 25, lambda leaf, call, bad=bad: call != bad or leaf == 3)  # type: ignore[misc]
+        assert counted.found.satisfied is (bad == 20)
+
+
+def test_a_search_that_grows_too_large_is_an_error_and_never_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MAX_STATES", 1000)
+    monkeypatch.setattr(search, "_PATIENCE", 100)
+    dice = random.Random(5)
+    pairs = {(leaf, call) for leaf in range(48) for call in range(47) if dice.random() < 0.9} | {(9, 47)}
+    with pytest.raises(SearchTooLargeError) as caught:  # the last call fits only where others must follow
+        Counted(chains(6, 8), "f" * 48, lambda leaf, call: (leaf, call) in pairs)
+    assert isinstance(caught.value, MeasurementError)
+    assert str(caught.value) == (
+        "the groups of expected calls are too ambiguous to be judged: after 1,000 combinations it is still open which "
+        "call meets which expectation; make the expectations of calls that repeat more specific, or split the group"
+    )
+
+
+def test_a_large_search_first_asks_whether_any_order_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MAX_STATES", 3000)
+    counted = Counted(chains(6, 8), "f" * 48, lambda leaf, call: call != 47)
+    assert not counted.found.satisfied
+
+
+def test_a_crowd_of_loose_calls_beside_a_chain_is_no_search() -> None:
+    """Loose calls are matched; only the chain's calls are searched."""
+    order = list(range(105))
+    random.Random(1).shuffle(order)
+    chained = iter(range(100, 105))
+    order = [leaf if leaf < 100 else next(chained) for leaf in order]
+    counted = Counted(
+        AnyOrder((*leaves(100), InOrder(leaves(5, 100)))), "f" * 105, lambda leaf, call: order[call] == leaf
+    )
+    assert counted.found.satisfied
+
+
+def test_forty_parallel_calls_are_matched_not_searched() -> None:
+    close: Fits = lambda leaf, call: abs(leaf - call) < 4  # noqa: E731
+    assert Counted(InParallel(leaves(40)), "f" * 40, close).found.satisfied
+    assert not Counted(
+        InParallel(leaves(40)), "f" * 40, lambda leaf, call: close(leaf, call) and call != 3
+    ).found.satisfied
+
+
+@pytest.mark.parametrize(("last", "satisfied"), [(True, 1000), (False, 999)])
+def test_extras_beyond_the_least_number_are_still_met(last: bool, satisfied: int) -> None:
+    """Allowed extras that fit are told as met, also where there are too many to search for."""
+    root = InOrder((Leaf(0, "f", 1, None), Leaf(1, "g"), Leaf(2, "f", 2, 500)))
+    counted = Counted(root, "f" * 500 + "g" + "f" * 499, lambda leaf, call: last or call != 999, "allow")
+    assert counted.found.satisfied
+    assert len(counted.found.pairs) == satisfied
+
+
+def test_optional_calls_are_met_one_by_one_where_they_cannot_all_be() -> None:
+    root = InOrder((Leaf(0, "f", 0, 1), Leaf(1, "g", 0, 1), Leaf(2, "h"), Leaf(3, "i", 0, 1)))
+    counted = Counted(root, "gfhi", lambda leaf, call: True, "allow")
+    assert [pair.leaf_id for pair in counted.found.pairs] == [0, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_chains_of_many_functions_are_explained(seed: int) -> None:
+    names = "".join(random.Random(seed).sample("abcd" * 12, 48))
+    root = AnyOrder(tuple(InOrder(tuple(Leaf(8 * i + j, "abcd"[(i + j) % 4]) for j in range(8))) for i in range(6)))
+    found = Counted(root, names, lambda leaf, call: True).found
+    assert not found.satisfied
+    assert found.wrong_order
+    assert len(found.pairs) + len(found.wrong_order) == 48
