@@ -1,0 +1,202 @@
+"""Gemini through google-genai, imported when the first turn is asked for.
+
+The client only carries requests and errors: automatic function calling and continuation are off, retries are ours,
+and replies are read from the wire's JSON, so that nothing the service said gets lost or reinterpreted on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from evalkit.errors import UsageError, did_you_mean
+from evalkit.model.transcript import ModelRequest, ModelTurn
+from evalkit.providers.gemini_errors import broke_off, provider_error
+from evalkit.providers.gemini_reply import merged, turn_of
+from evalkit.providers.gemini_request import config_of, contents_of, declarations_of
+from evalkit.providers.gemini_stream import keep_body, streamed
+from evalkit.providers.opening import ModelSpec
+from evalkit.providers.retrying import RetryPolicy, with_retries
+
+if TYPE_CHECKING:
+    from google import genai
+
+DEFAULT_API_VERSION = "v1beta"  # where functions have always worked; the client's own default is v1
+DEFAULT_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeminiOptions:
+    """What ``gemini:MODEL?...`` may say beside the model. Keys are read by google-genai from its environment."""
+
+    base_url: str | None = None
+    api_version: str = DEFAULT_API_VERSION
+    stream: bool = False
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    retries: int = 4
+    vertexai: bool = False
+    project: str | None = None
+    location: str | None = None
+    api_key: str | None = None
+
+
+class GeminiProvider:
+    """One Gemini model. Holds one client per event loop; `aclose` releases the running loop's."""
+
+    name = "gemini"
+
+    def __init__(self, model: str, options: GeminiOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
+        self.model = model
+        self.options = options or GeminiOptions()
+        self._policy = policy or RetryPolicy(retries=self.options.retries)
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, genai.Client] = WeakKeyDictionary()
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
+        contents = contents_of(request.messages)
+        config = {**config_of(request), "declarations": declarations_of(request.functions)}
+
+        async def ask() -> ModelTurn:
+            return await self._ask(contents, config, request.timeout_s)
+
+        return await with_retries(ask, self._policy)
+
+    async def aclose(self) -> None:
+        """Close the running event loop's client."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aio.aclose()
+            client.close()
+
+    async def _ask(
+        self, contents: list[dict[str, Any]], config: Mapping[str, Any], timeout_s: float | None
+    ) -> ModelTurn:
+        try:
+            models = self._client().aio.models
+            arguments: dict[str, Any] = {
+                "model": self.model,
+                "contents": [_valid_content(content) for content in contents],
+                "config": self._config(config, timeout_s),
+            }
+            started = perf_counter()
+            data = merged(await streamed(models, arguments)) if self.options.stream else await _unary(models, arguments)
+            if "error" in data:
+                raise broke_off(data["error"], self.model, self.options.api_version)
+            return turn_of(data, duration_ms=(perf_counter() - started) * 1000)
+        except Exception as error:
+            raise provider_error(error, model=self.model, api_version=self.options.api_version) from error
+
+    def _config(self, config: Mapping[str, Any], timeout_s: float | None) -> Any:
+        from google.genai import types
+
+        fields = {key: value for key, value in config.items() if key != "declarations"}
+        if config["declarations"]:
+            declared = [types.FunctionDeclaration(**declaration) for declaration in config["declarations"]]
+            fields["tools"] = [types.Tool(function_declarations=declared)]
+        if timeout_s is not None:
+            fields["http_options"] = types.HttpOptions(timeout=int(timeout_s * 1000))
+        if "automatic_continuation" in types.GenerateContentConfig.model_fields:
+            fields["automatic_continuation"] = False
+        if not self.options.stream:
+            fields["should_return_http_response"] = True
+        off = types.AutomaticFunctionCallingConfig(disable=True)
+        return types.GenerateContentConfig(**fields, automatic_function_calling=off)
+
+    def _client(self) -> genai.Client:
+        """The running loop's client. Kept: google-genai closes a client that nobody refers to."""
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = self._new_client()
+        return client
+
+    def _new_client(self) -> genai.Client:
+        from google import genai
+        from google.genai import types
+
+        options = self.options
+        http = types.HttpOptions(
+            base_url=options.base_url,
+            api_version=options.api_version,
+            timeout=int(options.timeout_s * 1000),
+            retry_options=types.HttpRetryOptions(attempts=1),
+            async_client_args={"event_hooks": {"response": [keep_body]}},
+        )
+        where: dict[str, Any] = {"http_options": http}
+        if options.vertexai:
+            where |= {"vertexai": True, "project": options.project, "location": options.location}
+        try:
+            return genai.Client(api_key=options.api_key, **where)
+        except ValueError:
+            if options.base_url is None or options.vertexai:
+                raise
+            return genai.Client(api_key="none", **where)  # a gateway of one's own often asks for no key
+
+
+async def _unary(models: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    response = await models.generate_content(**arguments)
+    body = response.sdk_http_response.body
+    data = json.loads(body) if body else {}
+    return data if isinstance(data, dict) else {}
+
+
+def _valid_content(content: dict[str, Any]) -> Any:
+    """`content` as the client's type, without the keys that this version of the client does not know."""
+    from google.genai import types
+    from pydantic import ValidationError
+
+    try:
+        return types.Content.model_validate(content)
+    except ValidationError as error:
+        unknown = [problem["loc"] for problem in error.errors() if problem["type"] == "extra_forbidden"]
+        if not unknown:
+            raise
+        return types.Content.model_validate(_without(content, unknown))
+
+
+def _without(data: Any, paths: list[tuple[int | str, ...]]) -> Any:
+    here = {path[0] for path in paths if len(path) == 1}
+    below: dict[Any, list[tuple[int | str, ...]]] = {}
+    for path in paths:
+        if len(path) > 1:
+            below.setdefault(path[0], []).append(path[1:])
+    if isinstance(data, Mapping):
+        return {key: _without(value, below.get(key, [])) for key, value in data.items() if key not in here}
+    if isinstance(data, list):
+        return [_without(value, below.get(index, [])) for index, value in enumerate(data)]
+    return data
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "stream": lambda text: _flag(text),
+    "vertexai": lambda text: _flag(text),
+    "timeout_s": float,
+    "retries": int,
+}
+
+
+def _flag(text: str) -> bool:
+    values = {"1": True, "true": True, "0": False, "false": False}
+    return values[text.lower()]
+
+
+def open_gemini(spec: ModelSpec) -> GeminiProvider:
+    """The provider of a parsed ``gemini:MODEL?...``. UsageError for an option that it does not have."""
+    known = [name for name in GeminiOptions.__dataclass_fields__ if name != "api_key"]
+    values: dict[str, Any] = {}
+    for name, text in spec.options.items():
+        if name == "api_key":
+            raise UsageError(f"gemini:{spec.model}?api_key=…: a key does not belong there; set GEMINI_API_KEY")
+        if name not in known:
+            near = did_you_mean(name, known) or f"; it has {', '.join(known)}"
+            raise UsageError(f"'{spec.text}': gemini has no option '{name}'{near}")
+        try:
+            values[name] = _READERS.get(name, str)(text)
+        except (ValueError, KeyError):
+            raise UsageError(f"'{spec.text}': {name}={text} is no value of '{name}'") from None
+    return GeminiProvider(spec.model, GeminiOptions(**values))

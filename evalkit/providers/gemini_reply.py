@@ -1,0 +1,225 @@
+"""From Gemini's wire JSON to a ModelTurn: parts, finish reasons, blocks, usage; and streamed chunks into one reply."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+
+# The API's finish reasons, by name and by the number that some gateways send. What is not here is "other".
+FINISH_REASONS = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "length",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "LANGUAGE": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "MODEL_ARMOR": "content_filter",
+    "ESCALATION": "content_filter",
+    "PUP_LIMITED_DISABLED": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
+    "MALFORMED_FUNCTION_CALL": "malformed_call",
+    "MALFORMED_RESPONSE": "malformed_call",
+    "UNEXPECTED_TOOL_CALL": "malformed_call",
+}
+NUMBERED = ("FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "BLOCKLIST",
+            "PROHIBITED_CONTENT", "SPII", "MALFORMED_FUNCTION_CALL")  # fmt: skip
+_PATH_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]")
+
+
+def turn_of(data: Any, *, duration_ms: float = 0.0) -> ModelTurn:
+    """The turn that one whole response (``GenerateContentResponse`` as JSON) is. Never raises on any JSON."""
+    data = data if isinstance(data, Mapping) else {}
+    candidate = _first(data.get("candidates"))
+    content = candidate.get("content")
+    parts = _parts(content)
+    calls = tuple(_call(part["functionCall"]) for part in parts if _is_call(part))
+    return ModelTurn(
+        text="".join(_text(part) for part in parts),
+        calls=calls,
+        finish_reason=_finish(data, candidate, bool(calls), bool(parts)),
+        finish_message=_finish_message(data, candidate),
+        usage=_usage(data.get("usageMetadata")),
+        raw=dict(data),
+        content=dict(content) if isinstance(content, Mapping) and parts else None,
+        model=data.get("modelVersion") if isinstance(data.get("modelVersion"), str) else None,
+        duration_ms=duration_ms,
+    )
+
+
+def _first(candidates: Any) -> Mapping[str, Any]:
+    found = candidates[0] if isinstance(candidates, list) and candidates else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _parts(content: Any) -> list[Mapping[str, Any]]:
+    parts = content.get("parts") if isinstance(content, Mapping) else None
+    return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
+
+
+def _is_call(part: Mapping[str, Any]) -> bool:
+    call = part.get("functionCall")
+    return isinstance(call, Mapping) and isinstance(call.get("name"), str) and bool(call["name"])
+
+
+def _call(data: Mapping[str, Any]) -> ModelCall:
+    arguments = data.get("args")
+    call_id = data.get("id")
+    known_id = call_id if isinstance(call_id, str) and call_id else None
+    if arguments is None or isinstance(arguments, Mapping):
+        return ModelCall(name=data["name"], arguments=dict(arguments or {}), call_id=known_id)
+    why = f"the arguments are a {type(arguments).__name__}, not a JSON object"
+    return ModelCall(name=data["name"], arguments=arguments, call_id=known_id, malformed=why)
+
+
+def _text(part: Mapping[str, Any]) -> str:
+    text = part.get("text")
+    return text if isinstance(text, str) and not part.get("thought") else ""
+
+
+def _finish(data: Mapping[str, Any], candidate: Mapping[str, Any], has_calls: bool, has_parts: bool) -> str:
+    if not candidate:
+        return "content_filter" if _block(data) else "empty"
+    reason = candidate.get("finishReason")
+    if isinstance(reason, int) and 0 <= reason < len(NUMBERED):
+        reason = NUMBERED[reason]
+    if reason is None:
+        return "truncated" if has_parts else "empty"
+    finish = FINISH_REASONS.get(str(reason), "other")
+    if finish == "stop":
+        return "tool_calls" if has_calls else "stop" if has_parts else "empty"
+    return finish
+
+
+def _block(data: Mapping[str, Any]) -> str | None:
+    feedback = data.get("promptFeedback")
+    feedback = feedback if isinstance(feedback, Mapping) else {}
+    words = [feedback.get("blockReason"), feedback.get("blockReasonMessage")]
+    return ": ".join(str(word) for word in words if word) or None
+
+
+def _finish_message(data: Mapping[str, Any], candidate: Mapping[str, Any]) -> str | None:
+    """What the service says about an ending that is not the usual one."""
+    if not candidate:
+        block = _block(data)
+        return f"the prompt was blocked: {block}" if block else None
+    reason = candidate.get("finishReason")
+    if reason in (None, "STOP", 1):
+        return None
+    message = candidate.get("finishMessage")
+    return f"{reason}: {message}" if message else str(reason)
+
+
+def _usage(data: Any) -> Usage | None:
+    if not isinstance(data, Mapping):
+        return None
+
+    def count(key: str) -> int:
+        value = data.get(key)
+        return value if isinstance(value, int) else 0
+
+    return Usage(
+        input_tokens=count("promptTokenCount") + count("toolUsePromptTokenCount"),
+        output_tokens=count("candidatesTokenCount"),
+        reasoning_tokens=count("thoughtsTokenCount"),
+        cached_tokens=count("cachedContentTokenCount"),
+        total_tokens=count("totalTokenCount"),
+    )
+
+
+def merged(chunks: Iterable[Any]) -> dict[str, Any]:
+    """The one response that a stream's chunks make: whole calls, joined texts, every signature in its place.
+
+    A stream that ends inside a call has no such call and no finish reason: the turn is "truncated".
+    """
+    whole: dict[str, Any] = {}
+    candidate: dict[str, Any] = {}
+    parts = _StreamedParts()
+    for chunk in chunks:
+        if not isinstance(chunk, Mapping):
+            continue
+        whole |= {key: value for key, value in chunk.items() if key != "candidates" and value is not None}
+        streamed = _first(chunk.get("candidates"))
+        candidate |= {key: value for key, value in streamed.items() if key != "content" and value is not None}
+        for part in _parts(streamed.get("content")):
+            parts.add(part)
+    if parts.open_call is not None:
+        candidate.pop("finishReason", None)
+    if candidate or parts.whole:
+        content = {"role": "model", "parts": parts.whole}
+        whole["candidates"] = [candidate | ({"content": content} if parts.whole else {})]
+    return whole
+
+
+class _StreamedParts:
+    """The parts of a streamed reply; `open_call` is one whose arguments are still arriving (Vertex streams those)."""
+
+    def __init__(self) -> None:
+        self.whole: list[dict[str, Any]] = []
+        self.open_call: dict[str, Any] | None = None
+
+    def add(self, part: Mapping[str, Any]) -> None:
+        call = part.get("functionCall")
+        if isinstance(call, Mapping):
+            self._add_call(part, call)
+        elif set(part) <= {"text", "thought", "thoughtSignature"} and isinstance(part.get("text"), str):
+            self._add_text(dict(part))
+        elif part:
+            self.whole.append(dict(part))
+
+    def _add_text(self, part: dict[str, Any]) -> None:
+        last = self.whole[-1] if self.whole else None
+        joins = last is not None and isinstance(last.get("text"), str) and "thoughtSignature" not in last
+        if joins and last is not None and part["text"] and bool(last.get("thought")) == bool(part.get("thought")):
+            last |= {**part, "text": last["text"] + part["text"]}
+        elif part["text"] or "thoughtSignature" in part:
+            self.whole.append(part)
+
+    def _add_call(self, part: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+        partial = call.get("partialArgs")
+        if self.open_call is None:
+            if not call.get("name"):
+                return  # a stray end marker
+            if not partial and not call.get("willContinue"):
+                self.whole.append(dict(part))
+                return
+            kept = {key: value for key, value in call.items() if key not in ("partialArgs", "willContinue")}
+            self.open_call = {**part, "functionCall": {**kept, "args": dict(call.get("args") or {})}}
+        if "thoughtSignature" in part:
+            self.open_call.setdefault("thoughtSignature", part["thoughtSignature"])
+        for piece in partial if isinstance(partial, list) else ():
+            _put(self.open_call["functionCall"]["args"], piece)
+        if not call.get("willContinue"):
+            self.whole.append(self.open_call)
+            self.open_call = None
+
+
+def _put(arguments: dict[str, Any], piece: Any) -> None:
+    """Set the value that a `partialArgs` piece brings; chunks of a string append to it."""
+    if not isinstance(piece, Mapping):
+        return
+    kinds = ("stringValue", "numberValue", "boolValue")
+    value = next((piece[kind] for kind in kinds if piece.get(kind) is not None), None)
+    steps: list[Any] = [
+        int(match[2]) if match[2] else match[1] or match[3] or match[4] or ""
+        for match in _PATH_STEP.finditer(str(piece.get("jsonPath", "")))
+    ]
+    target: Any = arguments
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        if isinstance(step, int) is not isinstance(target, list):
+            return
+        if isinstance(target, list):
+            target.extend([None] * (step + 1 - len(target)))
+        old = target[step] if isinstance(target, list) else target.get(step)
+        if following is None:
+            target[step] = old + value if isinstance(old, str) and isinstance(value, str) else value
+        else:
+            target[step] = old if isinstance(old, (dict, list)) else [] if isinstance(following, int) else {}
+            target = target[step]

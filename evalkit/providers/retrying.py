@@ -1,0 +1,65 @@
+"""Trying again when a model's service says that it may work later: exponential backoff, `Retry-After`, and a limit.
+
+Retried are broken connections, timeouts, and HTTP 408, 429 and 5xx. Waiting doubles from one second to the cap, with
+jitter, so that concurrent cases don't come back together; a service that asks for a longer wait than the cap is
+not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from evalkit.errors import ProviderError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """`retries` beyond the first attempt; waits in seconds, each at most `cap_s`."""
+
+    retries: int = 4
+    first_s: float = 1.0
+    cap_s: float = 30.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def wait_s(self, attempt: int, asked_s: float | None) -> float:
+        """How long to wait after failed attempt number `attempt` (from 0); `asked_s` is the service's own wish."""
+        backoff = min(self.first_s * 2**attempt, self.cap_s)
+        jittered = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads requests, keeps no secret
+        return float(jittered) if asked_s is None else max(asked_s, jittered / 10)
+
+
+def may_work_later(error: ProviderError) -> bool:
+    """Whether it makes sense to ask again. No status: the connection broke or timed out."""
+    status = error.status
+    return status is None or status in (408, 429) or 500 <= status <= 599
+
+
+async def with_retries(ask: Callable[[], Awaitable[T]], policy: RetryPolicy) -> T:
+    """What `ask` gives. Raises the last ProviderError when the attempts are used up or waiting is pointless."""
+    for attempt in range(policy.retries + 1):
+        try:
+            return await ask()
+        except ProviderError as error:
+            wait_s = policy.wait_s(attempt, error.retry_after_s)
+            if attempt == policy.retries or not may_work_later(error) or wait_s > policy.cap_s:
+                raise _final(error, attempt + 1, wait_s, policy) from error.__cause__
+        await policy.sleep(wait_s)
+    raise AssertionError("unreachable")
+
+
+def _final(error: ProviderError, attempts: int, wait_s: float, policy: RetryPolicy) -> ProviderError:
+    """`error`, and why nobody tries any longer."""
+    notes = []
+    if attempts > 1:
+        notes.append(f"gave up after {attempts} attempts")
+    if may_work_later(error) and wait_s > policy.cap_s:
+        notes.append(f"the service asks to wait {wait_s:g} s, more than the {policy.cap_s:g} s that a run waits")
+    if not notes:
+        return error
+    return ProviderError(f"{error} ({'; '.join(notes)})", status=error.status, retry_after_s=error.retry_after_s)
