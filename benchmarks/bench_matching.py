@@ -25,7 +25,7 @@ class Bench:
 
     def __init__(self, root: Callable[[tuple[Node, ...]], Node], wanted: Sequence[Wanted], sent: Sequence[Arguments]):
         leaves = tuple(Leaf(number, "check_warranty") for number in range(len(wanted)))
-        self.plan = Plan(root(leaves))  # type: ignore[arg-type]
+        self.plan = Plan(root(leaves))
         self.actual = [ActualCall(index, "check_warranty") for index in range(len(sent))]
         self.wanted, self.sent, self.asked = wanted, sent, 0
 

@@ -119,8 +119,11 @@ class _Explainer:
         ]
 
     def _improved(self, name: str, free: list[int]) -> tuple[list[int], dict[int, int]]:
-        """Calls of the name that are paired anew, the free ones among them, and their pairs. All maximum matchings leave the same pairs alone that no alternating
-        path from a free place or a free call reaches (Dulmage and Mendelsohn), so only the others are paired anew."""
+        """Calls of the name that are paired anew, the free ones among them, and their pairs.
+
+        All maximum matchings leave the same pairs alone that no alternating path from a free place or a free call
+        reaches (Dulmage and Mendelsohn), so only the others need to be compared.
+        """
         places = self._free_places(name, self.anyhow.owner, len(free))
         if not places or len(places) * len(free) > EXACT:
             return free, paired(places, free, self.table)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from evalkit.checks.matching import cover, explain, search, task, weigh
+from evalkit.checks.matching import ActualCall, AnyOrder, InOrder, Leaf, Pair, cover, explain, search, task, weigh
 
 KINDS = {
     "lists": {"groups": False},
@@ -75,3 +77,53 @@ def test_no_shortcut_alters_a_verdict(toolbox: Any, kind: str, monkeypatch: pyte
         found = problem.solve()
         assert found.satisfied == toolbox.Oracle(problem).satisfied(), (problem, found)
         assert not toolbox.flaws(problem, found), (problem, found)
+
+
+def weight(problem: Any, pairs: Any) -> tuple[int, int, float]:
+    """What an explanation is chosen by: pairs that fit, pairs at all, closeness."""
+    apart = sum(problem.distance(pair.leaf_id, pair.actual_index) for pair in pairs if not pair.fits)
+    return sum(pair.fits for pair in pairs), len(pairs), -round(apart, 6)
+
+
+def all_pairings(problem: Any, leaves: list[Leaf], calls: Sequence[ActualCall]) -> Iterator[tuple[Pair, ...]]:
+    """Every way to hold calls against leaves of their name, each at most once."""
+    if not leaves:
+        yield ()
+        return
+    first, rest = leaves[0], leaves[1:]
+    yield from all_pairings(problem, rest, calls)
+    for call in calls:
+        if call.name == first.name:
+            pair = Pair(first.id, call.index, problem.fits(first.id, call.index))
+            for others in all_pairings(problem, rest, [other for other in calls if other is not call]):
+                yield (pair, *others)
+
+
+def single_calls(problem: Any) -> bool:
+    return problem.plan.extras == "forbid" and all(leaf.min == 1 == leaf.max for leaf in problem.leaves())
+
+
+def test_in_any_order_the_explanation_is_the_best_of_all(toolbox: Any) -> None:
+    compared = 0
+    for problem in toolbox.generate(8, 4000, groups=False):
+        found = problem.solve()
+        if isinstance(problem.plan.root, AnyOrder) and single_calls(problem) and not found.satisfied:
+            everything = all_pairings(problem, problem.leaves(), problem.actual)
+            assert weight(problem, found.pairs) == max(weight(problem, pairs) for pairs in everything), (problem, found)
+            compared += 1
+    assert compared > 300
+
+
+def test_in_strict_order_the_explanation_is_the_best_alignment(toolbox: Any) -> None:
+    compared = 0
+    for problem in toolbox.generate(9, 4000, groups=False):
+        found = problem.solve()
+        if isinstance(problem.plan.root, InOrder) and single_calls(problem) and not found.satisfied:
+            everything = all_pairings(problem, problem.leaves(), problem.actual)
+            in_order = [p for p in everything if all(a.actual_index < b.actual_index for a, b in itertools.pairwise(p))]
+            aligned = [p for p in found.pairs if p.fits]
+            assert weight(problem, aligned)[0] == max(weight(problem, pairs) for pairs in in_order)[0]
+            if [p.leaf_id for p in found.pairs] == sorted(p.leaf_id for p in found.pairs) and not found.wrong_order:
+                assert weight(problem, found.pairs) == max(weight(problem, pairs) for pairs in in_order)
+                compared += 1
+    assert compared > 300
