@@ -1,26 +1,13 @@
-"""What the tests of the warranty suite share: the suite's folder, its cases, and what became of them when they ran."""
+"""What the tests of the warranty suite share: its cases, each run once."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 import evalkit
 from evalkit.pipeline import run_case
 from evalkit.spec import load_case
-from scenarios.warranty import agent
-
-ROOT = Path(agent.__file__).parents[2]
-
-Passed = Callable[[str], tuple[evalkit.Case, evalkit.Verdict]]
-
-
-@pytest.fixture(scope="session")
-def root() -> Path:
-    """The project's root."""
-    return ROOT
+from tests.warranty.suite import ROOT, SUITE, Passed
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +23,7 @@ def passed(settings: evalkit.Settings) -> Passed:
 
     def run(stem: str) -> tuple[evalkit.Case, evalkit.Verdict]:
         if stem not in ran:
-            case = load_case(ROOT / "scenarios" / "warranty" / f"{stem}.yaml", root=ROOT)
+            case = load_case(SUITE / f"{stem}.yaml", root=ROOT)
             ran[stem] = case, run_case(case, settings=settings)
         case, verdict = ran[stem]
         assert verdict.status == "passed", [str(reason) for reason in verdict.reasons]

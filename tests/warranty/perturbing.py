@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import evalkit
 from evalkit.model.template import Reference, parse, walk
 from evalkit.model.transcript import FunctionCall, Timing, Transcript
+from tests.warranty.suite import GROUPS
 
-GROUPS = ("in_order", "any_order", "in_parallel")
 ERROR = {"error": {"type": "perturbed", "message": "it failed"}}
 
 

@@ -6,19 +6,12 @@ purpose (the order of parallel calls) is listed in `FREE_ORDER`, and must be lef
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-import evalkit
 from tests.warranty.perturbing import perturbed, swapped
+from tests.warranty.suite import STEMS, Passed
 
-SUITE = Path(__file__).parents[2] / "scenarios" / "warranty"
-STEMS = sorted(path.stem for path in SUITE.glob("*_[0-9]*.yaml"))
 FREE_ORDER = {("valid_warranty_009", 0), ("valid_warranty_009", 2)}  # neighbours from here on may change places
-
-Passed = Callable[[str], tuple[evalkit.Case, evalkit.Verdict]]
 
 
 @pytest.mark.parametrize("stem", STEMS)

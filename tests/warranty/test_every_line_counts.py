@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,14 +16,9 @@ import evalkit
 from evalkit import yamlfile
 from evalkit.pipeline import run_case
 from evalkit.spec import case_from_dict, load_case
+from tests.warranty.suite import GROUPS, ROOT, STEMS, SUITE, Passed, load_stem
 
-ROOT = Path(__file__).parents[2]
-SUITE = ROOT / "scenarios" / "warranty"
-STEMS = sorted(path.stem for path in SUITE.glob("*_[0-9]*.yaml"))
-GROUPS = ("in_order", "any_order", "in_parallel")
 NOBODY = "words that nobody wrote"
-
-Passed = Callable[[str], tuple[evalkit.Case, evalkit.Verdict]]
 
 
 class Changed(NamedTuple):
@@ -31,12 +28,6 @@ class Changed(NamedTuple):
     data: dict[str, Any]
     code: str
     says: str
-
-
-def load(stem: str) -> dict[str, Any]:
-    path = SUITE / f"{stem}.yaml"
-    data: dict[str, Any] = yamlfile.load(path.read_bytes(), path.name)
-    return data
 
 
 def changes(data: dict[str, Any]) -> Iterator[Changed]:
@@ -119,7 +110,7 @@ def found(data: dict[str, Any], stem: str, verdict: evalkit.Verdict) -> list[tup
 def test_each_changed_expectation_is_missed_and_named(stem: str, passed: Passed) -> None:
     _, verdict = passed(stem)
     wrong: list[str] = []
-    everything = list(changes(load(stem)))
+    everything = list(changes(load_stem(stem)))
     for what, data, code, says in everything:
         reasons = found(data, stem, verdict)
         if not any(
@@ -145,13 +136,34 @@ def test_one_changed_file_turns_that_case_red_and_no_other(kind: str, project: P
     stem = "valid_warranty_010"
     file = project / "scenarios" / "warranty" / f"{stem}.yaml"
     original = file.read_bytes()
-    changed = next(change for change in changes(load(stem)) if kind in change.what)
+    changed = next(change for change in changes(load_stem(stem)) if kind in change.what)
     try:
         file.write_text(yamlfile.dump(changed.data), encoding="utf-8")
         verdicts = [run(project, each) for each in STEMS]
     finally:
         file.write_bytes(original)
     assert [verdict.case_id for verdict in verdicts if not verdict.passed] == [f"scenarios/warranty/{stem}.yaml"]
+
+
+def test_pytest_shows_the_changed_case_alone(project: Path) -> None:
+    file = project / "scenarios" / "warranty" / "missing_info_001.yaml"
+    original = file.read_text(encoding="utf-8")
+    file.write_text(original.replace("body_contains: [serial number,", "body_contains: [order number,"), "utf-8")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "--evalkit", "-q", "-p", "no:cacheprovider"],
+            cwd=project,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        file.write_text(original, encoding="utf-8")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "✗ missing_info_001" in done.stdout
+    assert 'body does not contain "order number"' in done.stdout
+    assert done.stdout.count("✗ ") == 2  # the case and its call
+    assert f"1 failed, {len(STEMS) - 1} passed" in done.stdout
 
 
 def run(project: Path, stem: str) -> evalkit.Verdict:

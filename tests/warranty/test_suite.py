@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import evalkit
-from evalkit import yamlfile
-
-ROOT = Path(__file__).parents[2]
-SUITE = ROOT / "scenarios" / "warranty"
-CASSETTES = ROOT / "mocks" / "cassettes" / "scenarios" / "warranty"
-STEMS = sorted(path.stem for path in SUITE.glob("*_[0-9]*.yaml"))
-
-Passed = Callable[[str], tuple[evalkit.Case, evalkit.Verdict]]
+from tests.warranty.suite import CASSETTES, STEMS, Passed, load, load_stem
 
 # The example of the format's documentation, word for word but for the mail itself.
 EXAMPLE: dict[str, Any] = {
@@ -58,12 +48,6 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-def load(stem: str) -> dict[str, Any]:
-    path = SUITE / f"{stem}.yaml"
-    data: dict[str, Any] = yamlfile.load(path.read_bytes(), path.name)
-    return data
-
-
 @pytest.mark.parametrize("stem", STEMS)
 def test_the_case_passes_on_its_own(stem: str, passed: Passed) -> None:
     _, verdict = passed(stem)
@@ -77,7 +61,7 @@ def test_the_case_uses_every_turn_of_its_cassette(stem: str, passed: Passed) -> 
     """A turn that is never replayed was written for another case."""
     _, verdict = passed(stem)
     path = CASSETTES / f"{stem}.yaml"
-    assert len(verdict.transcript.turns) == len(yamlfile.load(path.read_bytes(), path.name)["turns"])
+    assert len(verdict.transcript.turns) == len(load(path)["turns"])
 
 
 def test_every_cassette_belongs_to_a_case() -> None:
@@ -85,14 +69,14 @@ def test_every_cassette_belongs_to_a_case() -> None:
 
 
 def test_the_documented_example_runs_unchanged() -> None:
-    data = load("valid_warranty_001")
+    data = load_stem("valid_warranty_001")
     email = data["input"].pop("email")
     assert data == EXAMPLE
     assert set(email) == {"subject", "body", "from", "received"}
 
 
 def test_every_scenario_and_theme_has_its_cases() -> None:
-    cases = {stem: load(stem) for stem in STEMS}
+    cases = {stem: load_stem(stem) for stem in STEMS}
     scenarios = Counter(case["expected_output"].get("scenario_instruction_used") for case in cases.values())
     tags = Counter(tag for case in cases.values() for tag in case["tags"])
     assert len(cases) >= 34
@@ -104,10 +88,10 @@ def test_every_scenario_and_theme_has_its_cases() -> None:
 
 
 def test_what_protects_customers_must_pass() -> None:
-    cases = [load(stem) for stem in STEMS]
+    cases = [load_stem(stem) for stem in STEMS]
     assert [case["description"] for case in cases if "security" in case["tags"] and not case.get("must_pass")] == []
 
 
 @pytest.mark.parametrize("stem", [stem for stem in STEMS if stem.startswith("prompt_injection")])
 def test_an_injected_order_is_forbidden_by_name(stem: str) -> None:
-    assert load(stem)["expected_output"]["forbidden_function_calls"]
+    assert load_stem(stem)["expected_output"]["forbidden_function_calls"]
