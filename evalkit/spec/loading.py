@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from evalkit.spec.source import Layer, Source
 from evalkit.spec.suites import Suite, shown_file, suites_of
 from evalkit.yamlfile import read
 
-_PYTHON_TARGETS = re.compile(rb"\$call|\$include|patch|exception")
+_PYTHON_TARGETS = (b"$call", b"$include", b"patch", b"exception")  # what may name the project's Python code
+_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_DEFAULT_MOCKS = Settings().mocks
 
 
 def load_case(path: str | Path, *, root: str | Path | None = None, settings: Settings | None = None) -> Case:
@@ -41,7 +44,7 @@ def load_case(path: str | Path, *, root: str | Path | None = None, settings: Set
     found = read(content, shown_file(file, base))
     if found.problems and found.value is None:
         raise SpecError(found.problems)
-    uses_python = _PYTHON_TARGETS.search(content) is not None
+    uses_python = any(target in content for target in _PYTHON_TARGETS)
     loader = _Loader(base, file, settings, named=root is not None, uses_python=uses_python)
     return loader.load(found.value, Layer(loader.id, file), found.problems)
 
@@ -63,9 +66,13 @@ def case_from_dict(data: Mapping[str, Any], path: str | Path | None = None, *, r
 
 
 def _with_path(problem: PathProblem) -> str:
-    """The message with the place in words, for data that has no lines."""
-    place = shown_path(problem.path)
-    return problem.message if not place or place in problem.message else f"{place}: {problem.message}"
+    """The message with the place in words, for data that has no lines, unless it names the place itself."""
+    path = problem.path
+    named = (shown_path(part) for part in (path, path[1:], path[:-1], path[1:-1]))
+    known = (
+        not path or (problem.at_key and len(path) == 1) or any(place and place in problem.message for place in named)
+    )
+    return problem.message if known else f"{shown_path(path)}: {problem.message}"
 
 
 class _Loader:
@@ -79,7 +86,7 @@ class _Loader:
         self.id = "" if file is None else shown_file(file, root)
         self.stem = "" if file is None else os.path.basename(file).partition(".")[0]
         self.path = None if file is None else Path(self.id if named or root == os.getcwd() else file)
-        self.mocks = Path(root) / (settings.mocks if settings else Settings().mocks)
+        self.mocks = _mocks_folder(root, settings.mocks if settings else _DEFAULT_MOCKS)
         self.uses_python = uses_python
 
     def load(self, data: Any, layer: Layer, found: tuple[Problem, ...]) -> Case:
@@ -131,6 +138,16 @@ class _Loader:
         )
 
 
+def _in_one_line(message: str) -> str:
+    """`message` with line breaks, control characters and half surrogate pairs, from odd keys say, as escapes."""
+    return _UNSHOWN.sub(lambda char: char[0].encode("unicode_escape").decode(), message)
+
+
+@lru_cache(maxsize=16)
+def _mocks_folder(root: str, mocks: Path) -> Path:
+    return Path(root) / mocks
+
+
 _NEEDED = "; it needs 'input' and 'expected_output'"
 
 
@@ -142,7 +159,7 @@ def _placed(known: list[Problem], paths: tuple[PathProblem, ...], source: Source
         location = source.locate(found.path, key=found.at_key)
         if location not in taken:  # what YAML's rules refused there is not refused again by ours
             message = found.message if location.line else _with_path(found)
-            problems.append(Problem(location, message, found.code))
+            problems.append(Problem(location, _in_one_line(message), found.code))
     order = {layer.file: index for index, layer in enumerate(source.layers)}
     problems.sort(key=lambda it: (order.get(it.location.file, -1), it.location.line, it.location.column))
     return list(dict.fromkeys(problems))

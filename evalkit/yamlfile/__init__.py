@@ -8,7 +8,8 @@ YAML that `load` reads back as the same data.
 
 from __future__ import annotations
 
-from evalkit.yamlfile.builder import Limits, Read, load, read
+from evalkit.yamlfile.builder import Read, load, read
+from evalkit.yamlfile.limits import Limits
 from evalkit.yamlfile.places import Positions, positions
 from evalkit.yamlfile.writing import dump
 

@@ -7,28 +7,19 @@ problems are reported together; what can't (syntax, a limit) ends it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from sys import intern
 from typing import Any, NamedTuple
 
 from evalkit.errors import Location, Problem, SpecError, did_you_mean
 from evalkit.yamlfile import events as ev
 from evalkit.yamlfile import scalars, syntax, text
+from evalkit.yamlfile.limits import Limits, expanded_size
 from evalkit.yamlfile.places import positions
 
 _NO_KEY = object()  # in a mapping, the next node is a key
 _DROPPED = object()  # the key was bad: its value is read and forgotten
 _CONTAINER = object()  # the key is a mapping or a list, and bad: it is read to its end, then its value is dropped
 _MERGE = object()  # the key was `<<`
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much one text may hold. `max_nodes` counts keys and values after aliases are expanded."""
-
-    max_bytes: int = 10_000_000
-    max_depth: int = 100
-    max_nodes: int = 100_000
 
 
 _DEFAULT = Limits()
@@ -197,7 +188,7 @@ class _Builder:
 
     def _tagged(self, event: Any) -> Any:
         try:
-            return scalars.tagged(event.tag, event.value, plain=not event.style)
+            return scalars.tagged(event.tag, event.value)
         except scalars.ScalarError as error:
             self._note(event, str(error))
             return event.value
@@ -215,7 +206,7 @@ class _Builder:
         if value.__class__ in (dict, list) and any(value is it for it in (container, *(outer for outer, _ in stack))):
             self._note(event, f"alias *{name} stands inside the value that it names")
             return None
-        size, depth = _measure(value, self.limits.max_nodes - self.nodes)
+        size, depth = expanded_size(value, self.limits.max_nodes - self.nodes)
         self.nodes += size
         if self.nodes > self.limits.max_nodes:
             self._too_many(event)
@@ -282,19 +273,3 @@ def _kind(value: Any) -> str:
     if value is None:
         return "null"
     return "a boolean" if isinstance(value, bool) else "a number"
-
-
-def _measure(value: Any, budget: int) -> tuple[int, int]:
-    """Keys and values in `value`, and its levels, with aliases expanded. Stops counting once `budget` is passed."""
-    nodes, depth = 0, 0
-    level = [value]
-    while (level := [item for item in level if item.__class__ in (dict, list)]) and nodes <= budget:
-        depth += 1
-        inner: list[Any] = []
-        for item in level:
-            nodes += len(item) * (2 if item.__class__ is dict else 1)
-            if nodes > budget:
-                break
-            inner.extend(item.values() if item.__class__ is dict else item)
-        level = inner
-    return nodes, depth

@@ -55,7 +55,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 30 else text[:30] + "…"
 
 
-def tagged(tag: str, text: str, *, plain: bool) -> Any:
+def tagged(tag: str, text: str) -> Any:
     """The value of a scalar with an explicit tag: one of YAML's core tags, or `!` (a string)."""
     kind = tag.removeprefix(_PREFIX)
     if tag == "!" or (tag == _PREFIX + kind and kind == "str"):
@@ -76,14 +76,3 @@ def refused_tag(tag: str) -> str:
     """The message for a tag that is not one of YAML's core tags."""
     shown = "!!" + tag.removeprefix(_PREFIX) if tag.startswith(_PREFIX) else tag
     return f"tag {shown} is refused: evalkit reads plain data; remove the tag, or quote the text if it is text"
-
-
-def named(value: Any) -> str:
-    """What a value that is no string is called in messages."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "a mapping"
-    return "a list" if isinstance(value, list) else f"the number {value}"

@@ -100,6 +100,7 @@ ENDLESS["again"] = ENDLESS
             {"input": {"message": "x", "context": ENDLESS}, "expected_output": {"response_contains": "x"}},
             ["case: input.context.again: nested more than 100 levels deep"],
         ),
+        ({**GOOD, "a\n\x1b\ud800": 1}, ["case: unknown key 'a\\n\\x1b\\ud800'"]),
         (
             {"input": {"message": "x"}, "expected_output": {"response_contains": "x"}, "zzz": 1, "must_pass": "no"},
             ["case: unknown key 'zzz'", 'case: must_pass must be true or false, got "no"; write false'],
