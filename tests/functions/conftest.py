@@ -1,0 +1,72 @@
+"""What the tests of functions share: modules made on the fly, and mocks read without a problem."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from evalkit.functions import FakeDispatcher, mock_files, parse_declarations, parse_mocks
+from evalkit.model.settings import Settings
+
+_NUMBERS = itertools.count()
+
+MakeModule = Callable[[str], ModuleType]
+MakeDispatcher = Callable[..., FakeDispatcher]
+
+
+@pytest.fixture
+def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeModule]:
+    """A function that turns source into an importable module; `__name__` is what a case would write."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made: list[str] = []
+
+    def make(source: str) -> ModuleType:
+        name = f"made_for_a_test_{next(_NUMBERS)}"
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(source), encoding="utf-8")
+        importlib.invalidate_caches()
+        made.append(name)
+        return importlib.import_module(name)
+
+    yield make
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def dispatcher(tmp_path: Path) -> MakeDispatcher:
+    """A function that reads mocks (and declarations) as a case would write them, and gives their dispatcher."""
+
+    def make(
+        mocks: Any, functions: Any = None, *, input: Any = None, state: Any = None, **settings: Any
+    ) -> FakeDispatcher:
+        declarations, problems = parse_declarations(functions)
+        assert problems == []
+        known = {declaration.name: declaration for declaration in declarations}
+        read, problems = parse_mocks(mocks, declarations=known, include=mock_files(tmp_path / "mocks"))
+        assert problems == []
+        return FakeDispatcher(read, declarations, input=input, state=state, settings=Settings(**settings))
+
+    return make
+
+
+@pytest.fixture
+def problems_of() -> Callable[..., list[tuple[str, str]]]:
+    """A function that gives (place, message) of every problem with mocks."""
+    from evalkit.errors import shown_path
+
+    def problems(mocks: Any, functions: Mapping[str, Any] | None = None, **options: Any) -> list[tuple[str, str]]:
+        declarations, wrong = parse_declarations(functions)
+        assert wrong == []
+        known = {declaration.name: declaration for declaration in declarations}
+        _, found = parse_mocks(mocks, path=("mocks",), declarations=known, **options)
+        return [(shown_path(problem.path), problem.message) for problem in found]
+
+    return problems
