@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from evalkit.errors import IncompleteCallError
     from evalkit.errors import SpecError as SpecError
     from evalkit.errors import UsageError as UsageError
+    from evalkit.functions import bind as bind
     from evalkit.gate import decide as decide
     from evalkit.model.case import Case as Case
     from evalkit.model.run import GateDecision as GateDecision
@@ -69,6 +70,7 @@ _HOMES = {
     "UsageError": "evalkit.errors",
     "Verdict": "evalkit.model.verdict",
     "agent": "evalkit.agents",
+    "bind": "evalkit.functions",
     "arun_case": "evalkit.pipeline",
     "check": "evalkit.checks",
     "case_from_dict": "evalkit.spec",

@@ -1,0 +1,80 @@
+"""`$include: warranty/check_warranty.valid`: the file ``mocks/warranty/check_warranty.yaml``, its key ``valid``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import EvalkitError, did_you_mean
+from evalkit.operators import shown
+
+_ENDINGS = (".yaml", ".yml", ".json")
+_REFERENCE = re.compile(r"(?P<file>(?:[\w-]+/)*[\w-]+)(?:\.(?P<key>.+))?")
+_READ: dict[Path, tuple[tuple[int, int], Any]] = {}
+
+
+class IncludeError(EvalkitError):
+    """An `$include` that leads nowhere."""
+
+    code = "invalid_case"
+
+
+def mock_files(folder: Path) -> Callable[[str], Any]:
+    """The `include` callable of `parse_mocks` for a folder of mock files (YAML or JSON).
+
+    It gives the data that a reference names, raises IncludeError where it names none, and SpecError where the file does
+    not load. Files are read once per process and again when they change. No reference leads out of the folder.
+    """
+
+    def include(reference: str) -> Any:
+        match = _REFERENCE.fullmatch(reference)
+        if match is None:
+            raise IncludeError(f"{reference!r} names no mock file; write it as 'warranty/check_warranty.valid'")
+        path = _find(folder, match["file"])
+        data = _read(path, f"{folder.name}/{path.relative_to(folder).as_posix()}")
+        return data if match["key"] is None else _at(data, match["key"], path.relative_to(folder.parent).as_posix())
+
+    return include
+
+
+def _find(folder: Path, name: str) -> Path:
+    for ending in _ENDINGS:
+        path = folder / f"{name}{ending}"
+        if path.is_file():
+            return path
+    known = sorted({_name(path, folder) for ending in _ENDINGS for path in folder.glob(f"**/*{ending}")})
+    raise IncludeError(f"there is no file {folder.name}/{name}.yaml{did_you_mean(name, known)}")
+
+
+def _name(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).with_suffix("").as_posix()
+
+
+def _read(path: Path, shown_as: str) -> Any:
+    from evalkit.yamlfile import load
+
+    status = path.stat()
+    stamp = (status.st_mtime_ns, status.st_size)
+    known = _READ.get(path)
+    if known is not None and known[0] == stamp:
+        return known[1]
+    data = load(path.read_bytes(), shown_as)
+    _READ[path] = (stamp, data)
+    return data
+
+
+def _at(data: Any, key: str, file: str) -> Any:
+    """The value under `key`: the key as it stands, or a path of keys joined by dots."""
+    if isinstance(data, Mapping) and key in data:
+        return data[key]
+    found = data
+    for step in key.split("."):
+        if not isinstance(found, Mapping):
+            raise IncludeError(f"{file} has no '{key}': {shown(found, 60)} has no keys")
+        if step not in found:
+            hint = "; leave the file's ending out" if f".{key}" in _ENDINGS else did_you_mean(step, map(str, found))
+            raise IncludeError(f"{file} has no key '{step}'{hint}")
+        found = found[step]
+    return found

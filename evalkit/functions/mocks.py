@@ -1,0 +1,121 @@
+"""Mocks as frozen, picklable data: what `parse_mocks` makes of `mock_function_responses`.
+
+An answer is a tree. Its leaves say what happens (`Static`, `Failure`, `Call`, `Real`); the nodes above choose one
+(`Sequence`, `Match`) or delay it (`Delayed`). What changes during a run, how often a sequence was asked and which
+rule was hit, lives in the dispatcher, under the node's `id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Path = tuple[str | int, ...]
+
+ERROR, REPEAT_LAST, CYCLE = "error", "repeat_last", "cycle"
+ENDINGS = (ERROR, REPEAT_LAST, CYCLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """JSON that is returned each time; `templated`: it holds `Template` objects to be rendered first."""
+
+    value: Any
+    templated: bool = False
+    path: Path = ()  # in the case
+    source: str = ""  # the `$include` that it came from
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`$error`: the function fails, and the agent sees it. `message` and `detail` may hold templates."""
+
+    type: str
+    message: Any
+    detail: Mapping[str, Any] = field(default_factory=dict)  # more keys of the error that the agent sees
+    exception: str | None = None  # "module:Class" that patched code gets raised
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`$call`: a Python callable answers."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """`{$real: true}`: the real function answers, where the settings allow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """`$delay_ms`: latency on the run's clock, in milliseconds."""
+
+    delay_ms: float
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """`$sequence`: one element per call, then as `ending` says."""
+
+    id: int
+    elements: tuple[Answer, ...]
+    ending: str = ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One `$match` rule: `matcher` over the arguments (an `evalkit.operators` Matcher), `when` as it was written."""
+
+    matcher: Any
+    when: Mapping[str, Any]
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """`$match`: the first rule that fits the arguments answers, else `default`."""
+
+    id: int
+    rules: tuple[Rule, ...]
+    default: Answer | None = None
+
+
+Answer = Static | Failure | Call | Real | Delayed | Sequence | Match
+Leaf = Static | Failure | Call | Real
+
+
+@dataclass(frozen=True, slots=True)
+class MockSet:
+    """The mocks of one case, by function name as written (it may be an alias)."""
+
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.answers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.answers)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+
+def leaves(answer: Answer) -> Iterator[Leaf]:
+    """Everything that `answer` can come to."""
+    match answer:
+        case Delayed():
+            yield from leaves(answer.answer)
+        case Sequence():
+            for element in answer.elements:
+                yield from leaves(element)
+        case Match():
+            for rule in answer.rules:
+                yield from leaves(rule.answer)
+            if answer.default is not None:
+                yield from leaves(answer.default)
+        case _:
+            yield answer

@@ -1,0 +1,234 @@
+"""`$call`: Python callables answer, with the case's state, whatever their signature."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from evalkit.errors import FunctionError, MockError
+from evalkit.model.transcript import ModelCall
+
+SOURCE = """
+import asyncio, dataclasses, datetime, decimal, enum, functools, uuid
+from evalkit.errors import FunctionError
+
+def nothing(): return "nothing"
+def plain(n): return {"n": n}
+def default(n=7): return n
+def everything(**arguments): return arguments
+def with_state(state, n):
+    state["n"] = state.get("n", 0) + n
+    return state["n"]
+def with_all(state, input, task, **rest): return [state, input, task, rest]
+def state_is_an_argument(state): return state
+def both(state, /, **arguments): return [state, arguments]
+def run_of(input, /, input_=None): return input
+async def later(n, state):
+    await asyncio.sleep(0)
+    return [n, state]
+class Desk:
+    def __call__(self, n): return n + 1
+    def method(self, n): return n + 2
+desk = Desk()
+partial = functools.partial(plain, n=9)
+def returns_awaitable(n): return later(n, {})
+
+def declared(): raise FunctionError("not_found", "no such serial", status=404)
+def broken(): raise KeyError("serial")
+def exits(): raise SystemExit(3)
+async def broken_later():
+    await asyncio.sleep(0)
+    raise RuntimeError("no more")
+async def cancels(): raise asyncio.CancelledError
+
+@dataclasses.dataclass
+class Ticket:
+    id: str
+    when: datetime.date
+class Colour(enum.Enum):
+    RED = "red"
+def ticket(): return Ticket("T-1", datetime.date(2026, 1, 18))
+def odd(): return {"t": (1, 2), "s": {"b", "a"}, "c": Colour.RED, "d": decimal.Decimal("12.50"), 5: uuid.UUID(int=1)}
+def generator(): return (n for n in range(3))
+def thing(): return {"a": [object()]}
+def infinite(): return {"x": float("inf")}
+def loop():
+    found = {}
+    found["self"] = found
+    return found
+def aliased(state): return state.setdefault("tickets", [])
+def add(state, n):
+    state.setdefault("tickets", []).append(n)
+    return state["tickets"]
+def steps(state, name): return state.setdefault("order", []).append(name) or list(state["order"])
+async def steps_later(state, name):
+    found = steps(state, name)
+    await asyncio.sleep(0.01)
+    return found
+"""
+
+
+@pytest.fixture
+def module(make_module: Any) -> str:
+    return str(make_module(SOURCE).__name__)
+
+
+ANSWERS: dict[str, tuple[dict[str, Any], Any]] = {
+    "nothing": ({}, "nothing"),
+    "plain": ({"n": 1}, {"n": 1}),
+    "default": ({}, 7),
+    "everything": ({"a": 1, "state": "TX"}, {"a": 1, "state": "TX"}),
+    "with_state": ({"n": 2}, 2),
+    "with_all": ({"a": 1}, [{}, {"from": "a@b.c"}, None, {"a": 1}]),
+    "state_is_an_argument": ({"state": "TX"}, "TX"),
+    "both": ({"state": "TX"}, [{}, {"state": "TX"}]),
+    "run_of": ({}, {"from": "a@b.c"}),
+    "later": ({"n": 1}, [1, {}]),
+    "desk": ({"n": 1}, 2),
+    "desk.method": ({"n": 1}, 3),
+    "partial": ({}, {"n": 9}),
+    "returns_awaitable": ({"n": 3}, [3, {}]),
+    "ticket": ({}, {"id": "T-1", "when": "2026-01-18"}),
+    "odd": ({}, {"t": [1, 2], "s": ["a", "b"], "c": "red", "d": 12.5, "5": "00000000-0000-0000-0000-000000000001"}),
+}
+
+
+@pytest.mark.parametrize(("name", "arguments", "expected"), [(k, *v) for k, v in ANSWERS.items()], ids=ANSWERS)
+def test_a_callable_gets_the_arguments_and_what_it_names(
+    dispatcher: Any, module: str, name: str, arguments: dict[str, Any], expected: Any
+) -> None:
+    def make() -> Any:
+        return dispatcher({"f": {"$call": f"{module}:{name}"}}, input={"from": "a@b.c"})
+
+    async def inside_a_loop() -> Any:
+        return make().call("f", arguments)
+
+    assert make().call("f", arguments) == expected
+    assert asyncio.run(make().acall("f", arguments)) == expected
+    assert asyncio.run(make().acall_batch([ModelCall(name="f", arguments=arguments)]))[0][1] == expected
+    assert asyncio.run(inside_a_loop()) == expected
+
+
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "broken": ({}, "{0}:broken raised KeyError: 'serial' ({0}.py:27)"),
+    "exits": ({}, "{0}:exits raised SystemExit: 3 ({0}.py:28)"),
+    "broken_later": ({}, "{0}:broken_later raised RuntimeError: no more ({0}.py:31)"),
+    "generator": ({}, "{0}:generator returned something else than JSON: <generator> is not JSON"),
+    "thing": ({}, "{0}:thing returned something else than JSON: at a[0]: <object> is not JSON"),
+    "infinite": ({}, "{0}:infinite returned something else than JSON: at x: inf is not JSON"),
+    "loop": ({}, "{0}:loop returned something else than JSON: at self: the value contains itself"),
+}
+
+
+@pytest.mark.parametrize(("name", "arguments", "why"), [(k, *v) for k, v in BROKEN.items()], ids=BROKEN)
+def test_a_callable_that_breaks_is_a_fault_of_the_mock(
+    dispatcher: Any, module: str, name: str, arguments: dict[str, Any], why: str
+) -> None:
+    subject = dispatcher({"f": {"$call": f"{module}:{name}"}})
+    text = "the mock of f is broken: " + why.format(module)
+    with pytest.raises(MockError) as raised:
+        subject.call("f", arguments)
+    assert str(raised.value) == text
+    assert subject.fault is raised.value
+    error = {"error": {"type": "mock_error", "message": text}}
+    assert subject.calls[0].result == error
+    assert asyncio.run(subject.acall_batch([ModelCall(name="f", arguments=arguments)]))[0][1] == error
+
+
+def test_a_cancellation_that_a_callable_lets_escape_does_not_stop_the_run(dispatcher: Any, module: str) -> None:
+    subject = dispatcher({"f": {"$call": f"{module}:cancels"}, "g": 1})
+    values = asyncio.run(subject.acall_batch([ModelCall(name="f"), ModelCall(name="g")]))
+    assert values[1][1] == 1
+    assert str(subject.fault).startswith(f"the mock of f is broken: {module}:cancels raised CancelledError")
+
+
+def test_a_declared_failure_is_what_the_agent_sees(dispatcher: Any, module: str) -> None:
+    subject = dispatcher({"f": {"$call": f"{module}:declared"}})
+    with pytest.raises(FunctionError) as raised:
+        subject.call("f")
+    assert (raised.value.type, raised.value.message, raised.value.detail) == (
+        "not_found",
+        "no such serial",
+        {"status": 404},
+    )
+    assert subject.calls[0].result == {"error": {"type": "not_found", "message": "no such serial", "status": 404}}
+    assert subject.calls[0].problem is None
+    assert subject.fault is None
+
+
+PARAMETERS = {"type": "object", "properties": {"n": {"type": "integer"}, "m": {}}, "required": ["n"]}
+
+
+def test_arguments_that_a_callable_does_not_take_are_the_agents_or_the_mocks(dispatcher: Any, module: str) -> None:
+    undeclared = dispatcher({"f": {"$call": f"{module}:plain"}})
+    with pytest.raises(FunctionError) as raised:
+        undeclared.call("f", {"x": 1})
+    text = "f does not take these arguments: missing a required argument: 'n'"
+    assert (raised.value.type, raised.value.message) == ("invalid_arguments", text)
+
+    declared = dispatcher({"f": {"$call": f"{module}:plain"}}, {"f": {"parameters": PARAMETERS}})
+    with pytest.raises(FunctionError, match=r"f does not take these arguments: missing required 'n'"):
+        declared.call("f", {})
+    assert declared.fault is None
+    with pytest.raises(
+        MockError, match=r":plain does not take these arguments: got an unexpected keyword argument 'm'"
+    ):
+        declared.call("f", {"n": 1, "m": 2})
+
+
+def test_state_lives_for_the_case_and_results_do_not_alias_it(dispatcher: Any, module: str) -> None:
+    state: dict[str, Any] = {}
+    subject = dispatcher({"add": {"$call": f"{module}:add"}, "read": "{{ state.tickets }}"}, state=state)
+    first = subject.call("add", {"n": 1})
+    first.append("mine")
+    subject.call("add", {"n": 2})
+    assert state == {"tickets": [1, 2]}
+    subject.call("read").append("mine too")
+    assert [call.result for call in subject.calls] == [[1], [1, 2], [1, 2]]
+
+
+def test_state_steps_of_a_turn_are_in_reply_order_before_anything_is_awaited(dispatcher: Any, module: str) -> None:
+    mocks = {
+        "a": {"$call": f"{module}:steps"},
+        "b": {"$call": f"{module}:steps_later"},
+        "read": {"so_far": "{{ state.order }}"},
+    }
+    subject = dispatcher(mocks)
+    names = ["b", "a", "read", "b", "a"]
+    calls = [ModelCall(name=name, arguments={"name": f"{name}{i}"}) for i, name in enumerate(names)]
+    values = [value for _, value in asyncio.run(subject.acall_batch(calls))]
+    assert values == [
+        ["b0"],
+        ["b0", "a1"],
+        {"so_far": ["b0", "a1"]},
+        ["b0", "a1", "b3"],
+        ["b0", "a1", "b3", "a4"],
+    ]
+
+
+def test_a_callables_result_is_held_against_the_returns_schema(dispatcher: Any, module: str) -> None:
+    returns = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    subject = dispatcher({"f": {"$call": f"{module}:plain"}}, {"f": {"returns": returns}})
+    assert subject.call("f", {"n": 1}) == {"n": 1}
+    with pytest.raises(
+        MockError, match=r"the mock breaks the 'returns' schema of f at n: \"1\" is not of type integer"
+    ):
+        subject.call("f", {"n": "1"})
+
+
+def test_a_callable_that_changes_its_arguments_does_not_change_the_record(dispatcher: Any, make_module: Any) -> None:
+    module = make_module("def f(tags):\n    tags.append('x')\n    return tags\n")
+    subject = dispatcher({"f": {"$call": f"{module.__name__}:f"}})
+    assert subject.call("f", {"tags": ["a"]}) == ["a", "x"]
+    assert subject.calls[0].arguments == {"tags": ["a"]}
+
+
+def test_a_callable_that_is_gone_by_run_time_is_a_fault(dispatcher: Any, make_module: Any) -> None:
+    module = make_module("def f(): return 1\n")
+    subject = dispatcher({"f": {"$call": f"{module.__name__}:f"}})
+    del module.f
+    with pytest.raises(MockError, match=f"module '{module.__name__}' has no 'f'"):
+        subject.call("f")
+    assert asyncio.run(subject.acall_batch([ModelCall(name="f")]))[0][1]["error"]["type"] == "mock_error"

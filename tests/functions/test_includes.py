@@ -1,0 +1,118 @@
+"""`$include` reads files under mocks/, keeps to that folder, and says what is near when nothing is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.errors import SpecError
+from evalkit.functions import IncludeError, mock_files
+
+FILES = {
+    "warranty/check_warranty.yaml": "valid: {status: valid, until: '2027-01-01', of: {name: Ana, city: Gdynia}}\n"
+    "expired: {status: expired}\n"
+    "slow: {$delay_ms: 900, $return: {status: valid}}\n"
+    "v1.2: {status: old}\n"
+    "nested: {deep: {status: deep}}\n"
+    "template: {serial: '{{ arguments.serial }}'}\n"
+    "again: {$include: warranty/check_warranty.valid, status: again}\n"
+    "listed: [1, 2]\n",
+    "ticket.json": '{"id": "T-1"}',
+    "mail.yml": "plain text",
+    "broken.yaml": "a: 1\na: 2\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / "mocks" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (tmp_path / "secret.yaml").write_text("a: 1\n", encoding="utf-8")
+    return tmp_path / "mocks"
+
+
+ANSWERS: dict[str, tuple[Any, Any]] = {
+    "a key of a file": ({"$include": "warranty/check_warranty.expired"}, {"status": "expired"}),
+    "a whole file": ({"$include": "ticket"}, {"id": "T-1"}),
+    "a text": ({"$include": "mail"}, "plain text"),
+    "a key with a dot": ({"$include": "warranty/check_warranty.v1.2"}, {"status": "old"}),
+    "a key of a key": ({"$include": "warranty/check_warranty.nested.deep"}, {"status": "deep"}),
+    "a list": ({"$include": "warranty/check_warranty.listed"}, [1, 2]),
+    "with a template": ({"$include": "warranty/check_warranty.template"}, {"serial": "SN1"}),
+    "a directive": ({"$include": "warranty/check_warranty.slow"}, {"status": "valid"}),
+    "an include in an include": (
+        {"$include": "warranty/check_warranty.again"},
+        {"status": "again", "until": "2027-01-01", "of": {"name": "Ana", "city": "Gdynia"}},
+    ),
+    "with keys of the case's own": (
+        {"$include": "warranty/check_warranty.valid", "until": None, "of": {"city": "Sopot"}, "more": [1]},
+        {"status": "valid", "until": None, "of": {"name": "Ana", "city": "Sopot"}, "more": [1]},
+    ),
+    "a directive with keys of the case's own": (
+        {"$include": "warranty/check_warranty.slow", "status": "{{ arguments.serial }}"},
+        {"status": "SN1"},
+    ),
+    "in a sequence": ({"$sequence": [{"$include": "ticket", "id": "T-2"}]}, {"id": "T-2"}),
+    "in a rule": ({"$match": [{"when": {"serial": "SN1"}, "$include": "ticket", "id": "T-3"}]}, {"id": "T-3"}),
+    "delayed": ({"$delay_ms": 5, "$include": "ticket"}, {"id": "T-1"}),
+}
+
+
+@pytest.mark.parametrize(("mock", "expected"), ANSWERS.values(), ids=ANSWERS)
+def test_an_included_answer_is_as_if_it_stood_there(dispatcher: Any, folder: Path, mock: Any, expected: Any) -> None:
+    assert dispatcher({"f": mock}).call("f", {"serial": "SN1"}) == expected
+
+
+def test_overrides_do_not_change_the_file_for_others(dispatcher: Any, folder: Path) -> None:
+    valid = {"$include": "warranty/check_warranty.valid"}
+    subject = dispatcher({"f": {**valid, "of": {"city": "Sopot"}}, "g": valid})
+    subject.call("f")
+    assert subject.call("g")["of"] == {"name": "Ana", "city": "Gdynia"}
+
+
+MISSES = {
+    "warranty/check_waranty.valid": (
+        "there is no file mocks/warranty/check_waranty.yaml; did you mean 'warranty/check_warranty'?"
+    ),
+    "check_warranty": "there is no file mocks/check_warranty.yaml; did you mean 'warranty/check_warranty'?",
+    "warranty/check_warranty.vaild": "mocks/warranty/check_warranty.yaml has no key 'vaild'; did you mean 'valid'?",
+    "warranty/check_warranty.nested.dep": "mocks/warranty/check_warranty.yaml has no key 'dep'; did you mean 'deep'?",
+    "warranty/check_warranty.yaml": (
+        "mocks/warranty/check_warranty.yaml has no key 'yaml'; leave the file's ending out"
+    ),
+    "mail.x": "mocks/mail.yml has no 'x': \"plain text\" has no keys",
+    "../secret.a": "'../secret.a' names no mock file; write it as 'warranty/check_warranty.valid'",
+    "/etc/passwd": "'/etc/passwd' names no mock file; write it as 'warranty/check_warranty.valid'",
+    "warranty\\check_warranty": (
+        "'warranty\\\\check_warranty' names no mock file; write it as 'warranty/check_warranty.valid'"
+    ),
+}
+
+
+@pytest.mark.parametrize(("reference", "message"), MISSES.items(), ids=MISSES)
+def test_an_include_that_leads_nowhere_says_what_is_near(folder: Path, reference: str, message: str) -> None:
+    with pytest.raises(IncludeError) as raised:
+        mock_files(folder)(reference)
+    assert str(raised.value) == message
+
+
+def test_a_file_that_does_not_load_is_named_with_its_line(folder: Path) -> None:
+    with pytest.raises(SpecError, match=r"^mocks/broken\.yaml:2:1: "):
+        mock_files(folder)("broken")
+
+
+def test_a_file_is_read_once_and_again_when_it_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    include = mock_files(folder)
+    first = include("ticket")
+    assert include("ticket") is first
+    (folder / "ticket.json").write_text('{"id": "T-100"}', encoding="utf-8")
+    assert include("ticket") == {"id": "T-100"}
+
+
+def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
+    with pytest.raises(IncludeError, match=r"^there is no file gone/x\.yaml$"):
+        mock_files(tmp_path / "gone")("x")
