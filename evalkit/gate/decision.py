@@ -113,8 +113,7 @@ def _interval(counts: Counts, wanted: Fraction) -> str:
     low, high = (shown_rate(Fraction(bound) * 100) for bound in stats.wilson(len(counts.passed), counts.measured))
     text = f"95 % interval of the pass rate: {low} to {high} ({cases(counts.measured)})"
     if 0 < wanted < 100:
-        needed = stats.clean_runs_needed(float(wanted / 100), 0.95)
-        text += f"; {needed} clean runs would show {shown_rate(wanted)}"
+        text += f"; {stats.clean_runs_needed(wanted / 100)} clean runs would show {shown_rate(wanted)}"
     return text
 
 

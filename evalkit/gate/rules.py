@@ -93,7 +93,7 @@ def _folded(category: str) -> str:
 def _rate(counts: Counts, wanted: Fraction, noun: str) -> Iterator[Finding]:
     rate, best = counts.rate(), counts.best_rate()
     if best < wanted:
-        beyond = f", and would be missed even if the {counts.unmeasured} unmeasured passed ({shown_rate(best)})"
+        beyond = f"; with the {counts.unmeasured} unmeasured it would be {shown_rate(best)} at best"
         yield MISSED, f"{_passed(counts, noun)}; {_wanted(wanted)}{beyond if counts.unmeasured else ''}"
     elif rate is None:
         return

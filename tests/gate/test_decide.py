@@ -1,0 +1,350 @@
+"""The gate by enumeration: what it decides, why in words, and that nothing is green by accident."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import evalkit
+from evalkit.errors import UsageError
+from evalkit.gate import decide
+from evalkit.gate.rates import names, percentage, shown
+from evalkit.model.run import GateDecision, Policy, Run
+from evalkit.model.transcript import FunctionCall, ModelTurn, Timing, Transcript
+from evalkit.model.verdict import Reason, Verdict
+
+KINDS: dict[str, dict[str, Any]] = {
+    "p": {"status": "passed"},
+    "f": {"status": "failed"},
+    "e": {"status": "error"},
+    "s": {"status": "not_run", "reasons": (Reason(code="skipped", message="later"),)},
+    "n": {"status": "not_run", "reasons": (Reason(code="interrupted", message="stopped"),)},
+    "q": {"status": "failed", "quarantined": "known"},
+    "P": {"status": "passed", "must_pass": True},
+    "F": {"status": "failed", "must_pass": True},
+    "E": {"status": "error", "must_pass": True},
+    "S": {"status": "not_run", "must_pass": True, "reasons": (Reason(code="skipped", message="later"),)},
+}
+
+
+def run_of(kinds: str, **fields: Any) -> Run:
+    """A run of one case per letter of KINDS; ``-`` is a selected case without a verdict."""
+    ids = [f"s/c_{number:03}.yaml" for number in range(len(kinds))]
+    verdicts = tuple(Verdict(case_id=i, **KINDS[k]) for i, k in zip(ids, kinds, strict=True) if k != "-")
+    return Run(verdicts=verdicts, selected=tuple(ids), **{"collected": len(ids), **fields})
+
+
+def decided(kinds: str, baseline: Run | None = None, **policy: Any) -> GateDecision:
+    return decide(run_of(kinds), Policy(**policy), baseline)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "policy", "status", "first_reason"),
+    [
+        ("p" * 100, {}, "met", "100 of 100 cases passed (100 %); at least 99 % must pass"),
+        ("p" * 99 + "f", {}, "met", "99 of 100 cases passed (99 %); at least 99 % must pass"),
+        ("p" * 98 + "ff", {}, "missed", "98 of 100 cases passed (98 %); at least 99 % must pass"),
+        ("p" * 99 + "F", {}, "missed", "must_pass case failed: s/c_099.yaml"),
+        (
+            "p" * 999 + "f",
+            {"min_pass_rate": "99.9"},
+            "met",
+            "999 of 1000 cases passed (99.9 %); at least 99.9 % must pass",
+        ),
+        (
+            "p" * 998 + "ff",
+            {"min_pass_rate": "99.9"},
+            "missed",
+            "998 of 1000 cases passed (99.8 %); at least 99.9 % must pass",
+        ),
+        ("ppe", {}, "not_measured", "1 case could not be measured, none may be: s/c_002.yaml"),
+        ("ppe", {"max_errors": 1}, "met", "2 of 2 cases passed (100 %); at least 99 % must pass"),
+        (
+            "ppee",
+            {"max_errors": 1},
+            "not_measured",
+            "2 cases could not be measured, at most 1 may be: s/c_002.yaml, s/c_003.yaml",
+        ),
+        (
+            "pfe",
+            {"max_errors": 1, "min_pass_rate": "60"},
+            "not_measured",
+            "1 of 2 cases passed (50 %); at least 60 % must pass, and the 1 unmeasured decide it",
+        ),
+        (
+            "pfe",
+            {"min_pass_rate": "70"},
+            "missed",
+            "1 of 2 cases passed (50 %); at least 70 % must pass; with the 1 unmeasured it would be 66.66 % at best",
+        ),
+        ("p" + "e" * 9, {"max_errors": 8}, "not_measured", "9 cases could not be measured, at most 8 may be: "),
+        ("eee", {"max_errors": 3}, "not_measured", "no case was measured"),
+        ("sss", {}, "not_measured", "no case was measured: 3 skipped, 0 quarantined"),
+        ("qq", {}, "not_measured", "no case was measured: 0 skipped, 2 quarantined"),
+        ("psq", {}, "met", "1 of 1 cases passed (100 %); at least 99 % must pass"),
+        ("", {}, "not_measured", "no case was collected"),
+        ("pp-", {}, "not_measured", "1 case has no verdict: s/c_002.yaml"),
+        ("ppn", {}, "not_measured", "1 case has no verdict: s/c_002.yaml"),
+        ("---", {}, "not_measured", "3 cases have no verdict: s/c_000.yaml, s/c_001.yaml, s/c_002.yaml"),
+        (
+            "f-",
+            {},
+            "missed",
+            "0 of 1 cases passed (0 %); at least 99 % must pass; with the 1 unmeasured it would be 50 % at best",
+        ),
+        ("pE", {"max_errors": 1}, "not_measured", "must_pass case could not be measured: s/c_001.yaml"),
+        ("pS", {}, "not_measured", "must_pass case did not run: s/c_001.yaml"),
+        ("ff", {"min_pass_rate": "0"}, "met", "0 of 2 cases passed (0 %); at least 0 % must pass"),
+        ("pss", {"max_skipped": 1}, "not_measured", "2 cases skipped, at most 1 may be: s/c_001.yaml, s/c_002.yaml"),
+        (
+            "p" * 100,
+            {"min_lower_bound": "99"},
+            "missed",
+            "the lower bound of the pass rate is 96.3 %; at least 99 % is demanded",
+        ),
+        ("p" * 400, {"min_lower_bound": "99"}, "met", "400 of 400 cases passed (100 %); at least 99 % must pass"),
+    ],
+)
+def test_what_the_gate_decides_and_why(kinds: str, policy: dict[str, Any], status: str, first_reason: str) -> None:
+    decision = decided(kinds, **policy)
+    assert (decision.status, decision.exit_status) == (status, {"met": 0, "missed": 1, "not_measured": 6}[status])
+    assert decision.reasons[0].startswith(first_reason)
+
+
+def oracle(kinds: str, minimum: int, limit: int) -> int:
+    """The exit status as the design page words it, written down again from it."""
+    passed, failed = sum(kinds.count(k) for k in "pP"), sum(kinds.count(k) for k in "fF")
+    errors = sum(kinds.count(k) for k in "eE")
+    unmeasured = errors + kinds.count("n") + kinds.count("-")
+    total = passed + failed + unmeasured
+    if "F" in kinds or (total and Fraction(passed + unmeasured, total) < Fraction(minimum, 100)):
+        return 1
+    if errors > limit or "n" in kinds or "-" in kinds or not passed + failed or "E" in kinds or "S" in kinds:
+        return 6
+    return 0 if Fraction(passed, passed + failed) >= Fraction(minimum, 100) else 6
+
+
+@pytest.mark.parametrize(("minimum", "limit"), [(99, 0), (50, 1), (0, 2), (100, 5)])
+def test_every_mix_of_up_to_three_cases_is_decided_as_worded(minimum: int, limit: int) -> None:
+    policy = Policy(min_pass_rate=str(minimum), max_errors=limit)
+    for size in range(4):
+        for mix in itertools.combinations_with_replacement("pfesnqPFES-", size):
+            kinds = "".join(mix)
+            assert decide(run_of(kinds), policy).exit_status == oracle(kinds, minimum, limit), kinds
+
+
+@given(st.text(alphabet="pfe", min_size=1, max_size=30), st.integers(0, 30))
+@settings(max_examples=100)
+def test_turning_a_case_green_never_makes_the_gate_worse(kinds: str, place: int) -> None:
+    order = ["met", "not_measured", "missed"]
+    better = kinds[: place % len(kinds)] + "p" + kinds[place % len(kinds) + 1 :]
+    policy = Policy(min_pass_rate="80", max_errors=3)
+    assert order.index(decide(run_of(better), policy).status) <= order.index(decide(run_of(kinds), policy).status)
+
+
+def test_a_broken_case_within_budget_is_named() -> None:
+    decision = decided("p" * 99 + "f")
+    assert "failed: s/c_099.yaml" in decision.facts["notes"]
+
+
+def test_the_facts_say_how_sure_one_can_be() -> None:
+    assert decided("ppp").facts["notes"] == [
+        "95 % interval of the pass rate: 43.85 % to 100 % (3 cases); 299 clean runs would show 99 %"
+    ]
+    assert decided("ppp", min_pass_rate="100").facts["notes"] == [
+        "95 % interval of the pass rate: 43.85 % to 100 % (3 cases)"
+    ]
+
+
+def test_a_part_of_the_suite_is_called_one() -> None:
+    run = replace(run_of("ppp"), collected=120)
+    assert decide(run, Policy()).facts["notes"][0] == "over 3 of 120 collected"
+    assert decide(Run(collected=120), Policy()).reasons == ("every collected case was deselected",)
+
+
+def test_a_single_shard_is_never_green() -> None:
+    decision = decide(replace(run_of("ppp"), shard="3/8"), Policy())
+    assert decision.status == "not_measured"
+    assert decision.reasons[0] == "this is shard 3/8 alone; join all shards with `evalkit merge`, then gate"
+
+
+def test_a_case_that_is_told_twice_counts_once_and_as_told_last() -> None:
+    run = run_of("f")
+    again = replace(run, verdicts=(*run.verdicts, replace(run.verdicts[0], status="passed")))
+    assert decide(again, Policy()).facts["passed"] == 1
+    assert decide(again, Policy()).facts["selected"] == 1
+
+
+def test_flaky_and_broken_are_told_apart() -> None:
+    def repeated(case_id: str, passed: int) -> Verdict:
+        runs = tuple(Verdict(status="passed" if number < passed else "failed") for number in range(5))
+        return Verdict(case_id=case_id, status="failed", runs=runs)
+
+    run = Run(verdicts=(repeated("a", 3), repeated("b", 0), repeated("c", 5)), selected=("a", "b", "c"))
+    notes = decide(run, Policy()).facts["notes"]
+    assert "flaky: a (3 of 5 runs)" in notes
+    assert "broken in every run: b" in notes
+
+
+def categories(**statuses: str) -> Run:
+    verdicts = [
+        Verdict(case_id=f"{category}_{number}", category=category.replace("_", "-"), **KINDS[kind])
+        for category, kinds in statuses.items()
+        for number, kind in enumerate(kinds)
+    ]
+    return Run(verdicts=tuple(verdicts), collected=len(verdicts))
+
+
+@pytest.mark.parametrize(
+    ("floors", "status", "reason"),
+    [
+        (
+            {"valid-warranty": "90"},
+            "met",
+            "10 of 10 cases of category valid-warranty passed (100 %); at least 90 % must pass",
+        ),
+        (
+            {"missing_info": "90"},
+            "missed",
+            "1 of 2 cases of category missing_info passed (50 %); at least 90 % must pass",
+        ),
+        (
+            {"mising-info": "90"},
+            "not_measured",
+            "category_floors.mising-info: no case of that category was measured; "
+            "there are: missing-info, valid-warranty",
+        ),
+    ],
+)
+def test_a_category_has_its_own_floor(floors: dict[str, str], status: str, reason: str) -> None:
+    run = categories(valid_warranty="p" * 10, missing_info="pf")
+    decision = decide(run, Policy(min_pass_rate="50", category_floors=floors))
+    assert decision.status == status
+    assert reason in decision.reasons
+
+
+def test_a_floor_of_a_category_that_was_not_selected_is_left_alone() -> None:
+    run = replace(categories(valid_warranty="pp"), collected=10)
+    assert decide(run, Policy(category_floors={"missing-info": "90"})).status == "met"
+
+
+def model_run(cost: float | None, *channels: str) -> Run:
+    calls = tuple(FunctionCall(name="f", channel=channel) for channel in channels)
+    transcript = Transcript(turns=(ModelTurn(),), cost_usd=cost, calls=calls)
+    return Run(verdicts=(Verdict(case_id="a", transcript=transcript),), selected=("a",), collected=1)
+
+
+@pytest.mark.parametrize(
+    ("cost", "status", "reason"),
+    [
+        (0.4, "met", None),
+        (0.6, "missed", "the run cost 0.6 USD; at most 0.5 may be spent"),
+        (None, "not_measured", "the cost of 1 case is unknown: a"),
+    ],
+)
+def test_a_budget_of_money(cost: float | None, status: str, reason: str | None) -> None:
+    decision = decide(model_run(cost), Policy(max_cost_usd=0.5))
+    assert decision.status == status
+    assert reason is None or reason in decision.reasons
+
+
+def test_replayed_turns_cost_nothing() -> None:
+    run = model_run(None)
+    replayed = replace(run.verdicts[0].transcript, cassette="recorded")
+    run = replace(run, verdicts=(replace(run.verdicts[0], transcript=replayed),))
+    assert decide(run, Policy(max_cost_usd=0)).status == "met"
+
+
+def test_a_limit_for_calls_written_as_text() -> None:
+    run = model_run(0, "native", "text", "native", "direct")
+    assert decide(run, Policy(max_text_call_rate="34")).status == "met"
+    decision = decide(run, Policy(max_text_call_rate="33"))
+    assert decision.reasons[0] == "1 of 3 calls came as text (33.33 %); at most 33 % may"
+
+
+def test_regressions_against_a_baseline() -> None:
+    baseline = run_of("ppff")
+    now = run_of("pfpf")
+    policy = Policy(min_pass_rate="0", no_regressions=True)
+    decision = decide(now, policy, baseline)
+    assert decision.status == "missed"
+    assert decision.reasons[0] == "1 case passed in the baseline and failed now: s/c_001.yaml"
+    assert decision.facts["changes"]["newly_failing"] == ["s/c_001.yaml"]
+    assert decision.facts["changes"]["newly_passing"] == ["s/c_002.yaml"]
+    assert "newly failing: s/c_001.yaml" in decision.facts["notes"]
+    assert decide(baseline, policy, baseline).status == "met"
+    lost = decide(run_of("peff"), replace(policy, max_errors=1), baseline)
+    assert lost.status == "not_measured"
+    assert lost.reasons[0] == "1 case passed in the baseline and could not be measured now: s/c_001.yaml"
+
+
+def test_flakier_slower_dearer_and_gone_are_told() -> None:
+    def case(case_id: str, passed: int, milliseconds: float, cost: float) -> Verdict:
+        transcript = Transcript(timing=Timing(model_ms=milliseconds), cost_usd=cost)
+        runs = tuple(Verdict(status="passed" if n < passed else "failed", transcript=transcript) for n in range(4))
+        return Verdict(case_id=case_id, runs=runs)
+
+    before = Run(verdicts=(case("a", 4, 1000, 0.01), Verdict(case_id="b")))
+    after = Run(verdicts=(case("a", 3, 2000, 0.02),), collected=1)
+    changes = decide(after, Policy(), before).facts["changes"]
+    assert {what: ids for what, ids in changes.items() if ids} == {
+        "flakier": ["a"],
+        "slower": ["a"],
+        "dearer": ["a"],
+        "gone": ["b"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"min_pass_rate": "0.99"}, "min_pass_rate: 0.99 is in percent, and 0.99 % is hardly meant; write 99"),
+        ({"min_pass_rate": "1"}, "min_pass_rate: 1 is in percent, and 1 % is hardly meant; write 100"),
+        (
+            {"min_pass_rate": "101"},
+            "min_pass_rate: '101' is not a percentage; write a number from 0 to 100, such as 99 or 99.5",
+        ),
+        (
+            {"min_pass_rate": "all"},
+            "min_pass_rate: 'all' is not a percentage; write a number from 0 to 100, such as 99 or 99.5",
+        ),
+        ({"max_errors": -1}, "max_errors: -1 is negative; 0 allows none"),
+        (
+            {"no_regressions": True},
+            "no_regressions needs a baseline: give the run file of an earlier run (--evalkit-baseline FILE)",
+        ),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(policy: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        decided("p", **policy)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("99", 99), ("99.9", Fraction(999, 10)), (" 100 % ", 100), ("0", 0), ("50%", 50)]
+)
+def test_percentages_are_exact(text: str, value: Fraction) -> None:
+    assert percentage(text) == value
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(Fraction(99996, 1000), "99.99"), (Fraction(100), "100"), (Fraction(995, 10), "99.5"), (Fraction(1, 3), "0.33")],
+)
+def test_shown_rates_are_cut_and_never_rounded_up(number: Fraction, text: str) -> None:
+    assert shown(number) == text
+
+
+def test_long_lists_of_names_are_cut() -> None:
+    assert names([str(number) for number in range(12)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
+
+
+def test_decide_is_public() -> None:
+    assert evalkit.decide(run_of("p"), evalkit.Policy()).status == "met"
