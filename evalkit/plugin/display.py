@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -63,6 +63,20 @@ class Display:
         self._encoding = getattr(sys.stdout, "encoding", None)  # before pytest captures it
         columns = shutil.get_terminal_size().columns
         self._options = TraceOptions(width=columns, conversation=configuration.conversation)
+
+    def prepare(self, session: pytest.Session) -> None:
+        """Progress of many cases is one row of dots, and not a line for each of their files."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and reporter.verbosity == 0 and len(session.items) > MOST_PASSED_TRACES:
+            reporter.showfspath = False
+
+    def sort_reports(self, order: Iterable[str]) -> None:
+        """Under xdist reports come as they end; they are shown in the order of collection, as without it."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        places = {node_id: place for place, node_id in enumerate(order)}
+        if reporter is not None and places:
+            for reports in reporter.stats.values():
+                reports.sort(key=lambda report: places.get(getattr(report, "nodeid", ""), -1))
 
     def trace(self, verdict: Verdict) -> Trace:
         """The longrepr of a case that did not pass."""
@@ -142,7 +156,8 @@ def category_table(outcomes: Mapping[str, Outcome], selected: Sequence[str]) -> 
     rows: dict[str, dict[str, int]] = {}
     for case_id in selected:
         outcome = outcomes.get(case_id)
-        row = rows.setdefault(outcome.category if outcome is not None else "", dict.fromkeys(statuses, 0))
+        category = (outcome.category if outcome is not None else "") or "(not loaded)"
+        row = rows.setdefault(category, dict.fromkeys(statuses, 0))
         row[outcome.status if outcome is not None else NOT_RUN] += 1
     if len(rows) < 2:
         return

@@ -94,9 +94,10 @@ class Keeper:
         case_id = self._wanted.get(crashitem)
         if case_id is not None:
             reason = Reason(code="crashed", message=f"{report.longrepr}: the process of the agent died")
-            verdict = Verdict(case_id=case_id, status=ERROR, reasons=(reason,), path=case_id)
+            verdict = self._runner.unmeasured(case_id, reason)
+            report.location = (case_id, None, crashitem.partition("::")[2])
             shape(report, verdict)
-            self._keep(Told(to_line(verdict), verdict), report)
+            self._keep(self._runner.told(verdict), report)
 
     def _keep(self, told: Told, report: pytest.TestReport) -> None:
         verdict = told.verdict
@@ -125,10 +126,15 @@ class Keeper:
 
     # What comes out
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._display.prepare(session)
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self._config.option.collectonly:
             return
+        self._display.sort_reports(self._wanted)
         selected = self._selected()
         collected = max(self._runner.collected, self._collected, len(selected))
         self._decision = decide_outcomes(

@@ -9,22 +9,27 @@ from typing import Any
 
 import pytest
 
-from evalkit.errors import Problem
+from evalkit.errors import EvalkitError, Problem
 from evalkit.execution import Executor
 from evalkit.gate import SKIPPED_CODE
+from evalkit.model.case import Case
 from evalkit.model.redaction import Redactor, secrets_of
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.plugin.collection import RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.wire import from_line, to_line
+from evalkit.spec.loading import load_case
 
 WIRE = "evalkit_verdict"  # the attribute of a report that carries the verdict
 RESUMED = "evalkit_resumed"  # the key of xdist's workerinput that carries verdicts of the run before
 
 
-class CaseError(Exception):
-    """Raised by an item so that pytest knows of the failure; the report shows the trace instead."""
+class CaseError(pytest.fail.Exception):  # type: ignore[misc, name-defined]
+    """Raised by an item so that pytest knows of the failure; the report shows the trace instead of a traceback."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, pytrace=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +119,22 @@ class Runner:
         item.is_told = True
         if self._config.getoption("runxfail", False):
             item.verdict = replace(item.verdict, quarantined=None)
-        told = self._told(item.verdict)
+        told = self.told(item.verdict)
         item.verdict = None  # its transcript need not stay in memory
         item.user_properties += _properties(told.verdict)
         shape(report, told.verdict)
         setattr(report, WIRE, told.line if self._is_worker else told)
 
-    def _told(self, verdict: Verdict) -> Told:
+    def unmeasured(self, case_id: str, reason: Reason) -> Verdict:
+        """The verdict of a case whose worker died: what it is called and whether it must pass stands in its file."""
+        try:
+            case = load_case(self._configuration.root / case_id, root=self._configuration.root)
+        except EvalkitError:
+            return Verdict(case_id=case_id, status=ERROR, reasons=(reason,), path=case_id)
+        return _of(case, ERROR, reason)
+
+    def told(self, verdict: Verdict) -> Told:
+        """`verdict` as it may be shown: without secrets."""
         line = to_line(verdict)
         redacted = self._redact(line)
         return Told(line, verdict) if redacted == line else Told(redacted, from_line(redacted))
@@ -174,9 +188,12 @@ def _from_outside(item: CaseItem, report: pytest.TestReport) -> Verdict:
         status, reason = FAILED, Reason(code="deadline", message=text)
     else:
         status, reason = ERROR, Reason(code="not_measured", message=text)
-    case = item.case
-    if case is None:
+    if item.case is None:
         return Verdict(case_id=item.case_id, status=status, reasons=(reason,))
+    return _of(item.case, status, reason)
+
+
+def _of(case: Case, status: str, reason: Reason) -> Verdict:
     return Verdict(
         case_id=case.id,
         status=status,

@@ -1,0 +1,193 @@
+"""Which files become items, how they are named and selected, and what else is collected beside them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Project = Any
+PASSING_TEST = "def test_ordinary(): pass\n"
+
+
+def ids(result: pytest.RunResult) -> list[str]:
+    """The node ids that `-q --collect-only` lists."""
+    return [line for line in result.outlines if "::" in line]
+
+
+def test_one_file_is_one_item_named_after_the_file(project: Project) -> None:
+    project.case("warranty/valid_warranty_001")
+    assert ids(project.run("--collect-only", "-q")) == [
+        "scenarios/warranty/valid_warranty_001.yaml::valid_warranty_001"
+    ]
+
+
+def test_without_paths_the_case_folders_are_collected_and_nothing_else(project: Project) -> None:
+    project.write("pytest.ini", "[pytest]\ntestpaths = tests\n")
+    project.write("tests/test_x.py", PASSING_TEST)
+    project.write("scenarios/test_y.py", PASSING_TEST)
+    project.write("other/b_001.yaml", "")
+    project.case("a_001")
+    assert ids(project.run("--collect-only", "-q")) == ["scenarios/a_001.yaml::a_001"]
+
+
+def test_from_a_folder_below_it_is_still_the_project_s_cases(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("pytest.ini", "[pytest]\n")
+    project.case("a_001")
+    project.write("docs/readme.txt", "")
+    monkeypatch.chdir(project.root / "docs")
+    assert ids(project.run("--collect-only", "-q")) == ["scenarios/a_001.yaml::a_001"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("scenarios/a_001.yaml", ["scenarios/a_001.yaml::a_001"]),
+        ("scenarios/a_001.yaml::a_001", ["scenarios/a_001.yaml::a_001"]),
+        ("scenarios", ["scenarios/a_001.yaml::a_001", "scenarios/sub/c_001.yaml::c_001"]),
+        ("scenarios/sub", ["scenarios/sub/c_001.yaml::c_001"]),
+        ("elsewhere", ["elsewhere/d_001.yaml::d_001"]),
+        ("elsewhere/d_001.yaml", ["elsewhere/d_001.yaml::d_001"]),
+        ("tests", ["tests/test_x.py::test_ordinary"]),
+        (
+            ".",
+            [
+                "scenarios/a_001.yaml::a_001",
+                "scenarios/sub/c_001.yaml::c_001",
+                "tests/test_x.py::test_ordinary",
+            ],
+        ),
+    ],
+)
+def test_with_paths_those_are_collected(project: Project, path: str, expected: list[str]) -> None:
+    """The project's root as a path does not make cases of files outside the case folders: cassettes bear such names."""
+    project.case("a_001")
+    project.case("sub/c_001")
+    project.write("mocks/cassettes/scenarios/a_001.yaml", "turns: []")
+    project.case("d_001").rename(project.write("elsewhere/d_001.yaml", ""))
+    project.write("tests/test_x.py", PASSING_TEST)
+    assert sorted(ids(project.run("--collect-only", "-q", path))) == expected
+
+
+def test_the_case_folders_can_be_set(project: Project) -> None:
+    project.write("pytest.ini", "[pytest]\nevalkit_paths = one two\n")
+    project.write("one/a_001.yaml", "")
+    project.write("two/b_001.yaml", "")
+    assert ids(project.run("--collect-only", "-q")) == ["one/a_001.yaml::a_001", "two/b_001.yaml::b_001"]
+
+
+def test_a_folder_that_is_set_and_missing_is_a_usage_error(project: Project) -> None:
+    project.write("pytest.ini", "[pytest]\nevalkit_paths = one\n")
+    result = project.run()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: evalkit: evalkit_paths: there is no 'one' in {project.root}"])
+
+
+def test_a_file_that_is_nearly_a_case_is_an_error_and_other_files_are_left_alone(project: Project) -> None:
+    project.case("good_001")
+    project.case("good_002").rename(project.root / "scenarios/Good_002.yaml")
+    project.write("scenarios/suite.yaml", "tags: [x]")
+    project.write("scenarios/notes.yaml", "just: data")
+    project.write("scenarios/README.md", "")
+    result = project.run()
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["  scenarios/Good_002.yaml: *<category>_<number>.yaml*good_002.yaml"])
+
+
+def test_tags_are_marks_also_under_strict_markers(project: Project) -> None:
+    project.write("pytest.ini", "[pytest]\naddopts = --strict-markers\n")
+    project.case("a_001", tags=["smoke", "angry-customer"])
+    project.case("a_002", tags="slow")
+    project.case("a_003")
+    result = project.run("--collect-only", "-q", "-m", "smoke or slow")
+    assert ids(result) == ["scenarios/a_001.yaml::a_001", "scenarios/a_002.yaml::a_002"]
+    assert "PytestUnknownMarkWarning" not in result.stdout.str()
+    assert ids(project.run("--collect-only", "-q", "-m", "not smoke and not slow")) == ["scenarios/a_003.yaml::a_003"]
+
+
+@pytest.mark.parametrize("tag", ["skip", "xfail", "parametrize", "usefixtures"])
+def test_a_tag_that_is_a_mark_with_effect_is_an_error_of_the_file(project: Project, tag: str) -> None:
+    project.case("a_001", tags=[tag])
+    result = project.run()
+    result.assert_outcomes(errors=1)
+    assert result.ret == 6
+
+
+def test_k_selects_by_name(project: Project) -> None:
+    project.case("valid_warranty_001")
+    project.case("missing_info_001")
+    assert ids(project.run("--collect-only", "-q", "-k", "valid")) == [
+        "scenarios/valid_warranty_001.yaml::valid_warranty_001"
+    ]
+
+
+def test_last_failed_first_failed_and_stop_work_as_for_any_test(project: Project) -> None:
+    project.case("a_001")
+    project.case("b_001", {"calls": []})
+    project.case("c_001")
+    project.write("scenarios/d_001.yaml", "]")
+    project.run().assert_outcomes(passed=2, failed=1, errors=1)
+    project.run("--lf").assert_outcomes(failed=1, errors=1)
+    project.started.unlink()
+    project.run("--ff")
+    assert project.starts()[0] == "scenarios/b_001.yaml"
+    project.run("-x").assert_outcomes(passed=1, failed=1)
+    project.run("--maxfail=2").assert_outcomes(passed=2, failed=1, errors=1)
+
+
+def test_durations_are_told(project: Project) -> None:
+    project.case("a_001", {"calls": [["check", {"id": "A1"}]], "sleep": 0.05})
+    result = project.run("--durations=1", "--durations-min=0.01")
+    result.stdout.fnmatch_lines(["*s call *scenarios/a_001.yaml::a_001"])
+
+
+def test_agents_of_the_root_s_and_of_the_suite_s_conftest_are_seen(project: Project) -> None:
+    project.write(
+        "scenarios/sub/conftest.py",
+        "import evalkit\n@evalkit.agent('local')\ndef local(task):\n    return str(task.call('check', id='A1'))\n",
+    )
+    project.case("a_001")
+    project.case("sub/b_001", agent="local")
+    project.run().assert_outcomes(passed=2)
+
+
+def test_the_project_s_root_and_pythonpath_come_first_under_the_console_script(project: Project) -> None:
+    """The script's own sys.path begins with its folder; a module `shop` of the project must win over any other."""
+    project.write("pytest.ini", "[pytest]\npythonpath = src\n")
+    call = "def run(task):\n    task.call('check', id='A1')\n"
+    project.write("shop.py", call)
+    project.write("src/desk.py", call)
+    project.write("other/shop.py", "")
+    project.case("a_001", agent="shop:run")
+    project.case("a_002", agent="desk:run")
+    script = Path(sys.executable).with_name("pytest")
+    result = project.pytester.run("env", f"PYTHONPATH={project.root}/other", script, "--evalkit")
+    result.assert_outcomes(passed=2)
+
+
+def test_session_fixtures_of_tests_do_not_run_for_cases(project: Project) -> None:
+    project.write(
+        "scenarios/conftest.py",
+        "import pytest\n@pytest.fixture(scope='session', autouse=True)\ndef expensive():\n    raise RuntimeError\n",
+    )
+    project.case("a_001")
+    project.run().assert_outcomes(passed=1)
+
+
+def test_cases_run_beside_ordinary_tests(project: Project) -> None:
+    project.case("a_001")
+    project.write("tests/test_x.py", PASSING_TEST)
+    result = project.run("tests", "scenarios")
+    result.assert_outcomes(passed=2)
+    assert project.run_file.selected == ("scenarios/a_001.yaml",)
+
+
+def test_without_the_flag_cases_are_not_collected(project: Project) -> None:
+    project.case("a_001")
+    project.write("test_x.py", PASSING_TEST)
+    result = project.pytester.runpytest_inprocess()
+    result.assert_outcomes(passed=1)
+    assert "evalkit" not in result.stdout.str().replace("evalkit-", "")
+    assert not (project.root / ".evalkit").exists()

@@ -1,0 +1,194 @@
+"""The exit status of a session, by enumeration: 0 met, 1 failed, 6 not measured; pytest's 2, 3, 4 and 5 stay."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+Project = Any
+WRONG: dict[str, Any] = {"calls": []}
+FAILING_TEST = "def test_ordinary(): assert False\n"
+PASSING_TEST = "def test_ordinary(): pass\n"
+
+# What is in the project (name of the case -> what it is), further files, arguments, and the status that must come.
+SITUATIONS: dict[str, tuple[dict[str, str], dict[str, str], tuple[str, ...], int]] = {
+    "all passed": ({"a_001": "good", "a_002": "good"}, {}, (), 0),
+    "one failed": ({"a_001": "good", "a_002": "bad"}, {}, (), 1),
+    "one failed, within budget": ({"a_001": "good", "a_002": "bad"}, {}, ("--evalkit-min-pass-rate=50",), 0),
+    "rate missed by a hair": ({"a_001": "good", "a_002": "bad"}, {}, ("--evalkit-min-pass-rate=50.01",), 1),
+    "must_pass failed within budget": ({"a_001": "good", "a_002": "must"}, {}, ("--evalkit-min-pass-rate=0",), 1),
+    "one error": ({"a_001": "good", "a_002": "lost"}, {}, (), 6),
+    "one error, allowed": ({"a_001": "good", "a_002": "lost"}, {}, ("--evalkit-max-errors=1",), 0),
+    "one error and one failed": ({"a_001": "bad", "a_002": "lost"}, {}, (), 1),
+    "the unmeasured decide": (
+        {"a_001": "good", "a_002": "bad", "a_003": "lost"},
+        {},
+        ("--evalkit-min-pass-rate=60", "--evalkit-max-errors=1"),
+        6,
+    ),
+    "all errors": ({"a_001": "lost", "a_002": "broken"}, {}, (), 6),
+    "all errors, allowed": ({"a_001": "lost", "a_002": "broken"}, {}, ("--evalkit-max-errors=9",), 6),
+    "all skipped": ({"a_001": "skipped"}, {}, (), 6),
+    "all quarantined": ({"a_001": "quarantined"}, {}, (), 6),
+    "skipped beside passed": ({"a_001": "skipped", "a_002": "good"}, {}, (), 0),
+    "quarantined beside passed": ({"a_001": "quarantined", "a_002": "good"}, {}, (), 0),
+    "must_pass skipped": ({"a_001": "must skipped", "a_002": "good"}, {}, (), 6),
+    "no case at all": ({}, {"scenarios/README.md": ""}, (), 5),
+    "no folder of cases": ({}, {}, (), 4),
+    "all deselected": ({"a_001": "good"}, {}, ("-k", "nothing"), 5),
+    "some deselected": ({"a_001": "good", "b_001": "bad"}, {}, ("-k", "a_001"), 0),
+    "no such mark": ({"a_001": "good"}, {}, ("-m", "smoke"), 5),
+    "no such path": ({"a_001": "good"}, {}, ("scenarios/b_001.yaml",), 4),
+    "no such option": ({"a_001": "good"}, {}, ("--evalkit-nonsense",), 4),
+    "rate between 0 and 1": ({"a_001": "good"}, {}, ("--evalkit-min-pass-rate=0.99",), 4),
+    "another test failed": ({"a_001": "good"}, {"tests/test_x.py": FAILING_TEST}, ("scenarios", "tests"), 1),
+    "another test passed, a case failed within budget": (
+        {"a_001": "bad"},
+        {"tests/test_x.py": PASSING_TEST},
+        ("scenarios", "tests", "--evalkit-min-pass-rate=0"),
+        0,
+    ),
+    "another file does not import": ({"a_001": "good"}, {"tests/test_x.py": "1/0"}, ("scenarios", "tests"), 2),
+    "another file does not import, tests run anyway": (
+        {"a_001": "good"},
+        {"tests/test_x.py": "1/0"},
+        ("scenarios", "tests", "--continue-on-collection-errors"),
+        1,
+    ),
+    "another plugin breaks": (
+        {"a_001": "good"},
+        {"scenarios/conftest.py": "def pytest_runtest_logstart(): raise RuntimeError('broken')"},
+        (),
+        3,
+    ),
+    "stopped at the first failure, the rest unknown": (
+        {"a_001": "bad", "a_002": "good"},
+        {},
+        ("-x", "--evalkit-min-pass-rate=50"),
+        6,
+    ),
+    "stopped at the first failure, missed anyway": ({"a_001": "bad", "a_002": "good"}, {}, ("-x",), 1),
+    "collected only": ({"a_001": "bad", "a_002": "broken"}, {}, ("--collect-only",), 0),
+    "collected only, nothing there": ({}, {"scenarios/README.md": ""}, ("--collect-only",), 5),
+    "pytest.exit with a status of its own": (
+        {"a_001": "good"},
+        {"scenarios/conftest.py": "import pytest\ndef pytest_runtest_setup(): pytest.exit('enough', returncode=77)"},
+        (),
+        77,
+    ),
+    "setup of every case broken": (
+        {"a_001": "good"},
+        {"scenarios/conftest.py": "def pytest_runtest_setup(): 1/0"},
+        (),
+        6,
+    ),
+    "teardown of a case broken": (
+        {"a_001": "good"},
+        {"scenarios/conftest.py": "def pytest_runtest_teardown(): 1/0"},
+        (),
+        1,
+    ),
+}
+
+
+def make(project: Project, cases: dict[str, str], files: dict[str, str]) -> None:
+    kinds: dict[str, dict[str, Any]] = {
+        "good": {},
+        "bad": {"orders": WRONG},
+        "must": {"orders": WRONG, "must_pass": True},
+        "must skipped": {"must_pass": True, "skip": "later"},
+        "lost": {"agent": "nobody"},
+        "skipped": {"skip": "later"},
+        "quarantined": {"xfail": "known"},
+        "broken": {"expected_output": {}},
+    }
+    for name, kind in cases.items():
+        project.case(name, **kinds[kind])
+    for name, text in files.items():
+        project.write(name, text)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS.values(), ids=SITUATIONS)
+def test_the_exit_status_says_what_happened(
+    project: Project, situation: tuple[dict[str, str], dict[str, str], tuple[str, ...], int]
+) -> None:
+    cases, files, arguments, expected = situation
+    make(project, cases, files)
+    result = project.run(*arguments)
+    assert result.ret == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "all passed",
+        "one failed, within budget",
+        "one failed",
+        "must_pass failed within budget",
+        "one error",
+        "all skipped",
+        "no case at all",
+        "all deselected",
+        "another test failed",
+        "collected only",
+    ],
+)
+def test_it_is_the_same_under_xdist(project: Project, name: str) -> None:
+    cases, files, arguments, expected = SITUATIONS[name]
+    make(project, cases, files)
+    result = project.run_apart("-n", "2", *arguments)
+    assert result.ret == expected
+
+
+def test_ctrl_c_stays_2_and_what_was_done_is_kept(project: Project) -> None:
+    project.case("a_001")
+    project.case("a_002", {"sleep": 30})
+    project.case("a_003")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "--evalkit", "-p", "no:hypothesispytest"],
+        cwd=project.root,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while len(project.starts()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 2, output
+    assert project.statuses() == {"a_001": "passed"}
+    assert project.run_file.interrupted
+    assert project.run_file.selected == tuple(f"scenarios/a_00{number}.yaml" for number in (1, 2, 3))
+    assert "2 cases have no verdict: scenarios/a_002.yaml, scenarios/a_003.yaml" in output
+
+
+def test_a_rate_between_0_and_1_is_refused_with_what_was_meant(project: Project) -> None:
+    project.case("a_001")
+    result = project.run("--evalkit-min-pass-rate=0.99")
+    result.stderr.fnmatch_lines(
+        ["ERROR: evalkit: --evalkit-min-pass-rate: 0.99 is in percent, and 0.99 % is hardly meant; write 99"]
+    )
+
+
+def test_a_missing_folder_says_how_to_begin(project: Project) -> None:
+    result = project.run()
+    result.stderr.fnmatch_lines(
+        [
+            f"ERROR: evalkit: there is no folder 'scenarios' in {project.root}; "
+            "`evalkit init` makes one, or set evalkit_paths"
+        ]
+    )
+
+
+def test_a_run_over_a_part_says_of_how_many(project: Project) -> None:
+    for number in range(4):
+        project.case(f"a_00{number}")
+    result = project.run("-k", "a_001")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["gate met: 1 of 1 cases passed (100 %)*", "  over 1 of 4 collected"])

@@ -1,0 +1,268 @@
+"""Each status of a verdict as pytest shows it, and the trace that goes with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+Project = Any
+WRONG = {"calls": [["check", {"id": "B2"}]]}
+
+
+def test_a_passing_suite_shows_its_traces_and_meets_the_gate(project: Project) -> None:
+    project.case("good_001", description="asks for A1")
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "*= evalkit =*",
+            "✓ good_001  asks for A1 *1 call",
+            '  1. ✓ check(id="A1") → {"ok": true}',
+            "gate met: 1 of 1 cases passed (100 %); at least 99 % must pass",
+            "  95 % interval of the pass rate: 20.65 % to 100 % (1 case); 299 clean runs would show 99 %",
+            "run file: .evalkit/last-run.json",
+        ]
+    )
+    assert project.statuses() == {"good_001": "passed"}
+
+
+def test_a_failed_case_fails_in_its_call_phase_and_its_trace_is_shown_once(project: Project) -> None:
+    project.case("bad_001", WRONG)
+    project.case("good_001")
+    result = project.run("--junitxml=junit.xml")
+    result.assert_outcomes(passed=1, failed=1)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "*= FAILURES =*",
+            "*_ bad_001 _*",
+            "✗ bad_001 *1 call",
+            '  1. ✗ check(id="B2") → {"ok": true}',
+            '       arguments.id: expected "A1", got "B2"',
+            "  at scenarios/bad_001.yaml:1:*",
+            "*= evalkit =*",
+            "gate MISSED: 1 of 2 cases passed (50 %); at least 99 % must pass",
+            "  failed: scenarios/bad_001.yaml",
+            'FAILED scenarios/bad_001.yaml::bad_001 - *arguments.id: expected "A1", got "B2"',
+        ]
+    )
+    assert result.stdout.str().count("✗ bad_001") == 1
+    assert "CaseError" not in result.stdout.str()
+    suite = ElementTree.parse(project.root / "junit.xml").getroot()[0]
+    assert (suite.get("failures"), suite.get("errors")) == ("1", "0")
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert failure.text is not None
+    assert 'expected "A1", got "B2"' in failure.get("message", "")
+    assert failure.text.startswith("✗ bad_001")
+    properties = {p.get("name"): p.get("value") for p in suite[0].iter("property")}
+    assert properties == {
+        "evalkit_status": "failed",
+        "evalkit_category": "bad",
+        "evalkit_codes": "wrong_argument",
+    }
+
+
+def test_what_could_not_be_measured_is_an_error_for_pytest_and_junit(project: Project) -> None:
+    project.case("lost_001", agent="nobody")
+    result = project.run("--junitxml=junit.xml")
+    result.assert_outcomes(passed=0, errors=1)
+    assert result.ret == 6
+    result.stdout.fnmatch_lines(
+        [
+            "*= ERRORS =*",
+            "*_ ERROR at setup of lost_001 _*",
+            "! lost_001",
+            "*unknown agent 'nobody'*",
+            "gate NOT MEASURED: 1 case could not be measured, none may be: scenarios/lost_001.yaml",
+        ]
+    )
+    suite = ElementTree.parse(project.root / "junit.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("1", "0", "1")
+
+
+def test_a_broken_file_is_one_item_that_errors_with_all_its_problems_and_its_neighbours_run(project: Project) -> None:
+    project.write("scenarios/broken_001.yaml", "input: {message: x}\ninput: {message: y}\nexpected_outputs: {}\n")
+    project.write("scenarios/torn_001.yaml", 'input: {message: "x\n')
+    project.case("good_001")
+    result = project.run()
+    result.assert_outcomes(passed=1, errors=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*_ ERROR at setup of broken_001 _*",
+            "! broken_001",
+            "  scenarios/broken_001.yaml:2:1: duplicate key 'input'*",
+            "  scenarios/broken_001.yaml:3:1: unknown key 'expected_outputs'*did you mean 'expected_output'?",
+            "*_ ERROR at setup of torn_001 _*",
+            "  scenarios/torn_001.yaml:*",
+        ]
+    )
+    assert project.statuses() == {"broken_001": "error", "good_001": "passed", "torn_001": "error"}
+
+
+def test_a_skipped_case_is_skipped_with_its_reason(project: Project) -> None:
+    project.case("later_001", skip="waits for the new API")
+    project.case("good_001")
+    result = project.run("-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["  skipped: scenarios/later_001.yaml", "SKIPPED * scenarios/later_001.yaml*: waits for the new API"]
+    )
+
+
+@pytest.mark.parametrize(("orders", "outcome"), [(WRONG, "xfailed"), (None, "xpassed")])
+def test_a_quarantined_case_is_xfailed_or_xpassed_and_leaves_the_gate(
+    project: Project, orders: dict[str, object] | None, outcome: str
+) -> None:
+    project.write("pytest.ini", "[pytest]\nxfail_strict = true\n")
+    project.case("flaky_001", orders, xfail="known defect")
+    project.case("good_001")
+    result = project.run()
+    result.assert_outcomes(passed=1, **{outcome: 1})
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["gate met: 1 of 1 cases passed*", "  quarantined: scenarios/flaky_001.yaml"])
+
+
+def test_runxfail_takes_the_quarantine_away(project: Project) -> None:
+    project.case("flaky_001", WRONG, xfail="known defect")
+    result = project.run("--runxfail")
+    result.assert_outcomes(failed=1)
+    assert result.ret == 1
+
+
+def test_an_agent_that_raises_fails_its_case_with_the_place(project: Project) -> None:
+    project.case("bad_001", {"raise": "no such customer"})
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["✗ bad_001*", "  the agent raised RuntimeError: no such customer"])
+    assert project.run_file.verdicts[0].reasons[0].code == "agent_raised"
+
+
+def test_an_agent_that_hangs_fails_at_its_deadline_and_does_not_keep_the_process(project: Project) -> None:
+    project.case("slow_001", {"sleep": 30}, settings={"deadline_s": 0.2})
+    result = project.run_apart()
+    result.assert_outcomes(failed=1)
+    assert result.duration < 15
+    result.stdout.fnmatch_lines(["  *still running after 0.2 s, its deadline*"])
+
+
+def test_what_an_agent_prints_stands_with_its_case(project: Project) -> None:
+    project.case("bad_001", {"print": "hello from the agent"})
+    result = project.run()
+    result.stdout.fnmatch_lines(["*- Captured stdout call -*", "hello from the agent"])
+
+
+def test_no_assertion_of_a_hook_or_plugin_becomes_an_internal_error(project: Project) -> None:
+    """A conftest that skips, fails or breaks items leaves verdicts that say so."""
+    project.write(
+        "scenarios/conftest.py",
+        "import pytest\n"
+        "def pytest_runtest_setup(item):\n"
+        "    if item.name == 'skipped_001': pytest.skip('not today')\n"
+        "    if item.name == 'broken_001': raise RuntimeError('hook broke')\n"
+        "def pytest_runtest_call(item):\n"
+        "    if item.name == 'timeout_001': pytest.fail('Timeout (>1.0s) from pytest-timeout.')\n",
+    )
+    for name in ("skipped_001", "broken_001", "timeout_001", "good_001"):
+        project.case(name)
+    result = project.run()
+    result.assert_outcomes(passed=1, failed=1, errors=1, skipped=1)
+    verdicts = {verdict.case_id: verdict for verdict in project.run_file.verdicts}
+    assert project.statuses() == {
+        "broken_001": "error",
+        "good_001": "passed",
+        "skipped_001": "not_run",
+        "timeout_001": "failed",
+    }
+    assert verdicts["scenarios/timeout_001.yaml"].reasons[0].code == "deadline"
+    assert verdicts["scenarios/skipped_001.yaml"].reasons[0].message == "not today"
+    assert "hook broke" in verdicts["scenarios/broken_001.yaml"].reasons[0].message
+
+
+def test_a_defect_of_evalkit_itself_is_an_error_that_says_so(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError("defect")
+
+    monkeypatch.setattr("evalkit.execution.executor.run_case", broken)
+    project.case("good_001")
+    result = project.run()
+    result.assert_outcomes(errors=1)
+    assert result.ret == 6
+    result.stdout.fnmatch_lines(
+        ["  evalkit itself failed on this case; please report it:", "*ZeroDivisionError: defect"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "passed_shown", "failed_shown"),
+    [
+        ((), True, True),
+        (("-q",), False, True),
+        (("--evalkit-trace=failed",), False, True),
+        (("--evalkit-trace=all", "-q"), True, True),
+        (("--evalkit-trace=none",), False, False),
+    ],
+)
+def test_which_traces_are_shown_can_be_said(
+    project: Project, arguments: tuple[str, ...], passed_shown: bool, failed_shown: bool
+) -> None:
+    project.case("bad_001", WRONG)
+    project.case("good_001")
+    shown = project.run(*arguments).stdout.str()
+    assert ('1. ✓ check(id="A1")' in shown) == passed_shown
+    assert ('1. ✗ check(id="B2")' in shown) == failed_shown
+
+
+def test_the_conversation_can_be_shown_whole(project: Project) -> None:
+    project.case("bad_001", {"say": "I did nothing."})
+    result = project.run("--evalkit-show=conversation")
+    result.stdout.fnmatch_lines(["  input", '  │ {"say": "I did nothing."}', "  response", "  │ I did nothing."])
+
+
+def test_more_than_fifty_passed_traces_are_shown_only_with_v(project: Project) -> None:
+    for number in range(51):
+        project.case(f"good_{number:03}")
+    quiet = project.run()
+    assert "✓ good_000" not in quiet.stdout.str()
+    assert "scenarios/good_000.yaml" not in quiet.stdout.str(), "progress is one row of dots"
+    quiet.stdout.fnmatch_lines(["." * 51 + " *[[]100%[]]"])
+    assert "✓ good_000" in project.run("-v").stdout.str()
+
+
+def test_categories_have_a_table_when_there_are_several(project: Project) -> None:
+    project.case("good_001")
+    project.case("bad_001", WRONG)
+    project.write("scenarios/torn_001.yaml", "]")
+    result = project.run()
+    result.stdout.fnmatch_lines(
+        [
+            "category      passed  failed   error  not run",
+            "(not loaded)       0       0       1        0",
+            "bad                0       1       0        0",
+            "good               1       0       0        0",
+        ]
+    )
+
+
+def test_a_repeated_case_is_one_item(project: Project) -> None:
+    project.case("good_001", repeat={"runs": 3, "min_pass": 2})
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    assert len(project.starts()) >= 2
+    assert project.run_file.verdicts[0].runs
+
+
+def test_the_run_file_tells_of_the_gate_and_the_merged_cases(project: Project) -> None:
+    project.case("good_001", tags=["smoke"])
+    project.run()
+    run = project.run_file
+    assert run.selected == ("scenarios/good_001.yaml",)
+    assert run.metadata["gate"]["status"] == "met"
+    assert run.verdicts[0].case["tags"] == ["smoke"]
+    assert json.loads((project.root / ".evalkit/last-run.json").read_text("ascii"))["version"] == 1
+    assert (project.root / ".evalkit/.gitignore").read_text() == "*\n"

@@ -1,0 +1,137 @@
+"""Under xdist: the same verdicts, traces and gate as without, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+Project = Any
+WRONG = {"calls": [["check", {"id": "B2"}]]}
+SURROGATE = '{"calls": [["check", {"id": "A\\ud800"}]], "say": "\\udfff", "print": "p"}'
+
+
+def section(result: pytest.RunResult, start: str) -> list[str]:
+    """The lines from the one that holds `start` to the last but one, which tells the time; no names of workers."""
+    lines = result.outlines
+    first = next(number for number, line in enumerate(lines) if start in line)
+    return [line for line in lines[first:-1] if not line.startswith("[gw")]
+
+
+def mixed_suite(project: Project) -> None:
+    project.write("pytest.ini", "[pytest]\ntestpaths = tests\n")
+    project.write("tests/test_x.py", "def test_ordinary(): assert False\n")
+    for number in range(6):
+        project.case(f"good_{number:03}", tags=["smoke"])
+    for number in range(3):
+        project.case(f"bad_{number:03}", {**WRONG, "sleep": 0.3 if number == 0 else 0})
+    project.case("lost_001", agent="nobody")
+    project.case("later_001", skip="later")
+    project.case("known_001", WRONG, xfail="known")
+    project.write("scenarios/torn_001.yaml", "]")
+
+
+def test_output_verdicts_and_gate_are_the_same_as_without(project: Project) -> None:
+    mixed_suite(project)
+    alone = project.run_apart()
+    verdicts = project.run_file.verdicts
+    split = project.run_apart("-n", "2")
+    assert alone.ret == split.ret == 1
+    assert section(split, "= ERRORS =") == section(alone, "= ERRORS =")
+    assert [(v.case_id, v.status, v.reasons) for v in project.run_file.verdicts] == [
+        (v.case_id, v.status, v.reasons) for v in verdicts
+    ]
+
+
+def test_workers_collect_cases_and_nothing_else_although_testpaths_is_set(project: Project) -> None:
+    mixed_suite(project)
+    result = project.run_apart("-n", "2", "-m", "smoke")
+    assert result.ret == 0
+    result.assert_outcomes(passed=6)
+    result.stdout.fnmatch_lines(["gate met: 6 of 6 cases passed*", "  over 6 of 13 collected"])
+
+
+def test_each_case_is_started_once(project: Project) -> None:
+    for number in range(12):
+        project.case(f"good_{number:03}")
+    project.run_apart("-n", "2").assert_outcomes(passed=12)
+    assert Counter(project.starts()) == {f"scenarios/good_{number:03}.yaml": 1 for number in range(12)}
+
+
+def test_a_lone_surrogate_loses_no_verdict(project: Project) -> None:
+    """xdist loses a report whose text it can't encode, silently, and the run would exit 0."""
+    for number in range(3):
+        project.case(f"odd_{number:03}", agent="odd")
+    project.write(
+        "scenarios/conftest.py",
+        "import evalkit, logging\n"
+        "@evalkit.agent('odd')\n"
+        "def odd(task):\n"
+        "    logging.getLogger('shop').warning('log \\ud800')\n"
+        "    task.call('check', id='A\\ud800', **{'\\udfff': 1})\n"
+        "    return 'said \\udfff'\n",
+    )
+    project.case("good_001")
+    result = project.run_apart("-n", "2")
+    result.assert_outcomes(passed=1, failed=3)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines([r'  1. ✗ check(id="A\ud800", \udfff=1)*', r"WARNING *log \ud800"])
+    assert len(project.run_file.verdicts) == 4
+
+
+def test_a_worker_that_dies_takes_only_the_case_it_ran_and_that_is_named(project: Project) -> None:
+    for number in range(4):
+        project.case(f"good_{number:03}")
+    project.case("fatal_001", {"exit": 3})
+    result = project.run_apart("-n", "2")
+    assert result.ret == 6
+    assert project.statuses() == {
+        "fatal_001": "error",
+        "good_000": "passed",
+        "good_001": "passed",
+        "good_002": "passed",
+        "good_003": "passed",
+    }
+    crashed = next(v for v in project.run_file.verdicts if v.status == "error")
+    assert crashed.reasons[0].code == "crashed"
+    result.stdout.fnmatch_lines(
+        [
+            "*ERROR at setup of fatal_001*",
+            "! fatal_001",
+            "  worker 'gw?' crashed while running 'scenarios/fatal_001.yaml::fatal_001': the process of the agent died",
+            "gate NOT MEASURED: *fatal_001.yaml",
+        ]
+    )
+
+
+def test_a_verdict_that_never_came_is_missed(project: Project) -> None:
+    """The controller compares the cases selected with the verdicts received."""
+    project.write(
+        "scenarios/conftest.py",
+        "import pytest\n"
+        "@pytest.hookimpl(wrapper=True, tryfirst=True)\n"
+        "def pytest_runtest_makereport(item, call):\n"
+        "    report = yield\n"
+        "    if item.name == 'lost_001' and call.when == 'call': report.__dict__.pop('evalkit_verdict', None)\n"
+        "    return report\n",
+    )
+    project.case("lost_001")
+    project.case("good_001")
+    for arguments in ((), ("-n", "2")):
+        result = project.run_apart(*arguments)
+        assert result.ret == 6
+        result.stdout.fnmatch_lines(["gate NOT MEASURED: 1 case has no verdict: scenarios/lost_001.yaml"])
+
+
+def test_loadgroup_s_suffix_does_not_hide_a_case(project: Project) -> None:
+    project.case("good_001", tags=["smoke"])
+    project.write(
+        "scenarios/conftest.py",
+        "import pytest\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items: item.add_marker(pytest.mark.xdist_group('one'))\n",
+    )
+    result = project.run_apart("-n", "2", "--dist=loadgroup")
+    assert result.ret == 0
+    assert project.run_file.selected == ("scenarios/good_001.yaml",)
