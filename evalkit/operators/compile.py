@@ -94,6 +94,8 @@ class Compiler:
 
     def value(self, value: Any, path: Path) -> Matcher:
         """The matcher of any value under the mode in force."""
+        if self.mode == "equal" and _is_plain(value, self.depth):
+            return Equal(value)
         if type(value) is Literal:
             return self.under(value.value, path, literal=True)
         if type(value) is Template:
@@ -132,7 +134,13 @@ class Compiler:
                 return self.problem(path, f"the key {shown(key)} is {type_shown(key)}; keys are strings, so quote it")
         if not self.literal and self._is_operator(value, path):
             return self._operator(value, path)
-        items = tuple((key, self.under(item, (*path, key), in_items=False)) for key, item in value.items())
+        items = tuple(
+            (
+                key,
+                self._text(item, (*path, key)) if type(item) is str else self.under(item, (*path, key), in_items=False),
+            )
+            for key, item in value.items()
+        )
         if self.mode == "equal" and all(type(item) is Equal for _, item in items):
             plain_value = {key: item.value for key, item in items if isinstance(item, Equal)}
             return Equal(plain_value, has_nan=any(isinstance(item, Equal) and item.has_nan for _, item in items))
@@ -208,6 +216,24 @@ class Compiler:
         if form is None:
             return Custom(name[1:], plain(data))
         return form.build(Operand(name, plain(data), {**beside, **plain(modifiers)}, path, self))
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether a value is data through and through: no operator, no template, no NaN, nothing that is not JSON.
+
+    Most expected values are, and need no compiling. "False" only means that a closer look is needed.
+    """
+    of_type = type(value)
+    if of_type is str:
+        return "{{" not in value
+    if of_type is dict:
+        for key, item in value.items() if depth else ():
+            if type(key) is not str or key[:1] == "$" or not _is_plain(item, depth - 1):
+                return False
+        return depth > 0
+    if of_type is list:
+        return depth > 0 and all(_is_plain(item, depth - 1) for item in value)
+    return of_type is int or of_type is bool or value is None or (of_type is float and value == value)
 
 
 ALL_NAMES = frozenset({*BUILTIN, LITERAL, *MODIFIERS})

@@ -35,6 +35,7 @@ def compiled(pattern: str) -> regex.Pattern[str]:
     return regex.compile(pattern)
 
 
+@lru_cache(maxsize=4096)
 def pattern_problem(pattern: str) -> str:
     """What is wrong with a pattern, to be read after it; "" if nothing is."""
     try:
