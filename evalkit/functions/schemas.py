@@ -129,11 +129,13 @@ def _malformed(schema: Mapping[str, Any]) -> Iterator[Found]:
 
 
 def _not_a_type(value: Any) -> str:
-    names = [name for name in (value if isinstance(value, list) else [value]) if name not in TYPES]
+    listed = value if isinstance(value, list) else [value]
+    names = [name for name in listed if not isinstance(name, str) or name not in TYPES]
     name = names[0] if names else value
     # The names that Python programmers and other languages' schemas use.
     usual = {"dict": "object", "float": "number", "int": "integer", "str": "string", "list": "array", "bool": "boolean"}
-    known = f"; did you mean '{usual[name]}'?" if name in usual else did_you_mean(name, TYPES)
+    is_usual = isinstance(name, str) and name in usual
+    known = f"; did you mean '{usual[name]}'?" if is_usual else did_you_mean(name, TYPES)
     return f"{name!r} is not a JSON Schema type ({', '.join(TYPES)}){known}"
 
 

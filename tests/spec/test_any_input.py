@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evalkit.errors import Problem, SpecError
@@ -138,6 +138,8 @@ def test_the_rich_case_is_a_case() -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(PLACES), st.sampled_from(["replace", "delete", "add"]), JSON, KEYS)
+@example(("functions", "check", "parameters", "properties", "serial", "type"), "replace", [], "")
+@example(("functions", "check", "returns", "type"), "replace", [[]], "")
 def test_any_change_of_a_case_is_a_case_or_problems(path: tuple[Any, ...], how: str, value: Any, key: str) -> None:
     data = changed(path, how, value, key)
     judged(lambda: case_from_dict(data))
