@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evalkit.agents.settings import TaskSettings
+from evalkit.errors import MissingCassetteError
 from evalkit.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -16,24 +17,67 @@ _shared: dict[str, Provider] = {}
 _lock = threading.Lock()
 
 
+RECORD_MODES = ("all", "missing", "stale")
+
+
 def provider_for(case_id: str, run: int, settings: Settings, in_force: TaskSettings) -> Provider:
-    """The provider of one run of a case. `settings.extra["provider"]`, a callable ``(case_id, run) -> Provider``,
-    overrides the choice: that is how tests bring a script."""
+    """The provider of one run of a case.
+
+    Without `record`: the model that an option names, else the cassette. `record` records what ``missing`` or, beyond
+    that, what ``stale`` says (a stale cassette is replayed first, and the run made again); ``all`` records everything.
+    `settings.extra["provider"]`, a callable ``(case_id, run) -> Provider``, overrides the choice: that is how tests
+    bring a script.
+    """
     chosen = settings.extra.get("provider")
     if chosen is not None:
         provided: Provider = chosen(case_id, run)
         return provided
-    if settings.model:
+    if settings.model and settings.record is None:
         return shared_provider(settings.model)
     from evalkit.providers import CassetteProvider
+    from evalkit.providers.cassettefile import find_cassette, path_of_run
 
     root = settings.root or Path.cwd()
-    return CassetteProvider(root / settings.cassettes / cassette_name(case_id), run=run, root=root)
+    path = root / settings.cassettes / cassette_name(case_id)
+    secrets = tuple(settings.extra.get("secrets", ()))
+    if settings.record == "all" or (settings.record and not _has_cassette(path, run)):
+        return _recording(path_of_run(path, run), root, in_force.model, secrets)
+    found = find_cassette(path)
+    base = path if found is None else found
+    return CassetteProvider(base, run=run, root=root, model=in_force.model, secrets=secrets)
+
+
+def _has_cassette(path: Path, run: int) -> bool:
+    """Whether a file answers this run: its own, or a hand-written one that serves them all."""
+    from evalkit.providers.cassettefile import find_cassette, load_cassette, path_of_run
+
+    if find_cassette(path_of_run(path, run)) is not None:
+        return True
+    first = find_cassette(path)
+    return first is not None and load_cassette(first).kind == "hand-written"
+
+
+def _recording(path: Path, root: Path, model: str | None, secrets: tuple[str, ...]) -> Provider:
+    from evalkit.providers.recording import RecordingProvider
+
+    if model is None:
+        raise MissingCassetteError(
+            "recording needs a model: --evalkit-model=gemini:MODEL, or settings.model in the case or its suite"
+        )
+    shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+    return RecordingProvider(shared_provider(model), path, model=model, shown_as=shown, secrets=secrets)
 
 
 def cassette_name(case_id: str) -> str:
     """The cassette's path below the cassette folder: the case's own path, without ways out of the folder."""
-    return "/".join(part for part in case_id.split("/") if part not in ("", ".", "..")) or "case.yaml"
+    name = "/".join(part for part in case_id.split("/") if part not in ("", ".", "..")) or "case"
+    return name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
+
+
+def check_model(spec: str | None) -> None:
+    """Raises UsageError for a model that can't be opened. Connects to nothing."""
+    if spec is not None:
+        shared_provider(spec)
 
 
 def shared_provider(spec: str) -> Provider:

@@ -14,7 +14,14 @@ from evalkit.agents.message import text_of
 from evalkit.agents.offered import Functions
 from evalkit.agents.reply import Reply
 from evalkit.agents.settings import TaskSettings
-from evalkit.errors import MeasurementError, MissingCassetteError, SpecError, StaleCassetteError, UsageError
+from evalkit.errors import (
+    EvalkitError,
+    MeasurementError,
+    MissingCassetteError,
+    SpecError,
+    StaleCassetteError,
+    UsageError,
+)
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
 
 if TYPE_CHECKING:
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Faults that decide the verdict even if the agent swallows the exception: going on would measure something else.
-STICKY = (MissingCassetteError, StaleCassetteError, SpecError)
+STICKY = (MissingCassetteError, StaleCassetteError, SpecError, UsageError)
 
 
 class Task:
@@ -55,7 +62,7 @@ class Task:
         self.case_id = case_id
         self.run_index = run
         self.functions = Functions(dispatcher, self.call)
-        self.fault: Exception | None = None
+        self.fault: EvalkitError | None = None
         self.instruction_used: str | None = None
         self.waited = WaitingTime()
         self._dispatcher = dispatcher
@@ -130,9 +137,9 @@ class Task:
 
         Raises MissingCassetteError, StaleCassetteError or ProviderError.
         """
-        if self._provider is None:
-            self._provider = self._open_model()
         try:
+            if self._provider is None:
+                self._provider = self._open_model()
             with self.waited.waiting():
                 reply = await self._provider.turn(request)
                 if self.settings.real_sleep and self._provider.name == "cassette":

@@ -14,7 +14,7 @@ from evalkit.functions import FakeDispatcher
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.pipeline.calling import Outcome, call_agent
 from evalkit.pipeline.evidence import json_safe
-from evalkit.pipeline.faults import fault_of, interrupt_in
+from evalkit.pipeline.faults import fault_of, interrupt_in, unmeasured
 from evalkit.pipeline.plan import Plan
 
 
@@ -141,7 +141,7 @@ def _decisive_fault(going: Attempt) -> RunFault | None:
     """What could not be measured comes before what the agent did about it."""
     for error in (going.dispatcher.fault, going.task.fault):
         if error is not None:
-            return fault_of(error, going.plan.root)
+            return unmeasured(error)
     return going.fault
 
 

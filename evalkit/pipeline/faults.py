@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evalkit.errors import FunctionError, MeasurementError, SpecError
+from evalkit.errors import EvalkitError, FunctionError, MeasurementError, SpecError
 from evalkit.model.transcript import RunFault
 
 # Top-level packages of HTTP and model clients: a timeout or a refused connection that was raised in one of them is
@@ -53,6 +53,11 @@ def fault_of(error: BaseException, root: Path) -> RunFault:
         message=f"the agent raised {_named(_innermost(error))}{_where(_innermost(error), root) or _where(error, root)}",
         traceback=_traceback(error),
     )
+
+
+def unmeasured(error: EvalkitError) -> RunFault:
+    """The fault of a run that `error` made worthless, whatever the agent did about it."""
+    return RunFault(code=error.code, message=_text(error), measured=False, traceback=_traceback(error))
 
 
 def interrupt_in(error: BaseException) -> KeyboardInterrupt | None:

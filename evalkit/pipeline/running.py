@@ -9,19 +9,21 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from evalkit.agents.models import aclose_shared
-from evalkit.errors import MeasurementError, SpecError, UsageError
+from evalkit.agents.models import RECORD_MODES, aclose_shared, check_model
+from evalkit.errors import MeasurementError, MissingCassetteError, SpecError, StaleCassetteError, UsageError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import NOT_RUN, Reason, Verdict
-from evalkit.pipeline.attempt import begin, conclude, converse
+from evalkit.pipeline.attempt import Attempt, begin, conclude, converse
 from evalkit.pipeline.calling import GRACE_S
 from evalkit.pipeline.judging import error_verdict, judge_run
 from evalkit.pipeline.plan import Plan, plan_case
 from evalkit.pipeline.repeats import combined, is_decided
 from evalkit.pipeline.threads import in_daemon_thread
 from evalkit.pipeline.watch import Watch
+
+OUTDATED = (MissingCassetteError, StaleCassetteError)
 
 
 async def arun_case(case: Case, agent: Any = None, settings: Settings | None = None) -> Verdict:
@@ -49,6 +51,10 @@ def _checked(case: Case, settings: Settings | None) -> Settings:
         raise UsageError(f"run_case needs a Case, as evalkit.load_case(path) gives, got {type(case).__name__}")
     if settings is not None and not isinstance(settings, Settings):
         raise UsageError(f"settings= is an evalkit.Settings, got {type(settings).__name__}")
+    if settings is not None and settings.record not in (None, *RECORD_MODES):
+        raise UsageError(f"record= is one of {', '.join(RECORD_MODES)}, got {settings.record!r}")
+    if settings is not None:
+        check_model(settings.model)
     return settings or Settings()
 
 
@@ -67,13 +73,28 @@ async def _arun_repeats(plan: Plan, watch: Watch) -> Verdict:
     """Run until the outcome is decided."""
     repeat = plan.case.repeat
     for run in range(repeat.runs):
-        going = begin(plan, run)
-        watch.started(going)
-        await converse(going)
+        going = await _attempted(plan, run, watch)
+        if plan.settings.record == "stale" and isinstance(going.task.fault, OUTDATED):
+            going = await _attempted(_recording_all(plan), run, watch)
         watch.finished(judge_run(plan, conclude(going)))
         if repeat.runs > 1 and is_decided(watch.runs, repeat):
             break
     return combined(watch.runs, repeat) if repeat.runs > 1 else watch.runs[0]
+
+
+async def _attempted(plan: Plan, run: int, watch: Watch) -> Attempt:
+    going = begin(plan, run)
+    watch.started(going)
+    await converse(going)
+    if going.fault is None and going.task.fault is None:
+        save = getattr(going.task.provider, "save", None)  # a recording provider's
+        if save is not None:
+            save()
+    return going
+
+
+def _recording_all(plan: Plan) -> Plan:
+    return replace(plan, settings=replace(plan.settings, record="all"))
 
 
 def _quarantine(case: Case) -> tuple[bool, str | None]:

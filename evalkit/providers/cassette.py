@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from evalkit.errors import MissingCassetteError
+from evalkit.errors import MissingCassetteError, StaleCassetteError
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.cassettefile import Cassette, find_cassette, load_cassette, path_of_run
 
@@ -16,15 +16,26 @@ class CassetteProvider:
     """Answers request after request with the turns of one file, read when the first request comes.
 
     `path` is the file of the case, `run` (from 0) the repetition. A recorded repetition has a file of its own; one
-    hand-written file serves them all. `root` shortens the paths in messages.
+    hand-written file serves them all. `root` shortens the paths in messages. `model`, if given, is the one that must
+    have been recorded; `secrets` are values that recordings don't hold.
     """
 
     name = "cassette"
 
-    def __init__(self, path: str | Path, *, run: int = 0, root: Path | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        run: int = 0,
+        root: Path | None = None,
+        model: str | None = None,
+        secrets: tuple[str, ...] = (),
+    ) -> None:
         self.path = Path(path)
         self.run = run
         self._root = root
+        self._model = model
+        self._secrets = secrets
         self._cassette: Cassette | None = None
         self._asked = 0
 
@@ -36,16 +47,33 @@ class CassetteProvider:
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """The next turn of the file.
 
-        Raises MissingCassetteError (no file, or no turn left; the message has what to write) and SpecError (the file
-        breaks the format).
+        Raises MissingCassetteError (no file, or no turn left; the message has what to write), StaleCassetteError (it
+        was recorded for another request; the message has what changed) and SpecError (the file breaks the format).
         """
         if self._cassette is None:
             self._cassette = self._open(request)
         index = self._asked
         if index >= len(self._cassette.turns):
             raise MissingCassetteError(_exhausted(self._cassette, request))
+        self._check(self._cassette, index, request)
         self._asked += 1
         return self._cassette.turns[index].reply
+
+    def _check(self, cassette: Cassette, index: int, request: ModelRequest) -> None:
+        """Whether the recorded turn answers `request`; hand-written ones answer whatever they are asked."""
+        recorded = cassette.turns[index].request
+        if recorded is None:
+            return
+        from evalkit.providers.asked import asked, fingerprint
+
+        now = asked(request, self._secrets)
+        changed: list[str] = []
+        if self._model is not None and cassette.model not in (None, self._model):
+            changed.append(f"the model was {cassette.model}, is {self._model}")
+        if recorded.get("fingerprint") != fingerprint(now):
+            changed += _changes(cassette, index, now)
+        if changed:
+            raise StaleCassetteError(_stale(cassette, index, changed))
 
     def unused(self) -> tuple[int, ...]:
         """The turns (from 1) that no request took. Empty as long as nothing was asked at all."""
@@ -78,6 +106,25 @@ class CassetteProvider:
 
 
 RECORD_COMMAND = "pytest --evalkit --evalkit-record=missing --evalkit-model=gemini:MODEL"
+
+
+def _changes(cassette: Cassette, index: int, now: Mapping[str, Any]) -> list[str]:
+    from evalkit.providers.asked import differences
+    from evalkit.providers.recording import recorded_requests
+
+    turns = cassette.turns[: index + 1]
+    was = recorded_requests([turn.request for turn in turns], [turn.reply for turn in turns])[-1]
+    edited = "its 'request' was edited by hand: delete 'request' there to make the turn a hand-written one"
+    return differences(was, now) or [edited]
+
+
+def _stale(cassette: Cassette, index: int, changed: Iterable[str]) -> str:
+    model = cassette.model or "gemini:MODEL"
+    return (
+        f"{cassette.file}, turn {index + 1}, was recorded for another request:\n"
+        + "\n".join(f"  {line}" for line in changed)
+        + f"\nRecord it again: {RECORD_COMMAND.replace('=missing', '=stale').replace('gemini:MODEL', model)}"
+    )
 
 
 def _no_file(file: str, request: ModelRequest) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,11 +16,8 @@ from evalkit.model.registry import AGENTS
 
 
 @pytest.fixture(autouse=True)
-def _registry() -> Iterator[None]:
-    before = set(AGENTS)
-    yield
-    for name in set(AGENTS) - before:
-        AGENTS.remove(name)
+def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AGENTS, "_entries", {})
 
 
 def sync_agent(task: Task) -> str:

@@ -1,0 +1,168 @@
+"""What a model was asked, as plain data without secrets: its fingerprint, and how two requests differ.
+
+Two requests are the same when instruction, declarations, sampling settings and conversation are. Call ids, thought
+signatures and the rest of what changes from one recording to the next play no part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import Any
+
+from evalkit.errors import shown_path
+from evalkit.model.redaction import REDACTED, SECRET_KEYS, Redactor
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+
+SHOWN_DIFFERENCES = 4
+_SECRET_NAMES = frozenset(name.replace("-", "_") for name in SECRET_KEYS)
+
+
+@lru_cache(maxsize=8)
+def redactor(secrets: tuple[str, ...]) -> Redactor:
+    """The redactor for these known secrets; compiling its patterns is dear."""
+    return Redactor(secrets)
+
+
+def without_secrets(data: Any, secrets: tuple[str, ...] = ()) -> Any:
+    """A copy of JSON `data` with every secret replaced: in each string, and as the value of a key that names one.
+
+    String by string, so that what a request looks like does not depend on what else stands in it.
+    """
+    redact = redactor(secrets)
+    if isinstance(data, str):
+        return redact(data)
+    if isinstance(data, Mapping):
+        return {
+            key: REDACTED if value and isinstance(value, str) and _is_secret(key) else without_secrets(value, secrets)
+            for key, value in data.items()
+        }
+    if isinstance(data, (list, tuple)):
+        return [without_secrets(value, secrets) for value in data]
+    return data
+
+
+def _is_secret(key: Any) -> bool:
+    return isinstance(key, str) and key.casefold().replace("-", "_") in _SECRET_NAMES
+
+
+def asked(request: ModelRequest, secrets: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`request` as data: `system`, `functions`, `settings` and `messages`."""
+    settings = {
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "max_output_tokens": request.max_output_tokens,
+        "response_schema": request.response_schema,
+    }
+    data = {
+        "system": request.system,
+        "functions": [_declared(function) for function in request.functions],
+        "settings": {key: value for key, value in settings.items() if value is not None},
+        "messages": [_message(message) for message in request.messages],
+    }
+    redacted: dict[str, Any] = without_secrets(data, secrets)
+    return redacted
+
+
+def _declared(function: Any) -> dict[str, Any]:
+    pairs = {"name": function.name, "description": function.description, "parameters": function.parameters}
+    return {key: value for key, value in pairs.items() if value not in (None, "")}
+
+
+def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+    if message.get("role") == "model":
+        return {"model": replied(message["turn"])}
+    if message.get("role") == "function":
+        return {"results": [{call.name: value} for call, value in message["results"]]}
+    return {"user": message.get("text", "")}
+
+
+def replied(turn: ModelTurn) -> dict[str, Any]:
+    """What a model turn says, without what changes from one recording to the next."""
+    data: dict[str, Any] = {"text": turn.text} if turn.text or not turn.calls else {}
+    if turn.calls:
+        data["calls"] = [_call(call) for call in turn.calls]
+    return data
+
+
+def _call(call: ModelCall) -> dict[str, Any]:
+    if call.malformed is None:
+        return {call.name: call.arguments}
+    return {"name": call.name, "arguments": str(call.arguments), "malformed": call.malformed}
+
+
+def fingerprint(data: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits that stand for `asked` data."""
+    text = json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What changed between two requests, one sentence each, the most telling first."""
+    found = [*_instruction(was.get("system"), now.get("system"))]
+    found += _functions(was.get("functions") or [], now.get("functions") or [])
+    found += [f"settings: {line}" for line in _values(was.get("settings") or {}, now.get("settings") or {})]
+    found += _messages(was.get("messages") or [], now.get("messages") or [])
+    return found
+
+
+def _instruction(was: str | None, now: str | None) -> Iterator[str]:
+    if was == now:
+        return
+    old, new = (was or "").splitlines(), (now or "").splitlines()
+    lines: list[str] = []
+    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind != "equal":
+            lines += [f"line {a + 1}: - {line}" for line in old[a:b]] + [f"line {c + 1}: + {line}" for line in new[c:d]]
+    shown = "".join(f"\n    {line}" for line in lines[: 2 * SHOWN_DIFFERENCES])
+    yield f"the instruction changed:{shown}"
+
+
+def _functions(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
+    old = {function.get("name"): function for function in was}
+    new = {function.get("name"): function for function in now}
+    yield from (f"function '{name}' is no longer declared" for name in old if name not in new)
+    yield from (f"function '{name}' is newly declared" for name in new if name not in old)
+    for name in old:
+        if name in new and old[name] != new[name]:
+            changed = "; ".join(list(_values(old[name], new[name]))[:SHOWN_DIFFERENCES])
+            yield f"function '{name}' is declared differently: {changed}"
+    if list(old) != list(new) and set(old) == set(new):
+        yield f"the functions are declared in another order: {', '.join(map(str, new))}"
+
+
+def _messages(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
+    for index, (old, new) in enumerate(zip(was, now, strict=False)):
+        if old != new:
+            changed = "; ".join(list(_values(old, new))[:SHOWN_DIFFERENCES])
+            yield f"message {index + 1} of the conversation changed: {changed}"
+            return
+    if len(was) != len(now):
+        yield f"the conversation had {len(was)} messages, and has {len(now)}"
+
+
+def _values(was: Any, now: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
+    """The paths at which two JSON values differ, with both values."""
+    if type(was) is type(now) and isinstance(was, dict):
+        for key in [*was, *(key for key in now if key not in was)]:
+            yield from _values(was.get(key, _ABSENT), now.get(key, _ABSENT), (*path, key))
+    elif type(was) is type(now) and isinstance(was, list):
+        for index in range(max(len(was), len(now))):
+            old = was[index] if index < len(was) else _ABSENT
+            new = now[index] if index < len(now) else _ABSENT
+            yield from _values(old, new, (*path, index))
+    elif was != now:
+        yield f"{shown_path(path)} was {_shown(was)}, is {_shown(now)}"
+
+
+_ABSENT: Any = object()
+
+
+def _shown(value: Any) -> str:
+    if value is _ABSENT:
+        return "absent"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 120 else text[:119] + "…"
