@@ -19,15 +19,16 @@ class MockedError(FunctionError):
     exception: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Origin:
-    """Where a call comes from, as it will stand in the record."""
+    """Where a call comes from, as it will stand in the record, and why its arguments could not be read, if so."""
 
-    turn: int | None = None
-    user_turn: int = 0
-    channel: str = "direct"
-    call_id: str | None = None
-    repairs: tuple[str, ...] = ()
+    turn: int | None
+    user_turn: int
+    channel: str
+    call_id: str | None
+    repairs: tuple[str, ...]
+    malformed: str | None
 
 
 @dataclass(slots=True, kw_only=True)

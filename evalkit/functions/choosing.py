@@ -29,7 +29,7 @@ class UnansweredError(Exception):
     """The mock has nothing for this call."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chosen:
     """The leaf that answers, the latency on the way to it, and how the record names it."""
 

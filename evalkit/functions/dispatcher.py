@@ -140,15 +140,8 @@ class FakeDispatcher:
         others are unknown functions. `real` calls the patched function itself; the caller is then patched code, which
         gets what a callable returned as it is, not as JSON.
         """
-        call = ModelCall(
-            name=name,
-            arguments=arguments,
-            call_id=call_id,
-            channel=channel,
-            malformed=malformed,
-            repairs=tuple(repairs),
-        )
-        attempt = self._open(call, turn, offered, real)
+        origin = Origin(turn, self.user_turn, channel, call_id, tuple(repairs), malformed)
+        attempt = self._ledger.open(name, arguments, origin, offered, real)
         try:
             self._complete(attempt)
         finally:
@@ -169,15 +162,8 @@ class FakeDispatcher:
         real: Callable[[], Any] | None = None,
     ) -> Any:
         """`call` for async code: async callables and real latency are awaited."""
-        call = ModelCall(
-            name=name,
-            arguments=arguments,
-            call_id=call_id,
-            channel=channel,
-            malformed=malformed,
-            repairs=tuple(repairs),
-        )
-        attempt = self._open(call, turn, offered, real)
+        origin = Origin(turn, self.user_turn, channel, call_id, tuple(repairs), malformed)
+        attempt = self._ledger.open(name, arguments, origin, offered, real)
         try:
             await self._acomplete(attempt)
         finally:
@@ -191,7 +177,7 @@ class FakeDispatcher:
 
         Each comes with its result, or with ``{"error": {"type": ..., "message": ...}}`` where it failed.
         """
-        made = [(call, self._open(call, turn, offered, None)) for call in calls]
+        made = [(call, self._open(call, turn, offered)) for call in calls]
         attempts = [attempt for _, attempt in made]
         try:
             if any(map(self._answering.must_wait, attempts)):
@@ -203,14 +189,9 @@ class FakeDispatcher:
             self._clock.advance(max((attempt.duration_ms for attempt in attempts), default=0.0))
         return [(call, _outcome_as_data(attempt)) for call, attempt in made]
 
-    def _open(
-        self, call: ModelCall, turn: int | None, offered: Container[str] | None, real: Callable[[], Any] | None
-    ) -> Attempt:
-        origin = Origin(
-            turn=turn, user_turn=self.user_turn, channel=call.channel, call_id=call.call_id, repairs=call.repairs
-        )
-        with self._clock:
-            return self._ledger.open(call, origin, offered, real)
+    def _open(self, call: ModelCall, turn: int | None, offered: Container[str] | None) -> Attempt:
+        origin = Origin(turn, self.user_turn, call.channel, call.call_id, call.repairs, call.malformed)
+        return self._ledger.open(call.name, call.arguments, origin, offered, None)
 
     def _complete(self, attempt: Attempt) -> None:
         started = time.perf_counter()

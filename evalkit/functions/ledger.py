@@ -15,7 +15,7 @@ from evalkit.functions.mocks import MockSet
 from evalkit.functions.resolving import Roots
 from evalkit.functions.routing import MALFORMED, UNMOCKED, Routes
 from evalkit.functions.violations import argument_violations
-from evalkit.model.transcript import FunctionCall, ModelCall
+from evalkit.model.transcript import FunctionCall
 
 LOGGER = logging.getLogger("evalkit.functions")
 
@@ -46,21 +46,26 @@ class Ledger:
             return tuple(self._progress.unused(self._mocks, frozenset(self._called)))
 
     def open(
-        self, call: ModelCall, origin: Origin, offered: Container[str] | None, real: Callable[[], Any] | None
+        self,
+        requested: str,
+        arguments: Any,
+        origin: Origin,
+        offered: Container[str] | None,
+        real: Callable[[], Any] | None,
     ) -> Attempt:
         """Give the call its index and choose what answers it, or refuse it; both stand on the attempt."""
-        name = self._routes.canonical(call.name)
+        name = self._routes.canonical(requested)
         attempt = Attempt(
             name=name,
-            requested_name=call.name if call.name != name else None,
-            arguments={} if call.arguments is None else recorded(call.arguments),
+            requested_name=requested if requested != name else None,
+            arguments={} if arguments is None else recorded(arguments),
             origin=origin,
             real=real,
         )
         declaration = self._routes.declaration(name)
-        if declaration is not None and isinstance(attempt.arguments, dict) and call.malformed is None:
+        if declaration is not None and isinstance(attempt.arguments, dict) and origin.malformed is None:
             attempt.violations = argument_violations(declaration, attempt.arguments)
-        attempt.error = self._refusal(attempt, call, offered)
+        attempt.error = self._refusal(attempt, origin.malformed, offered)
         with self._lock:
             attempt.index = len(self._attempts)
             self._attempts.append(attempt)
@@ -70,11 +75,11 @@ class Ledger:
             attempt.problem = attempt.error.type
         return attempt
 
-    def _refusal(self, attempt: Attempt, call: ModelCall, offered: Container[str] | None) -> FunctionError | None:
-        arguments = None if call.malformed is not None else attempt.arguments
+    def _refusal(self, attempt: Attempt, malformed: str | None, offered: Container[str] | None) -> FunctionError | None:
+        arguments = None if malformed is not None else attempt.arguments
         refusal = self._routes.refusal(attempt.name, arguments, attempt.origin.channel, offered)
-        if refusal is not None and refusal.type == MALFORMED and call.malformed is not None:
-            return FunctionError(MALFORMED, f"the arguments of {attempt.name} could not be read: {call.malformed}")
+        if refusal is not None and refusal.type == MALFORMED and malformed is not None:
+            return FunctionError(MALFORMED, f"the arguments of {attempt.name} could not be read: {malformed}")
         return refusal
 
     def _choose(self, attempt: Attempt) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from evalkit.errors import EvalkitError, PathProblem, SpecError, did_you_mean, shown_path
 from evalkit.functions.failurereader import read_failure
-from evalkit.functions.jsondata import NotJsonError, as_json
+from evalkit.functions.jsondata import NotJsonError, as_json, recorded
 from evalkit.functions.mockchecks import Place, Surroundings
 from evalkit.functions.mocks import (
     ENDINGS,
@@ -212,7 +212,7 @@ class _Reader:
         else:
             matcher = self._around.matcher(rule["when"], place.down("when"))
             answer = self._directive(rest, place)
-            return Rule(matcher, as_json(rule["when"]), answer) if matcher is not None else None
+            return Rule(matcher, recorded(rule["when"]), answer) if matcher is not None else None
         return None
 
     def _read_include(self, data: Mapping[str, Any], place: Place) -> Answer:

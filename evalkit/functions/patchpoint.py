@@ -147,25 +147,29 @@ def responsible_for(point: PatchPoint) -> PatchedCase | None:
     if point not in case.names:
         return None
     if case.is_over:
-        raise MockError(f"{point.target.text} was called after the case that patched it was over")
+        raise _blamed(point, "from a thread or task of a case that is over")
     return case
 
 
 def _only_active(point: PatchPoint) -> PatchedCase | None:
     with LOCK:
         active = list(ACTIVE)
-    patching = [case for case in active if point in case.names]
-    if not patching:
+    if not any(point in case.names for case in active):
         return None
     if len(active) == 1:
         return active[0]
-    error = MockError(
-        f"{point.target.text} was called outside of any case while {len(active)} cases run, so nobody knows whose "
-        "call it is; hand work to older threads with evalkit.bind(function), or run one case at a time"
-    )
-    for case in patching:
-        case.dispatcher.blame(error)
-    raise error
+    raise _blamed(point, f"outside of any case while {len(active)} cases run, so nobody knows whose call it is")
+
+
+def _blamed(point: PatchPoint, how: str) -> MockError:
+    """The error for a call that is no case's; each case that it may belong to can't be measured."""
+    hint = "hand work to older threads with evalkit.bind(function), or run one case at a time"
+    error = MockError(f"{point.target.text} was called {how}; {hint}")
+    with LOCK:
+        for case in ACTIVE:
+            if point in case.names:
+                case.dispatcher.blame(error)
+    return error
 
 
 @contextmanager
