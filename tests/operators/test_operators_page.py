@@ -1,0 +1,56 @@
+"""The page of operators says what is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.model.registry import OPERATORS
+from evalkit.operators import compile_value, known_operators
+from evalkit.yamlfile import load
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| `(\$\w+)` \| .+ \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "example", "accepts", "refuses"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_row_of_the_table_is_true(name: str, example: str, accepts: str, refuses: str) -> None:
+    expected: Any = load(example, "page")
+    assert name in expected
+    matcher = compile_value(expected, mode="equal")
+    assert all(matcher.matches(actual) for actual in load(accepts, "page"))
+    assert not any(matcher.matches(actual) for actual in load(refuses, "page"))
+
+
+def test_every_operator_has_a_row() -> None:
+    assert [row[0] for row in ROWS] == [name for name in known_operators() if name[1:] not in OPERATORS]
+
+
+def test_the_examples_in_yaml_are_expected_values() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        for key, value in load(block, "page").items():
+            compile_value(value, mode="contain" if key.endswith("contain") else "equal")
+
+
+def test_what_the_page_calls_an_error_is_one() -> None:
+    from evalkit.operators import OperatorProblems
+
+    sentence = PAGE[PAGE.index("So is what nothing could satisfy") : PAGE.index("## Equality")]
+    examples = re.findall(r"`(\{[^`]+\})`", sentence)
+    assert len(examples) == 3
+    for example in examples:
+        with pytest.raises(OperatorProblems):
+            compile_value(load(example, "page"), mode="equal")
+
+
+def test_the_operator_of_the_page_works() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(code, {"__name__": "page"})
+    assert compile_value({"$divisible_by": 5}, mode="equal").matches(10)
+    (found,) = compile_value({"$divisible_by": 5}, mode="equal").explain(12)
+    assert found.message == 'expected {"$divisible_by": 5}, got 12: 12 leaves 2'

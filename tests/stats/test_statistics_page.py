@@ -1,0 +1,43 @@
+"""The numbers on the page of statistics are what the functions give."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from evalkit import stats
+
+PAGE = " ".join((Path(__file__).parents[2] / "docs" / "statistics.md").read_text(encoding="utf-8").split())
+
+
+def test_every_public_function_is_explained() -> None:
+    results = {"Characteristic", "MeanChange", "PairedChange", "TallyChange", "fisher_worse"}
+    assert [name for name in stats.__all__ if name not in results and not re.search(rf"\b{name}\b", PAGE)] == []
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "true rates from {} % to {} % would".format(*(round(100 * bound, 1) for bound in stats.wilson(118, 120))),
+        stats.small_numbers(5, 5),
+        f"(`clean_runs_needed(0.99)` is {stats.clean_runs_needed(0.99)}.)",
+        f"(p = {stats.mcnemar(5, 0)}); six are ({stats.mcnemar(6, 0)})",
+        f"show anything (p = {stats.fisher_worse(1, 1, 0, 1)})",
+        f"five failures do ({stats.fisher_worse(5, 5, 0, 5)})",
+    ],
+)
+def test_a_number_on_the_page_is_right(claim: str) -> None:
+    assert claim in PAGE
+
+
+def test_the_sequential_example_is_right() -> None:
+    test = stats.SequentialTest(good=0.95, bad=0.8)
+    assert "a flawless agent is through after 18 runs" in PAGE
+    assert (test.decide(17, 0), test.decide(18, 0)) == (None, "passed")
+
+
+def test_the_clean_runs_are_explained_rightly() -> None:
+    assert Fraction(99, 100) ** 298 > Fraction(5, 100) > Fraction(99, 100) ** 299
