@@ -12,6 +12,7 @@ from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.matching import ActualCall, AnyOrder, Assignment, InOrder, Leaf, Plan, solve
 from evalkit.checks.matching.plan import Position
 from evalkit.checks.reading import Path
+from evalkit.checks.strays import strays
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult, Score
 
@@ -44,11 +45,12 @@ class FunctionCalls:
             drafts = [Draft(call, leaf, leaf.passed(call)) for leaf, call in zip(leaves, calls, strict=True)]
             return CallsJudged(drafts, [_all_met(len(leaves))], _NO_CALLS)
         assignment = self.solve(leaves, evidence)
-        if assignment.satisfied and not self.unmatched_optionals(leaves, assignment, evidence):
+        stray = strays(self.plan, leaves, assignment, evidence)
+        if assignment.satisfied and not stray:
             return self._satisfied(leaves, assignment, evidence)
         from evalkit.checks.explanation import explain
 
-        return explain(self, leaves, assignment, evidence)
+        return explain(self, leaves, assignment, stray, evidence)
 
     def bound(self, evidence: Evidence) -> tuple[ExpectedCall, ...]:
         """The expected calls with templates rendered; those that depend on the call they meet are rendered then."""
@@ -66,25 +68,6 @@ class FunctionCalls:
             lambda leaf, place: leaves[leaf].fits(calls[place], evidence),
             lambda leaf, place: leaves[leaf].distance(calls[place], evidence),
         )
-
-    def unmatched_optionals(
-        self, leaves: tuple[ExpectedCall, ...], assignment: Assignment, evidence: Evidence
-    ) -> dict[int, ExpectedCall]:
-        """Calls that are extra, and that name an optional expectation without meeting it or any other.
-
-        "If it is made, it must match": such a call is no extra to be allowed.
-        """
-        if self.plan.extras == "forbid":
-            return {}
-        met = {pair.leaf_id for pair in assignment.pairs}
-        optional = [leaf for leaf in leaves if leaf.optional and leaf.id not in met and "one_of" not in leaf.path]
-        found: dict[int, ExpectedCall] = {}
-        for place in assignment.extra if optional else ():
-            call = evidence.calls[place]
-            named = [leaf for leaf in optional if leaf.function_name == call.name]
-            if named and not any(leaf.fits(call, evidence) for leaf in leaves):
-                found[place] = min(named, key=lambda leaf: leaf.distance(call, evidence))
-        return found
 
     def _satisfied(self, leaves: tuple[ExpectedCall, ...], assignment: Assignment, evidence: Evidence) -> CallsJudged:
         drafts = [Draft(call) for call in evidence.calls]

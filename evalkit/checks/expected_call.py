@@ -32,6 +32,7 @@ class ExpectedCall:
     min: int = 1
     max: int | None = 1
     optional: bool = False
+    counted: bool = False  # `times` is written
     per_call: bool = False  # uses {{ arguments... }}, and so means something else for each call
     has_templates: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from evalkit.checks.matching import Assignment, Pair
 from evalkit.checks.reasons import NOT_JUDGED, failed, failed_call, place_of, unmeasured
 from evalkit.checks.scoring import judged_by_score, score
 from evalkit.checks.sentences import Sentences
+from evalkit.checks.strays import Stray
 from evalkit.model.verdict import FAILED, PASSED, CheckResult
 
 if TYPE_CHECKING:
@@ -22,15 +24,24 @@ _KEY = "expected_function_calls"
 
 
 def explain(
-    expected: FunctionCalls, leaves: tuple[ExpectedCall, ...], assignment: Assignment, evidence: Evidence
+    expected: FunctionCalls,
+    leaves: tuple[ExpectedCall, ...],
+    assignment: Assignment,
+    strays: Sequence[Stray],
+    evidence: Evidence,
 ) -> CallsJudged:
     """Everything that is wrong with the calls, in the order of the trace."""
-    return _Explanation(expected, leaves, assignment, evidence).judged()
+    return _Explanation(expected, leaves, assignment, strays, evidence).judged()
 
 
 class _Explanation:
     def __init__(
-        self, expected: FunctionCalls, leaves: tuple[ExpectedCall, ...], assignment: Assignment, evidence: Evidence
+        self,
+        expected: FunctionCalls,
+        leaves: tuple[ExpectedCall, ...],
+        assignment: Assignment,
+        strays: Sequence[Stray],
+        evidence: Evidence,
     ) -> None:
         self.expected = expected
         self.leaves = leaves
@@ -39,7 +50,7 @@ class _Explanation:
         self.calls = evidence.calls
         self.drafts = [Draft(call) for call in self.calls]
         self.sentences = Sentences(expected, leaves, assignment, self.calls)
-        self.optionals = expected.unmatched_optionals(leaves, assignment, evidence)
+        self.strays = {stray.place: stray for stray in strays}
 
     def judged(self) -> CallsJudged:
         for pair in self.assignment.pairs:
@@ -50,7 +61,7 @@ class _Explanation:
         for place in self.assignment.extra:
             self._extra(place)
         self._not_parallel()
-        found = score(self.leaves, self.assignment, self.optionals, self.expected.forbids_extras, self.evidence)
+        found = score(self.leaves, self.assignment, self.strays, self.expected.forbids_extras, self.evidence)
         drafts = self._with_missing()
         results = [*self._unproven(), self._met(drafts)]
         if self.expected.min_score:
@@ -65,7 +76,8 @@ class _Explanation:
         """What the list as a whole came to; the reasons stand with the calls."""
         held = [draft for draft in drafts if draft.leaf is not None]
         met = sum(all(result.status == PASSED for result in draft.results) for draft in held)
-        extra = len(self.assignment.extra) if self.expected.forbids_extras else 0
+        too_many = sum(stray.too_many for stray in self.strays.values())
+        extra = len(self.assignment.extra) if self.expected.forbids_extras else too_many
         wrong = met < len(held) or extra
         also = f", {extra} unexpected" if extra else ""
         status = FAILED if wrong else PASSED
@@ -96,9 +108,12 @@ class _Explanation:
 
     def _extra(self, place: int) -> None:
         call = self.calls[place]
-        leaf = self.optionals.get(place)
-        if leaf is not None:
-            self._held(Pair(leaf.id, place, False))
+        stray = self.strays.get(place)
+        if stray is not None and not stray.too_many:
+            self._held(Pair(stray.leaf.id, place, False))
+        elif stray is not None:
+            message = self.sentences.too_many(stray.leaf)
+            self._add(place, failed_call("times", "unexpected_call", message, call, f"{stray.leaf.place}.times"))
         elif self.expected.forbids_extras:
             message = self.sentences.unexpected(call)
             at = place_of(self.expected.path)

@@ -47,7 +47,7 @@ CALL_KEYS: dict[str, Key] = {
     "outcome": Key(
         {"enum": list(OUTCOMES)}, "Whether the call must succeed (`ok`, the default), fail (`error`), or either."
     ),
-    "times": Key(_ref("times"), "How often the call is made: a number, or `{min, max}`; 1 by default."),
+    "times": Key(_ref("times"), "How often the call is made: a number, or `{min, max}`; once by default."),
     "optional": Key(_BOOLEAN, "The call may be missing; if it is made, it must match."),
     "channel": Key(
         _ref("channel"), "How the call must have arrived; `native` is not satisfied by a call recovered from text."

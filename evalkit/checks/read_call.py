@@ -62,6 +62,7 @@ class CallReader:
             least,
             most,
             optional,
+            "times" in written,
             per_call,
             any(check.has_templates for check in checks),
         )

@@ -1,7 +1,7 @@
 """Partial credit: information, unless the case asks for it with `min_score`.
 
 Let M be the calls that met their expectation in its place, A the actual calls that are judged (all of them; without
-the extra ones under `extra_calls: allow`), and E the expected calls: those that were held against a call, and those
+those that `extra_calls: allow` allows), and E the expected calls: those that were held against a call, and those
 that are missing.
 
 - precision = M / A, recall = M / E, F1 = 2 M / (A + E): the usual definitions, the last being their harmonic mean.
@@ -22,22 +22,24 @@ from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.matching import Assignment
 from evalkit.checks.reading import Path
 from evalkit.checks.reasons import failed, place_of
+from evalkit.checks.strays import Stray
 from evalkit.model.verdict import CheckResult, Score
 
 
 def score(
     leaves: Sequence[ExpectedCall],
     assignment: Assignment,
-    optionals: Mapping[int, ExpectedCall],
+    strays: Mapping[int, Stray],
     forbids_extras: bool,
     evidence: Evidence,
 ) -> Score:
     """The partial credit of an assignment that does not satisfy its plan."""
     held = [(leaves[pair.leaf_id], pair.actual_index) for pair in (*assignment.pairs, *assignment.wrong_order)]
-    held += [(leaf, place) for place, leaf in optionals.items()]
+    held += [(stray.leaf, stray.place) for stray in strays.values() if not stray.too_many]
     missing = [(leaves[leaf_id], count) for leaf_id, count in assignment.missing]
     met = sum(pair.fits for pair in assignment.pairs)
-    judged = len(held) if not forbids_extras else len(evidence.calls)
+    too_many = sum(stray.too_many for stray in strays.values())
+    judged = len(evidence.calls) if forbids_extras else len(held) + too_many
     expected = len(held) + sum(count for _, count in missing)
     demands = [leaf.arguments_met(evidence.calls[place], evidence) for leaf, place in held]
     demands += [(0, leaf.argument_demands() * count) for leaf, count in missing]

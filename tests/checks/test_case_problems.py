@@ -20,7 +20,7 @@ def one(**keys: Any) -> dict[str, Any]:
     return {CALLS: [{"function_name": "f", **keys}]}
 
 
-WHOLE = [
+WHOLE: list[tuple[Any, str]] = [
     ([], "expected_output must be a mapping of what is expected, got an empty list"),
     ("a", 'expected_output must be a mapping of what is expected, got "a"'),
     (None, "expected_output must be a mapping of what is expected, got null"),
@@ -178,7 +178,7 @@ RESPONSES = [
     ),
 ]
 
-LISTS = [
+LISTS: list[tuple[Any, str]] = [
     ("a", f'{CALLS} must be a list of calls, got "a"; write a list of calls, or [] for no call at all'),
     (None, f"{CALLS} must be a list of calls, got null; write a list of calls, or [] for no call at all"),
     (

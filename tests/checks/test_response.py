@@ -123,7 +123,7 @@ def test_json_nested_too_deep_is_a_reason(told: Callable[..., list[str]]) -> Non
 
 
 def test_templates_may_stand_in_demands_on_the_response(judged: Callable[..., Judgement]) -> None:
-    made = [("create_ticket", {}, {"id": "TKT.1", "n": 5})]
+    made: list[Any] = [("create_ticket", {}, {"id": "TKT.1", "n": 5})]
     for expected in (
         {"response_contains": "{{ calls.create_ticket.result.id }}"},
         {"response_contains": "{{ calls.create_ticket.result.n }}"},

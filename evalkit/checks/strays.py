@@ -1,0 +1,64 @@
+"""Calls that are extra, and that `extra_calls: allow` still does not allow.
+
+Two keys speak of calls beyond those that the list needs. `optional`: "if it is made, it must match", so a call that
+names an optional expectation without meeting it, or any other, is no extra. `times`, where it is written: it says how
+often, so one call more that meets the expectation is no extra either. (Without `times` it may be repeated.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.expected_call import ExpectedCall
+from evalkit.checks.matching import Assignment, Plan
+from evalkit.model.transcript import FunctionCall
+
+
+class Stray(NamedTuple):
+    """An extra call, the expectation that rules it out, and whether there are too many of them (or it differs)."""
+
+    place: int
+    leaf: ExpectedCall
+    too_many: bool
+
+
+def strays(plan: Plan, leaves: Sequence[ExpectedCall], assignment: Assignment, evidence: Evidence) -> tuple[Stray, ...]:
+    """The extra calls that are not allowed although extra calls are."""
+    bound = [leaf for leaf in leaves if leaf.optional or leaf.counted]
+    if not bound or not assignment.extra or plan.extras == "forbid":
+        return ()
+    return tuple(_strays(bound, leaves, assignment, evidence))
+
+
+def _strays(
+    bound: Sequence[ExpectedCall], leaves: Sequence[ExpectedCall], assignment: Assignment, evidence: Evidence
+) -> Iterator[Stray]:
+    made = Counter(pair.leaf_id for pair in assignment.pairs)
+    names = {leaf.function_name for leaf in bound}
+    for place in assignment.extra:
+        call = evidence.calls[place]
+        if call.name not in names:
+            continue
+        fitting = [leaf for leaf in leaves if leaf.fits(call, evidence)]
+        if not fitting:
+            yield from _differing(place, call, bound, made, evidence)
+        elif all(leaf.counted for leaf in fitting):
+            room = next((leaf for leaf in fitting if leaf.max is None or made[leaf.id] < leaf.max), None)
+            if room is None:
+                yield Stray(place, fitting[0], True)
+            else:
+                made[room.id] += 1
+
+
+def _differing(
+    place: int, call: FunctionCall, bound: Sequence[ExpectedCall], made: Counter[int], evidence: Evidence
+) -> Iterator[Stray]:
+    """A call that meets nothing: is it meant for an optional expectation that nothing else has met?"""
+    # Of alternatives only one is met, and the calls of the others are not expected at all.
+    open_ones = [leaf for leaf in bound if leaf.optional and not made[leaf.id] and "one_of" not in leaf.path]
+    named = [leaf for leaf in open_ones if leaf.function_name == call.name]
+    if named:
+        yield Stray(place, min(named, key=lambda leaf: leaf.distance(call, evidence)), False)

@@ -1,0 +1,170 @@
+"""Keys that users register, and what a check may return."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import evalkit
+from evalkit.checks import Judgement, check
+from evalkit.errors import UsageError
+from evalkit.model.registry import Table
+from evalkit.model.transcript import Transcript
+from evalkit.model.verdict import CheckResult, Reason
+
+OWN = Reason(code="too_slow", message="slow", place="x")
+
+RETURNED: list[tuple[Any, str, list[str]]] = [
+    (None, "passed", []),
+    (True, "passed", []),
+    ("", "passed", []),
+    ([], "passed", []),
+    ("step 2 is missing", "failed", ["check_failed: steps: step 2 is missing"]),
+    (["a", "b"], "failed", ["check_failed: steps: a", "check_failed: steps: b"]),
+    (False, "failed", ["check_failed: steps: returned False"]),
+    (CheckResult(check="steps", message="fine", note="!"), "passed", []),
+    (CheckResult(check="steps", status="not_judged"), "passed", []),
+    (CheckResult(check="steps", status="failed", reasons=(OWN,)), "failed", ["too_slow: slow"]),
+    (CheckResult(check="other", status="failed", message="no"), "failed", ["check_failed: steps: no"]),
+    (CheckResult(check="steps", status="error", message="no log"), "error", ["not_measured: steps: no log"]),
+    (
+        CheckResult(check="steps", status="ok"),
+        "error",
+        ["check_raised: the check 'steps' returned a CheckResult with status \"ok\""],
+    ),
+    (
+        3,
+        "error",
+        ["check_raised: the check 'steps' returned 3; it may return None, a boolean, a text or a list of texts"],
+    ),
+    (
+        ["a", 1],
+        "error",
+        [
+            "check_raised: the check 'steps' returned [\"a\", 1]; it may return None, a boolean, a text or a list of "
+            "texts"
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("returned", "status", "reasons"), RETURNED)
+def test_what_a_check_returns_decides(
+    returned: Any, status: str, reasons: list[str], judged: Callable[..., Judgement], own_checks: Table
+) -> None:
+    check("steps")(lambda expected, transcript: returned)
+    judgement = judged({"steps": [1]})
+    assert judgement.status == status
+    assert [f"{reason.code}: {reason.message}" for reason in judgement.reasons] == reasons
+
+
+def test_a_check_gets_what_is_expected_and_the_transcript(judged: Callable[..., Judgement], own_checks: Table) -> None:
+    seen: list[Any] = []
+    check("steps")(lambda expected, transcript: seen.append((expected, transcript)))
+    judged(
+        {"steps": {"a": [1, "{{ calls.f.result.id }} and {{ jinja }}", "{{ calls.f.result }}"]}}, [("f", {}, {"id": 7})]
+    )
+    ((expected, transcript),) = seen
+    assert expected == {"a": [1, "7 and {{ jinja }}", {"id": 7}]}
+    assert isinstance(transcript, Transcript)
+    assert [call.name for call in transcript.calls] == ["f"]
+
+
+def test_a_failing_check_names_its_place(judged: Callable[..., Judgement], own_checks: Table) -> None:
+    check("steps")(lambda expected, transcript: "no")
+    (reason,) = judged({"steps": [1]}).reasons
+    assert (reason.place, reason.expected) == ("expected_output.steps", [1])
+
+
+RAISED = [
+    (ValueError("bad log"), "raised ValueError: bad log"),
+    (KeyError(), "raised KeyError"),
+    (AssertionError("x"), "raised AssertionError: x; return the reason instead of raising"),
+    (AssertionError(), "raised AssertionError; return the reason instead of raising"),
+    (RecursionError("deep"), "raised RecursionError: deep"),
+]
+
+
+@pytest.mark.parametrize(("error", "what"), RAISED)
+def test_a_check_that_raises_is_an_error_of_the_check(
+    error: Exception, what: str, judged: Callable[..., Judgement], own_checks: Table
+) -> None:
+    """The agent is not blamed, and nothing passes either."""
+
+    @check("steps")
+    def steps(expected: Any, transcript: Transcript) -> None:
+        raise error
+
+    judgement = judged({"steps": 1})
+    (reason,) = judgement.reasons
+    assert (judgement.status, reason.code) == ("error", "check_raised")
+    assert reason.message == f"the check 'steps' {what}"
+    assert reason.place == "expected_output.steps"
+
+
+def test_an_asynchronous_check_is_refused(judged: Callable[..., Judgement], own_checks: Table) -> None:
+    @check("steps")
+    async def steps(expected: Any, transcript: Transcript) -> bool:
+        return True
+
+    (reason,) = judged({"steps": 1}).reasons
+    gc.collect()  # a coroutine that was never awaited would warn now, and warnings are errors
+    assert reason.message == "the check 'steps' is asynchronous; checks are plain functions"
+
+
+def test_a_template_that_leads_nowhere_fails_the_check(told: Callable[..., list[str]], own_checks: Table) -> None:
+    check("steps")(lambda expected, transcript: None)
+    assert told({"steps": ["{{ calls.f.result }}"]}) == [
+        "unresolved_reference: steps: template {{ calls.f.result }} leads nowhere: f was not called"
+    ]
+
+
+def test_mistakes_in_templates_are_found_at_load(problems: Callable[..., list[str]], own_checks: Table) -> None:
+    check("steps")(lambda expected, transcript: None)
+    assert problems({"steps": [{"a": "{{ calls.f..x }}"}]}) == [
+        "steps[0].a: template {{ calls.f..x }} does not parse at '..x'; a path is .name, [0] or ['odd name'], as in "
+        "{{ calls['crm.lookup'][1].result.id }}"
+    ]
+    assert problems({"steps": "{{ state.x }}"}) == [
+        "steps: template {{ state.x }} can't be known here: state belongs to the mocks; expectations may use calls, "
+        "input and arguments"
+    ]
+
+
+def test_a_check_may_be_missing_in_another_process(compiled: Callable[..., Any], own_checks: Table) -> None:
+    """The compiled expectation travels without the function."""
+    check("steps")(lambda expected, transcript: "no")
+    expectation = pickle.loads(pickle.dumps(compiled({"steps": 1})))
+    assert expectation.judge(Transcript()).status == "failed"
+    own_checks.remove("steps")
+    (reason,) = expectation.judge(Transcript(), mode="judge").reasons
+    assert reason.code == "not_measured"
+    assert reason.message == "steps: can't be judged: no check of this name is registered in this process"
+
+
+def test_a_registered_key_is_known_and_suggested(problems: Callable[..., list[str]], own_checks: Table) -> None:
+    check("expected_steps")(lambda expected, transcript: None)
+    assert problems({"expected_steps": [1]}) == []
+    assert problems({"expectd_steps": [1]}) == [
+        "unknown key 'expectd_steps' in expected_output; did you mean 'expected_steps'?"
+    ]
+
+
+def test_the_keys_of_evalkit_can_not_be_taken(own_checks: Table) -> None:
+    with pytest.raises(UsageError) as caught:
+        check("response_contains")
+    assert str(caught.value) == (
+        "evalkit.check('response_contains'): 'response_contains' is a key of evalkit; choose another name"
+    )
+
+
+def test_the_decorator_is_public_and_returns_the_function(own_checks: Table) -> None:
+    def steps(expected: Any, transcript: Transcript) -> bool:
+        return True
+
+    assert evalkit.check("steps")(steps) is steps
+    assert "steps" in own_checks

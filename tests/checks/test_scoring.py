@@ -1,0 +1,111 @@
+"""Partial credit: information, and the verdict only where the case asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evalkit.checks import Judgement
+from evalkit.model.transcript import Violation
+
+CALLS = "expected_function_calls"
+
+
+def f(**arguments: Any) -> dict[str, Any]:
+    return {"function_name": "f", "arguments": arguments}
+
+
+SCORES: list[tuple[dict[str, Any], list[Any], tuple[float, float, float, float]]] = [
+    ({CALLS: ["a", "b"]}, ["a", "b"], (1, 1, 1, 1)),
+    ({CALLS: []}, [], (1, 1, 1, 1)),
+    ({CALLS: ["a"]}, [], (0, 0, 0, 1)),
+    ({CALLS: []}, ["a"], (0, 1, 0, 1)),
+    ({CALLS: ["a", "b"]}, ["a"], (1, 1 / 2, 2 / 3, 1)),
+    ({CALLS: ["a"]}, ["a", "b"], (1 / 2, 1, 2 / 3, 1)),
+    ({CALLS: ["a", "c"], "extra_calls": "allow"}, ["a", "b"], (1, 1 / 2, 2 / 3, 1)),
+    ({CALLS: ["c"], "extra_calls": "allow"}, ["b"], (0, 0, 0, 1)),
+    ({CALLS: ["a", "b"]}, ["b", "a"], (1 / 2, 1 / 2, 1 / 2, 1)),
+    ({CALLS: [f(x=1, y=2)]}, [("f", {"x": 1, "y": 3})], (0, 0, 0, 1 / 2)),
+    ({CALLS: [f(x=1)]}, [("f", {"x": 1, "z": 3})], (0, 0, 0, 1 / 2)),
+    ({CALLS: [f(x=1)]}, [("f", "x")], (0, 0, 0, 0)),
+    ({CALLS: [f(x=1), f(x=2, y=2, z=2)]}, [("f", {"x": 1})], (1, 1 / 2, 2 / 3, 1 / 4)),
+    (
+        {
+            CALLS: [
+                {
+                    "function_name": "f",
+                    "body_contains": ["a", "b"],
+                    "arguments_absent": ["cc", "bcc"],
+                    "outcome": "error",
+                }
+            ]
+        },
+        [("f", {"body": "a", "cc": 1})],
+        (0, 0, 0, 1 / 2),
+    ),
+    (
+        {CALLS: [{"function_name": "f", "arguments_contain": {"x": "{{ calls.g.result }}"}}]},
+        [("f", {"x": 1})],
+        (0, 0, 0, 0),
+    ),
+    ({CALLS: [{"function_name": "f", "times": 3}]}, ["f"], (1, 1 / 3, 1 / 2, 1)),
+    (
+        {CALLS: [{**f(x=1), "optional": True}], "extra_calls": "allow"},
+        [("f", {"x": 2}), "g"],
+        (0, 0, 0, 0),
+    ),
+]
+
+
+@pytest.mark.parametrize(("expected", "made", "score"), SCORES)
+def test_the_score_follows_its_formulas(
+    expected: Any, made: Any, score: tuple[float, ...], judged: Callable[..., Judgement]
+) -> None:
+    found = judged(expected, made).score
+    assert found is not None
+    assert (found.precision, found.recall, found.f1, found.argument_accuracy) == pytest.approx(score)
+
+
+def test_without_a_list_there_is_no_score(judged: Callable[..., Judgement]) -> None:
+    assert judged({"max_function_calls": 5}, ["a"]).score is None
+
+
+def test_min_score_replaces_the_demand_that_every_call_matches(judged: Callable[..., Judgement]) -> None:
+    expected = {CALLS: ["a", "b"], "min_score": 0.66}
+    judgement = judged(expected, ["a"])
+    assert (judgement.status, judgement.reasons) == ("passed", ())
+    assert [(line.status, [(found.status, found.message) for found in line.results]) for line in judgement.calls] == [
+        ("passed", []),
+        ("passed", [("not_judged", "b was not called")]),
+    ]
+    assert [(found.check, found.status, found.message) for found in judgement.checks] == [
+        (CALLS, "not_judged", "1 of 2 expected calls met"),
+        ("min_score", "passed", "f1 is 0.667, at least 0.66"),
+    ]
+
+
+def test_a_score_that_is_too_low_is_told_after_its_causes(judged: Callable[..., Judgement]) -> None:
+    judgement = judged({CALLS: ["a", "b"], "min_score": {"recall": 0.75, "precision": 1}}, ["a"])
+    assert [(reason.code, reason.message, reason.place) for reason in judgement.reasons] == [
+        ("missing_call", "b was not called", f"expected_output.{CALLS}[1]"),
+        ("score_too_low", "recall is 0.5, expected at least 0.75", "expected_output.min_score"),
+    ]
+    assert (judgement.reasons[1].expected, judgement.reasons[1].actual) == ({"recall": 0.75}, {"recall": 0.5})
+
+
+def test_a_score_is_reached_exactly(judged: Callable[..., Judgement]) -> None:
+    made = ["a", "b", "x"]
+    assert judged({CALLS: ["a", "b"], "min_score": 0.8}, made).status == "passed"
+    assert judged({CALLS: ["a", "b"], "min_score": 0.8000001}, made).status == "failed"
+
+
+def test_min_score_tolerates_no_call_that_fails_by_itself(judged: Callable[..., Judgement]) -> None:
+    """Forbidden, refused and invalid calls fail whatever the score is."""
+    expected = {CALLS: ["a"], "min_score": 0}
+    invalid = {"name": "a", "violations": (Violation(path=(), schema_path=(), message="bad"),)}
+    assert judged(expected, [invalid]).reasons[0].code == "invalid_arguments"
+    assert judged(expected, [{"name": "a", "problem": "unmocked_call"}]).reasons[0].code == "unmocked_call"
+    assert judged({**expected, "forbidden_function_calls": "b"}, ["b"]).reasons[0].code == "forbidden_call"
+    assert judged(expected, []).status == "passed"

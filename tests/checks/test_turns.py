@@ -1,0 +1,137 @@
+"""Multi-turn cases: each user turn is judged over its own calls, the whole over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evalkit.checks import Expectation, compile_expectation, judge_conversation, part_of
+from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
+
+CALLS = "expected_function_calls"
+ASK = ModelTurn(calls=(ModelCall(name="f"),), usage=Usage(total_tokens=10))
+SAY = ModelTurn(text="ok", usage=Usage(total_tokens=5))
+
+
+def conversation(**changes: Any) -> Transcript:
+    """Two user turns: `find` and then `book`, each ended by a reply in words."""
+    made = (
+        FunctionCall(name="find", index=0, turn=0, user_turn=0, result={"id": "H-7"}),
+        FunctionCall(name="book", index=1, turn=2, user_turn=1, arguments={"id": "H-7"}),
+    )
+    fields = {"calls": made, "turns": (ASK, SAY, ASK, ASK, SAY), "responses": ("Found H-7.", "Booked."), **changes}
+    return Transcript(response="Booked.", timing=Timing(model_ms=5), usage=Usage(total_tokens=40), **fields)
+
+
+def turn(expected: Any, number: int = 0) -> Expectation:
+    compiled, problems = compile_expectation(expected, path=("input", "turns", number, "expected_output"))
+    assert problems == []
+    return compiled
+
+
+def test_a_part_holds_what_belongs_to_its_turn() -> None:
+    first, second = part_of(conversation(), 0), part_of(conversation(), 1)
+    assert [call.name for call in first.calls] == ["find"]
+    assert (first.response, second.response) == ("Found H-7.", "Booked.")
+    assert (first.turns, second.turns) == ((ASK, SAY), (ASK, ASK, SAY))
+    assert (first.usage, second.usage) == (Usage(total_tokens=15), Usage(total_tokens=25))
+    assert (first.timing, first.cost_usd) == (None, None)
+    assert second.calls[0].index == 1
+
+
+def test_model_turns_are_counted_only_where_they_can_be_told_apart() -> None:
+    assert part_of(conversation(turns=(ASK, ASK, SAY)), 0).turns == ()
+    assert part_of(conversation(turns=(ASK, ASK, SAY)), 1).usage is None
+    assert part_of(conversation(turns=()), 0).turns == ()
+    assert part_of(conversation(turns=(ASK, SAY, ASK)), 1).turns == (ASK,)
+
+
+def test_counted_turn_starts_decide() -> None:
+    starts = [0, 1]
+    assert part_of(conversation(), 0, starts).turns == (ASK,)
+    assert part_of(conversation(), 1, starts).turns == (SAY, ASK, ASK, SAY)
+    assert part_of(conversation(), 2, starts).turns == ()
+
+
+def test_usage_that_is_not_reported_is_not_zero() -> None:
+    assert part_of(conversation(turns=(ASK, ModelTurn(), SAY)), 0).usage is None
+
+
+def test_a_fault_belongs_to_the_turn_that_was_not_answered() -> None:
+    fault = RunFault(code="deadline", message="late")
+    broken = conversation(responses=("Found H-7.",), fault=fault, stop_reason="deadline")
+    assert (part_of(broken, 0).fault, part_of(broken, 0).stop_reason) == (None, "completed")
+    assert (part_of(broken, 1).fault, part_of(broken, 1).stop_reason) == (fault, "deadline")
+    assert part_of(broken, 1).response == ""
+
+
+def test_a_turn_is_judged_over_its_own_calls() -> None:
+    expected = turn({CALLS: ["book"], "response_contains": "booked", "max_model_turns": 3, "max_tokens": 25})
+    assert expected.judge(conversation(), user_turn=1).status == "passed"
+    found = expected.judge(conversation(), user_turn=0)
+    assert [reason.code for reason in found.reasons] == ["text_missing", "missing_call", "unexpected_call"]
+    assert expected.judge(conversation(), user_turn=1, turn_starts=[0, 1]).reasons[0].code == "budget_exceeded"
+
+
+def test_a_turn_knows_what_earlier_turns_found() -> None:
+    """References and `grounded` lead back, never forward."""
+    booked = {"function_name": "book", "arguments": {"id": "{{ calls.find.result.id }}"}, "grounded": True}
+    assert turn({CALLS: [booked]}).judge(conversation(), user_turn=1).status == "passed"
+    later = turn({CALLS: [{"function_name": "find", "arguments": {"x": "{{ calls.book.result }}"}}]})
+    (reason,) = later.judge(conversation(), user_turn=0).reasons
+    assert reason.message.endswith("leads nowhere: book was not called")
+
+
+def test_time_is_not_measured_by_turn() -> None:
+    (reason,) = turn({"processing_time_ms": 5}).judge(conversation(), user_turn=0).reasons
+    assert reason.code == "not_measured"
+
+
+def test_a_conversation_is_judged_as_a_whole_and_by_turns() -> None:
+    whole, _ = compile_expectation({CALLS: ["find", "book"]})
+    turns = [turn({CALLS: ["find"]}), turn({"response_contains": "Booked"}, 1)]
+    judgement = judge_conversation(conversation(), whole, turns)
+    assert (judgement.status, judgement.summary) == ("passed", "2 calls, 3 checks passed")
+    assert [line.expectation for line in judgement.calls] == [
+        "expected_output.expected_function_calls[0]",
+        "expected_output.expected_function_calls[1]",
+    ]
+    assert judgement.score is not None
+
+
+def test_a_failing_turn_fails_the_conversation_at_its_place() -> None:
+    turns = [turn({CALLS: ["find", "pay"]}), None, turn({CALLS: []}, 2)]
+    judgement = judge_conversation(conversation(), None, turns)
+    (reason,) = judgement.reasons
+    assert (judgement.status, judgement.summary) == ("failed", "pay was not called")
+    assert reason.place == "input.turns[0].expected_output.expected_function_calls[1]"
+    assert [(line.call.name if line.call else "-", line.status) for line in judgement.calls] == [
+        ("find", "passed"),
+        ("-", "failed"),
+        ("book", "passed"),
+    ]
+
+
+def test_one_failure_is_told_once() -> None:
+    """The whole and the turn both see a call that nothing answered."""
+    refused = FunctionCall(name="find", problem="unmocked_call")
+    whole, _ = compile_expectation({CALLS: ["find"]})
+    judgement = judge_conversation(conversation(calls=(refused,)), whole, [turn({CALLS: ["find"]})])
+    assert [reason.code for reason in judgement.reasons] == ["unmocked_call"]
+    assert [result.check for result in judgement.calls[0].results] == ["unmocked_call"]
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_fault_is_told_once(measured: bool) -> None:
+    fault = RunFault(code="provider_error", message="down", measured=measured)
+    broken = conversation(responses=(), calls=(), fault=fault, stop_reason="provider_error")
+    judgement = judge_conversation(broken, None, [turn({CALLS: ["find"]}), turn({CALLS: ["book"]}, 1)])
+    assert judgement.status == ("failed" if measured else "error")
+    assert [reason.code for reason in judgement.reasons].count("provider_error") == 1
+
+
+def test_without_turns_the_whole_is_all(compiled: Callable[..., Expectation]) -> None:
+    expectation = compiled({CALLS: ["find", "book"]})
+    assert judge_conversation(conversation(), expectation, []) == expectation.judge(conversation())
