@@ -91,7 +91,7 @@ def load_cassette(path: Path, shown_as: str | None = None) -> Cassette:
         data = load(text, file)
     cassette, problems = parse_cassette(data, file=file)
     if problems:
-        raise SpecError(list(_located(problems, text, file)))
+        raise SpecError(sorted(_located(problems, text, file), key=lambda problem: problem.location))
     return cassette
 
 
