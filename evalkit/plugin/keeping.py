@@ -13,7 +13,7 @@ import pytest
 import evalkit
 from evalkit.gate import Outcome, decide_outcomes, outcome_of
 from evalkit.model.run import GateDecision, Run
-from evalkit.model.verdict import ERROR, NOT_RUN, Reason, Verdict
+from evalkit.model.verdict import ERROR, NOT_RUN, Reason
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.display import Display
 from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, shape

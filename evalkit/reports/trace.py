@@ -22,6 +22,7 @@ _STYLES = {"good": "green", "bad": "red bold", "error": "yellow bold", "quiet": 
 _MARK_STYLES = {PASSED: "good", FAILED: "bad", ERROR: "error", NOT_RUN: "quiet"}
 _WIDEST = 100
 _LONGEST_MESSAGE = 4000
+_ARGUMENTS, _RESULT = 120, 90  # columns that a call's arguments and result may take
 _MOST_RUNS = 3
 
 
@@ -142,10 +143,11 @@ def _call(verdict: CallVerdict, number: int, told: set[tuple[str, str, int | Non
         shown: list[Line] = [(("   –  ", "quiet"), mark, (visible(verdict.expected_name), ""), (" was not called", ""))]
     else:
         shown = [((f"{number:>3}. ", "quiet"), mark, (_called(verdict.call), ""), (_returned(verdict.call), ""))]
+    notes = dict.fromkeys(visible(result.note) for result in verdict.results if result.status == PASSED and result.note)
+    if notes:
+        shown[0] = (*shown[0], (f"  ({', '.join(notes)})", "quiet"))
     for result in verdict.results:
         if result.status == PASSED:
-            if result.note:
-                shown += _message(f"{result.check}: {result.note}", " " * 7, "quiet")
             continue
         told.update(_key(reason) for reason in result.reasons)
         said = [reason.message for reason in result.reasons] or [result.message or result.check]
@@ -167,7 +169,7 @@ def _without_place(message: str, verdict: CallVerdict) -> str:
 def _called(call: FunctionCall) -> str:
     alias = f" [as {visible(call.requested_name)}]" if call.requested_name else ""
     text = " [written as text]" if call.channel == "text" else ""
-    return f"{visible(call.name)}({arguments_text(call.arguments, 120)}){alias}{text}"
+    return f"{visible(call.name)}({arguments_text(call.arguments, _ARGUMENTS)}){alias}{text}"
 
 
 def _returned(call: FunctionCall) -> str:
@@ -177,7 +179,7 @@ def _returned(call: FunctionCall) -> str:
             kind, message = visible(str(error["type"])), visible(str(error["message"]))
             return f" → error {kind}: {shortened(message, 120)}"
         return f" → error {value_text(error, 120)}"
-    return "" if call.result is None else f" → {value_text(call.result, 80)}"
+    return "" if call.result is None else f" → {value_text(call.result, _RESULT)}"
 
 
 def _message(message: str, indent: str, style: str) -> list[Line]:

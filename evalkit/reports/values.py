@@ -8,7 +8,7 @@ from typing import Any
 
 from evalkit.reports.hostile import visible
 
-_CUTS = (80, 60, 40, 24, 16)  # lengths that strings are cut to, tried in turn
+_CUTS = (80, 60, 48, 40, 34, 28, 24, 20, 16)  # lengths that strings are cut to, tried in turn
 _MOST_ITEMS = 6  # of a list or mapping, once anything has to be cut
 _DEEPEST = 4  # levels shown, once anything has to be cut
 
@@ -23,7 +23,7 @@ def value_text(value: Any, budget: int) -> str:
         text = _dumped(_cut(value, limit))
         if len(text) <= budget:
             return text
-    return text[: max(budget - 1, 1)] + "…"
+    return _ended(text, budget)
 
 
 def arguments_text(arguments: Any, budget: int) -> str:
@@ -38,7 +38,12 @@ def arguments_text(arguments: Any, budget: int) -> str:
         text = _pairs({key: _cut(value, limit) for key, value in arguments.items()})
         if len(text) <= budget:
             return text
-    return text[: max(budget - 1, 1)] + "…"
+    return _ended(text, budget)
+
+
+def _ended(text: str, budget: int) -> str:
+    """The last resort; a text that is only a little too long is left whole."""
+    return text if len(text) <= budget * 1.2 else text[: max(budget - 1, 1)] + "…"
 
 
 def shortened(text: str, limit: int) -> str:

@@ -90,7 +90,7 @@ def test_a_pass_with_a_note_says_so() -> None:
     result = CheckResult(check="arguments_contain.name", note="contained, not equal")
     call = FunctionCall(name="f")
     verdict = Verdict(case_id="a_1.yaml", calls=(CallVerdict(call=call, results=(result,)),))
-    assert render(verdict).splitlines()[2] == "       arguments_contain.name: contained, not equal"
+    assert render(verdict).splitlines()[1] == "  1. ✓ f()  (contained, not equal)"
 
 
 def test_reasons_beside_the_calls_come_once_and_the_place_last() -> None:

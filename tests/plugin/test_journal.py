@@ -1,0 +1,147 @@
+"""Killed and interrupted runs: what was measured is kept, and a run can be continued."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.reports import load_run
+
+Project = Any
+
+
+def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pytest", "--evalkit", "-p", "no:hypothesispytest", *arguments]
+    return subprocess.Popen(command, cwd=project.root, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for_starts(project: Project, number: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 30
+    while len(project.starts()) < number and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def killed(project: Project, *arguments: str) -> Path:
+    """A run of four cases, killed while the third hangs; the journal that it leaves."""
+    for name in ("a_001", "b_001", "d_001"):
+        project.case(name)
+    project.case("b_001", {"calls": []})
+    project.case("c_001", {"calls": [["check", {"id": "A1"}]], "sleep": 60})
+    process = start(project, *arguments)
+    wait_for_starts(project, 3, process)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=20)
+    journal: Path = project.root / ".evalkit" / "last-run.journal.jsonl"
+    return journal
+
+
+def test_a_killed_run_leaves_its_verdicts_in_the_journal(project: Project) -> None:
+    run = load_run(killed(project))
+    assert {verdict.case_id: verdict.status for verdict in run.verdicts} == {
+        "scenarios/a_001.yaml": "passed",
+        "scenarios/b_001.yaml": "failed",
+    }
+    assert run.interrupted
+    assert len(run.selected) == 4
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_resume_runs_what_has_no_verdict_and_gives_the_whole_result(project: Project, workers: tuple[str, ...]) -> None:
+    journal = killed(project)
+    project.case("c_001")
+    project.started.unlink()
+    result = project.run_apart("--evalkit-resume", *workers)
+    assert sorted(project.starts()) == ["scenarios/c_001.yaml", "scenarios/d_001.yaml"]
+    assert project.statuses() == {"a_001": "passed", "b_001": "failed", "c_001": "passed", "d_001": "passed"}
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["evalkit: resuming, 2 verdicts of the run before are kept", "✗ b_001*"])
+    assert not journal.exists(), "a complete run needs no journal"
+
+
+def test_a_case_that_changed_since_is_run_again(project: Project) -> None:
+    killed(project)
+    project.case("c_001")
+    project.case("b_001")
+    project.started.unlink()
+    assert project.run("--evalkit-resume").ret == 0
+    assert "scenarios/b_001.yaml" in project.starts()
+    assert "scenarios/a_001.yaml" not in project.starts()
+
+
+def test_without_a_killed_run_there_is_nothing_to_resume(project: Project) -> None:
+    project.case("a_001")
+    project.run()
+    result = project.run("--evalkit-resume")
+    result.stdout.fnmatch_lines(["evalkit: nothing to resume, the run before was complete"])
+    assert len(project.starts()) == 2
+
+
+def test_an_interrupted_run_can_be_resumed_too(project: Project) -> None:
+    project.write(
+        "scenarios/conftest.py",
+        "def pytest_runtest_logreport(report):\n    if report.when == 'call': raise KeyboardInterrupt\n",
+    )
+    project.case("a_001")
+    project.case("b_001")
+    assert project.run_apart().ret == 2
+    (project.root / "scenarios/conftest.py").unlink()
+    project.started.unlink()
+    assert project.run("--evalkit-resume").ret == 0
+    assert project.starts() == ["scenarios/b_001.yaml"]
+
+
+def test_the_run_file_of_a_run_without_cases_does_not_keep_old_results(project: Project) -> None:
+    project.case("a_001")
+    project.run()
+    assert project.run("-k", "nothing").ret == 5
+    assert project.run_file.verdicts == ()
+
+
+def test_collect_only_writes_nothing(project: Project) -> None:
+    project.case("a_001")
+    project.run("--collect-only")
+    assert not (project.root / ".evalkit").exists()
+
+
+def test_results_can_go_elsewhere(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path on the command line counts from where pytest was started."""
+    project.write("pytest.ini", "[pytest]\n")
+    project.case("a_001")
+    (project.root / "sub").mkdir()
+    monkeypatch.chdir(project.root / "sub")
+    result = project.run("--evalkit-results=out/run.json")
+    assert load_run(project.root / "sub/out/run.json").verdicts[0].status == "passed"
+    result.stdout.fnmatch_lines(["run file: out/run.json"])
+    assert not (project.root / "sub/out/.gitignore").exists()
+
+
+def test_a_place_that_can_not_be_written_is_told_and_does_not_break_the_run(project: Project) -> None:
+    project.case("a_001")
+    project.write("blocked", "a file, no folder")
+    result = project.run("--evalkit-results=blocked/run.json")
+    assert result.ret == 0
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["evalkit: no journal is kept: *", "evalkit: the run file was not written: *"])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+def test_a_baseline_shows_what_changed(project: Project) -> None:
+    project.case("a_001")
+    project.case("b_001", {"calls": []})
+    project.run("--evalkit-results=before.json", "--evalkit-min-pass-rate=0")
+    project.case("a_001", {"calls": []})
+    project.case("b_001")
+    result = project.run("--evalkit-baseline=before.json", "--evalkit-min-pass-rate=0")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["  newly failing: scenarios/a_001.yaml", "  newly passing: scenarios/b_001.yaml"])
+    gated = project.run("--evalkit-baseline=before.json", "--evalkit-min-pass-rate=0", "--evalkit-no-regressions")
+    assert gated.ret == 1
+    gated.stdout.fnmatch_lines(["gate MISSED: 1 case passed in the baseline and failed now: scenarios/a_001.yaml"])

@@ -1,0 +1,128 @@
+"""Flags, ini options and [tool.evalkit]: who wins, and what a wrong value is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+Project = Any
+WRONG: dict[str, Any] = {"calls": []}
+
+
+@pytest.mark.parametrize(
+    ("table", "ini", "flag", "expected"),
+    [("50", None, None, 0), ("50", "90", None, 1), ("90", "50", None, 0), ("50", "50", "90", 1), ("90", "90", "50", 0)],
+)
+def test_a_flag_wins_over_ini_and_ini_over_the_project_s_table(
+    project: Project, table: str, ini: str | None, flag: str | None, expected: int
+) -> None:
+    options = "" if ini is None else f"[tool.pytest.ini_options]\nevalkit_min_pass_rate = '{ini}'\n"
+    project.write("pyproject.toml", f"[tool.evalkit]\nmin_pass_rate = {table}\n{options}")
+    project.case("good_001")
+    project.case("bad_001", WRONG)
+    assert project.run(*([] if flag is None else [f"--evalkit-min-pass-rate={flag}"])).ret == expected
+
+
+def test_a_rate_in_toml_is_as_exact_as_it_is_written(project: Project) -> None:
+    project.write("pyproject.toml", "[tool.evalkit]\nmin_pass_rate = 99.9\n")
+    project.case("good_001")
+    result = project.run()
+    result.stdout.fnmatch_lines(["gate met: 1 of 1 cases passed (100 %); at least 99.9 % must pass"])
+
+
+def test_the_table_can_say_all_of_the_policy(project: Project) -> None:
+    project.write(
+        "pyproject.toml",
+        "[tool.evalkit]\nmin_pass_rate = 0\nmax_skipped = 0\nmax_errors = 1\nmax_cost_usd = 0.5\n"
+        "max_text_call_rate = 10\nmin_lower_bound = 0\n[tool.evalkit.category_floors]\nbad = 80\n",
+    )
+    project.case("good_001")
+    project.case("bad_001", WRONG)
+    result = project.run()
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["gate MISSED: 0 of 1 cases of category bad passed (0 %); at least 80 % must pass"])
+
+
+def test_the_default_agent_is_for_cases_that_name_none(project: Project) -> None:
+    project.write("pytest.ini", "[pytest]\nevalkit_agent = obedient\n")
+    project.case("good_001", agent=None)
+    project.case("lost_001", agent="nobody")
+    project.run().assert_outcomes(passed=1, errors=1)
+
+
+def test_settings_of_the_project_reach_the_run(project: Project) -> None:
+    project.write("pyproject.toml", "[tool.evalkit]\ndeadline_s = 0.2\n")
+    project.case("slow_001", {"sleep": 20})
+    result = project.run()
+    assert result.ret == 1
+    assert project.run_file.verdicts[0].reasons[0].code == "deadline"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--evalkit-max-errors=some",), "--evalkit-max-errors: 'some' is not a whole number, 0 or more"),
+        (("--evalkit-max-errors=-1",), "--evalkit-max-errors: '-1' is not a whole number, 0 or more"),
+        (("--evalkit-trace=some",), "--evalkit-trace: 'some' is not one of failed, all, none"),
+        (("--evalkit-show=all",), "--evalkit-show: 'all' is not one of calls, conversation"),
+        (
+            ("--evalkit-min-pass-rate=abc",),
+            "--evalkit-min-pass-rate: 'abc' is not a percentage; write a number from 0 to 100, such as 99 or 99.5",
+        ),
+        (
+            ("--evalkit-baseline=old.json",),
+            "{root}/old.json: there is no such run file; `pytest --evalkit` writes .evalkit/last-run.json",
+        ),
+        (("--evalkit-no-regressions",), "--evalkit-no-regressions needs a baseline: --evalkit-baseline FILE"),
+        (("-o", "evalkit_max_errors=x"), "evalkit_max_errors: 'x' is not a whole number, 0 or more"),
+    ],
+)
+def test_a_wrong_value_is_a_usage_error_that_names_its_place(
+    project: Project, arguments: tuple[str, ...], message: str
+) -> None:
+    project.case("good_001")
+    result = project.run(*arguments)
+    assert result.ret == 4
+    assert f"ERROR: evalkit: {message.format(root=project.root)}" in result.stderr.lines
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            "min_pas_rate = 99",
+            "pyproject.toml: unknown key 'min_pas_rate' in [tool.evalkit]; did you mean 'min_pass_rate'?",
+        ),
+        ("min_pass_rate = true", "tool.evalkit.min_pass_rate: True is not a percentage, such as 99 or 99.5"),
+        ("max_errors = 1.5", "tool.evalkit.max_errors: 1.5 is not a whole number, 0 or more"),
+        ("deadline_s = '5'", "tool.evalkit.deadline_s: '5' is not a number, 0 or more"),
+        ("strict_mocks = 1", "tool.evalkit.strict_mocks: 1 is not true or false"),
+        ("paths = []", "tool.evalkit.paths: [] is not a list of texts"),
+        ("agent = 3", "tool.evalkit.agent: 3 is not a text"),
+        ("category_floors = 3", "tool.evalkit.category_floors: 3 is not a table of categories and percentages"),
+        ("prices = {m = 1}", "tool.evalkit.prices: {'m': 1} is not a table of models, each a table of prices"),
+    ],
+)
+def test_a_wrong_table_is_a_usage_error_that_names_its_key(project: Project, table: str, message: str) -> None:
+    project.write("pyproject.toml", f"[tool.evalkit]\n{table}\n")
+    project.write("pytest.ini", "[pytest]\n")
+    project.case("good_001")
+    result = project.run()
+    assert result.ret == 4
+    assert f"ERROR: evalkit: {message}" in result.stderr.lines
+
+
+def test_a_table_that_is_none_is_refused(project: Project) -> None:
+    project.write("pyproject.toml", "[tool]\nevalkit = 3\n")
+    project.case("good_001")
+    result = project.run()
+    assert "ERROR: evalkit: pyproject.toml: tool.evalkit is a table, got 3" in result.stderr.lines
+
+
+def test_the_header_says_whether_a_model_is_called(project: Project) -> None:
+    project.case("good_001")
+    project.run().stdout.fnmatch_lines(["evalkit *: offline, models from cassettes"])
+    project.run("--evalkit-model=gemini:gemini-2.5-flash").stdout.fnmatch_lines(
+        ["evalkit *: live model gemini:gemini-2.5-flash"]
+    )
