@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,7 @@ class Undecided(Exception):  # noqa: N818 - it says what happened; nobody did an
         self.reason = reason
 
 
-class Matcher:
+class Matcher(ABC):
     """An expected value, compiled. Subclasses are frozen dataclasses: picklable, comparable, safe to share.
 
     `matches`, `explain` and `equals` never raise, whatever the actual value is.
@@ -79,17 +80,17 @@ class Matcher:
         """The JSON types that a matching value can have; more than that where it is not known."""
         return KINDS
 
+    @abstractmethod
     def holds(self, actual: Any) -> bool:
         """Whether `actual` is as expected; raises Undecided where that can't be said."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wording(self) -> str:
         """`describe` at full length."""
-        raise NotImplementedError
 
+    @abstractmethod
     def written(self) -> Any:
         """What it wanted, as JSON data in the form of a case file."""
-        raise NotImplementedError
 
     def describe(self) -> str:
         """What it wanted, for people: ``a number > 5``."""

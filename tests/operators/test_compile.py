@@ -201,6 +201,7 @@ VALUES: list[Any] = [
     "{{ input.x }}",
     {"$regex": "{{ input.x }}a"},
     {"$approx": 1, "$abs": "{{ input.x }}"},
+    {"$between": [1, "{{ input.x }}"]},
     {"$each": {"$not": {"$date": "2025-01-01"}}},
     {"$unordered": [{"$any": True}, {"$contains": 5}], "$len": 2},
 ]

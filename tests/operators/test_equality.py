@@ -96,6 +96,36 @@ def test_what_is_not_json_equals_nothing_not_even_itself(hostile: list[Any]) -> 
     assert not any(json_equal(value, value) for value in not_json)
 
 
+class Raising(int):
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    __hash__ = int.__hash__
+
+
+class Items(list[Any]):
+    def __iter__(self) -> Any:
+        raise RuntimeError
+
+
+def test_a_subclass_that_raises_is_compared_by_what_it_holds_or_not_equal() -> None:
+    assert json_equal(Items([1, 2]), [1, 2])
+    assert json_equal([1, 2], Items([1, 2]))
+    assert not json_equal(Items([1]), [2])
+    assert not json_equal(Raising(1), Raising(1))
+    assert not json_equal([Raising(1)], [1.0])
+    deep: Any = [Raising(1)]
+    for _ in range(200):
+        deep = [deep]
+    assert not json_equal(deep, [deep])
+    assert canonical(Items([1])) is None
+
+
+def test_a_key_that_is_no_string_equals_nothing_at_any_depth() -> None:
+    assert not json_equal([{1: 2}], [{1: 2}])
+    assert not json_equal({"a": {None: 1}}, {"a": {None: 1}})
+
+
 def test_cyclic_values_are_equal_when_they_unfold_alike() -> None:
     one: list[Any] = [1]
     one.append(one)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit import operator
-from evalkit.model.template import Reference, TemplateError, parse, walk
+from evalkit.model.template import Literal, Reference, TemplateError, parse, walk
 from evalkit.operators import Matcher, compile_value
 
 INPUT: dict[str, Any] = {
@@ -68,6 +68,7 @@ TABLE: list[tuple[Any, str, list[Any], list[Any]]] = [
     ({"$approx": 10, "$abs": "{{ input.n }}"}, "equal", [5, 15], [4]),
     ({"$contains": "{{ input.id }}"}, "equal", ["xTKT-1x", ["TKT-1"]], ["tkt-1"]),
     ({"$contains": "{{ input.n }}"}, "equal", [[5]], ["5", 5]),
+    ({"$contains": {"$gt": "{{ input.n }}"}}, "equal", [[1, 6]], [[5]]),
     ({"$icontains": "{{ input.id }}"}, "equal", ["xtkt-1x"], ["tkt"]),
     ({"$starts_with": "{{ input.id }}-"}, "equal", ["TKT-1-x"], ["TKT-1"]),
     ({"$ends_with": "{{ input.id }}"}, "equal", ["xTKT-1"], ["TKT-1 "]),
@@ -134,6 +135,12 @@ def test_a_template_is_described_by_what_was_written() -> None:
 
 def test_a_parsed_template_is_taken_as_one() -> None:
     assert compile_value(parse("{{ input.id }}"), mode="equal").bind(resolve).matches("TKT-1")
+
+
+def test_a_literal_object_in_an_operand_is_its_value() -> None:
+    assert compile_value({"$gt": Literal(5), "$lt": 7}, mode="equal").matches(6)
+    assert compile_value({"$contains": Literal("{{ input.id }}")}, mode="equal").matches("{{ input.id }}")
+    assert compile_value(Literal({"$any": True}), mode="equal").matches({"$any": True})
 
 
 def test_other_braces_are_text() -> None:

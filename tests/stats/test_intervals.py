@@ -93,6 +93,8 @@ NEEDED: list[tuple[Any, Any, int]] = [
     (0.1, 0.9, 1),
     (Fraction(1, 10), Fraction(99, 100), 2),
     (0, 0.95, 1),
+    (0.1, 0.99999, 5),  # a quotient of logarithms says 6
+    (Fraction(1, 2), Fraction(3, 4) + Fraction(1, 10**30), 3),  # and here 2
     (0.999999, 0.95, 2_995_731),
 ]
 
