@@ -16,7 +16,7 @@ from evalkit.operators.matcher import Matcher
 from evalkit.operators.names import TYPE_NAMES, TYPES_INSTEAD
 from evalkit.operators.numeric import Approx, Between, Compared, finite
 from evalkit.operators.operand import Operand
-from evalkit.operators.patterns import pattern_problem
+from evalkit.operators.patterns import pattern_problem, pattern_shown
 from evalkit.operators.shown import shown
 from evalkit.operators.text import Contains, Edge, Pattern
 
@@ -60,7 +60,7 @@ def _pattern(operand: Operand) -> Matcher:
     if kind(operand.value) != STRING:
         return operand.refuse("a pattern, which is a string")
     if why := pattern_problem(operand.value):
-        return operand.compiler.problem(operand.path, f"{operand.name} {shown(operand.value)} {why}")
+        return operand.compiler.problem(operand.path, f"{operand.name} {pattern_shown(operand.value)} {why}")
     return Pattern(operand.name, operand.value)
 
 

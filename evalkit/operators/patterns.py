@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import LIMIT, cut, shown
 
 if TYPE_CHECKING:
     import regex
@@ -188,9 +188,14 @@ class _Scanner:
         return least
 
 
+def pattern_shown(pattern: str) -> str:
+    r"""The pattern in quotes as it is read, not as JSON writes it: ``"\d+"``."""
+    return f'"{cut(pattern, LIMIT)}"' if pattern.isprintable() else shown(pattern)
+
+
 def too_slow(name: str, pattern: str, length: int, limit_s: float) -> str:
     """What is said of a match that was given up."""
     return (
-        f"{name} {shown(pattern)} gave up after {limit_s:g} s on a text of {length} characters; "
+        f"{name} {pattern_shown(pattern)} gave up after {limit_s:g} s on a text of {length} characters; "
         "simplify the pattern (nested repetitions like (a+)+ are the usual cause)"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from evalkit.operators.equality import ARRAY, STRING, kind
 from evalkit.operators.matcher import Matcher, Undecided
-from evalkit.operators.patterns import compiled, too_slow
+from evalkit.operators.patterns import compiled, pattern_shown, too_slow
 from evalkit.operators.phrases import fold_case
 from evalkit.operators.shown import WINDOW, shown, window
 
@@ -44,7 +44,7 @@ class Pattern(Matcher):
 
     def wording(self) -> str:
         where = "that matches" if self.name == "$regex" else "with a part that matches"
-        return f"a string {where} {shown(self.pattern)}"
+        return f"a string {where} {pattern_shown(self.pattern)}"
 
     def written(self) -> Any:
         return {self.name: self.pattern}

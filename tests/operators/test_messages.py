@@ -79,6 +79,8 @@ WRONG: list[tuple[Any, str, Any, str]] = [
         'expected a string that matches "a+", got "aab" (a part of it matches; that is $search, '
         "$regex wants the whole string)",
     ),
+    ({"$regex": r"SN\d+"}, "equal", "x", r'expected a string that matches "SN\d+", got "x"'),
+    ({"$regex": "a\n"}, "equal", "x", 'expected a string that matches "a\\n", got "x"'),
     (
         {"$search": "a+"},
         "equal",

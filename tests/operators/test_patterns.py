@@ -104,7 +104,7 @@ def test_a_match_that_takes_too_long_is_a_reason_and_is_waited_for_once(monkeypa
     monkeypatch.setattr(text, "_given_up", set())
     hopeless = r"(?:(a|aa)+)+\1b"
     message = (
-        r'$search "(?:(a|aa)+)+\\1b" gave up after 0.05 s on a text of 3000 characters; '
+        r'$search "(?:(a|aa)+)+\1b" gave up after 0.05 s on a text of 3000 characters; '
         "simplify the pattern (nested repetitions like (a+)+ are the usual cause)"
     )
     started = time.monotonic()
