@@ -25,6 +25,8 @@ def with_all(state, input, task, **rest): return [state, input, task, rest]
 def state_is_an_argument(state): return state
 def both(state, /, **arguments): return [state, arguments]
 def run_of(input, /, input_=None): return input
+def first(n, /, m): return [n, m]
+def task_of(task): return task
 async def later(n, state):
     await asyncio.sleep(0)
     return [n, state]
@@ -81,10 +83,12 @@ ANSWERS: dict[str, tuple[dict[str, Any], Any]] = {
     "default": ({}, 7),
     "everything": ({"a": 1, "state": "TX"}, {"a": 1, "state": "TX"}),
     "with_state": ({"n": 2}, 2),
-    "with_all": ({"a": 1}, [{}, {"from": "a@b.c"}, None, {"a": 1}]),
+    "with_all": ({"a": 1}, [{}, {"from": "a@b.c"}, "the task", {"a": 1}]),
     "state_is_an_argument": ({"state": "TX"}, "TX"),
     "both": ({"state": "TX"}, [{}, {"state": "TX"}]),
     "run_of": ({}, {"from": "a@b.c"}),
+    "first": ({"n": 1, "m": 2}, [1, 2]),
+    "task_of": ({}, "the task"),
     "later": ({"n": 1}, [1, {}]),
     "desk": ({"n": 1}, 2),
     "desk.method": ({"n": 1}, 3),
@@ -100,7 +104,10 @@ def test_a_callable_gets_the_arguments_and_what_it_names(
     dispatcher: Any, module: str, name: str, arguments: dict[str, Any], expected: Any
 ) -> None:
     def make() -> Any:
-        return dispatcher({"f": {"$call": f"{module}:{name}"}}, input={"from": "a@b.c"})
+        subject = dispatcher({"f": {"$call": f"{module}:{name}"}}, input={"from": "a@b.c"})
+        subject.task = "the task"
+        assert subject.task == "the task"
+        return subject
 
     async def inside_a_loop() -> Any:
         return make().call("f", arguments)
@@ -112,9 +119,9 @@ def test_a_callable_gets_the_arguments_and_what_it_names(
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
-    "broken": ({}, "{0}:broken raised KeyError: 'serial' ({0}.py:27)"),
-    "exits": ({}, "{0}:exits raised SystemExit: 3 ({0}.py:28)"),
-    "broken_later": ({}, "{0}:broken_later raised RuntimeError: no more ({0}.py:31)"),
+    "broken": ({}, "{0}:broken raised KeyError: 'serial' ({0}.py:{1})"),
+    "exits": ({}, "{0}:exits raised SystemExit: 3 ({0}.py:{1})"),
+    "broken_later": ({}, "{0}:broken_later raised RuntimeError: no more ({0}.py:{1})"),
     "generator": ({}, "{0}:generator returned something else than JSON: <generator> is not JSON"),
     "thing": ({}, "{0}:thing returned something else than JSON: at a[0]: <object> is not JSON"),
     "infinite": ({}, "{0}:infinite returned something else than JSON: at x: inf is not JSON"),
@@ -127,7 +134,11 @@ def test_a_callable_that_breaks_is_a_fault_of_the_mock(
     dispatcher: Any, module: str, name: str, arguments: dict[str, Any], why: str
 ) -> None:
     subject = dispatcher({"f": {"$call": f"{module}:{name}"}})
-    text = "the mock of f is broken: " + why.format(module)
+    raising = {"broken": "raise KeyError", "exits": "raise SystemExit", "broken_later": "raise RuntimeError"}.get(
+        name, ""
+    )
+    line = next(number for number, text in enumerate(SOURCE.splitlines(), 1) if raising in text)
+    text = "the mock of f is broken: " + why.format(module, line)
     with pytest.raises(MockError) as raised:
         subject.call("f", arguments)
     assert str(raised.value) == text
@@ -135,6 +146,29 @@ def test_a_callable_that_breaks_is_a_fault_of_the_mock(
     error = {"error": {"type": "mock_error", "message": text}}
     assert subject.calls[0].result == error
     assert asyncio.run(subject.acall_batch([ModelCall(name="f", arguments=arguments)]))[0][1] == error
+
+
+def test_a_callable_without_a_signature_gets_the_arguments(dispatcher: Any) -> None:
+    assert dispatcher({"f": {"$call": "builtins:dict"}}).call("f", {"a": 1}) == {"a": 1}
+
+
+def test_an_async_callable_that_breaks_in_a_call_from_inside_a_loop_is_a_fault(dispatcher: Any, module: str) -> None:
+    subject = dispatcher({"f": {"$call": f"{module}:broken_later"}})
+
+    async def inside_a_loop() -> Any:
+        return subject.call("f")
+
+    with pytest.raises(MockError, match=r"broken_later raised RuntimeError: no more"):
+        asyncio.run(inside_a_loop())
+
+
+def test_an_interrupt_in_a_callable_passes_through_and_the_call_is_on_record(dispatcher: Any, make_module: Any) -> None:
+    module = make_module("def f(): raise KeyboardInterrupt\n")
+    subject = dispatcher({"f": {"$call": f"{module.__name__}:f"}})
+    with pytest.raises(KeyboardInterrupt):
+        subject.call("f")
+    assert subject.calls[0].result == {"error": {"type": "KeyboardInterrupt", "message": ""}}
+    assert subject.fault is None
 
 
 def test_a_cancellation_that_a_callable_lets_escape_does_not_stop_the_run(dispatcher: Any, module: str) -> None:

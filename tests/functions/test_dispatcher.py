@@ -319,7 +319,8 @@ def test_an_instruction_file_adds_functions(dispatcher: Any) -> None:
 
 
 def test_a_mock_that_breaks_a_returns_schema_declared_later_is_a_fault(dispatcher: Any) -> None:
-    subject = dispatcher({"f": {"$sequence": [{"n": 1}, {"n": "{{ arguments.x }}"}, {"n": "2"}]}})
+    rules = {"$match": [{"when": {}, "$return": {"n": 3}}], "$default": {"$delay_ms": 1, "$return": {"n": "2"}}}
+    subject = dispatcher({"f": {"$sequence": [{"n": 1}, {"n": "{{ arguments.x }}"}, rules]}})
     added, _ = parse_declarations({"f": {"returns": {"type": "object", "properties": {"n": {"type": "integer"}}}}})
     text = "the mock breaks the 'returns' schema of f at n: \"2\" is not of type integer"
     with pytest.raises(MockError, match="returns") as raised:

@@ -57,6 +57,7 @@ class Client:
     limit = 3
     def check(self, serial, *, fast=False): return real("Client.check", serial)
     async def acheck(self, serial): return real("Client.acheck", serial)
+    async def apages(self, n): yield real("Client.apages", n)
     def pages(self, n): yield real("Client.pages", n)
     @classmethod
     def make(cls, serial): return real("Client.make", serial)
@@ -67,6 +68,13 @@ class Client:
         def deep(self, serial): return real("deep", serial)
 
 class Special(Client): ...
+
+class AsyncCallable:
+    async def __call__(self, serial): return real("AsyncCallable", serial)
+
+signed = lambda *args: real("signed", *args)
+signed.__signature__ = __import__("inspect").signature(check)
+async_callable = AsyncCallable()
 
 client = Client()
 callable_object = Client()
@@ -119,6 +127,13 @@ KINDS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "a method of a subclass": ("Client.check", lambda s: s.Special().check("SN1"), {"serial": "SN1"}),
     "an inherited method": ("Special.check", lambda s: s.Special().check("SN1"), {"serial": "SN1"}),
     "an async method": ("Client.acheck", lambda s: asyncio.run(s.Client().acheck("SN1")), {"serial": "SN1"}),
+    "an inherited async method": (
+        "Special.acheck",
+        lambda s: asyncio.run(s.Special().acheck("SN1")),
+        {"serial": "SN1"},
+    ),
+    "an async callable": ("async_callable", lambda s: asyncio.run(s.async_callable("SN1")), {"serial": "SN1"}),
+    "a function that shows another signature": ("signed", lambda s: s.signed("SN1"), {"serial": "SN1"}),
     "a class method": ("Client.make", lambda s: s.Client.make("SN1"), {"serial": "SN1"}),
     "an inherited class method": ("Special.make", lambda s: s.Special.make("SN1"), {"serial": "SN1"}),
     "a static method": ("Client.static", lambda s: s.client.static("SN1"), {"serial": "SN1"}),
@@ -149,19 +164,24 @@ def test_whatever_its_kind_the_mock_answers_and_then_the_function_is_back(
 
 
 def test_generators_yield_the_items_of_a_list(shop: Any) -> None:
-    dispatcher = dispatcher_of({"s": [1, {"n": 2}], "a": [3, 4], "p": ["x"]})
+    dispatcher = dispatcher_of({"s": [1, {"n": 2}], "a": [3, 4], "p": ["x"], "i": ["y"], "j": ["z"]})
 
-    async def collect() -> list[Any]:
-        return [item async for item in shop.astream(9)]
+    async def collect(generator: Any = shop.astream) -> list[Any]:
+        return [item async for item in generator(9)]
 
-    with patched(declared(shop, s="stream", a="astream", p="Client.pages"), dispatcher):
+    inherited = {"i": "Special.pages", "j": "Special.apages"}
+    with patched(declared(shop, s="stream", a="astream", p="Client.pages", **inherited), dispatcher):
         assert list(shop.stream(9)) == [1, {"n": 2}]
         assert asyncio.run(collect()) == [3, 4]
         assert list(shop.client.pages(1)) == ["x"]
+        assert list(shop.Special().pages(1)) == ["y"]
+        assert asyncio.run(collect(shop.Special().apages)) == ["z"]
     assert [(call.name, call.arguments) for call in dispatcher.calls] == [
         ("s", {"n": 9}),
         ("a", {"n": 9}),
         ("p", {"n": 1}),
+        ("i", {"n": 1}),
+        ("j", {"n": 9}),
     ]
     assert list(shop.stream(1)) == asyncio.run(collect())[:1] == ["real"]
 
@@ -267,9 +287,13 @@ def test_objects_among_the_arguments_are_on_record_as_text(shop: Any) -> None:
 
 
 def test_the_real_function_answers_where_the_mock_and_the_settings_say_so(shop: Any) -> None:
+    async def collect() -> list[Any]:
+        return [item async for item in shop.astream(1)]
+
     real = {"$real": True}
-    dispatcher = dispatcher_of(dict.fromkeys("fgam", real) | {"s": real, "r": real}, allow_real=True)
+    dispatcher = dispatcher_of(dict.fromkeys("fgamsrt", real), allow_real=True)
     targets = {"f": "check", "g": "Client.check", "a": "acheck", "m": "Client.make", "s": "stream", "r": "recursive"}
+    targets["t"] = "astream"
     with patched(declared(shop, **targets), dispatcher):
         assert (
             shop.check("1")
@@ -279,16 +303,17 @@ def test_the_real_function_answers_where_the_mock_and_the_settings_say_so(shop: 
             == "real"
         )
         assert list(shop.stream(2)) == ["real", "real"]
+        assert asyncio.run(collect()) == ["real"]
         assert shop.recursive(3) == "real"
         assert dispatcher.call("f", {"serial": "5"}) == asyncio.run(dispatcher.acall("a", {"serial": "6"})) == "real"
     names = [call.name for call in dispatcher.calls]
-    assert names == ["f", "g", "a", "m", "s", "r", "f", "a"]
-    assert len(shop.REACHED) == 9
+    assert names == ["f", "g", "a", "m", "s", "t", "r", "f", "a"]
+    assert len(shop.REACHED) == 10
 
     refused = dispatcher_of({"f": real})
     with patched(declared(shop, f="check"), refused), pytest.raises(MockError, match="does not allow"):
         shop.check("1")
-    assert len(shop.REACHED) == 9
+    assert len(shop.REACHED) == 10
 
 
 def test_an_exception_of_the_real_function_reaches_the_caller_as_it_is(shop: Any) -> None:
@@ -339,9 +364,14 @@ def test_a_target_is_restored_when_its_last_case_ends(shop: Any) -> None:
 
 
 def test_a_case_that_does_not_patch_a_function_gets_the_real_one(shop: Any) -> None:
-    with patched(declared(shop, f="check"), dispatcher_of({"f": 1})):
+    async def collect() -> list[Any]:
+        return [item async for item in shop.astream(1)]
+
+    functions = declared(shop, f="check", a="acheck", s="stream", g="astream")
+    with patched(functions, dispatcher_of({"f": 1})):
         with patched((), dispatcher_of({})):
-            assert shop.check("1") == "real"
+            assert shop.check("1") == asyncio.run(shop.acheck("1")) == "real"
+            assert list(shop.stream(1)) == asyncio.run(collect()) == ["real"]
         assert shop.check("1") == 1
 
 
