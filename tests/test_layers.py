@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"agents", "functions", "checks"},
     "execution": {"pipeline"},
     "gate": {"stats"},
+    "project": {"gate"},
     "reports": {"stats"},
     "lint": {"spec", "functions", "agents", "yamlfile"},
 }

@@ -31,7 +31,7 @@ class Declaration:
 
     def to_json(self) -> dict[str, Any]:
         """The declaration under the keys of the case file; absent ones left out."""
-        pairs = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        pairs: dict[str, Any] = {"name": self.name, "description": self.description, "parameters": self.parameters}
         pairs |= {"returns": self.returns, "patch": self.patch, "alias": list(self.aliases)}
         return {key: value for key, value in pairs.items() if value not in (None, "", [])}
 

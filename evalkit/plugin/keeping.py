@@ -21,6 +21,8 @@ from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import load_run, write_run
 from evalkit.reports.wire import from_line, to_line
 
+# Options under which pytest lists something and runs nothing.
+_LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 _OURS_TO_DECIDE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
@@ -132,7 +134,7 @@ class Keeper:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if self._config.option.collectonly:
+        if any(getattr(self._config.option, name, False) for name in _LISTINGS):
             return
         self._display.sort_reports(self._wanted)
         selected = self._selected()

@@ -113,7 +113,7 @@ class Runner:
     def _tell(self, item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         report.sections = [(visible(name), visible_lines(self._redact(text))) for name, text in report.sections]
         if item.verdict is None and not report.passed:
-            item.verdict = _from_outside(item, report)
+            item.verdict = _from_outside(item, call, report)
         if item.is_told or item.verdict is None:
             return
         item.is_told = True
@@ -179,15 +179,15 @@ def _broken(case_id: str, problems: tuple[Problem, ...]) -> Verdict:
     return Verdict(case_id=case_id, status=ERROR, reasons=reasons, path=case_id, summary="the file is not a valid case")
 
 
-def _from_outside(item: CaseItem, report: pytest.TestReport) -> Verdict:
+def _from_outside(item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> Verdict:
     """The verdict of a case that something other than its agent ended: a hook that skips, a timeout plugin."""
-    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+    error = "" if call.excinfo is None else str(call.excinfo.value)
     if report.skipped:
-        status, reason = NOT_RUN, Reason(code=SKIPPED_CODE, message=text.removeprefix("Skipped: "))
-    elif report.when == "call" and "timeout" in text.lower():
-        status, reason = FAILED, Reason(code="deadline", message=text)
+        status, reason = NOT_RUN, Reason(code=SKIPPED_CODE, message=error or "skipped")
+    elif report.when == "call" and "timeout" in error.lower():
+        status, reason = FAILED, Reason(code="deadline", message=error)
     else:
-        status, reason = ERROR, Reason(code="not_measured", message=text)
+        status, reason = ERROR, Reason(code="not_measured", message=report.longreprtext)
     if item.case is None:
         return Verdict(case_id=item.case_id, status=status, reasons=(reason,))
     return _of(item.case, status, reason)

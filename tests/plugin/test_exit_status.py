@@ -74,6 +74,8 @@ SITUATIONS: dict[str, tuple[dict[str, str], dict[str, str], tuple[str, ...], int
     ),
     "stopped at the first failure, missed anyway": ({"a_001": "bad", "a_002": "good"}, {}, ("-x",), 1),
     "collected only": ({"a_001": "bad", "a_002": "broken"}, {}, ("--collect-only",), 0),
+    "fixtures listed": ({"a_001": "bad"}, {}, ("--fixtures",), 0),
+    "setup planned": ({"a_001": "bad"}, {}, ("--setup-plan",), 0),
     "collected only, nothing there": ({}, {"scenarios/README.md": ""}, ("--collect-only",), 5),
     "pytest.exit with a status of its own": (
         {"a_001": "good"},

@@ -1,0 +1,151 @@
+"""What a project says in [tool.evalkit] of its pyproject.toml: the keys, and how each value is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import UsageError, did_you_mean
+from evalkit.gate.rates import percentage
+
+TRACES = ("failed", "all", "none")
+SHOWN = ("calls", "conversation")
+
+
+def project_table(root: Path) -> Mapping[str, Any]:
+    """[tool.evalkit] of the project's pyproject.toml, its keys checked; empty if there is none."""
+    file = root / "pyproject.toml"
+    if not file.is_file():
+        return {}
+    import tomllib
+
+    try:
+        table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("evalkit", {})
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file.name}: can't be read: {error}") from None
+    if not isinstance(table, dict):
+        raise UsageError(f"{file.name}: tool.evalkit is a table, got {table!r}")
+    for key in table:
+        if key not in KEYS:
+            raise UsageError(f"{file.name}: unknown key '{key}' in [tool.evalkit]{did_you_mean(key, KEYS)}")
+    return table
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise ValueError("a text")
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError("true or false")
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, str) and value.strip().isdecimal():
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise ValueError("a whole number, 0 or more")
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    raise ValueError("a number, 0 or more")
+
+
+def _rate(value: Any) -> str:
+    # TOML's floats are binary; their shortest decimal form is what was written.
+    text = str(value)
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError("a percentage, such as 99 or 99.5")
+    percentage(text, "")
+    return text
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise ValueError("a list of texts")
+
+
+def _floors(value: Any) -> dict[str, str]:
+    if isinstance(value, dict):
+        return {category: _rate(floor) for category, floor in value.items()}
+    raise ValueError("a table of categories and percentages")
+
+
+def _prices(value: Any) -> dict[str, dict[str, float]]:
+    if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
+        return {model: {unit: _number(price) for unit, price in item.items()} for model, item in value.items()}
+    raise ValueError("a table of models, each a table of prices")
+
+
+def _one_of(*choices: str) -> Callable[[Any], str]:
+    def chosen(value: Any) -> str:
+        if value in choices:
+            return str(value)
+        raise ValueError(f"one of {', '.join(choices)}")
+
+    return chosen
+
+
+# Every key of [tool.evalkit], and how its value is read.
+KEYS: dict[str, Callable[[Any], Any]] = {
+    "paths": _strings,
+    "agent": _text,
+    "min_pass_rate": _rate,
+    "min_lower_bound": _rate,
+    "category_floors": _floors,
+    "max_errors": _count,
+    "max_skipped": _count,
+    "max_cost_usd": _number,
+    "max_text_call_rate": _rate,
+    "no_regressions": _flag,
+    "results": _text,
+    "baseline": _text,
+    "model": _text,
+    "trace": _one_of(*TRACES),
+    "show": _one_of(*SHOWN),
+    "resume": _flag,
+    "cassettes": _text,
+    "mocks": _text,
+    "deadline_s": _number,
+    "max_iterations": _count,
+    "temperature": _number,
+    "seed": _count,
+    "strict_mocks": _flag,
+    "prices": _prices,
+    "secret_keys": _strings,
+}
+POLICY = (
+    "min_pass_rate",
+    "min_lower_bound",
+    "category_floors",
+    "max_errors",
+    "max_skipped",
+    "max_cost_usd",
+    "max_text_call_rate",
+    "no_regressions",
+)
+
+
+def read_value(name: str, value: Any, source: str) -> Any:
+    """`value` of the key `name`, checked and typed. UsageError that begins with `source`, the place it was said."""
+    try:
+        return KEYS[name](value)
+    except UsageError as error:
+        raise UsageError(f"{source}{error}") from None
+    except ValueError as error:
+        raise UsageError(f"{source}: {value!r} is not {error}") from None
+
+
+def read_policy(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a `Policy` that `table`, as `project_table` gives it, sets."""
+    return {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in POLICY if name in table}
