@@ -16,7 +16,8 @@ from evalkit.pipeline import run_case
 from evalkit.spec import case_from_dict
 from scenarios.warranty.agent import INSTRUCTIONS, answer_mail, model_message
 from scenarios.warranty.mail import Mail
-from tests.warranty.suite import ROOT, SUITE
+from tests.suites.suite import ROOT
+from tests.suites.suites import SUITES
 
 ANSWER = ModelCall(name="send_email", arguments={"to": "a@example.com", "subject": "Re: oven", "body": "Hello"})
 MOCKS = {"send_email": {"status": "sent"}, "check_warranty": {"status": "valid"}}
@@ -126,7 +127,7 @@ def test_a_new_scenario_runs_without_a_line_of_python(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["warranty", "scenarios.warranty.agent:warranty"])
 def test_the_agent_is_found_by_name_without_pytest_and_from_any_directory(name: str, tmp_path: Path) -> None:
-    case = SUITE / "valid_warranty_001.yaml"
+    case = SUITES["warranty"].file("valid_warranty_001")
     code = (
         "from evalkit.spec import load_case; from evalkit.pipeline import run_case; "
         f"print(run_case(load_case({str(case)!r}), {name!r}).status)"

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import evalkit
 from evalkit.model.template import Reference, parse, walk
-from evalkit.model.transcript import FunctionCall, Timing, Transcript
-from tests.warranty.suite import GROUPS
+from evalkit.model.transcript import FunctionCall, Timing, Transcript, Violation
+from tests.suites.suite import GROUPS
 
 ERROR = {"error": {"type": "perturbed", "message": "it failed"}}
 
@@ -104,9 +104,9 @@ def other_calls(case: evalkit.Case, transcript: Transcript) -> Iterator[Perturbe
         yield Perturbed(f"drop {shown}", with_calls(transcript, calls[:index] + calls[index + 1 :]), {"missing_call"})
         twice = with_calls(transcript, calls[: index + 1] + calls[index:])
         yield Perturbed(f"repeat {shown}", twice, {"unexpected_call"})
-        renamed = with_call(transcript, index, name="delete_customer")
+        renamed = with_call(transcript, index, name="delete_everything")
         yield Perturbed(f"another function instead of {shown}", renamed, {"missing_call", "unexpected_call"})
-    extra = replace(calls[-1], name="delete_customer", arguments={}) if calls else FunctionCall(name="send_email")
+    extra = replace(calls[-1], name="delete_everything", arguments={}) if calls else FunctionCall(name="send_email")
     yield Perturbed("one call more", with_calls(transcript, (*calls, extra)), {"unexpected_call"})
 
 
@@ -191,7 +191,16 @@ def other_results(met: Met, transcript: Transcript) -> Iterator[Perturbed]:
         changed = with_call(transcript, met.place, result=result)
         yield Perturbed(f"{call.name} returns another {name}", changed, {"result_mismatch"})
     if "channel" in expected:
-        yield Perturbed(f"{call.name} as text", with_call(transcript, met.place, channel="text"), {"wrong_channel"})
+        other = "native" if call.channel == "text" else "text"
+        changed = with_call(transcript, met.place, channel=other)
+        yield Perturbed(f"{call.name} by channel {other}", changed, {"wrong_channel"})
+    if expected.get("valid", True):
+        broken = Violation(path=(), schema_path=("type",), message="it is broken")
+        changed = with_call(transcript, met.place, violations=(broken,))
+        yield Perturbed(f"{call.name} with arguments that break its schema", changed, {"invalid_arguments"})
+    else:
+        changed = with_call(transcript, met.place, violations=())
+        yield Perturbed(f"{call.name} with arguments that fit its schema", changed, {"valid_arguments"})
 
 
 def ungrounded(case: evalkit.Case, met: Met, transcript: Transcript) -> Iterator[Perturbed]:
@@ -220,6 +229,9 @@ def other_runs(case: evalkit.Case, transcript: Transcript) -> Iterator[Perturbed
     for phrase in phrases(wanted.get("response_contains")):
         changed = replace(transcript, response=without(transcript.response, phrase))
         yield Perturbed(f"response without {phrase!r}", changed, {"text_missing"})
+    for phrase in phrases(wanted.get("response_excludes")):
+        changed = replace(transcript, response=f"{transcript.response}\n{phrase}\n")
+        yield Perturbed(f"response with {phrase!r}", changed, {"text_forbidden"})
     if "processing_time_ms" in wanted:
         late = Timing(model_ms=wanted["processing_time_ms"] + 1)
         yield Perturbed("a slow model", replace(transcript, timing=late), {"budget_exceeded"})
