@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from evalkit.errors import UsageError, did_you_mean
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.gemini_errors import broke_off, provider_error
 from evalkit.providers.gemini_reply import merged, turn_of
 from evalkit.providers.gemini_request import config_of, contents_of, declarations_of
 from evalkit.providers.gemini_stream import keep_body, streamed
-from evalkit.providers.opening import ModelSpec
+from evalkit.providers.opening import ModelSpec, options_of
 from evalkit.providers.retrying import RetryPolicy, with_retries
 
 if TYPE_CHECKING:
@@ -172,31 +171,6 @@ def _without(data: Any, paths: list[tuple[int | str, ...]]) -> Any:
     return data
 
 
-_READERS: dict[str, Callable[[str], Any]] = {
-    "stream": lambda text: _flag(text),
-    "vertexai": lambda text: _flag(text),
-    "timeout_s": float,
-    "retries": int,
-}
-
-
-def _flag(text: str) -> bool:
-    values = {"1": True, "true": True, "0": False, "false": False}
-    return values[text.lower()]
-
-
 def open_gemini(spec: ModelSpec) -> GeminiProvider:
     """The provider of a parsed ``gemini:MODEL?...``. UsageError for an option that it does not have."""
-    known = [name for name in GeminiOptions.__dataclass_fields__ if name != "api_key"]
-    values: dict[str, Any] = {}
-    for name, text in spec.options.items():
-        if name == "api_key":
-            raise UsageError(f"gemini:{spec.model}?api_key=…: a key does not belong there; set GEMINI_API_KEY")
-        if name not in known:
-            near = did_you_mean(name, known) or f"; it has {', '.join(known)}"
-            raise UsageError(f"'{spec.text}': gemini has no option '{name}'{near}")
-        try:
-            values[name] = _READERS.get(name, str)(text)
-        except (ValueError, KeyError):
-            raise UsageError(f"'{spec.text}': {name}={text} is no value of '{name}'") from None
-    return GeminiProvider(spec.model, GeminiOptions(**values))
+    return GeminiProvider(spec.model, GeminiOptions(**options_of(spec, GeminiOptions)))

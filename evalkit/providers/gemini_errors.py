@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evalkit.errors import EvalkitError, ProviderError
-
-_TRANSPORT_PACKAGES = ("httpx", "httpcore", "aiohttp", "ssl", "anyio", "h11")
+from evalkit.providers.service_errors import asked_to_wait, below_the_api, seconds
 
 
 def provider_error(error: Exception, *, model: str, api_version: str) -> EvalkitError:
@@ -18,23 +17,16 @@ def provider_error(error: Exception, *, model: str, api_version: str) -> Evalkit
 
     if isinstance(error, errors.APIError):
         return _refused(error, model, api_version)
-    kind = f"{type(error).__name__}: {error}".rstrip(": ")
-    if isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower():
-        return ProviderError(f"gemini ({model}) did not answer in time: {kind}")
-    if isinstance(error, OSError) or _is_transport(error):
-        return ProviderError(f"gemini ({model}) could not be reached: {kind}")
+    below = below_the_api(error, f"gemini ({model})")
+    if below is not None:
+        return below
     if isinstance(error, ValueError) and "api key" in str(error).lower():
         return ProviderError(
             "gemini: there is no API key; set GEMINI_API_KEY or GOOGLE_API_KEY (or run without a model: cassettes)",
             status=401,
         )
-    if isinstance(error, ValueError) and (type(error) is not ValueError):  # JSONDecodeError, UnknownApiResponseError
-        return ProviderError(f"gemini ({model}) answered something that is no JSON: {kind}")
+    kind = f"{type(error).__name__}: {error}".rstrip(": ")
     return ProviderError(f"gemini ({model}): the client refused the request: {kind}", status=400)
-
-
-def _is_transport(error: Exception) -> bool:
-    return any(cls.__module__.startswith(_TRANSPORT_PACKAGES) for cls in type(error).__mro__)
 
 
 def _refused(error: Any, model: str, api_version: str) -> ProviderError:
@@ -49,7 +41,7 @@ def broke_off(error: Any, model: str, api_version: str) -> ProviderError:
     code = data.get("code")
     status = code if isinstance(code, int) else None
     text = str(data.get("message", "")).strip()
-    retry_after_s = next((_seconds(detail.get("retryDelay")) for detail in _details(data)), None)
+    retry_after_s = next((seconds(detail.get("retryDelay")) for detail in _details(data)), None)
     return _error(status, data.get("status"), text, model, api_version, retry_after_s)
 
 
@@ -77,12 +69,10 @@ def _hint(status: int | None, text: str, model: str, api_version: str) -> str:
 
 def _retry_after(error: Any) -> float | None:
     """Seconds that the service asks to wait: its `Retry-After` header, or RetryInfo in the error's details."""
-    headers = getattr(error.response, "headers", None)
-    value = headers.get("retry-after") if headers is not None else None
-    seconds = _seconds(value)
-    if seconds is not None:
-        return seconds
-    found = (_seconds(detail.get("retryDelay")) for detail in _details(error.details))
+    waited = asked_to_wait(error.response)
+    if waited is not None:
+        return waited
+    found = (seconds(detail.get("retryDelay")) for detail in _details(error.details))
     return next((delay for delay in found if delay is not None), None)
 
 
@@ -90,12 +80,3 @@ def _details(data: Any) -> Iterator[Mapping[str, Any]]:
     error = data.get("error", data) if isinstance(data, Mapping) else {}
     details = error.get("details") if isinstance(error, Mapping) else None
     yield from (detail for detail in details or () if isinstance(detail, Mapping))
-
-
-def _seconds(value: Any) -> float | None:
-    """``7``, ``7s`` or ``7.5s`` as seconds. HTTP dates are not waited for."""
-    try:
-        seconds = float(str(value).removesuffix("s"))
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < float("inf") else None

@@ -7,18 +7,18 @@ With aiohttp, which takes no such hook, the client's own chunks are used.
 
 from __future__ import annotations
 
-import json
-import re
 import warnings
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
 
+from evalkit.providers.events import values_of
+
 _body: ContextVar[list[str] | None] = ContextVar("evalkit_gemini_body", default=None)
 
 
 async def keep_body(response: Any) -> None:
-    """A response hook for httpx and httpx2: reads the whole body, for `streamed` to parse."""
+    """A response hook for httpx and httpx2: reads the whole body, for `streamed` to read."""
     holder = _body.get()
     if holder is not None and response.status_code == 200:
         await response.aread()
@@ -40,7 +40,7 @@ async def streamed(models: Any, arguments: dict[str, Any]) -> list[Any]:
     finally:
         _body.reset(token)
     if holder:
-        return chunks_of(holder[-1])
+        return values_of(holder[-1])
     return [_wire(chunk) for chunk in first] + [_wire(chunk) async for chunk in stream]
 
 
@@ -52,34 +52,3 @@ async def _one(stream: Any) -> AsyncIterator[Any]:
 
 def _wire(chunk: Any) -> Any:
     return chunk.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def chunks_of(body: str) -> list[Any]:
-    """The JSON values of a streamed body. Raises ValueError where one does not parse."""
-    events: list[str] = []
-    data: list[str] = []
-    bare: list[str] = []  # an error that breaks into the stream, and whole answers without events
-    for line in [*_LINE_END.split(body), ""]:
-        if line.startswith("data:"):
-            data.append(line[len("data:") :])
-        elif line.strip():
-            bare.append(line)
-        elif data:
-            events.append("\n".join(data))
-            data = []
-    return [json.loads(event) for event in events] + _values("\n".join(bare))
-
-
-def _values(text: str) -> list[Any]:
-    """JSON values that follow each other; those of an array one by one. Other lines (`event:`, comments) are none."""
-    found: list[Any] = []
-    position = 0
-    while (start := _VALUE.search(text, position)) is not None:
-        value, position = _DECODER.raw_decode(text, start.start(1))
-        found += value if isinstance(value, list) else [value]
-    return found
-
-
-_LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines would also cut at what JSON strings may hold
-_DECODER = json.JSONDecoder()
-_VALUE = re.compile(r"^\s*([{\[])", re.MULTILINE)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
+from typing import Any
 from urllib.parse import parse_qsl
 
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.providers.protocol import Provider
 
 # kind -> "module:factory"; the factory takes a ModelSpec. Imported when the first model of its kind is opened.
-KINDS = {"gemini": "evalkit.providers.gemini:open_gemini"}
+KINDS = {
+    "gemini": "evalkit.providers.gemini:open_gemini",
+    "openai": "evalkit.providers.openai_chat:open_openai",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +64,29 @@ def open_provider(spec: str) -> Provider:
     module, _, name = KINDS[parsed.kind].partition(":")
     factory: Callable[[ModelSpec], Provider] = getattr(import_module(module), name)
     return factory(parsed)
+
+
+def options_of(spec: ModelSpec, options: Any) -> dict[str, Any]:
+    """The options of `spec` as fields of the dataclass `options`, by their types. Raises UsageError."""
+    types = {field.name: str(field.type) for field in fields(options)}
+    known = [name for name in types if name != "api_key"]
+    values: dict[str, Any] = {}
+    for name, text in spec.options.items():
+        if name == "api_key":
+            key = "GEMINI_API_KEY" if spec.kind == "gemini" else "OPENAI_API_KEY"
+            raise UsageError(f"{spec.kind}:{spec.model}?api_key=…: a key does not belong there; set {key}")
+        if name not in known:
+            near = did_you_mean(name, known) or f"; it has {', '.join(known)}"
+            raise UsageError(f"'{spec.text}': {spec.kind} has no option '{name}'{near}")
+        try:
+            values[name] = _READERS.get(types[name], str)(text)
+        except (ValueError, KeyError):
+            raise UsageError(f"'{spec.text}': {name}={text} is no value of '{name}'") from None
+    return values
+
+
+def _flag(text: str) -> bool:
+    return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+
+
+_READERS: dict[str, Callable[[str], Any]] = {"bool": _flag, "float": float, "int": int}

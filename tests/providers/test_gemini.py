@@ -12,10 +12,10 @@ from evalkit.errors import ProviderError, UsageError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers import open_provider
+from evalkit.providers.events import values_of
 from evalkit.providers.gemini import GeminiOptions, GeminiProvider
 from evalkit.providers.gemini_reply import FINISH_REASONS, merged, turn_of
 from evalkit.providers.gemini_request import FOREIGN_SIGNATURE, contents_of
-from evalkit.providers.gemini_stream import chunks_of
 from evalkit.providers.retrying import RetryPolicy
 
 SCHEMA = {"type": "object", "properties": {"serial_number": {"type": "string"}}, "required": ["serial_number"]}
@@ -274,7 +274,7 @@ def test_a_stream_that_ends_inside_a_call_has_no_call(length: int) -> None:
     ],
 )
 def test_a_streamed_body_is_read_in_every_form(body: str, values: Any) -> None:
-    assert chunks_of(body) == values
+    assert values_of(body) == values
 
 
 # -- errors and retries

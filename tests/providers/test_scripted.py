@@ -48,9 +48,12 @@ def test_every_mistake_in_a_script_is_named_with_its_place() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("gemni:x", "unknown model 'gemni:x'; did you mean 'gemini'? A model is one of gemini:MODEL"),
-        ("zzz:x", "unknown model 'zzz:x'; a model is one of gemini:MODEL"),
-        ("gemini-9", "unknown model 'gemini-9'; did you mean 'gemini:gemini-9'? A model is one of gemini:MODEL"),
+        ("gemni:x", "unknown model 'gemni:x'; did you mean 'gemini'? A model is one of gemini:MODEL, openai:MODEL"),
+        ("zzz:x", "unknown model 'zzz:x'; a model is one of gemini:MODEL, openai:MODEL"),
+        (
+            "gemini-9",
+            "unknown model 'gemini-9'; did you mean 'gemini:gemini-9'? A model is one of gemini:MODEL, openai:MODEL",
+        ),
         ("gemini:", "'gemini:' names no model; write gemini:MODEL"),
         ("gemini:m?stream", "the options of 'gemini:m?stream' are not name=value&name=value"),
         ("", "a model is written kind:model, e.g. gemini:MODEL, got ''"),

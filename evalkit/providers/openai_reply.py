@@ -1,0 +1,178 @@
+"""From chat completions, whole or streamed, to a ModelTurn. Servers differ in small ways; all of them are read here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from evalkit.errors import IncompleteCallError
+from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+from evalkit.providers.stream import StreamAccumulator
+from evalkit.providers.turns import parse_arguments
+
+FINISH_REASONS = {
+    "stop": "stop",
+    "eos": "stop",
+    "length": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+# What a message holds beside text and calls that its server wants to see again.
+KEPT = ("reasoning_content", "reasoning_details", "extra_content", "thought_signature")
+
+
+def turn_of(data: Any) -> ModelTurn:
+    """The turn that one whole response is. Never raises on any JSON."""
+    data = data if isinstance(data, Mapping) else {}
+    choice = _first(data.get("choices"))
+    message = choice.get("message")
+    message = message if isinstance(message, Mapping) else {}
+    text = text_of(message.get("content"))
+    calls = tuple(_call(call) for call in _calls(message))
+    finish = choice.get("finish_reason")
+    return ModelTurn(
+        text=text,
+        calls=calls,
+        finish_reason=_finish(finish, message, bool(calls), bool(text)),
+        finish_message=message.get("refusal") or None,
+        usage=usage_of(data.get("usage")),
+        raw=dict(data),
+        content=_kept(message, text, calls),
+        model=data.get("model") if isinstance(data.get("model"), str) else None,
+    )
+
+
+def _first(choices: Any) -> Mapping[str, Any]:
+    found = choices[0] if isinstance(choices, list) and choices else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def text_of(content: Any) -> str:
+    """A message's text: a string, or the text parts of a list."""
+    if isinstance(content, list):
+        parts = (part.get("text") for part in content if isinstance(part, Mapping) and part.get("type") == "text")
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
+
+def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    calls = message.get("tool_calls")
+    found = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    if not found and isinstance(message.get("function_call"), Mapping):
+        found = [{"function": message["function_call"]}]
+    return [call for call in found if isinstance(call.get("function"), Mapping) and call["function"].get("name")]
+
+
+def _call(data: Mapping[str, Any]) -> ModelCall:
+    function = data["function"]
+    arguments, call_id = function.get("arguments"), data.get("id")
+    known_id = call_id if isinstance(call_id, str) and call_id else None
+    name = str(function["name"])
+    if arguments is None or isinstance(arguments, Mapping):
+        return ModelCall(name=name, arguments=dict(arguments or {}), call_id=known_id)
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    value, why = parse_arguments(text)
+    return ModelCall(name=name, arguments=text if why else value, call_id=known_id, malformed=why, raw=text)
+
+
+def _finish(reason: Any, message: Mapping[str, Any], has_calls: bool, has_text: bool) -> str:
+    if not message:
+        return "empty"
+    if message.get("refusal"):
+        return "content_filter"
+    if not reason or reason in ("stop", "tool_calls", "function_call"):
+        return "tool_calls" if has_calls else "stop" if has_text else "empty"
+    return FINISH_REASONS.get(str(reason), "other")
+
+
+def usage_of(data: Any) -> Usage | None:
+    """Tokens; the API counts reasoning among the completion's, `Usage` apart."""
+    if not isinstance(data, Mapping):
+        return None
+
+    def count(mapping: Any, key: str) -> int:
+        value = mapping.get(key) if isinstance(mapping, Mapping) else None
+        return value if isinstance(value, int) else 0
+
+    reasoning = count(data.get("completion_tokens_details"), "reasoning_tokens")
+    given = count(data, "completion_tokens")
+    return Usage(
+        input_tokens=count(data, "prompt_tokens"),
+        output_tokens=max(given - reasoning, 0),
+        reasoning_tokens=reasoning,
+        cached_tokens=count(data.get("prompt_tokens_details"), "cached_tokens"),
+        total_tokens=count(data, "total_tokens") or count(data, "prompt_tokens") + given,
+    )
+
+
+def _kept(message: Mapping[str, Any], text: str, calls: tuple[ModelCall, ...]) -> dict[str, Any] | None:
+    """The message as it goes back. What a server sends and does not take again is left out."""
+    if not message:
+        return None
+    kept: dict[str, Any] = {"role": "assistant", "content": text or None}
+    came = _calls(message)
+    if came and calls:
+        kept["tool_calls"] = [
+            {key: value for key, value in call.items() if value is not None and key != "index"} for call in came
+        ]
+        kept |= {key: message[key] for key in KEPT if message.get(key) is not None}
+    return kept
+
+
+def streamed_turn(chunks: Iterable[Any]) -> ModelTurn:
+    """The turn that a stream's chunks make: the same as if it had come whole, except where the stream breaks off."""
+    calls = StreamAccumulator()
+    text: list[str] = []
+    message: dict[str, Any] = {}
+    extras: dict[Any, dict[str, Any]] = {}
+    reason = usage = model = None
+    for chunk in (chunk for chunk in chunks if isinstance(chunk, Mapping)):
+        choice = _first(chunk.get("choices"))
+        delta = choice.get("delta") or choice.get("message") or {}
+        text.append(text_of(delta.get("content")))
+        calls.feed({**delta, "content": None})
+        _collect(delta, message, extras)
+        if choice.get("finish_reason"):
+            reason = choice["finish_reason"]
+            calls.finish(reason)
+        usage, model = chunk.get("usage") or usage, chunk.get("model") or model
+    try:
+        made, broken = calls.close(), None
+    except IncompleteCallError as error:
+        made, broken = calls.completed, str(error)
+    tool_calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
+        | extras.get(position, {})
+        for position, call in enumerate(made)
+    ]
+    whole = {"role": "assistant", **message, "content": "".join(text)} | ({"tool_calls": tool_calls} if made else {})
+    turn = turn_of({"choices": [{"message": whole, "finish_reason": reason}], "usage": usage, "model": model})
+    return _ended(turn, reason, broken)
+
+
+def _collect(delta: Mapping[str, Any], message: dict[str, Any], extras: dict[Any, dict[str, Any]]) -> None:
+    """What comes in pieces beside text and arguments, and must go back: reasoning, signatures."""
+    for key in (*KEPT, "refusal"):
+        value = delta.get(key)
+        if isinstance(value, str):
+            message[key] = message.get(key, "") + value
+        elif isinstance(value, list):
+            message[key] = [*message.get(key, []), *value]
+        elif value is not None:
+            message[key] = value
+    for position, piece in enumerate(delta.get("tool_calls") or ()):
+        if isinstance(piece, Mapping) and piece.get("extra_content") is not None:
+            extras.setdefault(piece.get("index", position), {})["extra_content"] = piece["extra_content"]
+
+
+def _ended(turn: ModelTurn, reason: Any, broken: str | None) -> ModelTurn:
+    if broken is not None:
+        cut = "length" if reason == "length" else "malformed_call" if reason else "truncated"
+        return replace(turn, finish_reason=cut, finish_message=broken)
+    if reason is None and not turn.calls:
+        return replace(turn, finish_reason="truncated" if turn.text else "empty")
+    return turn

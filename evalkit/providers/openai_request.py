@@ -1,0 +1,85 @@
+"""From a ModelRequest to the body of an OpenAI-compatible chat completion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from evalkit.errors import UsageError
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import ModelRequest, ModelTurn
+
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+def body_of(request: ModelRequest, *, stream: bool, token_limit: str) -> dict[str, Any]:
+    """The request's body without `model`. `token_limit` is the key under which the server takes `max_output_tokens`."""
+    body: dict[str, Any] = {"messages": messages_of(request.system, request.messages)}
+    if request.functions:
+        body["tools"] = [_tool(function) for function in request.functions]
+    options = {"temperature": request.temperature, "seed": request.seed, token_limit: request.max_output_tokens}
+    body |= {key: value for key, value in options.items() if value is not None}
+    if request.response_schema is not None:
+        schema = {"name": "response", "schema": dict(request.response_schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return body
+
+
+def _tool(function: Declaration) -> dict[str, Any]:
+    declared: dict[str, Any] = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
+    if function.description:
+        declared["description"] = function.description
+    return {"type": "function", "function": declared}
+
+
+def messages_of(system: str | None, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The conversation in the API's form. Calls that came without an id get one, so that answers find them."""
+    sent: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    ids: Sequence[str] = ()
+    for position, message in enumerate(messages):
+        role = message.get("role")
+        if role == "user":
+            sent.append({"role": "user", "content": message["text"]})
+        elif role == "model":
+            said = _said(message["turn"], position)
+            ids = [call["id"] for call in said.get("tool_calls", ())]
+            sent.append(said)
+        elif role == "function":
+            results = list(message["results"])
+            known = [*ids, *(f"call_{position}_{index}" for index in range(len(ids), len(results)))]
+            sent += [
+                {"role": "tool", "tool_call_id": call_id, "content": _text(value)}
+                for call_id, (_, value) in zip(known, results, strict=False)
+            ]
+        else:
+            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    return sent
+
+
+def _said(turn: ModelTurn, position: int) -> dict[str, Any]:
+    message: dict[str, Any] = dict(turn.content) if isinstance(turn.content, Mapping) else {"role": "assistant"}
+    if "content" not in message:
+        message["content"] = turn.text or None
+    if turn.calls:
+        came = message.get("tool_calls") or [
+            {"function": {"name": call.name, "arguments": _arguments(call.raw, call.arguments)}, "id": call.call_id}
+            for call in turn.calls
+        ]
+        message["tool_calls"] = [
+            {**call, "type": "function", "id": call.get("id") or f"call_{position}_{index}"}
+            for index, call in enumerate(came)
+        ]
+    return message
+
+
+def _arguments(raw: str | None, arguments: Any) -> str:
+    if raw is not None:
+        return raw
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

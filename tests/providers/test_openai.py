@@ -1,0 +1,362 @@
+"""The OpenAI-compatible provider: every recorded chat completion replayed, the wire, endings, errors, ids."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evalkit.errors import ProviderError
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.providers import open_provider
+from evalkit.providers.openai_chat import OpenAIOptions, OpenAIProvider
+from evalkit.providers.openai_reply import streamed_turn, turn_of
+from evalkit.providers.openai_request import messages_of
+from evalkit.providers.retrying import RetryPolicy
+
+Row = dict[str, Any]
+SCHEMA = {"type": "object", "properties": {"serial_number": {"type": "string"}}}
+CHECK = Declaration(name="check_warranty", description="Look up", parameters=SCHEMA)
+USER = {"role": "user", "text": "SN12345?"}
+HELLO = json.dumps({"choices": [{"message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}]})
+# The naive joining of deltas, on which the recorded result rests, doubles a name that the server sent twice.
+NAME_SENT_TWICE = "test_tools_streaming_variant_a"
+
+
+async def no_wait(seconds: float) -> None: ...
+
+
+def provider(replay: Any, **options: Any) -> OpenAIProvider:
+    known = OpenAIOptions(base_url=f"{replay.url}/v1", api_key="k", **{"retries": 0, **options})
+    return OpenAIProvider("m", known, policy=RetryPolicy(retries=known.retries, sleep=no_wait))
+
+
+def asked(openai: OpenAIProvider, *requests: ModelRequest) -> ModelTurn:
+    async def ask() -> ModelTurn:
+        try:
+            for request in requests or (ModelRequest(messages=(USER,)),):
+                turn = await openai.turn(request)
+            return turn
+        finally:
+            await openai.aclose()
+
+    return asyncio.run(ask())
+
+
+# -- recorded traffic
+
+
+@pytest.fixture(scope="module")
+def rows(corpus: Callable[[str], list[Row]]) -> list[Row]:
+    found = [*corpus("streams_openai"), *corpus("streams_compatible")]
+    return [row for row in found if row["api"] == "chat.completions"]
+
+
+async def replayed(rows: list[Row], replay: Any) -> list[ModelTurn | ProviderError]:
+    providers = {stream: provider(replay, stream=stream) for stream in (False, True)}
+    turns: list[ModelTurn | ProviderError] = []
+    for row in rows:
+        kind = "text/event-stream" if row["stream"] else "application/json"
+        replay.answers[:] = [replay.answer(row["raw"], status=row["status"] or 200, content_type=kind)]
+        try:
+            turns.append(await providers[row["stream"]].turn(ModelRequest(messages=(USER,))))
+        except ProviderError as error:
+            turns.append(error)
+    for one in providers.values():
+        await one.aclose()
+    return turns
+
+
+def test_every_recorded_exchange_gives_its_calls_and_text(rows: list[Row], replay: Any) -> None:
+    wrong = []
+    for row, turn in zip(rows, asyncio.run(replayed(rows, replay)), strict=True):
+        if isinstance(turn, ProviderError):
+            wrong += [] if row["status"] >= 400 else [(row["id"], str(turn))]
+            continue
+        wanted = [(call["name"], call["arguments"]) for call in row["final_calls"]]
+        right = [(call.name, call.arguments) for call in turn.calls] == wanted
+        if not (right or NAME_SENT_TWICE in row["id"]) or turn.text != (row["final_text"] or ""):
+            wrong.append((row["id"], str(turn)[:200]))
+
+    assert wrong == []
+    assert len(rows) > 300
+
+
+def test_a_malformed_call_that_the_server_refuses_is_a_reply_of_the_model(rows: list[Row], replay: Any) -> None:
+    refused = [row for row in rows if '"tool_use_failed"' in row["raw"]]
+
+    turns = asyncio.run(replayed(refused, replay))
+
+    assert {getattr(turn, "finish_reason", "") for turn in turns} == {"malformed_call"}
+    assert all(getattr(turn, "finish_message", "") for turn in turns)
+
+
+# -- the wire
+
+
+def test_a_request_is_the_wire_json_of_the_api(replay: Any, answer: Any) -> None:
+    replay.answers[:] = [answer(HELLO)]
+    request = ModelRequest(
+        system="be brief",
+        messages=(USER,),
+        functions=(CHECK,),
+        temperature=0.0,
+        seed=42,
+        max_output_tokens=256,
+        response_schema={"type": "object"},
+    )
+
+    turn = asked(provider(replay), request)
+
+    sent = replay.received[0]
+    assert sent.path == "/v1/chat/completions"
+    assert sent.headers["authorization"] == "Bearer k"
+    assert sent.body == {
+        "model": "m",
+        "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "SN12345?"}],
+        "tools": [
+            {
+                "type": "function",
+                "function": {"name": "check_warranty", "description": "Look up", "parameters": SCHEMA},
+            }
+        ],
+        "temperature": 0.0,
+        "seed": 42,
+        "max_tokens": 256,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "response", "schema": {"type": "object"}}},
+    }
+    assert (turn.text, turn.finish_reason) == ("Hello.", "stop")
+
+
+def test_keys_that_a_server_refuses_can_be_dropped(replay: Any, answer: Any) -> None:
+    replay.answers[:] = [answer(HELLO)]
+
+    asked(provider(replay, drop="seed,temperature"), ModelRequest(messages=(USER,), seed=1))
+
+    assert set(replay.received[0].body) == {"model", "messages"}
+
+
+CALLING = {
+    "choices": [
+        {
+            "message": {
+                "role": "assistant",
+                "content": None,
+                "refusal": None,
+                "reasoning_content": "hm",
+                "tool_calls": [
+                    {"index": 0, "id": "c1", "type": "function", "function": {"name": "a", "arguments": '{"n": 1}'}},
+                    {"index": 1, "function": {"name": "b", "arguments": ""}, "extra_content": {"sig": "x"}},
+                ],
+            },
+            "finish_reason": "tool_calls",
+        }
+    ],
+    "usage": {
+        "prompt_tokens": 10,
+        "completion_tokens": 7,
+        "total_tokens": 17,
+        "completion_tokens_details": {"reasoning_tokens": 3},
+        "prompt_tokens_details": {"cached_tokens": 4},
+    },
+    "model": "m-2026",
+}
+
+
+def test_calls_are_read_and_go_back_with_their_ids_and_answers(replay: Any, answer: Any) -> None:
+    replay.answers[:] = [answer(json.dumps(CALLING)), answer(HELLO)]
+    openai = provider(replay)
+    turn = asked(openai)
+    results = [(turn.calls[0], {"covered": True}), (turn.calls[1], "plain")]
+
+    messages = (USER, {"role": "model", "turn": turn}, {"role": "function", "results": results})
+    asked(openai, ModelRequest(messages=messages))
+
+    assert [(call.name, call.arguments, call.call_id) for call in turn.calls] == [
+        ("a", {"n": 1}, "c1"),
+        ("b", {}, None),
+    ]
+    assert turn.usage == Usage(input_tokens=10, output_tokens=4, reasoning_tokens=3, cached_tokens=4, total_tokens=17)
+    assert (turn.finish_reason, turn.model) == ("tool_calls", "m-2026")
+    assert replay.received[1].body["messages"][1:] == [
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "hm",
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "a", "arguments": '{"n": 1}'}},
+                {
+                    "id": "call_1_1",
+                    "type": "function",
+                    "function": {"name": "b", "arguments": ""},
+                    "extra_content": {"sig": "x"},
+                },
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": '{"covered": true}'},
+        {"role": "tool", "tool_call_id": "call_1_1", "content": "plain"},
+    ]
+
+
+def test_a_turn_written_by_hand_goes_out_as_a_message() -> None:
+    turn = ModelTurn(text="One moment.", calls=(ModelCall(name="a", arguments={"n": 1}),))
+
+    assert messages_of(
+        None, [{"role": "model", "turn": turn}, {"role": "function", "results": [(turn.calls[0], 1)]}]
+    ) == [
+        {
+            "role": "assistant",
+            "content": "One moment.",
+            "tool_calls": [{"function": {"name": "a", "arguments": '{"n": 1}'}, "id": "call_0_0", "type": "function"}],
+        },
+        {"role": "tool", "tool_call_id": "call_0_0", "content": "1"},
+    ]
+
+
+# -- endings
+
+
+def whole(message: Any, finish: Any = "stop") -> Any:
+    return {"choices": [{"message": message, "finish_reason": finish}]}
+
+
+def malformed(arguments: str) -> Any:
+    return whole({"tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}, "tool_calls")
+
+
+@pytest.mark.parametrize(
+    ("reply", "finish", "text"),
+    [
+        (whole({"content": "x"}), "stop", "x"),
+        (whole({"content": "x"}, "length"), "length", "x"),
+        (whole({"content": "x"}, "content_filter"), "content_filter", "x"),
+        (whole({"content": None, "refusal": "No."}), "content_filter", ""),
+        (whole({"content": [{"type": "thinking"}, {"type": "text", "text": "x"}]}), "stop", "x"),
+        (whole({"content": "x"}, ""), "stop", "x"),
+        (whole({"content": "x"}, "brand_new"), "other", "x"),
+        (whole({"content": None}), "empty", ""),
+        (whole({"function_call": {"name": "f", "arguments": "{}"}}, "function_call"), "tool_calls", ""),
+        ({"choices": []}, "empty", ""),
+        ({"choices": [5]}, "empty", ""),
+        ([], "empty", ""),
+    ],
+)
+def test_every_ending_has_its_finish_reason(reply: Any, finish: str, text: str) -> None:
+    turn = turn_of(reply)
+
+    assert (turn.finish_reason, turn.text) == (finish, text)
+
+
+@pytest.mark.parametrize("arguments", ['{"n": ', "[1]", '{"n": 1} extra', '{"n": NaN}', '{"n": 1, "n": 2}'])
+def test_arguments_that_are_no_json_object_make_a_malformed_call(arguments: str) -> None:
+    (call,) = turn_of(malformed(arguments)).calls
+
+    assert call.malformed
+    assert call.arguments == arguments
+
+
+def delta(finish: str | None = None, **fields: Any) -> Any:
+    return {"choices": [{"delta": fields, "finish_reason": finish}]}
+
+
+def piece(index: int, arguments: str = "", **more: Any) -> Any:
+    return {"index": index, "function": {"name": more.pop("name", None), "arguments": arguments}, **more}
+
+
+STREAM = [
+    delta(content="Look"),
+    delta(tool_calls=[piece(0, name="a", id="c1")]),
+    delta(tool_calls=[piece(0, '{"n":')]),
+    delta(tool_calls=[piece(0, " 1}")]),
+    delta(tool_calls=[piece(1, "{}", name="b", id="c2")]),
+    delta("tool_calls"),
+    {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}, "model": "m"},
+]
+
+
+def test_a_stream_gives_the_turn_that_the_whole_reply_gives() -> None:
+    calls = [
+        {"id": "c1", "type": "function", "function": {"name": "a", "arguments": '{"n": 1}'}},
+        {"id": "c2", "type": "function", "function": {"name": "b", "arguments": "{}"}},
+    ]
+    unstreamed = turn_of(
+        {
+            **whole({"role": "assistant", "content": "Look", "tool_calls": calls}, "tool_calls"),
+            "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+            "model": "m",
+        }
+    )
+
+    assert streamed_turn(STREAM) == unstreamed
+
+
+@pytest.mark.parametrize("length", range(len(STREAM) - 1))
+def test_a_stream_that_breaks_off_has_no_half_call_and_says_so(length: int) -> None:
+    turn = streamed_turn(STREAM[:length])
+
+    assert [call.name for call in turn.calls] == ["a", "b"][: max(length - 3, 0)]
+    if not turn.calls:
+        assert turn.finish_reason in ("empty", "truncated")
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (429, '{"error": {"message": "Slow down."}}', "openai (m): 429: Slow down"),
+        (401, '{"error": {"message": "Bad key."}}', "openai (m): 401: Bad key. Check OPENAI_API_KEY"),
+        (404, '{"error": {"message": "No model"}}', "openai (m): 404: No model. Has the server 'm'?"),
+        (200, '{"error": {"message": "Overloaded", "code": 503}}', "openai (m): Overloaded"),
+        (200, "<html>", "openai (m) answered something that is no JSON: '<html>'"),
+        (200, "{", "openai (m) answered something that is no JSON: JSONDecodeError: Expecting property name enclosed "
+         "in double quotes: line 1 column 2 (char 1)"),
+    ],
+)  # fmt: skip
+def test_every_refusal_is_one_clear_message(replay: Any, answer: Any, status: int, body: str, message: str) -> None:
+    replay.answers[:] = [answer(body, status=status)]
+
+    with pytest.raises(ProviderError) as caught:
+        asked(provider(replay))
+
+    assert str(caught.value) == message
+
+
+def test_what_may_work_later_is_asked_again(replay: Any, answer: Any) -> None:
+    replay.answers[:] = [
+        answer("{}", status=500),
+        answer("{}", status=429, headers={"retry-after": "3"}),
+        answer(HELLO),
+    ]
+
+    assert asked(provider(replay, retries=3)).text == "Hello."
+    assert len(replay.received) == 3
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(ProviderError, match=r"^openai \(m\) could not be reached: "):
+        asked(OpenAIProvider("m", OpenAIOptions(base_url="http://127.0.0.1:9/v1", api_key="k", retries=0)))
+
+
+def test_a_missing_key_says_which_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+
+    with pytest.raises(ProviderError, match=r"^openai: there is no API key; set OPENAI_API_KEY, or name a base_url$"):
+        asked(OpenAIProvider("m", OpenAIOptions(retries=0)))
+
+
+def test_a_server_of_ones_own_needs_no_key(replay: Any, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    replay.answers[:] = [answer(f"data: {json.dumps(delta('stop', content='Hi.'))}\n\ndata: [DONE]\n\n")]
+
+    openai = open_provider(f"openai:m?base_url={replay.url}/v1&stream=1&retries=0")
+
+    assert isinstance(openai, OpenAIProvider)
+    assert asked(openai).text == "Hi."
+    assert replay.received[0].body["stream_options"] == {"include_usage": True}
