@@ -1,0 +1,122 @@
+"""The `evalkit` command. Exit statuses are pytest's and the gate's: 0 met, 1 missed, 4 usage, 6 not measured."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+import evalkit
+from evalkit.errors import EvalkitError, UsageError
+
+USAGE = 4
+
+
+def main() -> None:
+    """The entry point: evalkit's errors become one line and a status, and so do click's."""
+    try:
+        status = commands(prog_name="evalkit", standalone_mode=False)
+    except click.Abort:
+        status = 2
+    except click.ClickException as error:
+        error.show()
+        status = USAGE
+    except EvalkitError as error:
+        click.echo(f"evalkit: {error}", err=True)
+        status = USAGE if isinstance(error, UsageError) else 1
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(evalkit.__version__, prog_name="evalkit")
+def commands() -> None:
+    """Evaluate tool-calling agents. Cases run under pytest: `pytest --evalkit`."""
+
+
+@commands.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
+def init(folder: Path) -> None:
+    """Write a small working suite into FOLDER, for `pytest --evalkit`."""
+    from evalkit.cli.initial import write_suite
+
+    for path in write_suite(folder):
+        click.echo(f"wrote {path}")
+    click.echo("now run: pytest --evalkit")
+
+
+@commands.command()
+@click.argument("kind", type=click.Choice(["case", "run"]), default="case")
+def schema(kind: str) -> None:
+    """Print the JSON Schema of case files, for editors, or that of run files."""
+    import json
+
+    from evalkit.reports.schema import run_schema
+    from evalkit.spec.schema import case_schema
+
+    click.echo(json.dumps(case_schema() if kind == "case" else run_schema(), indent=2))
+
+
+RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
+OUTPUT = click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+
+
+@commands.command()
+@RUN
+@click.option("--format", "form", type=click.Choice(["trace", "json"]), default="trace", show_default=True)
+@click.option("--failed", is_flag=True, help="Only the cases that did not pass.")
+@click.option("--conversation", is_flag=True, help="Show the turns whole.")
+@OUTPUT
+def report(run: Path, form: str, failed: bool, conversation: bool, output: Path | None) -> None:
+    """Render a run file again."""
+    from evalkit.cli.rendering import rendered
+
+    text = rendered(run, form, failed=failed, conversation=conversation, to_terminal=output is None)
+    if output is None:
+        click.echo(text)
+    else:
+        output.write_text(text + "\n", "utf-8")
+
+
+@commands.command()
+@click.argument("base", type=click.Path(path_type=Path))
+@click.argument("head", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
+def compare(base: Path, head: Path) -> None:
+    """Say what changed from the run BASE to the run HEAD, case by case."""
+    from evalkit.cli.gating import changes
+
+    for line in changes(base, head):
+        click.echo(line)
+
+
+@commands.command()
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The joined run.")
+def merge(runs: tuple[Path, ...], output: Path) -> int:
+    """Join the run files of shards into one, and gate on the whole. Overlaps and gaps are refused."""
+    from evalkit.cli.gating import gate_lines
+    from evalkit.cli.merging import merged
+    from evalkit.reports import write_run
+
+    whole = merged(runs)
+    write_run(output, whole)
+    lines, status = gate_lines(output, {}, None)
+    for line in (f"joined {len(runs)} runs: {len(whole.verdicts)} verdicts in {output}", *lines):
+        click.echo(line)
+    return status
+
+
+@commands.command()
+@RUN
+@click.option("--min-pass-rate", metavar="PERCENT", help="How many percent of the measured cases must pass.")
+@click.option("--max-errors", metavar="N", help="How many cases may end without being measured.")
+@click.option("--baseline", type=click.Path(path_type=Path), help="Compare with this run file.")
+@click.option("--no-regressions", is_flag=True, default=None, help="No case that passed in the baseline may fail.")
+def gate(run: Path, baseline: Path | None, **options: object) -> int:
+    """Decide the gate on a run file, by [tool.evalkit] and the options; exits with 0, 1 or 6."""
+    from evalkit.cli.gating import gate_lines
+
+    lines, status = gate_lines(run, options, baseline)
+    for line in lines:
+        click.echo(line)
+    return status

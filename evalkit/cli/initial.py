@@ -1,0 +1,38 @@
+"""`evalkit init`: a small suite that is green at once, and shows the shape of one."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+from evalkit.errors import UsageError
+
+SUITE = "scenarios/example"
+SCHEMA = "scenarios/case.schema.json"
+
+
+def write_suite(folder: Path) -> list[Path]:
+    """The files written. UsageError, and nothing written, if one of them exists already."""
+    from evalkit.spec.schema import case_schema
+
+    texts = {f"{SUITE}/{name}": text for name, text in _templates().items()}
+    texts[SCHEMA] = json.dumps(case_schema(), indent=2) + "\n"
+    there = [name for name in texts if (folder / name).exists()]
+    if there:
+        raise UsageError(
+            f"{', '.join(sorted(there))} would be overwritten; remove what is there, or name another folder"
+        )
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8", newline="\n")
+    return [folder / name for name in texts]
+
+
+def _templates() -> dict[str, str]:
+    # Kept as .txt, so that neither a wheel's compiler nor pytest takes them for code or cases of evalkit's own.
+    found = (entry for entry in files("evalkit.cli").joinpath("template").iterdir() if entry.name.endswith(".txt"))
+    return {
+        entry.name.removesuffix(".txt"): entry.read_text("utf-8") for entry in sorted(found, key=lambda it: it.name)
+    }

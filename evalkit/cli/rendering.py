@@ -1,0 +1,31 @@
+"""`evalkit report`: a run file as text."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from evalkit.model.verdict import PASSED
+from evalkit.reports import load_run
+from evalkit.reports.hostile import encodable
+from evalkit.reports.spans import line_text
+from evalkit.reports.trace import TraceOptions, lines, paint
+from evalkit.reports.wire import plain
+
+
+def rendered(run: Path, form: str, *, failed: bool, conversation: bool, to_terminal: bool) -> str:
+    """The run as traces, or as JSON; `to_terminal` colours traces where standard output shows colours."""
+    loaded = load_run(run)
+    verdicts = [verdict for verdict in loaded.verdicts if not failed or verdict.status != PASSED]
+    if form == "json":
+        return json.dumps(
+            plain({**loaded.to_json(), "verdicts": [verdict.to_json() for verdict in verdicts]}), indent=2
+        )
+    width = shutil.get_terminal_size().columns if to_terminal else TraceOptions().width
+    options = TraceOptions(width=width, conversation=conversation)
+    shown = [line for verdict in verdicts for line in lines(verdict, options)]
+    if to_terminal and sys.stdout.isatty():
+        return paint(shown, sys.stdout.encoding)
+    return encodable("\n".join(map(line_text, shown)), sys.stdout.encoding if to_terminal else None)

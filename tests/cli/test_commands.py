@@ -1,0 +1,284 @@
+"""The `evalkit` command: what it prints, what it writes, and its exit statuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import evalkit
+from evalkit.cli import main
+from evalkit.model.run import Run
+from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.model.verdict import CallVerdict, Reason, Verdict
+from evalkit.reports import load_run, write_run
+
+
+@dataclass(frozen=True)
+class Result:
+    status: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `evalkit ARGUMENTS` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["evalkit", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        captured = capsys.readouterr()
+        return Result(int(left.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+def run_of(**statuses: str) -> Run:
+    call = FunctionCall(name="check", arguments={"id": "A1"}, result={"ok": True})
+    verdicts = tuple(
+        Verdict(
+            case_id=f"s/{name}.yaml",
+            status=status,
+            reasons=(Reason(code="text_missing", message="response lacks x"),) if status == "failed" else (),
+            calls=(CallVerdict(call=call),),
+            transcript=Transcript(calls=(call,)),
+        )
+        for name, status in statuses.items()
+    )
+    return Run(verdicts=verdicts, selected=tuple(v.case_id for v in verdicts), collected=len(verdicts))
+
+
+def test_init_writes_a_suite_that_is_green_at_once(command: Command, tmp_path: Path) -> None:
+    result = command("init")
+    assert result.status == 0
+    assert result.out.splitlines()[-1] == "now run: pytest --evalkit"
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "--evalkit", "-p", "no:hypothesispytest"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout
+    assert "gate met: 2 of 2 cases passed (100 %)" in ran.stdout
+
+
+def test_each_case_of_init_can_fail(command: Command, tmp_path: Path) -> None:
+    command("init")
+    folder = tmp_path / "scenarios" / "example"
+    for name, old, new in (
+        ("known_serial_001.yaml", "serial_number: SN12345}\n    - ", "serial_number: SN99999}\n    - "),
+        ("missing_serial_001.yaml", "has stopped", "SN12345 has stopped"),
+    ):
+        file = folder / name
+        assert old in file.read_text("utf-8")
+        file.write_text(file.read_text("utf-8").replace(old, new), "utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "--evalkit", "-q", "-p", "no:hypothesispytest"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "2 failed" in ran.stdout
+
+
+def test_init_overwrites_nothing(command: Command, tmp_path: Path) -> None:
+    mine = tmp_path / "deep" / "scenarios" / "example" / "suite.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    result = command("init", "deep")
+    assert result.status == 4
+    assert result.err == (
+        "evalkit: scenarios/example/suite.yaml would be overwritten; remove what is there, or name another folder\n"
+    )
+    assert [path.name for path in mine.parent.iterdir()] == ["suite.yaml"]
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "title"), [((), "evalkit case"), (("case",), "evalkit case"), (("run",), "evalkit run file")]
+)
+def test_schema_prints_a_schema(command: Command, arguments: tuple[str, ...], title: str) -> None:
+    schema = json.loads(command("schema", *arguments).out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["title"] == title
+
+
+def test_report_shows_the_traces_of_a_run(command: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / ".evalkit" / "last-run.json", run_of(good_001="passed", bad_001="failed"))
+    assert [line.split("  ")[0] for line in command("report").out.splitlines()] == [
+        "✓ good_001",
+        "",
+        "✗ bad_001",
+        "",
+        "",
+    ]
+    failed = command("report", "--failed").out
+    assert failed.startswith("✗ bad_001")
+    assert '  1. ✓ check(id="A1") → {"ok": true}\n  response lacks x\n' in failed
+    assert "  │ " in command("report", "--conversation").out
+
+
+def test_report_as_json_can_go_to_a_file(command: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run.json", run_of(good_001="passed", bad_001="failed"))
+    assert command("report", "run.json", "--format", "json", "--failed", "-o", "failed.json").out == ""
+    assert [verdict.case_id for verdict in load_run(tmp_path / "failed.json").verdicts] == ["s/bad_001.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "arguments", "status", "first_line"),
+    [
+        ({"a": "passed"}, (), 0, "gate met: 1 of 1 cases passed (100 %); at least 99 % must pass"),
+        ({"a": "failed"}, (), 1, "gate MISSED: 0 of 1 cases passed (0 %); at least 99 % must pass"),
+        ({"a": "error"}, (), 6, "gate NOT MEASURED: 1 case could not be measured, none may be: s/a.yaml"),
+        (
+            {"a": "passed", "b": "failed"},
+            ("--min-pass-rate", "50"),
+            0,
+            "gate met: 1 of 2 cases passed (50 %); at least 50 % must pass",
+        ),
+        (
+            {"a": "passed", "b": "error"},
+            ("--max-errors", "1"),
+            0,
+            "gate met: 1 of 1 cases passed (100 %); at least 99 % must pass",
+        ),
+    ],
+)
+def test_gate_decides_on_a_run_file(
+    command: Command, tmp_path: Path, statuses: dict[str, str], arguments: tuple[str, ...], status: int, first_line: str
+) -> None:
+    write_run(tmp_path / "run.json", run_of(**statuses))
+    result = command("gate", "run.json", *arguments)
+    assert result.status == status
+    assert result.out.splitlines()[0] == first_line
+
+
+def test_gate_reads_the_project_s_policy_and_options_win(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.evalkit]\nmin_pass_rate = 40\n")
+    write_run(tmp_path / "run.json", run_of(a="passed", b="failed"))
+    assert command("gate", "run.json").status == 0
+    assert command("gate", "run.json", "--min-pass-rate", "60").status == 1
+
+
+def test_gate_holds_a_run_against_a_baseline(command: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "before.json", run_of(a="passed", b="failed"))
+    write_run(tmp_path / "now.json", run_of(a="failed", b="passed"))
+    result = command("gate", "now.json", "--min-pass-rate=0", "--baseline=before.json", "--no-regressions")
+    assert result.status == 1
+    assert result.out.splitlines()[0] == "gate MISSED: 1 case passed in the baseline and failed now: s/a.yaml"
+
+
+def test_compare_lists_what_changed(command: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "before.json", run_of(a="passed", b="failed", c="passed"))
+    write_run(tmp_path / "now.json", run_of(a="failed", b="passed"))
+    assert command("compare", "before.json", "now.json").out.splitlines() == [
+        "1 of 2 cases passed",
+        "newly failing:",
+        "  s/a.yaml",
+        "newly passing:",
+        "  s/b.yaml",
+        "gone:",
+        "  s/c.yaml",
+    ]
+    assert command("compare", "now.json", "now.json").out == "1 of 2 cases passed\nno case changed\n"
+
+
+def shard(tmp_path: Path, number: int, total: int, **statuses: str) -> str:
+    from dataclasses import replace
+
+    name = f"shard-{number}-of-{total}.json"
+    write_run(tmp_path / name, replace(run_of(**statuses), shard=f"{number}/{total}", collected=3))
+    return name
+
+
+def test_merge_joins_shards_and_gates_on_the_whole(command: Command, tmp_path: Path) -> None:
+    parts = [shard(tmp_path, 1, 2, a="passed", b="passed"), shard(tmp_path, 2, 2, c="failed")]
+    result = command("merge", *parts, "-o", "whole.json")
+    assert result.status == 1
+    assert result.out.splitlines()[:2] == [
+        "joined 2 runs: 3 verdicts in whole.json",
+        "gate MISSED: 2 of 3 cases passed (66.66 %); at least 99 % must pass",
+    ]
+    whole = evalkit.load_run(tmp_path / "whole.json")
+    assert (whole.collected, len(whole.selected), whole.shard) == (3, 3, None)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([(1, 3, "a"), (3, 3, "c")], "shards are missing: 2/3; without them nothing can be said of the whole"),
+        ([(1, 2, "a"), (1, 2, "b")], "shard 1/2 is told twice: shard-1-of-2.json and shard-1-of-2.json"),
+        ([(1, 2, "a"), (2, 3, "b")], "these are shards of different splits: n/2, n/3"),
+        ([(1, 2, "a"), (2, 2, "a")], "s/a.yaml is in two of the runs: shard-1-of-2.json and shard-2-of-2.json"),
+    ],
+)
+def test_merge_refuses_gaps_and_overlaps(
+    command: Command, tmp_path: Path, parts: list[tuple[int, int, str]], message: str
+) -> None:
+    names = [shard(tmp_path, number, total, **{case: "passed"}) for number, total, case in parts]
+    result = command("merge", *names, "-o", "whole.json")
+    assert result.status == 4
+    assert result.err == f"evalkit: {message}\n"
+    assert not (tmp_path / "whole.json").exists()
+
+
+def test_merge_refuses_a_run_that_is_no_shard_among_shards(command: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run.json", run_of(b="passed"))
+    result = command("merge", shard(tmp_path, 1, 2, a="passed"), "run.json", "-o", "whole.json")
+    assert result.err == "evalkit: run.json: is no shard, and the others are; merge the runs of one sharded suite\n"
+
+
+def test_runs_that_are_no_shards_can_be_joined(command: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "one.json", run_of(a="passed"))
+    write_run(tmp_path / "two.json", run_of(b="passed"))
+    assert command("merge", "one.json", "two.json", "-o", "whole.json").status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("gate", "none.json"),
+            "evalkit: none.json: there is no such run file; `pytest --evalkit` writes .evalkit/last-run.json\n",
+        ),
+        (
+            ("gate", "--min-pass-rate=0.99"),
+            "evalkit: --min-pass-rate: 0.99 is in percent, and 0.99 % is hardly meant; write 99\n",
+        ),
+        (("gate", "--max-errors=x"), "evalkit: --max-errors: 'x' is not a whole number, 0 or more\n"),
+        (
+            ("nonsense",),
+            "Usage: evalkit [OPTIONS] COMMAND [ARGS]...\nTry 'evalkit --help' for help.\n\n"
+            "Error: No such command 'nonsense'.\n",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_4(command: Command, arguments: tuple[str, ...], message: str) -> None:
+    result = command(*arguments)
+    assert result.status == 4
+    assert result.err == message
+
+
+def test_version_and_help(command: Command) -> None:
+    assert command("--version").out == f"evalkit, version {evalkit.__version__}\n"
+    assert "Commands:\n" in command("--help").out
+
+
+def test_hostile_ids_do_not_reach_the_terminal(command: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run.json", run_of(**{"a\x1b[2J": "failed"}))
+    for arguments in (("gate", "run.json"), ("report", "run.json"), ("compare", "run.json", "run.json")):
+        assert "\x1b" not in command(*arguments).out
