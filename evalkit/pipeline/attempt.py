@@ -13,6 +13,7 @@ from evalkit.agents.models import provider_for
 from evalkit.functions import FakeDispatcher
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.pipeline.calling import Outcome, call_agent
+from evalkit.pipeline.cost import cost_of
 from evalkit.pipeline.evidence import json_safe
 from evalkit.pipeline.faults import fault_of, interrupt_in, unmeasured
 from evalkit.pipeline.plan import Plan
@@ -28,7 +29,7 @@ class Attempt:
     replies: list[Reply] = field(default_factory=list)
     fault: RunFault | None = None
     warnings: list[str] = field(default_factory=list)
-    started: float = field(default_factory=perf_counter)
+    started: float = 0.0
     wall_s: float = 0.0
 
     def time_out(self, *, abandoned: bool) -> None:
@@ -58,6 +59,7 @@ def begin(plan: Plan, run: int) -> Attempt:
 
 async def converse(going: Attempt) -> None:
     """Call the agent once per user turn, until one of its replies says that it did not complete."""
+    going.started = perf_counter()
     try:
         await _converse(going)
     finally:
@@ -116,6 +118,9 @@ def conclude(going: Attempt) -> Transcript:
     if problem:
         going.warnings.append(f"Reply.data is not JSON: {problem}")
     _warn_of_unused_turns(going)
+    usage = _usage(going)
+    reported = next((turn.model for turn in reversed(task.turns) if turn.model), None)
+    model = reported or (cassette.model if cassette else task.model)
     return Transcript(
         input=task.input,
         calls=dispatcher.calls,
@@ -124,12 +129,12 @@ def conclude(going: Attempt) -> Transcript:
         responses=tuple(reply.text for reply in going.replies) if going.plan.case.turns else (),
         stop_reason=last.stop_reason if fault is None else fault.code,
         fault=fault,
-        usage=_usage(going),
+        usage=usage,
         timing=_timing(going),
         instruction_used=last.instruction_used or task.instruction_used,
-        model=next((turn.model for turn in reversed(task.turns) if turn.model), None)
-        or (cassette.model if cassette else task.model),
+        model=model,
         cassette=cassette.kind if cassette else None,
+        cost_usd=cost_of(usage, model, going.plan.settings.prices),
         functions=tuple(dispatcher.names),
         unused_mocks=dispatcher.unused(),
         warnings=tuple(going.warnings),

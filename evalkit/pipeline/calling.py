@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -40,19 +40,22 @@ async def call_agent(agent: AgentUnderTest, task: Task, timeout_s: float) -> Out
     """
     if agent.is_async:
         return await _within(_captured(agent.run, task), timeout_s, agent.name)
-    async with _slot(agent):
-        outcome = await _in_thread(agent, task, timeout_s)
+    outcome = await _in_thread(agent, task, timeout_s)
     if outcome.error is None and inspect.isawaitable(outcome.value):
         return await _within(_awaited(outcome.value), timeout_s, agent.name)
     return outcome
 
 
-def _slot(agent: AgentUnderTest) -> asyncio.Semaphore:
-    """At most `threads` sync runs of one agent overlap on a loop. An abandoned run gives its slot back."""
+def slot(agent: AgentUnderTest) -> AbstractAsyncContextManager[Any]:
+    """The right to run: at most `threads` runs of a sync agent overlap on a loop, async ones as many as there are.
+
+    A run that was abandoned gives its slot back.
+    """
+    if agent.is_async:
+        return nullcontext()
     slots = _slots.setdefault(asyncio.get_running_loop(), {})
-    key = getattr(agent.run, "__func__", agent.run)
     try:
-        return slots.setdefault(key, asyncio.Semaphore(agent.threads))
+        return slots.setdefault(agent.run, asyncio.Semaphore(agent.threads))
     except TypeError:  # an unhashable callable
         return slots.setdefault(id(agent.run), asyncio.Semaphore(agent.threads))
 

@@ -16,7 +16,7 @@ from evalkit.model.settings import Settings
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import NOT_RUN, Reason, Verdict
 from evalkit.pipeline.attempt import Attempt, begin, conclude, converse
-from evalkit.pipeline.calling import GRACE_S
+from evalkit.pipeline.calling import GRACE_S, slot
 from evalkit.pipeline.judging import error_verdict, judge_run
 from evalkit.pipeline.plan import Plan, plan_case
 from evalkit.pipeline.repeats import combined, is_decided
@@ -83,9 +83,10 @@ async def _arun_repeats(plan: Plan, watch: Watch) -> Verdict:
 
 
 async def _attempted(plan: Plan, run: int, watch: Watch) -> Attempt:
-    going = begin(plan, run)
-    watch.started(going)
-    await converse(going)
+    async with slot(plan.agent):
+        going = begin(plan, run)
+        watch.started(going)
+        await converse(going)
     if going.fault is None and going.task.fault is None:
         save = getattr(going.task.provider, "save", None)  # a recording provider's
         if save is not None:

@@ -361,7 +361,10 @@ def test_an_option_model_goes_live_and_a_cases_model_does_not(run: Callable[...,
     ("settings", "message"),
     [
         (Settings(record="al"), "record= is one of all, missing, stale, got 'al'"),
-        (Settings(model="gemni:x"), "unknown model 'gemni:x'; did you mean 'gemini'? A model is one of gemini:MODEL, openai:MODEL"),
+        (
+            Settings(model="gemni:x"),
+            "unknown model 'gemni:x'; did you mean 'gemini'? A model is one of gemini:MODEL, openai:MODEL",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_usage_errors(settings: Settings, message: str) -> None:
