@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from evalkit.checks.matching import ActualCall, AnyOrder, InOrder, Leaf, Pair, cover, explain, search, task, weigh
+from evalkit.checks.matching import (
+    ActualCall,
+    AnyOrder,
+    InOrder,
+    InParallel,
+    Leaf,
+    Node,
+    OneOf,
+    Pair,
+    Plan,
+    cover,
+    explain,
+    search,
+    task,
+    weigh,
+)
 
 KINDS = {
     "lists": {"groups": False},
@@ -127,3 +143,42 @@ def test_in_strict_order_the_explanation_is_the_best_alignment(toolbox: Any) -> 
                 assert weight(problem, found.pairs) == max(weight(problem, pairs) for pairs in in_order)
                 compared += 1
     assert compared > 300
+
+
+def twins(dice: random.Random, toolbox: Any) -> Any:
+    """Two or three groups of one shape that compete for the same calls: what a long search merges."""
+    shape = dice.choice(["aa", "aa", "a(aa)", "(aa)a", "[a]a", "{aa}a"])
+    number = iter(range(20))
+    kinds: dict[str, Any] = {"(": AnyOrder, "[": OneOf, "{": InParallel}
+
+    def group() -> Node:
+        children: list[Node] = []
+        inside: list[Node] | None = None
+        kind: Any = None
+        for letter in shape:
+            if letter in kinds:
+                kind, inside = kinds[letter], []
+            elif letter in ")]}" and inside is not None:
+                children.append(kind((*inside, Leaf(next(number), "a")) if kind is OneOf else tuple(inside)))
+                inside = None
+            else:
+                (children if inside is None else inside).append(Leaf(next(number), "a", dice.choice([1, 1, 1, 0])))
+        return InOrder(tuple(children))
+
+    root = AnyOrder(tuple(group() for _ in range(dice.choice([2, 2, 3]) if len(shape) < 4 else 2)))
+    calls = [ActualCall(i, "a", dice.randrange(2)) for i in range(dice.choice([4, 4, 5, 6]))]
+    density = dice.choice([0.4, 0.6])
+    fitting = frozenset((leaf, call.index) for leaf in range(20) for call in calls if dice.random() < density)
+    return toolbox.Problem(Plan(root, dice.choice(["forbid", "forbid", "allow"])), tuple(calls), fitting)
+
+
+def test_merging_what_nothing_tells_apart_never_alters_a_verdict(toolbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_PATIENCE", 1)
+    dice = random.Random(1)
+    satisfied = 0
+    for _ in range(900):
+        problem = twins(dice, toolbox)
+        expected = toolbox.Oracle(problem).satisfied()
+        assert problem.solve().satisfied == expected, problem
+        satisfied += expected
+    assert 200 < satisfied < 700

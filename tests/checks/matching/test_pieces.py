@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.checks.matching import ActualCall, AnyOrder, InOrder, Leaf, Node, OneOf, Plan, solve
-from evalkit.checks.matching.alternatives import combinations, count
+from evalkit.checks.matching.alternatives import best, combinations, count
 from evalkit.checks.matching.cheapest import cheapest
 from evalkit.checks.matching.cover import Cover, bits, cover
 from evalkit.checks.matching.order import _longest_run
@@ -163,3 +163,34 @@ def test_the_parts_of_large_plans_are_decided_without_recursion_limits() -> None
     actual = [ActualCall(i, "f") for i in range(1501)]
     found: Any = solve(plan, actual, lambda *_: True, lambda *_: 1.0)
     assert (found.satisfied, found.extra) == (False, (1500,))
+
+
+def test_a_few_tries_improve_one_choice_after_the_other() -> None:
+    inner = OneOf((Leaf(1, "b"), Leaf(2, "c"), Leaf(3, "d")))
+    root = InOrder((OneOf((Leaf(0, "a"), InOrder((inner,)))), OneOf((Leaf(5, "f"), Leaf(6, "g")))))
+    wanted = {(0,): 1, (0, 1, 0): 2, (1,): 1}
+    tried: list[dict[tuple[int, ...], int]] = []
+
+    def attempt(choices: Any) -> dict[tuple[int, ...], int]:
+        tried.append(dict(choices))
+        return dict(choices)
+
+    def key(choices: dict[tuple[int, ...], int]) -> tuple[float, ...]:
+        return (sum(choices.get(place) != step for place, step in wanted.items()),)
+
+    assert best(root, attempt, key, 100, dict) == wanted
+    assert len(tried) == count(root) == 8
+    assert best(root, attempt, key, 7, dict) == wanted
+    assert tried[8:] == [
+        {(0,): 0, (1,): 0},
+        {(0,): 0, (1,): 0},
+        {(0,): 1, (0, 1, 0): 0, (1,): 0},
+        {(0,): 1, (0, 1, 0): 0, (1,): 0},
+        {(0,): 1, (0, 1, 0): 1, (1,): 0},
+        {(0,): 1, (0, 1, 0): 2, (1,): 0},
+        {(0,): 1, (0, 1, 0): 2, (1,): 0},
+        {(0,): 1, (0, 1, 0): 2, (1,): 1},
+    ]
+    tried.clear()
+    assert best(root, attempt, key, 2, lambda: {(0,): 1, (0, 1, 0): 1}) == {(0,): 1, (0, 1, 0): 1, (1,): 0}
+    assert len(tried) == 3
