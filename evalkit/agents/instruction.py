@@ -55,13 +55,16 @@ def _load(path: Path, mtime_ns: int, size: int, shown_as: str) -> Instruction:
     return parse_instruction(text, shown_as, path=path)
 
 
-def parse_instruction(text: str, file: str, *, path: Path | None = None) -> Instruction:
-    """The instruction that `text` holds. `file` is the name for messages. Raises SpecError."""
+def parse_instruction(text: str, file: str, *, path: Path | None = None, check_targets: bool = True) -> Instruction:
+    """The instruction that `text` holds. `file` is the name for messages. Raises SpecError.
+
+    `check_targets` imports what a declaration's `patch` names, to see that it is there.
+    """
     from evalkit.yamlfile import load, positions
 
     frontmatter, body = _split(text.replace("\r\n", "\n"), file)
     data = load(frontmatter, file)
-    instruction, problems = _read(data, body, path)
+    instruction, problems = _read(data, body, path, check_targets)
     if problems:
         places = positions(frontmatter)
         raise SpecError(sorted((_located(problem, places, file) for problem in problems), key=_place))
@@ -92,7 +95,7 @@ def _place(problem: Problem) -> Location:
     return problem.location
 
 
-def _read(data: Any, body: str, path: Path | None) -> tuple[Instruction, list[PathProblem]]:
+def _read(data: Any, body: str, path: Path | None, check_targets: bool) -> tuple[Instruction, list[PathProblem]]:
     if not isinstance(data, Mapping):
         return Instruction(name="", body=body), [
             PathProblem((), f"the frontmatter is a mapping with {_listed(FRONTMATTER_KEYS)}", CODE)
@@ -107,11 +110,13 @@ def _read(data: Any, body: str, path: Path | None) -> tuple[Instruction, list[Pa
         problems.append(PathProblem((), "the frontmatter needs a 'name'", CODE))
     if not body:
         problems.append(PathProblem((), "there is no instruction below the frontmatter", CODE))
-    functions = _functions(data, problems)
+    functions = _functions(data, problems, check_targets)
     return Instruction(**words, body=body, available_functions=functions, path=path), problems
 
 
-def _functions(data: Mapping[str, Any], problems: list[PathProblem]) -> tuple[Declaration, ...] | None:
+def _functions(
+    data: Mapping[str, Any], problems: list[PathProblem], check_targets: bool
+) -> tuple[Declaration, ...] | None:
     if "available_functions" not in data:
         return None
     listed = data["available_functions"]
@@ -122,7 +127,7 @@ def _functions(data: Mapping[str, Any], problems: list[PathProblem]) -> tuple[De
         return None
     from evalkit.functions import parse_declarations
 
-    declarations, found = parse_declarations(listed, path=("available_functions",))
+    declarations, found = parse_declarations(listed, path=("available_functions",), check_targets=check_targets)
     problems.extend(found)
     return declarations
 

@@ -11,12 +11,13 @@ from evalkit.errors import did_you_mean, shown_path
 from evalkit.functions.mockchecks import Place, Surroundings
 from evalkit.functions.mocks import Failure
 from evalkit.functions.statics import compile_static
-from evalkit.functions.targets import TargetError, find
+from evalkit.functions.targets import TargetError, check_form, find
 from evalkit.operators import shown
 
 KEYS = ("type", "message", "status", "exception", "detail")
 _WORD = re.compile(r"[A-Za-z_][\w.-]*")
 _RESERVED = ("type", "message", "status")
+_EXCEPTION = "requests.exceptions:Timeout"
 
 
 def read_failure(value: Any, place: Place, around: Surroundings) -> Failure | None:
@@ -68,7 +69,9 @@ def _exception(value: Any, place: Place, around: Surroundings) -> str | None:
         return None
     target = f"builtins:{value}" if isinstance(value, str) and ":" not in value else value
     try:
-        cls = find(target, "requests.exceptions:Timeout").value
+        if not around.check_targets:
+            return check_form(target, _EXCEPTION)[0]
+        cls = find(target, _EXCEPTION).value
         if not (isinstance(cls, type) and issubclass(cls, Exception)):
             raise TargetError(f"'{value}' is no exception class")
         cls("a message")

@@ -48,6 +48,7 @@ class Surroundings:
     mocked: tuple[str, ...]
     input: Any
     has_input: bool
+    check_targets: bool = True  # whether the Python objects that mocks name are imported to see that they are there
     problems: list[PathProblem] = field(default_factory=list)
     _canonical: dict[str, str] = field(default_factory=dict)
 

@@ -29,7 +29,7 @@ from evalkit.functions.mocks import (
     Static,
 )
 from evalkit.functions.statics import compile_static
-from evalkit.functions.targets import TargetError, find
+from evalkit.functions.targets import TargetError, check_form, find
 from evalkit.model.case import Declaration
 from evalkit.operators import shown
 
@@ -49,11 +49,13 @@ def parse_mocks(
     declarations: Mapping[str, Declaration] | None = None,
     include: Include | None = None,
     input: Any = _UNKNOWN,
+    check_targets: bool = True,
 ) -> tuple[MockSet, list[PathProblem]]:
     """The mocks in `data`, and everything that is wrong with them; ``None`` and ``{}`` mock nothing.
 
     `declarations` (by name) give the `returns` schemas and argument names that mocks are held against. `include` gives
     the data of an `$include` (see `mock_files`) or raises an EvalkitError. With `input`, ``{{ input... }}`` is checked.
+    `check_targets` imports what `$call` and `exception` name, to see that it is there.
     """
     if data is None:
         return MockSet(), []
@@ -61,7 +63,9 @@ def parse_mocks(
         message = f"{shown_path(path)} must map function names to answers; got {shown(data)}"
         return MockSet(), [PathProblem(path, message)]
     has_input = input is not _UNKNOWN
-    around = Surroundings(declarations or {}, tuple(map(str, data)), input if has_input else None, has_input)
+    around = Surroundings(
+        declarations or {}, tuple(map(str, data)), input if has_input else None, has_input, check_targets
+    )
     reader = _Reader(around, include)
     answers: dict[str, Answer] = {}
     for name, value in data.items():
@@ -167,13 +171,16 @@ class _Reader:
         return Real()
 
     def _read_call(self, data: Mapping[str, Any], place: Place) -> Answer:
+        target, example = data["$call"], "mocks.warranty:create_ticket"
         try:
-            found = find(data["$call"], "mocks.warranty:create_ticket")
+            if not self._around.check_targets:
+                return Call(check_form(target, example)[0])
+            found = find(target, example).value
         except TargetError as error:
             return self._wrong(place, f"$call: {error}", "$call")
-        if not callable(found.value):
-            return self._wrong(place, f"$call: '{data['$call']}' is not callable but {shown(found.value)}", "$call")
-        return Call(data["$call"])
+        if not callable(found):
+            return self._wrong(place, f"$call: '{target}' is not callable but {shown(found)}", "$call")
+        return Call(target)
 
     def _read_sequence(self, data: Mapping[str, Any], place: Place) -> Answer:
         elements, ending = data["$sequence"], data.get("$then", ERROR)

@@ -24,11 +24,17 @@ class Found(NamedTuple):
     value: Any
 
 
-def find(target: Any, example: str) -> Found:
-    """Import and walk to `target`. TargetError where that is impossible; `example` shows the form in its text."""
+def check_form(target: Any, example: str) -> re.Match[str]:
+    """TargetError for what can't be a target, whatever there is to import; `example` shows the form in its text."""
     match = _TARGET.fullmatch(target) if isinstance(target, str) else None
     if match is None:
         raise TargetError(f"{target!r} does not name a Python object; write it as {example!r}")
+    return match
+
+
+def find(target: Any, example: str) -> Found:
+    """Import and walk to `target`. TargetError where that is impossible; `example` shows the form in its text."""
+    match = check_form(target, example)
     owner: Any = None
     value: Any = _module(match[1])
     for name in match[2].split("."):

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from evalkit.spec.discovery import FoundFile, find_cases
-from evalkit.spec.loading import case_from_dict, load_case
+from evalkit.spec.loading import Examined, case_from_dict, examine_case, load_case
 from evalkit.spec.schema import case_schema
 
-__all__ = ["FoundFile", "case_from_dict", "case_schema", "find_cases", "load_case"]
+__all__ = ["Examined", "FoundFile", "case_from_dict", "case_schema", "examine_case", "find_cases", "load_case"]

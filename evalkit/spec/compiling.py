@@ -33,8 +33,11 @@ class Parts:
     problems: tuple[PathProblem, ...] = ()
 
 
-def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath) -> Parts:
-    """The parts of `data`, with every problem found on the way. `mocks` is the folder that `$include` reads from."""
+def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath, check_targets: bool = True) -> Parts:
+    """The parts of `data`, with every problem found on the way. `mocks` is the folder that `$include` reads from.
+
+    `check_targets` imports the Python code that the case names; without it no code is run.
+    """
     reader = CaseReader()
     parts = Parts(read_keys(reader, keys.CASE_KEYS, data, (), keys.CASE_SYNONYMS))
     _cross_check(reader, data, parts.values, stem)
@@ -42,14 +45,19 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath) -> Parts:
         values = read_keys(reader, keys.SETTINGS_KEYS, data["settings"], ("settings",), keys.SETTINGS_SYNONYMS)
         parts.settings = reading.settings(values)
     if data.get("functions") is not None:
-        parts.functions, found = parse_declarations(data["functions"], path=("functions",))
+        parts.functions, found = parse_declarations(data["functions"], path=("functions",), check_targets=check_targets)
         reader.problems.extend(found)
     declared = {function.name: function for function in parts.functions}
     given = data["input"] if isinstance(data.get("input"), dict) else {}
     if given:
         _read_input(reader, given)
         parts.mocks, found = parse_mocks(
-            given.get(MOCKS), path=_MOCKS, declarations=declared, include=mock_files(mocks), input=given
+            given.get(MOCKS),
+            path=_MOCKS,
+            declarations=declared,
+            include=mock_files(mocks),
+            input=given,
+            check_targets=check_targets,
         )
         reader.problems.extend(found)
     expectations = _Expectations(reader, given, _with_mocked(declared, parts.mocks))

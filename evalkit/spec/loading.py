@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError, shown_path
-from evalkit.model.case import Case
+from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.operators.shown import type_shown
 from evalkit.spec.compiling import Parts, compile_case
@@ -19,7 +20,7 @@ from evalkit.spec.naming import category_of, stem_problem
 from evalkit.spec.project import importable, project_root
 from evalkit.spec.source import Layer, Source
 from evalkit.spec.suites import Suite, shown_file, suites_of
-from evalkit.yamlfile import read
+from evalkit.yamlfile import Read, read
 
 _PYTHON_TARGETS = (b"$call", b"$include", b"patch", b"exception")  # what may name the project's Python code
 _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -36,17 +37,49 @@ def load_case(path: str | Path, *, root: str | Path | None = None, settings: Set
     file = os.path.abspath(path)
     root = root or (settings.root if settings else None)
     base = project_root(file, root)
-    try:
-        with open(file, "rb") as opened:
-            content = opened.read()
-    except OSError as error:
-        raise SpecError([Problem(Location(shown_file(file, base)), f"can't be read: {error.strerror}")]) from None
-    found = read(content, shown_file(file, base))
-    if found.problems and found.value is None:
-        raise SpecError(found.problems)
+    content = _content(file, base)
+    found = _read(content, file, base)
     uses_python = any(target in content for target in _PYTHON_TARGETS)
     loader = _Loader(base, file, settings, named=root is not None, uses_python=uses_python)
     return loader.load(found.value, Layer(loader.id, file), found.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A case file as far as it could be read: merged data, the declarations in it, and what is wrong with the file."""
+
+    id: str
+    data: dict[str, Any]
+    source: Source
+    functions: tuple[Declaration, ...]
+    problems: tuple[Problem, ...]
+
+
+def examine_case(path: str | Path, *, root: str | Path, mocks: Path = _DEFAULT_MOCKS) -> Examined:
+    """What `load_case` reads, for tools that look at broken files too. No code that the case names is imported.
+
+    Raises SpecError for a file that holds no mapping at all.
+    """
+    file = os.path.abspath(path)
+    base = os.path.abspath(root)
+    found = _read(_content(file, base), file, base)
+    loader = _Loader(base, file, Settings(mocks=mocks), named=True, uses_python=False)
+    return loader.examine(found.value, Layer(loader.id, file), found.problems, check_targets=False)[0]
+
+
+def _content(file: str, root: str) -> bytes:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read()
+    except OSError as error:
+        raise SpecError([Problem(Location(shown_file(file, root)), f"can't be read: {error.strerror}")]) from None
+
+
+def _read(content: bytes, file: str, root: str) -> Read:
+    found = read(content, shown_file(file, root))
+    if found.problems and found.value is None:
+        raise SpecError(found.problems)
+    return found
 
 
 def case_from_dict(data: Mapping[str, Any], path: str | Path | None = None, *, root: str | Path | None = None) -> Case:
@@ -90,19 +123,27 @@ class _Loader:
         self.uses_python = uses_python
 
     def load(self, data: Any, layer: Layer, found: tuple[Problem, ...]) -> Case:
+        if self.uses_python:
+            importable(self.root)
+        examined, parts, suite = self.examine(data, layer, found)
+        if examined.problems:
+            raise SpecError(examined.problems)
+        return self._case(examined.data, parts, examined.source, suite)
+
+    def examine(
+        self, data: Any, layer: Layer, found: tuple[Problem, ...], *, check_targets: bool = True
+    ) -> tuple[Examined, Parts, Suite]:
         if not isinstance(data, dict):
             what = "the file is empty" if data is None else f"a case is a mapping, not {type_shown(data)}"
             raise SpecError([*found, Problem(layer.find((), key=False) or Location(layer.file), what + _NEEDED)])
         suite = Suite() if self.file is None else suites_of(os.path.dirname(self.file), self.root)
         whole = merged(suite.data, with_present_names(data))
-        if self.uses_python:
-            importable(self.root)
-        parts = compile_case(whole, stem=self.stem, mocks=self.mocks)
+        parts = compile_case(whole, stem=self.stem, mocks=self.mocks, check_targets=check_targets)
         source = Source((layer, *suite.layers))
-        problems = [*self._named(), *found, *suite.problems]
+        problems: Sequence[Problem] = (*self._named(), *found, *suite.problems)
         if problems or parts.problems:
-            raise SpecError(_placed(problems, parts.problems, source))
-        return self._case(whole, parts, source, suite)
+            problems = _placed(problems, parts.problems, source)
+        return Examined(self.id, whole, source, parts.functions, tuple(problems)), parts, suite
 
     def _named(self) -> list[Problem]:
         message = None if self.file is None else stem_problem(os.path.basename(self.file))
@@ -151,7 +192,7 @@ def _mocks_folder(root: str, mocks: Path) -> Path:
 _NEEDED = "; it needs 'input' and 'expected_output'"
 
 
-def _placed(known: list[Problem], paths: tuple[PathProblem, ...], source: Source) -> list[Problem]:
+def _placed(known: Sequence[Problem], paths: tuple[PathProblem, ...], source: Source) -> list[Problem]:
     """All problems with their places, in the order of the files: the case's first. One per place and message."""
     taken = {problem.location for problem in known if problem.location.line}
     problems = list(known)
