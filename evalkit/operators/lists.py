@@ -10,7 +10,7 @@ from typing import Any
 from evalkit.operators.assignment import covers_left, maximum_matching
 from evalkit.operators.difference import unexpected_item
 from evalkit.operators.equality import ARRAY, OBJECT, STRING, canonical, kind
-from evalkit.operators.matcher import MAX_DIFFERENCES, MISSING, Matcher, Mismatch, Path, Resolve
+from evalkit.operators.matcher import MAX_DIFFERENCES, WRONG, Matcher, Mismatch, Path, Resolve
 from evalkit.operators.shown import shown
 from evalkit.operators.values import Equal
 
@@ -61,7 +61,7 @@ class Unordered(Matcher):
         for item in lost:
             near = _nearest_item(item, spare, actual, path) if max(len(lost), len(spare)) <= _NEAR else None
             if near is None:
-                found.append(Mismatch(path, MISSING, f"no item is {item.describe()}", item.written(), None))
+                found.append(Mismatch(path, WRONG, f"no item is {item.describe()}", item.written(), actual))
             else:
                 spare.remove(near[0])
                 found += near[1]

@@ -246,6 +246,11 @@ def test_a_mismatch_carries_both_values_as_data() -> None:
     assert (unexpected.code, unexpected.path, unexpected.expected, unexpected.actual) == ("unexpected", ("c",), None, 3)
 
 
+def test_a_list_without_an_item_is_wrong_and_not_missing() -> None:
+    (found,) = compile_value({"tags": ["x"]}, mode="contain").explain({"tags": ["y"]}, ("arguments",))
+    assert (found.code, found.path, found.actual) == ("wrong", ("arguments", "tags"), ["y"])
+
+
 def test_a_list_of_very_many_differences_ends() -> None:
     found = compile_value(list(range(5000)), mode="equal").explain(list(range(1, 5001)), ("a",))
     assert len(found) == 101
