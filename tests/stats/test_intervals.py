@@ -52,8 +52,9 @@ def test_clopper_pearson_gives_the_published_values() -> None:
 @pytest.mark.parametrize("interval", [stats.wilson, stats.clopper_pearson])
 def test_the_edges_are_exact_and_nothing_is_known_without_trials(interval: Any) -> None:
     assert interval(0, 0) == (0.0, 1.0)
-    assert interval(0, 7)[0] == 0.0
-    assert interval(7, 7)[1] == 1.0
+    for trials in range(1, 100):
+        assert interval(0, trials)[0] == 0.0
+        assert interval(trials, trials)[1] == 1.0
     assert interval(Fraction(3), 7) == interval(3, 7, Fraction(19, 20)) == interval(3, 7, "0.95")
 
 
