@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Protocol
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.phrases import Phrase, Phrases
 from evalkit.checks.reading import Path
-from evalkit.checks.reasons import call_reason, failed_call, place_of
+from evalkit.checks.reasons import call_reason, failed_call, failing, passing, place_of
 from evalkit.model.template import Reference, TemplateError
 from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import FAILED, CheckResult, Reason
+from evalkit.model.verdict import CheckResult, Reason
 from evalkit.operators import Matcher, Mismatch
 from evalkit.operators.shown import shown, type_shown
 
@@ -53,12 +53,6 @@ class CallCheck(Protocol):
 
     def counted(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
         """How many of its demands hold, of how many."""
-
-
-@cache
-def passing(key: str, message: str, note: str = "") -> CheckResult:
-    """A result that passed. Its words are few, so one object serves all calls."""
-    return CheckResult(check=key, message=message, note=note)
 
 
 def arguments_of(call: FunctionCall) -> Any:
@@ -107,8 +101,7 @@ class ValuesCheck:
         actual = self.actual(call)
         root: Path = ("arguments",) if self.on_arguments else ("result",)
         found = self.matcher.explain(actual, root)
-        reasons = tuple(self._reason(mismatch, call) for mismatch in found)
-        return CheckResult(check=self.key, status=FAILED, message="\n".join(map(str, found)), reasons=reasons)
+        return failing(self.key, [self._reason(mismatch, call) for mismatch in found], map(str, found))
 
     def _reason(self, mismatch: Mismatch, call: FunctionCall) -> Reason:
         code = _ARGUMENT_CODES[mismatch.code] if self.on_arguments else "result_mismatch"
@@ -187,7 +180,7 @@ class TextCheck:
             lines.append(f"{self.argument} {verb} {shown(phrase.text)}")
             detail = {"path": (self.argument,), "expected": phrase.text, "actual": value}
             reasons.append(call_reason(code, lines[-1], call, phrase.place, **detail))
-        return CheckResult(check=self.key, status=FAILED, message="\n".join(lines), reasons=tuple(reasons))
+        return failing(self.key, reasons, lines)
 
     def _no_text(self, call: FunctionCall, value: Any) -> CheckResult:
         wanted = f"a text {'without' if self.excludes else 'that contains'} {self.phrases.listed()}"
@@ -250,7 +243,7 @@ class AbsentCheck:
             lines.append(f"arguments.{name}: must not be sent, got {shown(value)}")
             at = place_of(self.path)
             reasons.append(call_reason("unexpected_argument", lines[-1], call, at, path=(name,), actual=value))
-        return CheckResult(check=self.key, status=FAILED, message="\n".join(lines), reasons=tuple(reasons))
+        return failing(self.key, reasons, lines)
 
     def counted(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
         return len(self.arguments_absent) - len(self._found(call)), len(self.arguments_absent)

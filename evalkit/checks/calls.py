@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from evalkit.checks.call_checks import passing
 from evalkit.checks.drafts import CallsJudged, Draft
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.matching import ActualCall, AnyOrder, Assignment, InOrder, Leaf, Plan, solve
 from evalkit.checks.matching.plan import Position
 from evalkit.checks.reading import Path
+from evalkit.checks.reasons import passing
 from evalkit.checks.strays import strays
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult, Score
@@ -92,7 +92,7 @@ def _meet_in_turn(leaves: tuple[ExpectedCall, ...], calls: tuple[FunctionCall, .
 
 def _all_met(count: int) -> CheckResult:
     if not count:
-        return passing("expected_function_calls", "no call was made" if not count else "")
+        return passing("expected_function_calls", "no call was made")
     return passing("expected_function_calls", f"{count} call{'' if count == 1 else 's'} as expected")
 
 

@@ -7,15 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from evalkit.checks.call_checks import passing
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path, Reader
-from evalkit.checks.reasons import json_data, place_of, unmeasured
+from evalkit.checks.reasons import failing, passing, place_of, run_reason, unmeasured
 from evalkit.checks.references import check_references
 from evalkit.errors import UsageError
 from evalkit.model.registry import CHECKS
 from evalkit.model.template import Template, TemplateError, parse, plain, render
-from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult, Reason
+from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult
 from evalkit.operators.shown import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,10 +68,8 @@ class CustomCheck:
 
     def _broken(self, what: str) -> CheckResult:
         message = f"the check '{self.key}' {what}"
-        reason = Reason(
-            code="check_raised", message=message, place=place_of(self.path), expected=json_data(self.expected)
-        )
-        return CheckResult(check=self.key, status=ERROR, message=message, reasons=(reason,))
+        reason = run_reason("check_raised", message, place_of(self.path), expected=self.expected)
+        return CheckResult(check=self.key, status=ERROR, message=reason.message, reasons=(reason,))
 
     def _result(self, returned: Any) -> CheckResult:
         if isinstance(returned, CheckResult):
@@ -96,17 +93,15 @@ class CustomCheck:
             return self._broken(f"returned a CheckResult with status {shown(result.status)}")
         if result.status in (FAILED, ERROR) and not result.reasons:
             code = "check_failed" if result.status == FAILED else "not_measured"
-            reason = Reason(code=code, message=f"{self.key}: {result.message}", place=place_of(self.path))
+            reason = run_reason(code, f"{self.key}: {result.message}", place_of(self.path))
             return replace(result, check=self.key, reasons=(reason,))
         return result
 
     def _failed(self, messages: list[str], code: str = "check_failed") -> CheckResult:
-        expected = json_data(self.expected) if code == "check_failed" else None
-        reasons = tuple(
-            Reason(code=code, message=f"{self.key}: {message}", place=place_of(self.path), expected=expected)
-            for message in messages
-        )
-        return CheckResult(check=self.key, status=FAILED, message="\n".join(messages), reasons=reasons)
+        expected = self.expected if code == "check_failed" else None
+        place = place_of(self.path)
+        reasons = [run_reason(code, f"{self.key}: {message}", place, expected=expected) for message in messages]
+        return failing(self.key, reasons, messages)
 
 
 def read_custom(reader: Reader, path: Path, value: Any) -> CustomCheck:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evalkit.checks.call_checks import UnresolvedCheck, passing
+from evalkit.checks.call_checks import UnresolvedCheck
 from evalkit.checks.drafts import Draft
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.reading import Path
-from evalkit.checks.reasons import failed, failed_call
+from evalkit.checks.reasons import failed, failed_call, failing, passing
 from evalkit.checks.sentences import demand
 from evalkit.checks.whole_checks import GroundedCheck, violated
 from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import FAILED, CheckResult
+from evalkit.model.verdict import CheckResult
 from evalkit.operators.shown import shown
 
 _NO_WORDS = {
@@ -51,7 +51,8 @@ def _told(call: FunctionCall) -> str:
     message = error.get("message") if isinstance(error, dict) else None
     if isinstance(message, str) and message:
         return message
-    if call.problem == "malformed_call" and call.arguments:
+    nothing = call.arguments is None or (type(call.arguments) is dict and not call.arguments)
+    if call.problem == "malformed_call" and not nothing:
         return f"the arguments could not be read: {shown(call.arguments)}"
     return ""
 
@@ -79,9 +80,7 @@ class ForbiddenCalls:
                     found += 1
         if not found:
             return passing(self.key, "none was made")
-        return CheckResult(
-            check=self.key, status=FAILED, message=f"{found} forbidden call{'' if found == 1 else 's'} made"
-        )
+        return failing(self.key, (), [f"{found} forbidden call{'' if found == 1 else 's'} made"])
 
     def _forbidden(self, call: FunctionCall, entry: ExpectedCall) -> CheckResult:
         what = demand(entry)
@@ -113,9 +112,7 @@ class GroundedCalls:
                 found += 1
         if not found:
             return passing(self.key, "every value is traceable")
-        return CheckResult(
-            check=self.key, status=FAILED, message=f"{found} call{'' if found == 1 else 's'} with untraceable values"
-        )
+        return failing(self.key, (), [f"{found} call{'' if found == 1 else 's'} with untraceable values"])
 
 
 def read_forbidden(reader: Any, calls: Any, path: Path, value: Any) -> ForbiddenCalls | None:

@@ -87,8 +87,11 @@ class Expectation:
             return CallsJudged(unjudged(evidence.calls), [broken], None)
 
     def _over_calls(self, drafts: Sequence[Draft], evidence: Evidence) -> list[CheckResult]:
-        add_problems(drafts, valid_arguments=self.valid_arguments)
         results = []
+        try:
+            add_problems(drafts, valid_arguments=self.valid_arguments)
+        except Exception as error:
+            results.append(_broken("valid_arguments", error))
         for check in (self.forbidden, self.grounded):
             if check is not None:
                 try:

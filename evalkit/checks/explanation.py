@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from evalkit.checks.call_checks import passing
 from evalkit.checks.drafts import CallsJudged, Draft
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.matching import Assignment, Pair
-from evalkit.checks.reasons import NOT_JUDGED, failed, failed_call, place_of, unmeasured
+from evalkit.checks.reasons import NOT_JUDGED, failed, failed_call, passing, place_of, unmeasured
 from evalkit.checks.scoring import judged_by_score, score
 from evalkit.checks.sentences import Sentences
 from evalkit.checks.strays import Stray

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from evalkit.checks.notations import Found, dates_in, numbers_in, times_in
 from evalkit.checks.reading import Path
@@ -32,6 +32,7 @@ from evalkit.model.transcript import FunctionCall
 from evalkit.operators import fold_text, json_equal
 from evalkit.operators.equality import ARRAY, BOOLEAN, NUMBER, OBJECT, STRING, kind
 from evalkit.operators.phrases import find_words
+from evalkit.operators.shown import shown
 
 _MOCKS = ("mock_function_responses", "mock_responses")
 _AROUND = " \t.,;:!?()[]{}<>\"'`*«»“”„‘’…"
@@ -109,28 +110,47 @@ class Grounding:
     def untraced(self, call: FunctionCall, value: Any, offered: Sequence[Any] = ()) -> list[tuple[Path, Any]]:
         """The parts of `value` that can't be traced, each with its path."""
         tracer = _Tracer(self.sources(call), offered)
-        return [(path, leaf) for path, leaf in _leaves(value) if not tracer.traces(leaf)]
+        return [(leaf.path(), leaf.value) for leaf in _leaves(value) if not tracer.traces(leaf.value)]
 
 
 def _said(turn: Any) -> Any:
     return turn.get("user") if isinstance(turn, dict) else turn
 
 
-def _leaves(value: Any) -> Iterator[tuple[Path, Any]]:
+class _Leaf(NamedTuple):
+    """A part of a value. The path is kept as a chain: paths of deep values would take as long to copy as to walk."""
+
+    value: Any
+    step: str | int = 0
+    parent: _Leaf | None = None
+
+    def path(self) -> Path:
+        steps: list[str | int] = []
+        part = self
+        while part.parent is not None:
+            steps.append(part.step)
+            part = part.parent
+        return tuple(reversed(steps))
+
+
+def _leaves(value: Any) -> Iterator[_Leaf]:
     """Every scalar in `value`, in reading order. A container inside itself is visited once."""
-    pending: list[tuple[Path, Any]] = [((), value)]
-    seen = set()
+    pending, seen = [_Leaf(value)], set()
     while pending:
-        path, item = pending.pop()
-        of_kind = kind(item)
+        part = pending.pop()
+        of_kind = kind(part.value)
         if of_kind not in (OBJECT, ARRAY):
-            yield path, item
-        elif id(item) not in seen:
-            seen.add(id(item))
-            steps = item.items() if of_kind == OBJECT else enumerate(item)
-            pending.extend(
-                reversed([((*path, step if isinstance(step, int) else str(step)), part) for step, part in steps])
-            )
+            yield part
+        elif id(part.value) not in seen:
+            seen.add(id(part.value))
+            steps = part.value.items() if of_kind == OBJECT else enumerate(part.value)
+            inside = [_Leaf(item, step if isinstance(step, int) else shown_key(step), part) for step, item in steps]
+            pending.extend(reversed(inside))
+
+
+def shown_key(key: Any) -> str:
+    """A key as a step of a path, whatever it is."""
+    return str(key) if kind(key) == STRING else shown(key)
 
 
 class _Tracer:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from evalkit.checks.drafts import Draft
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reasons import rank
+from evalkit.checks.reasons import rank, run_reason
 from evalkit.checks.run_checks import StopReason
 from evalkit.model.transcript import RunFault
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
@@ -64,7 +64,7 @@ def _faulted(
 ) -> Judgement:
     """A run that ended early. If the world is to blame, what is missing is nobody's failure."""
     expected = stop_reason.written and stop_reason.stop_reason == evidence.transcript.stop_reason
-    reason = Reason(code=fault.code, message=fault.message)
+    reason = run_reason(fault.code, fault.message, "")
     if not fault.measured:
         made = tuple(verdict for verdict in calls if verdict.call is not None)
         return Judgement(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from evalkit.checks.call_checks import ValuesCheck, arguments_of, passing
+from evalkit.checks.call_checks import ValuesCheck, arguments_of
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.phrases import Phrases, read_phrases
 from evalkit.checks.reading import Path, Reader
-from evalkit.checks.reasons import about, failed, place_of
+from evalkit.checks.reasons import about, failed, failing, passing, place_of
 from evalkit.checks.references import check_references
 from evalkit.checks.response import text_result
 from evalkit.checks.whole_checks import failure
@@ -68,9 +68,7 @@ class TicketFields:
         wrong = [result for result in results if result.status == FAILED]
         if not wrong:
             return passing(self.key, f"found in the arguments of {about(made[0])}")
-        reasons = tuple(reason for result in wrong for reason in result.reasons)
-        told = "\n".join(reason.message for reason in reasons)
-        return CheckResult(check=self.key, status=FAILED, message=told, reasons=reasons)
+        return failing(self.key, [reason for result in wrong for reason in result.reasons])
 
 
 @dataclass(frozen=True, slots=True)

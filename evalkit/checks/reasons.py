@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from evalkit.errors import shown_path
@@ -46,6 +48,18 @@ def about(call: FunctionCall) -> str:
     return f"call {call.index + 1}, {call.name}"
 
 
+def readable(text: str) -> str:
+    """`text` in a form that can always be encoded: names and messages of agents may hold lone surrogates."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def run_reason(
+    code: str, message: str, place: str, *, path: tuple[str | int, ...] = (), expected: Any = None, actual: Any = None
+) -> Reason:
+    """One thing that is wrong with the run."""
+    return _reason(code, message, place, None, path, expected, actual)
+
+
 def call_reason(
     code: str,
     message: str,
@@ -57,40 +71,57 @@ def call_reason(
     actual: Any = None,
 ) -> Reason:
     """One thing that is wrong with `call`."""
+    return _reason(code, f"{about(call)}: {message}", place, call.index, path, expected, actual)
+
+
+def _reason(
+    code: str, message: str, place: str, call: int | None, path: tuple[str | int, ...], expected: Any, actual: Any
+) -> Reason:
     return Reason(
         code=code,
-        message=f"{about(call)}: {message}",
+        message=readable(message),
         place=place,
-        call=call.index,
-        path=path,
+        call=call,
+        path=path[:_STEPS],
         expected=json_data(expected),
         actual=json_data(actual),
     )
 
 
+def failing(check: str, reasons: Iterable[Reason], lines: Iterable[str] | None = None) -> CheckResult:
+    """A check that failed. Its message is `lines`, where the place that it is shown at says what they are about."""
+    found = tuple(reasons)
+    told = "\n".join([reason.message for reason in found] if lines is None else map(readable, lines))
+    return CheckResult(check=check, status=FAILED, message=told, reasons=found)
+
+
 def failed_call(check: str, code: str, message: str, call: FunctionCall, place: str, **detail: Any) -> CheckResult:
     """A check that found one thing wrong with `call`."""
-    return CheckResult(
-        check=check, status=FAILED, message=message, reasons=(call_reason(code, message, call, place, **detail),)
-    )
+    return failing(check, [call_reason(code, message, call, place, **detail)], [message])
 
 
 def failed(check: str, code: str, message: str, place: str, *, expected: Any = None, actual: Any = None) -> CheckResult:
     """A check that found one thing wrong with the run."""
-    found = Reason(code=code, message=message, place=place, expected=json_data(expected), actual=json_data(actual))
-    return CheckResult(check=check, status=FAILED, message=message, reasons=(found,))
+    return failing(check, [run_reason(code, message, place, expected=expected, actual=actual)])
+
+
+@cache
+def passing(key: str, message: str, note: str = "") -> CheckResult:
+    """A result that passed, in words that are few: one object serves all calls."""
+    return CheckResult(check=key, message=message, note=note)
+
+
+def passed(key: str, message: str) -> CheckResult:
+    """A result that passed, in words that hold what was found."""
+    return CheckResult(check=key, message=readable(message))
 
 
 def unmeasured(check: str, message: str, place: str, mode: str, code: str = "not_measured") -> CheckResult:
     """A check without its evidence: `error` in a run, `not_judged` (decides nothing) where calls alone are judged."""
     if mode == "judge":
-        return CheckResult(check=check, status=NOT_JUDGED, message=message)
-    return CheckResult(
-        check=check,
-        status=ERROR,
-        message=message,
-        reasons=(Reason(code=code, message=f"{check}: {message}", place=place),),
-    )
+        return CheckResult(check=check, status=NOT_JUDGED, message=readable(message))
+    reason = run_reason(code, f"{check}: {message}", place)
+    return CheckResult(check=check, status=ERROR, message=readable(message), reasons=(reason,))
 
 
 def place_of(path: tuple[str | int, ...]) -> str:
@@ -99,12 +130,12 @@ def place_of(path: tuple[str | int, ...]) -> str:
 
 
 _NODES = 2_000  # of a value that a reason carries; what is larger is carried as its shown text
+_CHARACTERS = 4_000  # of a text that a reason carries; the transcript holds it whole
+_STEPS = 100  # of a path
 
 
 def json_data(value: Any) -> Any:
     """`value` as JSON data that any report can encode; what is not JSON, too large or cyclic becomes its shown text."""
-    if isinstance(value, (str, bool)) or value is None:
-        return value
     try:
         return _copied(value, [_NODES])
     except (RecursionError, _TooLargeError):
@@ -120,6 +151,8 @@ def _copied(value: Any, left: list[int]) -> Any:
     if left[0] < 0:
         raise _TooLargeError
     of_kind = kind(value)
+    if of_kind == STRING:
+        return value if len(value) <= _CHARACTERS else f"{value[:_CHARACTERS]}…"
     if of_kind == OBJECT:
         return {key if kind(key) == STRING else shown(key): _copied(item, left) for key, item in value.items()}
     if of_kind == ARRAY:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from evalkit.checks.call_checks import passing
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.phrases import Phrases, read_phrases
 from evalkit.checks.reading import Path, Reader
-from evalkit.checks.reasons import failed, json_data, place_of
+from evalkit.checks.reasons import failed, failing, passing, place_of, run_reason
 from evalkit.checks.references import check_references
 from evalkit.model.template import TemplateError
-from evalkit.model.verdict import FAILED, CheckResult, Reason
-from evalkit.operators import Matcher, OperatorProblems, compile_value
+from evalkit.model.verdict import CheckResult, Reason
+from evalkit.operators import Matcher, Mismatch, OperatorProblems, compile_value
 from evalkit.operators.shown import LIMIT, shown
 
 
@@ -30,19 +29,9 @@ def text_result(
     reasons = []
     for phrase in wrong:
         message = f"{subject} {verb} {shown(phrase.text)}"
-        reasons.append(
-            Reason(
-                code=code,
-                message=message,
-                place=phrase.place,
-                call=call,
-                expected=str(phrase.text),
-                actual=json_data(value),
-            )
-        )
-    return CheckResult(
-        check=key, status=FAILED, message="\n".join(reason.message for reason in reasons), reasons=tuple(reasons)
-    )
+        reason = run_reason(code, message, phrase.place, expected=phrase.text, actual=value)
+        reasons.append(replace(reason, call=call))
+    return failing(key, reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +74,8 @@ class ResponseMatches:
                 return failed(self.key, "unresolved_reference", str(error), place)
             for mismatch in bound.explain(response):
                 message = f"response: {mismatch.message}"
-                reasons.append(
-                    Reason(code="text_missing", message=message, place=place, expected=json_data(mismatch.expected))
-                )
-        if not reasons:
-            return passing(self.key, "found in the response")
-        told = "\n".join(reason.message for reason in reasons)
-        return CheckResult(check=self.key, status=FAILED, message=told, reasons=tuple(reasons))
+                reasons.append(run_reason("text_missing", message, place, expected=mismatch.expected))
+        return failing(self.key, reasons) if reasons else passing(self.key, "found in the response")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +97,12 @@ class ResponseJson:
             return failed(self.key, "unresolved_reference", str(error), place_of(self.path))
         if matcher.matches(value):
             return passing(self.key, "the response is as expected")
-        found = matcher.explain(value, ("response",))
-        reasons = tuple(
-            Reason(
-                code="response_mismatch",
-                message=str(mismatch),
-                place=place_of((*self.path, *mismatch.path[1:])),
-                path=mismatch.path[1:],
-                expected=json_data(mismatch.expected),
-                actual=json_data(mismatch.actual),
-            )
-            for mismatch in found
-        )
-        return CheckResult(check=self.key, status=FAILED, message="\n".join(map(str, found)), reasons=reasons)
+        return failing(self.key, [self._reason(mismatch) for mismatch in matcher.explain(value, ("response",))])
+
+    def _reason(self, mismatch: Mismatch) -> Reason:
+        inside = mismatch.path[1:]
+        detail = {"path": inside, "expected": mismatch.expected, "actual": mismatch.actual}
+        return run_reason("response_mismatch", str(mismatch), place_of((*self.path, *inside)), **detail)
 
 
 def parsed(response: str) -> tuple[Any, str]:

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from evalkit.checks.call_checks import passing
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path, Reader
-from evalkit.checks.reasons import json_data, place_of
+from evalkit.checks.reasons import failed, failing, passing, place_of, run_reason
 from evalkit.checks.references import check_references
 from evalkit.checks.response import ResponseJson, parsed
 from evalkit.errors import did_you_mean, shown_path
-from evalkit.model.verdict import FAILED, CheckResult, Reason
+from evalkit.model.verdict import CheckResult, Reason
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -55,13 +54,9 @@ class ResponseSchema:
     def judge(self, evidence: Evidence) -> CheckResult:
         value, wrong = parsed(evidence.transcript.response)
         if wrong:
-            reason = Reason(code="response_mismatch", message=wrong, place=place_of(self.path))
-            return CheckResult(check=self.key, status=FAILED, message=wrong, reasons=(reason,))
-        reasons = tuple(self._reasons(value))
-        if not reasons:
-            return passing(self.key, "the response satisfies the schema")
-        told = "\n".join(reason.message for reason in reasons)
-        return CheckResult(check=self.key, status=FAILED, message=told, reasons=reasons)
+            return failed(self.key, "response_mismatch", wrong, place_of(self.path))
+        reasons = list(self._reasons(value))
+        return failing(self.key, reasons) if reasons else passing(self.key, "the response satisfies the schema")
 
     def _reasons(self, value: Any) -> Iterator[Reason]:
         errors = sorted(compiled(self.schema).iter_errors(value), key=lambda error: list(map(str, error.absolute_path)))
@@ -69,13 +64,8 @@ class ResponseSchema:
             at = tuple(error.absolute_path)
             schema_path = tuple(error.absolute_schema_path)
             message = f"{shown_path(('response', *at))}: {error.message} (schema: {shown_path(schema_path)})"
-            yield Reason(
-                code="response_mismatch",
-                message=message,
-                place=place_of((*self.path, *schema_path)),
-                path=at,
-                actual=json_data(error.instance),
-            )
+            place = place_of((*self.path, *schema_path))
+            yield run_reason("response_mismatch", message, place, path=at, actual=error.instance)
 
 
 @lru_cache(maxsize=256)

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from evalkit.checks.call_checks import passing
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path, Reader
-from evalkit.checks.reasons import failed, place_of, unmeasured
+from evalkit.checks.reasons import failed, passed, passing, place_of, unmeasured
 from evalkit.errors import nearest
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
@@ -39,7 +38,7 @@ class StopReason:
                 else None
             )
         if actual == self.stop_reason:
-            return passing(self.key, f"ended with '{actual}'") if self.written else None
+            return passed(self.key, f"ended with '{actual}'") if self.written else None
         message = f"the run ended with '{actual}', expected '{self.stop_reason}'"
         if actual in _WORLD:
             return unmeasured(self.key, message, place_of(self.path), evidence.mode, code=actual)
@@ -63,7 +62,7 @@ class InstructionUsed:
             return unmeasured(self.key, message, place_of(self.path), evidence.mode)
         expected = self.scenario_instruction_used
         if _folded(used) == _folded(expected):
-            return passing(self.key, f"used '{used}'")
+            return passed(self.key, f"used '{used}'")
         message = f"the agent used instruction '{used}', expected '{expected}'"
         return failed(self.key, "wrong_instruction", message, place_of(self.path), expected=expected, actual=used)
 
@@ -110,11 +109,11 @@ class Budget:
     def judge(self, evidence: Evidence) -> CheckResult:
         measure, what, missing = _BUDGETS[self.key]
         actual = measure(evidence.transcript)
-        if actual is None or actual != actual:
+        if isinstance(actual, bool) or not isinstance(actual, (int, float)) or actual != actual:
             message = f"can't be judged: {missing}"
             return unmeasured(self.key, message, place_of(self.path), evidence.mode)
         if actual <= self.limit:
-            return passing(self.key, f"{what.format(number(actual))}, at most {number(self.limit)}")
+            return passed(self.key, f"{what.format(number(actual))}, at most {number(self.limit)}")
         message = f"{what.format(number(actual))}, expected at most {number(self.limit)}"
         return failed(self.key, "budget_exceeded", message, place_of(self.path), expected=self.limit, actual=actual)
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from evalkit.checks.call_checks import arguments_of, passing
+from evalkit.checks.call_checks import arguments_of
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path
-from evalkit.checks.reasons import call_reason, failed_call, place_of
+from evalkit.checks.reasons import call_reason, failed_call, failing, passed, passing, place_of
 from evalkit.errors import shown_path
 from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import FAILED, CheckResult
+from evalkit.model.verdict import CheckResult
 from evalkit.operators.shown import shown
 
 
@@ -79,7 +79,7 @@ class ChannelCheck(WholeCheck):
         return call.channel in self.channel
 
     def passed(self, call: FunctionCall) -> CheckResult:
-        return passing(self.key, f"arrived by channel '{call.channel}'")
+        return passed(self.key, f"arrived by channel '{call.channel}'")
 
     def failed(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
         wanted = " or ".join(f"'{channel}'" for channel in self.channel)
@@ -118,7 +118,7 @@ def violated(call: FunctionCall, key: str, place: str) -> CheckResult:
         where = f" (schema: {schema})" if schema else ""
         lines.append(f"{shown_path(('arguments', *violation.path))}: {violation.message}{where}")
         reasons.append(call_reason("invalid_arguments", lines[-1], call, place, path=violation.path))
-    return CheckResult(check=key, status=FAILED, message="\n".join(lines), reasons=tuple(reasons))
+    return failing(key, reasons, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,4 +151,4 @@ class GroundedCheck(WholeCheck):
             lines.append(f"{where}: {shown(value)} is neither in the input nor in an earlier result")
             detail = {"path": path, "actual": value}
             reasons.append(call_reason("ungrounded_argument", lines[-1], call, place_of(self.path), **detail))
-        return CheckResult(check=self.key, status=FAILED, message="\n".join(lines), reasons=tuple(reasons))
+        return failing(self.key, reasons, lines)
