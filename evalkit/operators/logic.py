@@ -178,11 +178,22 @@ class AllOf(Matcher):
 
     def written(self) -> Any:
         if self.joined:
-            return {key: value for part in self.parts for key, value in part.written().items()}
+            return {key: value for part in self.parts for key, value in _as_operator(part).items()}
         return {"$all_of": [part.written() for part in self.parts]}
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, parts=tuple(part.bind(resolve) for part in self.parts))
+
+
+def _as_operator(part: Matcher) -> dict[str, Any]:
+    """`part` as it stands among other operators: a plain value is written `$eq` there."""
+    written = part.written()
+    is_operator = type(part) is not Equal and isinstance(written, dict) and written and all(map(_has_dollar, written))
+    return written if is_operator else {"$eq": written}
+
+
+def _has_dollar(key: object) -> bool:
+    return isinstance(key, str) and key.startswith("$")
 
 
 @dataclass(frozen=True, slots=True)

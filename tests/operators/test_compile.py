@@ -204,6 +204,8 @@ VALUES: list[Any] = [
     {"$between": [1, "{{ input.x }}"]},
     {"$each": {"$not": {"$date": "2025-01-01"}}},
     {"$unordered": [{"$any": True}, {"$contains": 5}], "$len": 2},
+    {"$type": "integer", "$eq": 6},
+    {"$type": "object", "$eq": {"a": 1}},
 ]
 
 
