@@ -124,6 +124,7 @@ class Envelopes:
             try:
                 found += self._calls(value, notes, explicit=True, named=named)
             except RefusedError as refused:
+                position, _ = self._close(position, tag, named)
                 self._refuse(start, position, str(refused))
                 return position
             between = _BETWEEN.match(self.text, position)
@@ -151,7 +152,7 @@ class Envelopes:
             except NotJsonError as error:
                 self._spend(min(end - first, 2_000))
                 if closed or closer is None:
-                    self._refuse(start, end, f"malformed: {error}")
+                    self._refuse(start, self._close(end, tag, None)[0], f"malformed: {error}")
             else:
                 if closed or closer is None or not _has_open_tag(decoded.value):
                     return decoded.value, decoded.end, decoded.repairs

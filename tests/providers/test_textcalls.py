@@ -179,7 +179,7 @@ def test_what_is_no_call_stays_text(text: str) -> None:
 def test_what_may_not_be_called_is_rejected_with_the_reason(text: str, reason: str) -> None:
     parsed = parse_text_calls(text, FUNCTIONS)
     assert parsed.calls == ()
-    assert [rejected.reason for rejected in parsed.rejected] == [reason]
+    assert [(rejected.raw, rejected.reason) for rejected in parsed.rejected] == [(text, reason)]
 
 
 def test_without_declarations_names_count_in_explicit_envelopes_only() -> None:
