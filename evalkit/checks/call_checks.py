@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Protocol
@@ -103,8 +103,17 @@ class ValuesCheck:
         found = self.matcher.explain(actual, root)
         return failing(self.key, [self._reason(mismatch, call) for mismatch in found], map(str, found))
 
+    def _code(self, mismatch: Mismatch) -> str:
+        """An argument is missing or unexpected as a whole; what is amiss inside it makes it wrong."""
+        if not self.on_arguments:
+            return "result_mismatch"
+        if len(mismatch.path) > 2:
+            return "wrong_argument"
+        absent = isinstance(mismatch.expected, Mapping) and set(mismatch.expected) == {"$absent"}
+        return "unexpected_argument" if absent else _ARGUMENT_CODES[mismatch.code]
+
     def _reason(self, mismatch: Mismatch, call: FunctionCall) -> Reason:
-        code = _ARGUMENT_CODES[mismatch.code] if self.on_arguments else "result_mismatch"
+        code = self._code(mismatch)
         inside = () if mismatch.code == "unexpected" else mismatch.path[1:]
         return call_reason(
             code,

@@ -158,11 +158,6 @@ class CallReader:
         if key != "result_contains":
             for argument in names:
                 self.reader.argument((*path, argument), name, argument, at_key=True)
-            if key == "arguments_contain" and not value:
-                message = (
-                    f"{self.reader.shown(path)} is empty, which demands nothing; list an argument, or leave it out"
-                )
-                self.reader.problem(path, message)
         matcher = self.reader.matcher(path, value, _MODES[key])
         return ValuesCheck(key, matcher, path, names) if matcher else None
 
