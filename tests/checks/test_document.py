@@ -1,0 +1,85 @@
+"""Every example of docs/expectations.md is run: the expectation, what happened, and the messages that are printed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from evalkit.checks import compile_expectation
+from evalkit.model.transcript import FunctionCall, Timing, Transcript
+from evalkit.yamlfile import load
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
+EXAMPLE = re.compile(r"```yaml\n(.*?)```\n+(Given .*?):\n\n```text\n(.*?)```", re.DOTALL)
+CALL = re.compile(r"`([a-zA-Z_]+\(.*?\))(?: → (\{.*?\}))?`(?: in turn (\d+))?", re.DOTALL)
+
+
+class Example(NamedTuple):
+    expected: str
+    given: str
+    messages: str
+
+
+def examples() -> Iterator[Any]:
+    for match in EXAMPLE.finditer(DOCUMENT.read_text(encoding="utf-8")):
+        yield pytest.param(Example(*match.groups()), id=" ".join(match[1].split())[:60])
+
+
+def called(expression: str) -> tuple[str, dict[str, Any]]:
+    """``f(a=1)`` as a name and arguments."""
+    call = ast.parse(expression, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert isinstance(call.func, ast.Name)
+    return call.func.id, {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg}
+
+
+def calls_in(given: str) -> Iterator[FunctionCall]:
+    for index, (expression, result, turn) in enumerate(CALL.findall(given)):
+        name, arguments = called(expression)
+        yield FunctionCall(
+            name=name,
+            arguments=arguments,
+            index=index,
+            result=json.loads(result) if result else None,
+            turn=int(turn) - 1 if turn else None,
+        )
+
+
+def transcript(given: str) -> Transcript:
+    response = re.search(r"the response `(.*)`", given)
+    told = re.search(r"the input `(.*)`", given)
+    run = re.search(r"a run with `(.*)`", given)
+    fields: dict[str, Any] = json.loads(run[1]) if run else {}
+    if "timing" in fields:
+        fields["timing"] = Timing(**fields["timing"])
+    return Transcript(
+        calls=tuple(calls_in(given)), response=response[1] if response else "", input=told and told[1], **fields
+    )
+
+
+@pytest.mark.parametrize("example", list(examples()))
+def test_an_example_of_the_document_prints_what_it_says(example: Example) -> None:
+    expectation, problems = compile_expectation(load(example.expected, "expectations.md"))
+    assert problems == []
+    judgement = expectation.judge(transcript(example.given))
+    assert [reason.message for reason in judgement.reasons] == example.messages.splitlines()
+
+
+def test_no_example_is_left_out() -> None:
+    """Every block of messages belongs to an example that was found."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert text.count("```text") == len(EXAMPLE.findall(text)) == text.count("```yaml")
+
+
+def test_every_code_of_the_order_is_documented() -> None:
+    from evalkit.checks.reasons import RANK, UNMEASURED
+
+    text = DOCUMENT.read_text(encoding="utf-8")
+    world = {"provider_error", "mock_error", "missing_cassette", "stale_cassette"}
+    assert [code for code in [*RANK, *UNMEASURED] if f"`{code}`" not in text and code not in world] == []

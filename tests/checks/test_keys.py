@@ -1,0 +1,174 @@
+"""The tables of keys are the keys: the reader, the editor's schema and the documentation know the same ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from evalkit.checks import (
+    CALL_KEYS,
+    DEFINITIONS,
+    EXPECTED_KEYS,
+    FORBIDDEN_KEYS,
+    GROUP_KEYS,
+    Key,
+    compile_expectation,
+)
+from evalkit.checks.keys import MODIFIERS, described
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
+TABLES = {"expected": EXPECTED_KEYS, "call": CALL_KEYS, "group": GROUP_KEYS, "forbidden": FORBIDDEN_KEYS}
+
+VALUES: dict[str, Any] = {
+    "expected_function_calls": [
+        "a",
+        {"function_name": "b", "body_contains": "x"},
+        {"any_order": ["c", {"in_order": ["d"]}]},
+    ],
+    "call_order": "any",
+    "extra_calls": "allow",
+    "forbidden_function_calls": [{"function_name": "z", "arguments_contain": {"a": 1}}],
+    "grounded": ["a"],
+    "valid_arguments": False,
+    "final_function_call": "a",
+    "response_contains": ["a"],
+    "response_excludes": "b",
+    "response_matches": "^c",
+    "response_json": {"type": "object"},
+    "stop_reason": "completed",
+    "scenario_instruction_used": "valid-warranty",
+    "max_model_turns": 4,
+    "max_function_calls": 3,
+    "max_tokens": 1000,
+    "max_cost_usd": 0.01,
+    "processing_time_ms": 60000,
+    "max_overhead_ms": 12.5,
+    "min_score": {"f1": 0.8},
+    "judge": ["The tone is friendly."],
+    "email_sent": True,
+    "ticket_created": False,
+    "ticket_fields": {"priority": "high"},
+    "response_body_contains": "x",
+    "response_body_excludes": ["y"],
+}
+CALL_VALUES: dict[str, Any] = {
+    "function_name": "f",
+    "arguments": {"a": 1},
+    "arguments_contain": {"a": "x"},
+    "arguments_absent": "cc",
+    "result_contains": 5,
+    "outcome": "error",
+    "times": {"min": 1, "max": 2},
+    "optional": True,
+    "channel": ["native"],
+    "valid": False,
+    "grounded": True,
+}
+GROUP_VALUES: dict[str, Any] = {
+    "in_order": ["a"],
+    "any_order": [{"function_name": "a"}],
+    "one_of": [["a", "b"], "c"],
+    "in_parallel": ["a", "b"],
+}
+
+
+def problems(expected: Any) -> list[str]:
+    return [problem.message for problem in compile_expectation(expected)[1]]
+
+
+def schema() -> Draft202012Validator:
+    return Draft202012Validator(
+        {"type": "object", "properties": described(EXPECTED_KEYS), "additionalProperties": False, "$defs": DEFINITIONS}
+    )
+
+
+def test_there_is_an_example_of_every_key() -> None:
+    assert VALUES.keys() == EXPECTED_KEYS.keys()
+    assert CALL_VALUES.keys() == CALL_KEYS.keys()
+    assert GROUP_VALUES.keys() == GROUP_KEYS.keys()
+    assert EXPECTED_KEYS.keys() >= MODIFIERS
+
+
+@pytest.mark.parametrize("key", EXPECTED_KEYS)
+def test_a_key_is_read_and_is_valid_in_the_editor(key: str) -> None:
+    alone = {key: VALUES[key], **({"max_function_calls": 9} if key in MODIFIERS else {})}
+    if key == "final_function_call":
+        alone["expected_function_calls"] = ["a"]
+    assert problems(alone) == []
+    assert list(schema().iter_errors(alone)) == []
+
+
+@pytest.mark.parametrize("key", CALL_KEYS)
+def test_a_key_of_a_call_is_read_and_is_valid_in_the_editor(key: str) -> None:
+    expected = {"expected_function_calls": [{"function_name": "f", key: CALL_VALUES[key]}]}
+    assert problems(expected) == []
+    assert list(schema().iter_errors(expected)) == []
+
+
+@pytest.mark.parametrize("key", GROUP_KEYS)
+def test_a_group_is_read_and_is_valid_in_the_editor(key: str) -> None:
+    expected = {"expected_function_calls": [{key: GROUP_VALUES[key]}]}
+    assert problems(expected) == []
+    assert list(schema().iter_errors(expected)) == []
+
+
+@pytest.mark.parametrize("key", FORBIDDEN_KEYS)
+def test_a_key_of_a_forbidden_call_is_read_and_is_valid_in_the_editor(key: str) -> None:
+    expected = {"forbidden_function_calls": [{"function_name": "f", key: CALL_VALUES[key], "body_contains": "x"}]}
+    assert problems(expected) == []
+    assert list(schema().iter_errors(expected)) == []
+
+
+WRONG: list[dict[str, Any]] = [
+    {"respnse_contains": "x"},
+    {"max_tokens": "5"},
+    {"max_tokens": -1},
+    {"response_contains": ""},
+    {"response_contains": []},
+    {"response_contains": [5]},
+    {"email_sent": "no"},
+    {"call_order": "ordered"},
+    {"expected_function_calls": "a"},
+    {"expected_function_calls": [{"args": {}}]},
+    {"expected_function_calls": [{"function_name": "a", "argument_contain": {}}]},
+    {"expected_function_calls": [{"function_name": "a", "arguments_contains": "x"}]},
+    {"expected_function_calls": [{"function_name": "a", "body_contains": {"x": 1}}]},
+    {"expected_function_calls": [{"function_name": "a", "times": 0}]},
+    {"expected_function_calls": [{"function_name": "a", "outcome": "okay"}]},
+    {"expected_function_calls": [{"any_order": list("abcdefg")}]},
+    {"expected_function_calls": [{"in_order": ["a"], "optional": True}]},
+    {"forbidden_function_calls": [{"function_name": "a", "outcome": "ok"}]},
+    {"expected_function_calls": ["a"], "min_score": 2},
+    {"response_json": True},
+    {"grounded": []},
+]
+
+
+@pytest.mark.parametrize("expected", WRONG)
+def test_what_is_refused_is_marked_in_the_editor_too(expected: Mapping[str, Any]) -> None:
+    assert problems(expected) != []
+    assert list(schema().iter_errors(expected)) != []
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_key_has_one_sentence(name: str) -> None:
+    for key in TABLES[name].values():
+        assert isinstance(key, Key)
+        assert re.fullmatch(r"[A-Z`].*\.", key.doc)
+        assert key.doc.count(". ") == 0
+
+
+def test_the_definitions_are_json_schema() -> None:
+    Draft202012Validator.check_schema({"$defs": DEFINITIONS, "properties": described(EXPECTED_KEYS)})
+
+
+def test_every_key_is_documented() -> None:
+    """docs/expectations.md has a heading or a row for each key, with an example."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    missing = [key for table in TABLES.values() for key in table if f"`{key}`" not in text]
+    assert missing == []

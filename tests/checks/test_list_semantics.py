@@ -1,0 +1,259 @@
+"""`call_order`, `extra_calls`, groups, `times` and `optional`: what passes and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from evalkit.checks import Judgement, compile_expectation
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import FunctionCall, Transcript, Violation
+
+CALLS = "expected_function_calls"
+
+
+def search(query: str, **keys: Any) -> dict[str, Any]:
+    return {"function_name": "s", "arguments": {"q": query}, **keys}
+
+
+def s(query: str) -> tuple[str, dict[str, str]]:
+    return "s", {"q": query}
+
+
+# Which of the four combinations of call_order and extra_calls pass, in this order.
+COMBINATIONS = [("strict", "forbid"), ("strict", "allow"), ("any", "forbid"), ("any", "allow")]
+FOUR: list[tuple[list[Any], list[Any], str]] = [
+    (["a", "b"], ["a", "b"], "1111"),
+    (["a", "b"], ["b", "a"], "0011"),
+    (["a", "b"], ["a", "x", "b"], "0101"),
+    (["a", "b"], ["b", "x", "a"], "0001"),
+    (["a", "b"], ["a"], "0000"),
+    (["a", "b"], ["a", "b", "b"], "0101"),
+    (["a", "b"], ["b", "a", "b"], "0101"),
+    (["a", "a"], ["a"], "0000"),
+    (["a", "a"], ["a", "x", "a"], "0101"),
+    ([], [], "1111"),
+    ([], ["a"], "0000"),
+    ([search("1"), search("2")], [s("2"), s("1")], "0011"),
+    (["s", search("1")], [s("1"), s("2")], "0011"),
+    ([search("1"), "s"], [s("1"), s("2")], "1111"),
+    ([{"function_name": "a", "times": 2}, "b"], ["a", "a", "b"], "1111"),
+    ([{"function_name": "a", "times": 2}, "b"], ["a", "b", "a"], "0011"),
+    ([{"function_name": "a", "times": 2}, "b"], ["a", "x", "a", "b"], "0101"),
+    ([{"function_name": "a", "times": 2}], ["a", "a", "a"], "0000"),
+    ([{"function_name": "a", "times": {"min": 1, "max": 3}}], ["a", "a"], "1111"),
+    ([{"function_name": "a", "times": {"max": 2}}], [], "0000"),
+    ([{"function_name": "a", "times": {"min": 2}}], ["a", "a", "a", "a"], "1111"),
+    ([{"function_name": "a", "times": {"min": 0, "max": 1}}, "b"], ["b"], "1111"),
+    ([{"function_name": "a", "optional": True}, "b"], ["b"], "1111"),
+    ([{"function_name": "a", "optional": True}, "b"], ["a", "b"], "1111"),
+    ([{"function_name": "a", "optional": True, "times": 2}], ["a", "a"], "1111"),
+    ([{"function_name": "a", "optional": True, "times": 2}], [], "1111"),
+    ([{"function_name": "a", "optional": True, "times": 2}], ["a"], "0101"),
+    ([search("1", optional=True), "b"], [s("2"), "b"], "0000"),
+    ([search("1", optional=True), "s"], [s("2"), s("3")], "0101"),
+    ([search("1"), search("2", optional=True)], [s("1"), s("1")], "0101"),
+    ([{"any_order": ["a", "b"]}, "c"], ["b", "a", "c"], "1111"),
+    ([{"any_order": ["a", "b"]}, "c"], ["b", "c", "a"], "0011"),
+    ([{"any_order": ["a", "b"]}, "c"], ["b", "x", "a", "c"], "0101"),
+    ([{"any_order": [{"in_order": ["a", "b"]}, {"in_order": ["c", "d"]}]}], ["a", "c", "b", "d"], "1111"),
+    ([{"any_order": [{"in_order": ["a", "b"]}, {"in_order": ["c", "d"]}]}], ["b", "c", "a", "d"], "0000"),
+    ([{"in_order": ["a", "b"]}, "c"], ["c", "a", "b"], "0011"),
+    ([{"in_order": ["a", "b"]}, "c"], ["c", "b", "a"], "0000"),
+    ([{"one_of": [["a", "b"], ["c"]]}], ["a", "b"], "1111"),
+    ([{"one_of": [["a", "b"], ["c"]]}], ["c"], "1111"),
+    ([{"one_of": ["a", "c"]}], ["c"], "1111"),
+    ([{"one_of": [["a", "b"], ["c"]]}], ["a", "b", "c"], "0101"),
+    ([{"one_of": [["a", "b"], ["c"]]}], ["a"], "0000"),
+    ([{"one_of": [["a", {"any_order": ["b", "c"]}], "d"]}, "e"], ["a", "c", "b", "e"], "1111"),
+    ([{"one_of": [[], ["a"]]}, "b"], ["b"], "1111"),
+]
+
+
+@pytest.mark.parametrize(("listed", "made", "verdicts"), FOUR)
+def test_order_and_extras_combine(
+    listed: list[Any], made: list[Any], verdicts: str, judged: Callable[..., Judgement]
+) -> None:
+    found = ""
+    for order, extras in COMBINATIONS:
+        expected = {CALLS: listed, "call_order": order, "extra_calls": extras}
+        found += "1" if judged(expected, made).status == "passed" else "0"
+    assert found == verdicts
+
+
+def test_strict_and_forbid_are_the_defaults(judged: Callable[..., Judgement]) -> None:
+    assert judged({CALLS: ["a", "b"]}, ["b", "a"]).status == "failed"
+    assert judged({CALLS: ["a"]}, ["a", "b"]).status == "failed"
+
+
+def test_without_a_list_calls_are_not_judged(judged: Callable[..., Judgement]) -> None:
+    judgement = judged({"max_function_calls": 3}, ["a", "b"])
+    assert judgement.status == "passed"
+    assert [(line.expectation, line.results) for line in judgement.calls] == [("", ()), ("", ())]
+
+
+def test_parallel_calls_share_a_model_turn(judged: Callable[..., Judgement]) -> None:
+    expected = {CALLS: [{"in_parallel": ["a", "b"]}, "c"]}
+
+    def verdict(*turns: int | None) -> str:
+        made = [{"name": name, "turn": turn} for name, turn in zip("bac", turns, strict=True)]
+        return judged(expected, made).status
+
+    assert verdict(0, 0, 1) == "passed"
+    assert verdict(0, 0, 0) == "passed"
+    assert verdict(0, 1, 2) == "failed"
+    assert verdict(None, None, None) == "error"
+    assert verdict(0, None, 1) == "error"
+
+
+def test_calls_that_do_not_match_anyway_need_no_turns(judged: Callable[..., Judgement]) -> None:
+    assert judged({CALLS: [{"in_parallel": ["a", "b"]}]}, ["a", "c"]).status == "failed"
+
+
+def test_many_parallel_calls_may_stand_in_one_group(judged: Callable[..., Judgement]) -> None:
+    """Only chains that interleave are bounded."""
+    names = list("abcdefgh")
+    made = [{"name": name, "turn": 0} for name in reversed(names)]
+    assert judged({CALLS: [{"in_parallel": names}]}, made).status == "passed"
+    assert judged({CALLS: [{"in_order": names}]}, names).status == "passed"
+    assert judged({CALLS: names, "call_order": "any"}, names[::-1]).status == "passed"
+
+
+def test_too_many_repetitions_are_told_where_extra_calls_are_allowed(told: Callable[..., list[str]]) -> None:
+    expected = {CALLS: [{"function_name": "a", "times": {"min": 1, "max": 2}}], "extra_calls": "allow"}
+    assert told(expected, ["a", "x", "a", "a"]) == [
+        "unexpected_call: call 4, a: not expected: a is expected 1 to 2 times; extra_calls allows other calls only"
+    ]
+    assert told(expected, ["a", "x", "a"]) == []
+
+
+def test_repetitions_are_counted_where_they_belong(judged: Callable[..., Judgement]) -> None:
+    """An extra call that another expectation without `times` describes may be repeated."""
+    counted = {"function_name": "s", "times": {"max": 1}}
+    made = [s("1"), s("1"), s("1")]
+    for order in ("strict", "any"):
+        allow = {"extra_calls": "allow", "call_order": order}
+        assert judged({CALLS: [search("1"), counted], **allow}, made).status == "passed"
+        assert judged({CALLS: [search("1", times=1), counted], **allow}, made[:2]).status == "passed"
+        assert judged({CALLS: [search("1", times=1), counted], **allow}, made).status == "failed"
+        assert judged({CALLS: [search("1", times={"min": 0, "max": 2}), counted], **allow}, made).status == "passed"
+
+
+def test_a_wrong_optional_call_is_told_where_extra_calls_are_allowed(judged: Callable[..., Judgement]) -> None:
+    """ "If it is made, it must match": it is held against the expectation that comes nearest."""
+    expected = {
+        CALLS: [search("x", optional=True), {"function_name": "s", "arguments": {"q": "y", "n": 1}, "optional": True}],
+        "extra_calls": "allow",
+    }
+    judgement = judged(expected, ["other", ("s", {"q": "z", "n": 1})])
+    assert [reason.message for reason in judgement.reasons] == ['call 2, s: arguments.q: expected "y", got "z"']
+    assert judgement.calls[1].expectation == f"expected_output.{CALLS}[1]"
+    assert judgement.calls[0].status == "passed"
+
+
+def test_calls_of_alternatives_that_were_not_chosen_are_extra(judged: Callable[..., Judgement]) -> None:
+    expected = {CALLS: [{"one_of": [search("x", optional=True), "b"]}], "extra_calls": "allow"}
+    assert judged(expected, ["b", s("y")]).status == "passed"
+
+
+INVALID = (Violation(path=("q",), schema_path=("type",), message="bad"),)
+
+
+def test_arguments_are_valid_unless_the_case_says_otherwise(judged: Callable[..., Judgement]) -> None:
+    bad = {"name": "a", "violations": INVALID}
+
+    def status(expected: Mapping[str, Any], made: list[Any]) -> str:
+        return judged(expected, made).status
+
+    assert status({"max_function_calls": 9}, [bad]) == "failed"
+    assert status({"max_function_calls": 9, "valid_arguments": False}, [bad]) == "passed"
+    assert status({CALLS: ["a"]}, [bad]) == "failed"
+    assert status({CALLS: ["a"], "valid_arguments": False}, [bad]) == "passed"
+    assert status({CALLS: ["a"], "valid_arguments": False}, ["a"]) == "passed"
+    assert status({CALLS: [{"function_name": "a", "valid": False}]}, [bad]) == "passed"
+    assert status({CALLS: [{"function_name": "a", "valid": False}]}, ["a"]) == "failed"
+    assert status({CALLS: [{"function_name": "a", "valid": True}], "valid_arguments": False}, [bad]) == "failed"
+    assert status({CALLS: ["b"], "extra_calls": "allow"}, ["b", bad]) == "failed"
+
+
+def test_a_valid_and_an_invalid_call_are_told_apart(judged: Callable[..., Judgement]) -> None:
+    """The retry after a mistake: the pairing knows which call is which."""
+    bad = {"name": "a", "violations": INVALID}
+    expected = {CALLS: ["a", {"function_name": "a", "valid": False}], "call_order": "any"}
+    assert judged(expected, [bad, "a"]).status == "passed"
+    assert judged(expected, ["a", "a"]).status == "failed"
+
+
+def test_a_failed_attempt_and_its_retry_are_told_apart(judged: Callable[..., Judgement]) -> None:
+    failed = {"name": "a", "outcome": "error"}
+    retried = {CALLS: [{"function_name": "a", "outcome": "error"}, "a"]}
+    assert judged(retried, [failed, "a"]).status == "passed"
+    assert judged({CALLS: ["a"]}, [failed, "a"]).reasons[0].code == "unexpected_call"
+    assert judged({CALLS: ["a"], "extra_calls": "allow"}, [failed, "a"]).status == "passed"
+    assert judged({CALLS: [{"function_name": "a", "outcome": "any"}]}, [failed]).status == "passed"
+
+
+def test_a_call_recovered_from_text_is_not_native(judged: Callable[..., Judgement]) -> None:
+    expected = {CALLS: [{"function_name": "a", "channel": "native"}]}
+    assert judged(expected, [{"name": "a", "channel": "text"}]).status == "failed"
+    assert judged(expected, [{"name": "a", "channel": "native"}]).status == "passed"
+    assert judged({CALLS: ["a"]}, [{"name": "a", "channel": "text"}]).status == "passed"
+
+
+@pytest.mark.parametrize("problem", ["unmocked_call", "unknown_function", "malformed_call"])
+def test_a_refused_call_fails_every_case(problem: str, judged: Callable[..., Judgement]) -> None:
+    refused = [{"name": "a", "problem": problem}]
+    for expected in ({CALLS: ["a"]}, {"max_function_calls": 5}, {CALLS: [], "extra_calls": "allow"}):
+        judgement = judged(expected, refused)
+        assert (judgement.status, judgement.reasons[0].code) == ("failed", problem)
+
+
+def test_an_alias_is_known_by_its_canonical_name(declared: Mapping[str, Declaration]) -> None:
+    """Calls are recorded under the canonical name, and cases may use either."""
+    for name in ("check_warranty", "warranty_check"):
+        expectation, problems = compile_expectation({CALLS: [name], "final_function_call": name}, declarations=declared)
+        assert problems == []
+        made = (FunctionCall(name="check_warranty", requested_name="warranty_check"),)
+        assert expectation.judge(Transcript(calls=made)).status == "passed"
+
+
+def test_null_and_no_arguments_are_one(judged: Callable[..., Judgement]) -> None:
+    nothing: list[Any] = [None, {}]
+    for written in nothing:
+        expected = {CALLS: [{"function_name": "a", "arguments": written}]}
+        for sent in nothing:
+            assert judged(expected, [("a", sent)]).status == "passed"
+        assert judged(expected, [("a", {"x": None})]).status == "failed"
+
+
+def test_nested_text_is_searched_piece_by_piece(judged: Callable[..., Judgement]) -> None:
+    """A list of recipients, a mapping of fields: each key and leaf is a text of its own."""
+
+    def status(value: Any, **keys: Any) -> str:
+        return judged({CALLS: [{"function_name": "a", **keys}]}, [("a", {"x": value})]).status
+
+    assert status(["jan@example.com", "eva@example.com"], x_contains="EVA@") == "passed"
+    assert status(["one", "two"], x_contains="one two") == "failed"
+    assert status({"to": {"name": "Eva"}}, x_contains=["to", "eva"]) == "passed"
+    assert status({"to": {"name": "Eva"}}, x_excludes="name") == "failed"
+    assert status({"n": [5, True, None]}, x_contains=["5", "true"]) == "passed"
+    assert status([None], x_contains="null") == "failed"
+    assert status(12.5, x_contains="12.5") == "passed"
+
+
+def test_the_earliest_of_equal_calls_is_the_one_that_counts(judged: Callable[..., Judgement]) -> None:
+    judgement = judged({CALLS: ["a"]}, ["a", "a"])
+    assert [line.status for line in judgement.calls] == ["passed", "failed"]
+
+
+def test_each_call_is_explained_by_the_expectation_it_comes_nearest_to(judged: Callable[..., Judgement]) -> None:
+    one = {"function_name": "s", "arguments": {"q": "1", "lang": "en", "n": 5}}
+    other = {"function_name": "s", "arguments": {"q": "2", "lang": "de", "n": 9}}
+    expected = {CALLS: [one, other], "call_order": "any"}
+    made = [("s", {"q": "2", "lang": "de", "n": 8}), ("s", {"q": "1", "lang": "fr", "n": 5})]
+    assert [reason.message for reason in judged(expected, made).reasons] == [
+        "call 1, s: arguments.n: expected 9, got 8",
+        'call 2, s: arguments.lang: expected "en", got "fr"',
+    ]
