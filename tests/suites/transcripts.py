@@ -120,7 +120,8 @@ def swapped(transcript: Transcript) -> Iterator[tuple[int, Transcript]]:
 
 
 def forbidden_calls(case: evalkit.Case, transcript: Transcript) -> Iterator[Perturbed]:
-    for item in case.expected_output.get("forbidden_function_calls", []):
+    listed = case.expected_output.get("forbidden_function_calls", [])
+    for item in listed if isinstance(listed, list) else [listed]:
         rule: dict[str, Any] = {"function_name": item} if isinstance(item, str) else item
         wanted = rule.get("arguments_contain", {})
         arguments = {name: "SN1'; DROP" if isinstance(value, dict) else value for name, value in wanted.items()}
@@ -204,8 +205,9 @@ def other_results(met: Met, transcript: Transcript) -> Iterator[Perturbed]:
 
 
 def ungrounded(case: evalkit.Case, met: Met, transcript: Transcript) -> Iterator[Perturbed]:
+    arguments = transcript.calls[met.place].arguments
     for rule in (case.expected_output.get("grounded", []), met.expected.get("grounded", [])):
-        for name in set(rule) & set(transcript.calls[met.place].arguments):
+        for name in arguments if rule is True else [name for name in phrases(rule) if name in arguments]:
             made_up = with_argument(transcript, met.place, name, "QX8675309")
             yield Perturbed(f"a made-up {name}", made_up, {"ungrounded_argument"})
 
