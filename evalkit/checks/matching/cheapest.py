@@ -15,55 +15,59 @@ def cheapest(cost: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
         return []
     if len(cost) > len(cost[0]):
         return sorted((row, column) for column, row in cheapest(list(zip(*cost, strict=True))))
-    width = len(cost[0])
-    row_potential = [0] * len(cost)
-    column_potential = [0] * (width + 1)
-    row_of: list[int | None] = [None] * (width + 1)  # the last column is where each new row starts
+    solver = _Solver(cost)
     for row in range(len(cost)):
-        _insert(row, cost, row_potential, column_potential, row_of)
-    return sorted((row, column) for column, row in enumerate(row_of[:width]) if row is not None)
+        solver.insert(row)
+    return sorted((row, column) for column, row in enumerate(solver.row_of[:-1]) if row is not None)
 
 
-def _insert(
-    row: int,
-    cost: Sequence[Sequence[int]],
-    row_potential: list[int],
-    column_potential: list[int],
-    row_of: list[int | None],
-) -> None:
-    """Give `row` a column along the shortest augmenting path."""
-    start = len(row_of) - 1
-    row_of[start] = row
-    slack: list[int | None] = [None] * start
-    came_from = [start] * start
-    visited: list[int] = []
-    open_columns = list(range(start))
-    column = start
-    while (current := row_of[column]) is not None:
-        visited.append(column)
-        costs, base = cost[current], row_potential[current]
-        best: int | None = None
-        for candidate in open_columns:
-            reduced = costs[candidate] - base - column_potential[candidate]
-            known = slack[candidate]
+class _Solver:
+    """Rows with a column so far; potentials keep the reduced cost of every pair at 0 or more, and of these at 0."""
+
+    def __init__(self, cost: Sequence[Sequence[int]]) -> None:
+        self.cost = cost
+        self.start = len(cost[0])  # a column of its own, where each new row starts
+        self.row_of: list[int | None] = [None] * (self.start + 1)
+        self.row_potential = [0] * len(cost)
+        self.column_potential = [0] * (self.start + 1)
+
+    def insert(self, row: int) -> None:
+        """Give `row` a column along the shortest augmenting path."""
+        self.row_of[self.start] = row
+        slack: dict[int, tuple[int | None, int]] = dict.fromkeys(range(self.start), (None, self.start))
+        came_from: dict[int, int] = {}
+        column = self.start
+        while (current := self.row_of[column]) is not None:
+            came_from.setdefault(column, self.start)
+            best, nearest = self._relax(current, column, slack)
+            self._shift(best, came_from, slack)
+            came_from[nearest] = slack.pop(nearest)[1]
+            column = nearest
+        while column != self.start:
+            previous = came_from[column]
+            self.row_of[column] = self.row_of[previous]
+            column = previous
+        self.row_of[self.start] = None
+
+    def _relax(self, row: int, column: int, slack: dict[int, tuple[int | None, int]]) -> tuple[int, int]:
+        """Whether open columns are nearer by way of `column`; the least distance of one, and which."""
+        costs, base = self.cost[row], self.row_potential[row]
+        best: tuple[int, int] | None = None
+        for candidate, (known, _) in slack.items():
+            reduced = costs[candidate] - base - self.column_potential[candidate]
             if known is None or reduced < known:
-                slack[candidate], came_from[candidate], known = reduced, column, reduced
-            if best is None or known < best:
-                best, nearest = known, candidate
+                slack[candidate], known = (reduced, column), reduced
+            if best is None or known < best[0]:
+                best = known, candidate
         assert best is not None  # there are at least as many columns as rows
-        for seen in visited:
-            owner = row_of[seen]
-            assert owner is not None  # only columns with a row are visited
-            row_potential[owner] += best
-            column_potential[seen] -= best
-        for candidate in open_columns:
-            waiting = slack[candidate]
-            assert waiting is not None  # every open column was reached from the first row
-            slack[candidate] = waiting - best
-        open_columns.remove(nearest)
-        column = nearest
-    while column != start:
-        previous = came_from[column]
-        row_of[column] = row_of[previous]
-        column = previous
-    row_of[start] = None
+        return best
+
+    def _shift(self, by: int, visited: dict[int, int], slack: dict[int, tuple[int | None, int]]) -> None:
+        for column in visited:
+            row = self.row_of[column]
+            assert row is not None  # only columns with a row are visited
+            self.row_potential[row] += by
+            self.column_potential[column] -= by
+        for column, (known, origin) in slack.items():
+            assert known is not None  # every open column was reached from the first row
+            slack[column] = known - by, origin

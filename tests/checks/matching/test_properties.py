@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from evalkit.checks.matching import ActualCall, AnyOrder, Assignment, InOrder, Leaf, Node, Plan, solve
 
-MORE = settings(max_examples=150, deadline=None)
+MORE = settings(max_examples=80, deadline=None)
 
 names = st.sampled_from("ab")
 counts = st.sampled_from([(1, 1), (1, 1), (1, 1), (0, 1), (2, 2), (1, 3), (0, None)])
