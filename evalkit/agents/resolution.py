@@ -25,12 +25,18 @@ _path_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class AgentUnderTest:
-    """A resolved agent: ``run(task) -> str | Reply``, awaitable if `is_async`; `threads` sync runs may overlap."""
+    """A resolved agent: ``run(task) -> str | Reply``, awaitable if `is_async`; `threads` sync runs may overlap.
+
+    `timeout_s` limits one answer, within the case's deadline. `grace_s` is how long an async agent that is cut off may
+    take to clean up.
+    """
 
     name: str
     run: Callable[..., Any]
     is_async: bool = False
     threads: int = 1
+    timeout_s: float | None = None
+    grace_s: float = 0.0
 
 
 def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:

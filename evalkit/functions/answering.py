@@ -101,7 +101,10 @@ class Answering:
 
     def _real(self, attempt: Attempt) -> Callable[[], Any]:
         if not self.settings.allow_real:
-            raise MockError("{$real: true} reaches the real function, which this run does not allow (allow_real)")
+            raise MockError(
+                "{$real: true} reaches the real function, which this run does not allow "
+                "(--evalkit-allow-real, Settings.allow_real)"
+            )
         if attempt.real is not None:
             return attempt.real
         implementation = self.implementations.get(attempt.name)

@@ -43,8 +43,8 @@ def patched(declarations: Iterable[Declaration], dispatcher: FakeDispatcher) -> 
     finally:
         CASE.reset(token)
         with LOCK:
-            case.is_over = True
-            ACTIVE.remove(case)
+            case.leave()
+            case.is_closed = True
             if not case.is_kept:
                 _remove(case.names)
 
@@ -52,9 +52,10 @@ def patched(declarations: Iterable[Declaration], dispatcher: FakeDispatcher) -> 
 def release(case: PatchedCase) -> None:
     """Take the patches of a kept case away after all: its abandoned agent has ended."""
     with LOCK:
-        if case.is_kept and case.is_over:
+        if case.is_kept:
             case.is_kept = False
-            _remove(case.names)
+            if case.is_closed:  # otherwise `patched` takes them away when it ends
+                _remove(case.names)
 
 
 def _point(declaration: Declaration) -> PatchPoint:

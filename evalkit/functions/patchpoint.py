@@ -33,6 +33,7 @@ class PatchedCase:
         self.names = names
         self.is_over = False
         self.is_kept = False
+        self.is_closed = False  # `patched` has been left
 
     def keep(self) -> None:
         """Leave this case's patches installed when it ends, until `release`.
@@ -41,6 +42,13 @@ class PatchedCase:
         Its calls are refused; everyone else gets the real function.
         """
         self.is_kept = True
+
+    def leave(self) -> None:
+        """The case is over: from now on nobody's calls are its."""
+        with LOCK:
+            if not self.is_over:
+                self.is_over = True
+                ACTIVE.remove(self)
 
 
 class PatchPoint:
@@ -147,7 +155,9 @@ def responsible_for(point: PatchPoint) -> PatchedCase | None:
     if point not in case.names:
         return None
     if case.is_over:
-        raise _blamed(point, "from a thread or task of a case that is over")
+        how = "from a thread or task of a case that is over"
+        # An agent that was left behind calls on: no other case's business.
+        raise _refused(point, how) if case.is_kept else _blamed(point, how)
     return case
 
 
@@ -163,13 +173,17 @@ def _only_active(point: PatchPoint) -> PatchedCase | None:
 
 def _blamed(point: PatchPoint, how: str) -> MockError:
     """The error for a call that is no case's; each case that it may belong to can't be measured."""
-    hint = "hand work to older threads with evalkit.bind(function), or run one case at a time"
-    error = MockError(f"{point.target.text} was called {how}; {hint}")
+    error = _refused(point, how)
     with LOCK:
         for case in ACTIVE:
             if point in case.names:
                 case.dispatcher.blame(error)
     return error
+
+
+def _refused(point: PatchPoint, how: str) -> MockError:
+    hint = "hand work to older threads with evalkit.bind(function), or run one case at a time"
+    return MockError(f"{point.target.text} was called {how}; {hint}")
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from typing import Any
 from evalkit.agents import Reply, Task
 from evalkit.agents.message import visible_input
 from evalkit.agents.models import provider_for
-from evalkit.functions import FakeDispatcher
+from evalkit.errors import MockError
+from evalkit.functions import FakeDispatcher, PatchedCase, patched, release
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.pipeline.calling import Outcome, call_agent
 from evalkit.pipeline.cost import cost_of
@@ -31,13 +32,27 @@ class Attempt:
     warnings: list[str] = field(default_factory=list)
     started: float = 0.0
     wall_s: float = 0.0
+    timeout_s: float | None = None  # the agent's own time limit, where it ends before the deadline
+    patches: PatchedCase | None = None
+
+    def ended_late(self) -> None:
+        """An agent that was left behind has ended: nobody needs the patches any more."""
+        if self.patches is not None:
+            release(self.patches)
 
     def time_out(self, *, abandoned: bool) -> None:
         """The agent ran past its deadline; `abandoned` if it could not be stopped."""
         name, deadline_s = self.plan.agent.name, self.plan.in_force.deadline_s
-        message = f"agent '{name}' was still running after {deadline_s:g} s, its deadline (settings.deadline_s)"
-        self.fault = RunFault(code="deadline", message=message)
+        limit = (
+            f"{deadline_s:g} s, its deadline (settings.deadline_s)"
+            if self.timeout_s is None
+            else (f"{self.timeout_s:g} s, its time limit (agent.timeout)")
+        )
+        self.fault = RunFault(code="deadline", message=f"agent '{name}' was still running after {limit}")
         if abandoned:
+            if self.patches is not None:
+                self.patches.keep()
+                self.patches.leave()
             self.warnings.append(f"agent '{name}' could not be stopped: it is left behind, still running")
 
 
@@ -58,10 +73,16 @@ def begin(plan: Plan, run: int) -> Attempt:
 
 
 async def converse(going: Attempt) -> None:
-    """Call the agent once per user turn, until one of its replies says that it did not complete."""
+    """Call the agent once per user turn, until one of its replies says that it did not complete.
+
+    The functions that the case patches answer from its mocks meanwhile, for this context alone.
+    """
     going.started = perf_counter()
     try:
-        await _converse(going)
+        with patched(going.plan.case.functions, going.dispatcher) as going.patches:
+            await _converse(going)
+    except MockError as error:
+        going.fault = unmeasured(error)
     finally:
         going.wall_s = perf_counter() - going.started
 
@@ -72,7 +93,12 @@ async def _converse(going: Attempt) -> None:
     for index, user in enumerate(users):
         going.task.begin(user, index=index)
         left = deadline_s - (perf_counter() - going.started)
-        outcome = await call_agent(going.plan.agent, going.task, max(left, 0.0))
+        agent = going.plan.agent
+        going.timeout_s = agent.timeout_s if agent.timeout_s is not None and agent.timeout_s < left else None
+        limit = max(left if going.timeout_s is None else going.timeout_s, 0.0)
+        outcome = await call_agent(agent, going.task, limit, ended_late=going.ended_late)
+        if not outcome.abandoned:
+            going.ended_late()  # if somebody outside gave it up while it blocked the loop
         reply = _reply(outcome, going)
         if reply is None:
             return

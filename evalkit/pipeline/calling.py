@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import threading
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -33,16 +35,19 @@ class Outcome:
     abandoned: bool = False
 
 
-async def call_agent(agent: AgentUnderTest, task: Task, timeout_s: float) -> Outcome:
+async def call_agent(
+    agent: AgentUnderTest, task: Task, timeout_s: float, *, ended_late: Callable[[], None] = lambda: None
+) -> Outcome:
     """Run ``agent.run(task)`` for at most `timeout_s` seconds.
 
-    Raises nothing but CancelledError, when the caller itself is cancelled; the agent is cancelled with it.
+    `ended_late` is called, from any thread, when an abandoned agent ends after all. Raises nothing but CancelledError,
+    when the caller itself is cancelled; the agent is cancelled with it.
     """
     if agent.is_async:
-        return await _within(_captured(agent.run, task), timeout_s, agent.name)
-    outcome = await _in_thread(agent, task, timeout_s)
+        return await _within(_captured(agent.run, task), timeout_s, agent, ended_late)
+    outcome = await _in_thread(agent, task, timeout_s, ended_late)
     if outcome.error is None and inspect.isawaitable(outcome.value):
-        return await _within(_awaited(outcome.value), timeout_s, agent.name)
+        return await _within(_awaited(outcome.value), timeout_s, agent, ended_late)
     return outcome
 
 
@@ -85,26 +90,28 @@ def _being_cancelled() -> bool:
     return current is not None and current.cancelling() > 0
 
 
-async def _within(coroutine: Any, timeout_s: float, name: str) -> Outcome:
+async def _within(coroutine: Any, timeout_s: float, agent: AgentUnderTest, ended_late: Callable[[], None]) -> Outcome:
     running: asyncio.Task[Outcome] = asyncio.create_task(coroutine)
+    grace_s = max(GRACE_S, agent.grace_s)
     try:
         done, _ = await asyncio.wait({running}, timeout=timeout_s)
         if done:
             return running.result()
         running.cancel()
-        done, _ = await asyncio.wait({running}, timeout=GRACE_S)
+        done, _ = await asyncio.wait({running}, timeout=grace_s)
         if not done:
-            abandon(name)
+            abandon(agent.name)
+            running.add_done_callback(lambda _: ended_late())
         elif not running.cancelled():
             running.result()  # collects what it ended with, so that asyncio does not complain of it
         return Outcome(timed_out=True, abandoned=not done)
     except asyncio.CancelledError:
         running.cancel()
-        await asyncio.wait({running}, timeout=GRACE_S)
+        await asyncio.wait({running}, timeout=grace_s)
         raise
 
 
-async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float) -> Outcome:
+async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float, ended_late: Callable[[], None]) -> Outcome:
     """Run a sync agent in a daemon thread, with this context's variables."""
     loop = asyncio.get_running_loop()
     finished: asyncio.Future[Outcome] = loop.create_future()
@@ -114,11 +121,14 @@ async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float) -> Out
         if not finished.done():
             finished.set_result(outcome)
 
+    late = _Both(ended_late)
+
     def work() -> None:
         try:
             outcome = Outcome(context.run(agent.run, task))
         except BaseException as error:
             outcome = Outcome(error=error)
+        late.happened()
         with suppress(RuntimeError):  # the loop is closed: this run was abandoned long ago
             loop.call_soon_threadsafe(settle, outcome)
 
@@ -127,7 +137,23 @@ async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float) -> Out
     if done:
         return finished.result()
     abandon(agent.name)
+    late.happened()
     return Outcome(timed_out=True, abandoned=True)
+
+
+class _Both:
+    """Calls `then` when two things have happened: the agent was given up, and it ended."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+        self._awaited = 2
+        self._lock = threading.Lock()
+
+    def happened(self) -> None:
+        with self._lock:
+            self._awaited -= 1
+        if not self._awaited:
+            self._then()
 
 
 def abandon(name: str) -> None:

@@ -358,7 +358,8 @@ def test_real_functions_are_reached_only_where_the_settings_allow_it(dispatcher:
     subject = dispatcher({"f": {"$real": True}})
     subject.implementations["f"] = lambda n: {"n": n}
     text = (
-        "the mock of f is broken: {$real: true} reaches the real function, which this run does not allow (allow_real)"
+        "the mock of f is broken: {$real: true} reaches the real function, which this run does not allow "
+        "(--evalkit-allow-real, Settings.allow_real)"
     )
     with pytest.raises(MockError) as raised:
         subject.call("f", {"n": 1})

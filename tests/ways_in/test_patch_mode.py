@@ -1,0 +1,288 @@
+"""Unchanged code under test: the pipeline swaps its functions for mocks, for the running case alone, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from evalkit.agents import Task
+from evalkit.errors import SpecError
+from evalkit.functions import bind
+from evalkit.functions.patchpoint import ACTIVE
+from evalkit.model.case import Case, Declaration
+from evalkit.model.settings import Settings
+from evalkit.model.verdict import Verdict
+from evalkit.pipeline import arun_case, run_case
+
+MakeCase = Callable[..., Case]
+MakeModule = Callable[[str], ModuleType]
+
+SHOP = """
+import asyncio
+
+REACHED = []
+
+class Client:
+    def check(self, serial_number):
+        REACHED.append(serial_number)
+        return {"status": "real"}
+
+async def send(to, body):
+    REACHED.append(to)
+    return {"sent": "really"}
+
+def answer(task):
+    found = Client().check("SN12345")
+    asyncio.run(send("ana@example.com", f"It is {found['status']}."))
+    return found["status"]
+
+async def aanswer(task):
+    found = await asyncio.to_thread(Client().check, "SN12345")
+    await send("ana@example.com", f"It is {found['status']}.")
+    return found["status"]
+"""
+MOCKS = {"check_warranty": {"status": "valid"}, "send_email": {"sent": True}}
+EXPECTED = {
+    "expected_function_calls": [
+        {"function_name": "check_warranty", "arguments": {"serial_number": "SN12345"}},
+        {"function_name": "send_email", "arguments": {"to": "ana@example.com", "body": "It is valid."}},
+    ],
+    "response_contains": "valid",
+}
+
+
+def patches(shop: ModuleType) -> dict[str, Any]:
+    targets = {"check_warranty": "Client.check", "send_email": "send"}
+    return {name: {"patch": f"{shop.__name__}:{target}"} for name, target in targets.items()}
+
+
+def codes(verdict: Verdict) -> list[str]:
+    return [reason.code for reason in verdict.reasons]
+
+
+@pytest.mark.parametrize("agent", ["answer", "aanswer"])
+def test_an_agent_runs_unchanged_against_mocks(make_case: MakeCase, make_module: MakeModule, agent: str) -> None:
+    shop = make_module(SHOP)
+    case = make_case(MOCKS, EXPECTED, functions=patches(shop), agent=f"{shop.__name__}:{agent}")
+
+    verdict = run_case(case)
+
+    assert (verdict.status, verdict.reasons) == ("passed", ())
+    assert shop.REACHED == []
+    assert shop.Client().check("later") == {"status": "real"}, "the real function is back"
+
+
+def test_a_wrong_call_fails(make_case: MakeCase, make_module: MakeModule) -> None:
+    shop = make_module(SHOP)
+    mocks = {**MOCKS, "check_warranty": {"status": "expired"}}
+    case = make_case(mocks, EXPECTED, functions=patches(shop), agent=f"{shop.__name__}:answer")
+
+    verdict = run_case(case)
+
+    assert verdict.status == "failed"
+    assert verdict.reasons[0].message == (
+        'call 2, send_email: arguments.body: expected "It is valid.", got "It is expired."'
+    )
+
+
+def test_a_patch_target_that_does_not_exist_is_a_load_error_with_the_nearest_name(
+    make_case: MakeCase, make_module: MakeModule
+) -> None:
+    shop = make_module(SHOP)
+
+    with pytest.raises(SpecError) as caught:
+        make_case(MOCKS, EXPECTED, functions={"check_warranty": {"patch": f"{shop.__name__}:Client.chek"}})
+
+    assert [problem.message for problem in caught.value.problems] == [
+        "functions.check_warranty.patch: cannot patch: class 'Client' has no 'chek'; did you mean 'check'?"
+    ]
+
+
+def test_a_patch_target_that_is_gone_when_the_case_runs_is_an_error(make_module: MakeModule) -> None:
+    shop = make_module(SHOP)
+    functions = (Declaration(name="check_warranty", patch=f"{shop.__name__}:Client.chek"),)
+    case = Case(id="scenarios/a_1.yaml", functions=functions, expected_output={"response_contains": "x"})
+
+    verdict = run_case(case, shop.answer)
+
+    assert (verdict.status, codes(verdict)) == ("error", ["mock_error"])
+    assert verdict.reasons[0].message == (
+        "functions.check_warranty.patch: class 'Client' has no 'chek'; did you mean 'check'?"
+    )
+    assert verdict.transcript.calls == ()
+
+
+def test_every_run_of_a_repeated_case_is_patched(make_case: MakeCase, make_module: MakeModule) -> None:
+    shop = make_module(SHOP)
+    case = make_case(MOCKS, EXPECTED, functions=patches(shop), agent=f"{shop.__name__}:answer", repeat=3)
+
+    verdict = run_case(case)
+
+    assert (verdict.status, len(verdict.runs)) == ("passed", 3)
+    assert shop.REACHED == []
+
+
+def real_case(make_case: MakeCase, shop: ModuleType) -> Case:
+    mocks = {**MOCKS, "check_warranty": {"$real": True}}
+    agent = f"{shop.__name__}:answer"
+    return make_case(mocks, {"response_contains": "real"}, functions=patches(shop), agent=agent)
+
+
+def test_the_real_function_is_reached_where_the_run_allows_it(make_case: MakeCase, make_module: MakeModule) -> None:
+    shop = make_module(SHOP)
+
+    verdict = run_case(real_case(make_case, shop), settings=Settings(allow_real=True))
+
+    assert (verdict.status, verdict.reasons) == ("passed", ())
+    assert list(shop.REACHED) == ["SN12345"]
+    first = verdict.transcript.calls[0]
+    assert (first.name, first.answered_by, first.result) == ("check_warranty", "$real", {"status": "real"})
+
+
+def test_the_real_function_is_not_reached_where_the_run_does_not_allow_it(
+    make_case: MakeCase, make_module: MakeModule
+) -> None:
+    shop = make_module(SHOP)
+
+    verdict = run_case(real_case(make_case, shop))
+
+    assert (verdict.status, codes(verdict), shop.REACHED) == ("error", ["mock_error"], [])
+    assert verdict.reasons[0].message == (
+        "the mock of check_warranty is broken: {$real: true} reaches the real function, which this run does not "
+        "allow (--evalkit-allow-real, Settings.allow_real)"
+    )
+
+
+def test_an_agent_that_was_left_behind_never_reaches_the_real_function(
+    make_case: MakeCase, make_module: MakeModule
+) -> None:
+    shop = make_module(SHOP)
+    wake, outcome = threading.Event(), queue.Queue[Any]()
+
+    def hanging(task: Task) -> str:
+        wake.wait(10)
+        try:
+            shop.Client().check("SN12345")
+        except BaseException as error:
+            outcome.put(error)
+        return ""
+
+    case = make_case(MOCKS, EXPECTED, functions=patches(shop), settings={"deadline_s": 0.05})
+    verdict = run_case(case, hanging)
+    meanwhile = make_case(MOCKS, EXPECTED, functions=patches(shop), agent=f"{shop.__name__}:answer")
+    wake.set()
+    refused = outcome.get(timeout=10)
+
+    assert codes(verdict)[0] == "deadline"
+    assert str(refused).startswith(f"{shop.__name__}:Client.check was called from a thread or task of a case that is")
+    assert run_case(meanwhile).status == "passed", "nobody else pays for it"
+    assert shop.REACHED == []
+    restored(shop)
+
+
+def restored(shop: ModuleType) -> None:
+    """The real function is back, at the latest when the abandoned agent has ended."""
+    until = time.monotonic() + 5
+    while "__signature__" in vars(shop.Client.check) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert "__signature__" not in vars(shop.Client.check)
+    assert ACTIVE == []
+
+
+Way = Callable[[ModuleType, str, ThreadPoolExecutor, "queue.Queue[Any]"], Awaitable[Any]]
+
+
+async def directly(shop: ModuleType, who: str, pool: ThreadPoolExecutor, work: queue.Queue[Any]) -> Any:
+    return shop.Client().check(who)
+
+
+async def awaited(shop: ModuleType, who: str, pool: ThreadPoolExecutor, work: queue.Queue[Any]) -> Any:
+    return await shop.send(who, "")
+
+
+async def in_tasks(shop: ModuleType, who: str, pool: ThreadPoolExecutor, work: queue.Queue[Any]) -> Any:
+    both = await asyncio.gather(shop.send(who, ""), shop.send(who, ""))
+    assert both[0] == both[1]
+    return both[0]
+
+
+async def to_thread(shop: ModuleType, who: str, pool: ThreadPoolExecutor, work: queue.Queue[Any]) -> Any:
+    return await asyncio.to_thread(shop.Client().check, who)
+
+
+async def in_a_shared_pool(shop: ModuleType, who: str, pool: ThreadPoolExecutor, work: queue.Queue[Any]) -> Any:
+    return await asyncio.wrap_future(pool.submit(shop.Client().check, who))
+
+
+async def in_an_older_thread(shop: ModuleType, who: str, pool: ThreadPoolExecutor, work: queue.Queue[Any]) -> Any:
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    work.put((bind(shop.Client().check), who, answer))
+    return await answer
+
+
+WAYS: tuple[Way, ...] = (directly, awaited, in_tasks, to_thread, in_a_shared_pool, in_an_older_thread)
+
+
+def worker(work: queue.Queue[Any]) -> None:
+    """A thread that is older than every case, as production code may have."""
+    while (piece := work.get()) is not None:
+        function, who, answer = piece
+        answer.get_loop().call_soon_threadsafe(answer.set_result, function(who))
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10_000), steps=st.integers(1, 5), sync=st.booleans())
+def test_fifty_concurrent_cases_do_not_see_each_others_mocks(
+    make_case: MakeCase, make_module: MakeModule, seed: int, steps: int, sync: bool
+) -> None:
+    shop = make_module(SHOP)
+    choose = random.Random(seed)
+    work: queue.Queue[Any] = queue.Queue()
+
+    async def run(number: int, pool: ThreadPoolExecutor) -> Verdict:
+        me, plan = f"case {number}", choose.choices(WAYS, k=steps)
+
+        async def agent(task: Task) -> str:
+            said = []
+            for way in plan:
+                await asyncio.sleep(choose.choice((0, 0.001)))
+                said.append(await way(shop, me, pool, work))
+            return "".join(sorted({answer["of"] for answer in said}))
+
+        mocks = {
+            "check_warranty": {"$match": [{"when": {"serial_number": me}, "$return": {"of": me}}]},
+            "send_email": {"$match": [{"when": {"to": me}, "$return": {"of": me}}]},
+        }
+        calls = sum(2 if way is in_tasks else 1 for way in plan)
+        expected = {"response_matches": me, "max_function_calls": calls}
+        case = make_case(mocks, expected, functions=patches(shop))
+        verdict = await arun_case(case, (lambda task: asyncio.run(agent(task))) if sync else agent)
+        assert len(verdict.transcript.calls) == calls
+        return verdict
+
+    async def all_at_once() -> list[Verdict]:
+        thread = threading.Thread(target=worker, args=(work,))
+        thread.start()
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                return await asyncio.gather(*(run(number, pool) for number in range(50)))
+        finally:
+            work.put(None)
+            thread.join()
+
+    verdicts = asyncio.run(all_at_once())
+
+    assert [(verdict.status, verdict.reasons) for verdict in verdicts] == [("passed", ())] * 50
+    assert shop.REACHED == []
+    restored(shop)
