@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from evalkit.agents.signatures import async_function, sync_function
 from evalkit.errors import did_you_mean
 from evalkit.model.case import Declaration
 
@@ -14,18 +14,56 @@ if TYPE_CHECKING:
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
+Function = Callable[..., Any]
 
-class Functions(Mapping[str, Callable[..., Any]]):
-    """``task.functions["check_warranty"](serial_number="SN1")`` is ``task.call("check_warranty", ...)``."""
 
-    def __init__(self, dispatcher: FakeDispatcher, call: Callable[..., Any]) -> None:
+class Callables(Mapping[str, Function]):
+    """Functions by name, made when asked for: real ones, with a name, a docstring and a signature."""
+
+    def __init__(self, dispatcher: FakeDispatcher, make: Callable[[Declaration], Function]) -> None:
         self._dispatcher = dispatcher
-        self._call = call
+        self._make = make
 
     @property
     def declarations(self) -> tuple[Declaration, ...]:
         """The declared functions; those that are only mocked have no declaration."""
         return self._dispatcher.declarations
+
+    def __getitem__(self, name: str) -> Function:
+        if name not in self._dispatcher.names:
+            known = ", ".join(self) or "none"
+            raise KeyError(f"no function '{name}'{did_you_mean(name, self) or ';'} (this case has {known})")
+        declared = (function for function in self.declarations if function.name == name)
+        return self._make(next(declared, Declaration(name=name)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._dispatcher.names)
+
+    def __len__(self) -> int:
+        return len(self._dispatcher.names)
+
+
+class Functions(Callables):
+    """``task.functions["check_warranty"](serial_number="SN1")`` is ``task.call("check_warranty", ...)``.
+
+    For async agents ``await task.functions.aio["check_warranty"](serial_number="SN1")`` is ``await task.acall(...)``.
+    """
+
+    def __init__(self, dispatcher: FakeDispatcher, call: Callable[..., Any], acall: Callable[..., Any]) -> None:
+        super().__init__(dispatcher, lambda declaration: sync_function(declaration, call))
+        self.aio: Mapping[str, Function] = Callables(dispatcher, lambda declared: async_function(declared, acall))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """What is declared, as JSON: ``{name, description, parameters, returns}`` each."""
+        return [
+            {
+                "name": function.name,
+                "description": function.description,
+                "parameters": dict(function.parameters or NO_PARAMETERS),
+                **({} if function.returns is None else {"returns": dict(function.returns)}),
+            }
+            for function in self.declarations
+        ]
 
     def openai_tools(self) -> list[dict[str, Any]]:
         """``tools=`` of an OpenAI-compatible chat completion."""
@@ -52,15 +90,3 @@ class Functions(Mapping[str, Callable[..., Any]]):
             for function in self.declarations
         ]
         return [{"function_declarations": declarations}] if declarations else []
-
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        if name not in self._dispatcher.names:
-            known = ", ".join(self) or "none"
-            raise KeyError(f"no function '{name}'{did_you_mean(name, self) or ';'} (this case has {known})")
-        return partial(self._call, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._dispatcher.names)
-
-    def __len__(self) -> int:
-        return len(self._dispatcher.names)

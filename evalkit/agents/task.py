@@ -61,7 +61,7 @@ class Task:
         self.model = settings.model
         self.case_id = case_id
         self.run_index = run
-        self.functions = Functions(dispatcher, self.call)
+        self.functions = Functions(dispatcher, self.call, self.acall)
         self.fault: EvalkitError | None = None
         self.instruction_used: str | None = None
         self.waited = WaitingTime()

@@ -1,0 +1,83 @@
+"""A declared function as a Python function that frameworks can read: name, docstring, signature, annotations.
+
+Arguments go by name, since that is how models pass them. What is not passed is not sent: a default that the signature
+shows only says that the argument may be left out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from keyword import iskeyword
+from typing import Any
+
+from evalkit.model.case import Declaration
+
+_TYPES: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[Any],
+    "object": dict[str, Any],
+    "null": type(None),
+}
+
+
+def sync_function(declaration: Declaration, call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose call is ``call(name, **arguments)``."""
+    name = declaration.name
+
+    def function(**arguments: Any) -> Any:
+        return call(name, **arguments)
+
+    return _described(function, declaration)
+
+
+def async_function(declaration: Declaration, acall: Callable[..., Any]) -> Callable[..., Any]:
+    """A coroutine function whose call is ``await acall(name, **arguments)``."""
+    name = declaration.name
+
+    async def function(**arguments: Any) -> Any:
+        return await acall(name, **arguments)
+
+    return _described(function, declaration)
+
+
+def _described(function: Any, declaration: Declaration) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = declaration.name
+    function.__doc__ = declaration.description or None
+    signature = signature_of(declaration.parameters)
+    function.__signature__ = signature
+    named = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    function.__annotations__ = {**named, "return": Any}
+    described: Callable[..., Any] = function
+    return described
+
+
+def signature_of(parameters: Mapping[str, Any] | None) -> inspect.Signature:
+    """The signature that a JSON Schema of arguments describes; ``(**arguments)`` where Python can't say it."""
+    given = (parameters or {}).get("properties")
+    properties: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    if parameters is None or not all(name.isidentifier() and not iskeyword(name) for name in properties):
+        everything = inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD, annotation=Any)
+        return inspect.Signature([everything], return_annotation=Any)
+    required = parameters.get("required") or ()
+    return inspect.Signature(
+        [_parameter(name, schema, name in required) for name, schema in properties.items()], return_annotation=Any
+    )
+
+
+def _parameter(name: str, schema: Any, required: bool) -> inspect.Parameter:
+    default = inspect.Parameter.empty if required else schema.get("default") if isinstance(schema, Mapping) else None
+    annotation = _annotation(schema)
+    if not required and default is None and annotation is not Any:
+        annotation = annotation | None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _annotation(schema: Any) -> Any:
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if kind == "array" and isinstance(schema.get("items"), Mapping):
+        return list[_annotation(schema["items"])]  # type: ignore[misc]
+    return _TYPES.get(kind, Any) if isinstance(kind, str) else Any
