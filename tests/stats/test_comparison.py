@@ -88,6 +88,31 @@ def test_what_became_of_a_case_is_named_and_weighed(
     assert found.is_significant() is significant
 
 
+def test_a_p_value_at_the_level_is_significant_and_one_above_is_not() -> None:
+    at, above = Fraction(1, 20), Fraction(1, 20) + Fraction(1, 10**30)
+    assert stats.TallyChange("fixed", at).is_significant()
+    assert not stats.TallyChange("fixed", above).is_significant()
+    assert stats.PairedChange((), (), 1, at).is_significant()
+    assert not stats.PairedChange((), (), 1, above).is_significant()
+    for level, significant in ((Fraction(1, 252), True), (Fraction(1, 253), False)):
+        assert stats.classify({"a": (5, 5)}, {"a": (0, 5)}, level)["a"][1] is significant
+
+
+def test_a_mean_has_changed_when_the_interval_leaves_out_zero() -> None:
+    bounds = [(0.1, 1.0), (0.0, 1.0), (-1.0, 0.0), (-1.0, -0.1), (-1.0, 1.0)]
+    changed = [stats.MeanChange(0, 0, 0, low, high, 9).is_significant for low, high in bounds]
+    assert changed == [True, False, False, True, False]
+
+
+def test_the_interval_of_a_mean_holds_the_share_of_resamples_that_was_asked_for() -> None:
+    # Of 1, 2, ..., 64 on one pair each, a resample's mean is nearly normal: 32.5 with a standard error of 2.31.
+    pairs = [(0, value) for value in range(1, 65)]
+    for confidence, reach in ((0.5, 0.674), (0.9, 1.645), (0.99, 2.576)):
+        found = stats.compare_means(pairs, confidence=confidence, resamples=4000)
+        assert found is not None
+        assert (found.low, found.high) == pytest.approx((32.5 - reach * 2.31, 32.5 + reach * 2.31), abs=0.3)
+
+
 @pytest.mark.parametrize(
     ("passed", "runs", "state"), [(0, 0, "unmeasured"), (3, 3, "clean"), (1, 3, "flaky"), (0, 3, "broken")]
 )

@@ -107,6 +107,26 @@ def test_the_sequential_test_stops_where_wald_says() -> None:
     assert test.decide(0, 3) == "failed"
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(0.05, 0.05), (0.4, 0.1), (0.1, 0.4), (0.01, 0.3)])
+def test_walds_bounds_follow_from_both_error_rates(alpha: float, beta: float) -> None:
+    test = stats.SequentialTest(good=0.9, bad=0.6, alpha=alpha, beta=beta)
+    passes = math.log(beta / (1 - alpha)) / math.log(0.6 / 0.9)
+    failures = math.log((1 - beta) / alpha) / math.log(0.4 / 0.1)
+    assert next(n for n in range(100) if test.decide(n, 0)) == math.ceil(passes)
+    assert next(n for n in range(100) if test.decide(0, n)) == math.ceil(failures)
+
+
+def test_a_bound_that_is_reached_exactly_decides() -> None:
+    assert stats.SequentialTest(good=0.8, bad=0.4, alpha=0.2, beta=0.4).decide(1, 0) == "passed"
+    assert stats.SequentialTest(good=0.8, bad=0.4, alpha=0.2, beta=0.4).decide(0, 1) == "failed"
+
+
+def test_at_the_last_run_the_likelier_rate_decides() -> None:
+    test = stats.SequentialTest(good=0.8, bad=0.2, alpha=0.01, beta=0.01, max_runs=2)
+    assert [test.decide(*tally) for tally in [(1, 0), (2, 0), (1, 1), (0, 2)]] == [None, "passed", "passed", "failed"]
+    assert stats.SequentialTest(good=0.8, bad=0.2, alpha=0.01, beta=0.01, max_runs=1).decide(0, 1) == "failed"
+
+
 @pytest.mark.parametrize(("good", "bad"), [(0.95, 0.8), (0.99, 0.9), (1, 0.9), (0.5, 0)])
 def test_the_error_rates_are_within_walds_bounds(good: float, bad: float) -> None:
     test = stats.SequentialTest(good=good, bad=bad, alpha=0.05, beta=0.1, max_runs=400)
