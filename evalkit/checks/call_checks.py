@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Protocol
@@ -14,8 +14,10 @@ from evalkit.checks.reasons import call_reason, failed_call, failing, passing, p
 from evalkit.model.template import Reference, TemplateError
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult, Reason
-from evalkit.operators import Matcher, Mismatch
+from evalkit.operators import Matcher, Mismatch, json_equal
 from evalkit.operators.shown import shown, type_shown
+from evalkit.operators.structure import Keyed
+from evalkit.operators.values import Equal
 
 NOTE = "contained, not equal"
 _MISSING: Any = object()
@@ -126,9 +128,31 @@ class ValuesCheck:
         )
 
     def counted(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
-        found = {mismatch.path[:1] for mismatch in self.matcher.explain(self.actual(call))}
-        listed = {(name,) for name in self.names} | found
-        return (0 if () in found else len(listed - found)), len(listed)
+        return met_keys(self.matcher, self.actual(call), self.names)
+
+
+def met_keys(matcher: Matcher, actual: Any, names: Sequence[str]) -> tuple[int, int]:
+    """How many of the keys that a matcher lists (or rules out) are as expected, of how many.
+
+    Asked of every pair that might be the best explanation, and so without explaining anything.
+    """
+    if isinstance(matcher, Equal) and type(matcher.value) is dict:
+        if type(actual) is not dict:
+            return 0, len(matcher.value) or 1
+        met = present = 0
+        for key, value in matcher.value.items():
+            if key in actual:
+                present += 1
+                if json_equal(value, actual[key]):
+                    met += 1
+        return met, len(matcher.value) + len(actual) - present
+    if isinstance(matcher, Keyed):
+        if type(actual) is not dict:
+            return 0, len(matcher.items) or 1
+        listed = dict(matcher.items)
+        met = sum(item.matches(actual[key]) if key in actual else item.accepts_absence for key, item in matcher.items)
+        return met, len(listed) + (sum(key not in listed for key in actual) if matcher.closed else 0)
+    return int(matcher.matches(actual)), max(len(names), 1)
 
 
 @dataclass(frozen=True, slots=True)

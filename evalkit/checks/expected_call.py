@@ -58,13 +58,21 @@ class ExpectedCall:
 
     def distance(self, call: FunctionCall, evidence: Evidence) -> float:
         """How far `call` is from fitting: the mean share of demands that fail, over the checks. In [0, 1]."""
-        counts = [check.counted(call, evidence) for check in self._all(call, evidence)]
-        shares = [1 - met / of for met, of in counts if of]
-        return sum(shares) / len(shares) if shares else 0.0
+        failing, number = 0.0, len(self.implied)
+        for check in self.implied:
+            if not check.holds(call, evidence):
+                failing += 1
+        for check in self.for_call(call, evidence).checks:
+            met, of = check.counted(call, evidence)
+            if of:
+                failing += 1 - met / of
+                number += 1
+        return failing / number if number else 0.0
 
     def arguments_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
         """How many demands on arguments `call` meets, of how many."""
-        counts = [check.counted(call, evidence) for check in self._all(call, evidence) if check.on_arguments]
+        checks = self.for_call(call, evidence).checks
+        counts = [check.counted(call, evidence) for check in checks if check.on_arguments]
         return sum(met for met, _ in counts), sum(of for _, of in counts)
 
     def argument_demands(self) -> int:
@@ -83,6 +91,3 @@ class ExpectedCall:
         ]
         judged += [check.failed(call, evidence) for check in mine.implied if not check.holds(call, evidence)]
         return tuple(judged)
-
-    def _all(self, call: FunctionCall, evidence: Evidence) -> tuple[CallCheck, ...]:
-        return (*self.for_call(call, evidence).checks, *self.implied)

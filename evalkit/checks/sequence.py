@@ -75,6 +75,11 @@ class SequenceReader:
             what = "a list of calls or of lists of calls" if key == "one_of" else "a list of calls"
             self.reader.wrong(path, items, what)
             return None
+        if not any(items):
+            self.reader.problem(
+                path, f"{self.reader.shown(path)} has only empty alternatives, which demand nothing; list a call"
+            )
+            return None
         if key == "any_order" and len(items) > MAX_CHILDREN:
             self.reader.problem(
                 path,

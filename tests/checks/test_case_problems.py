@@ -193,6 +193,7 @@ LISTS: list[tuple[Any, str]] = [
     ([{"tool": "a"}], f"unknown key 'tool' in {FIRST}; did you mean 'function_name'?"),
     ([{"in_ordr": ["a"]}], f"unknown key 'in_ordr' in {FIRST}; did you mean 'in_order'?"),
     ([{"in_order": []}], f"{FIRST}.in_order must be a list of calls, got an empty list"),
+    ([{"one_of": [[], []]}], f"{FIRST}.one_of has only empty alternatives, which demand nothing; list a call"),
     ([{"one_of": "a"}], f'{FIRST}.one_of must be a list of calls or of lists of calls, got "a"'),
     ([{"in_order": ["a"], "optional": True}], f"{FIRST} is a group ('in_order'), and can't have 'optional' beside it"),
     (

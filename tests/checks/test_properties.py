@@ -34,7 +34,9 @@ group = st.one_of(
     st.builds(lambda items: {"any_order": items}, st.lists(leaf, min_size=1, max_size=3)),
     st.builds(lambda items: {"in_order": items}, st.lists(leaf, min_size=1, max_size=3)),
     st.builds(
-        lambda items: {"one_of": items}, st.lists(st.one_of(leaf, st.lists(leaf, max_size=2)), min_size=1, max_size=2)
+        lambda first, others: {"one_of": [first, *others]},
+        leaf,
+        st.lists(st.one_of(leaf, st.lists(leaf, max_size=2)), max_size=1),
     ),
 )
 listed = st.lists(st.one_of(leaf, leaf, group), max_size=4)
