@@ -8,7 +8,7 @@ from typing import Any
 
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement, summed_up, told_pass
-from evalkit.checks.reasons import rank
+from evalkit.checks.reasons import OTHER, RANK, rank
 from evalkit.checks.run_checks import COMPLETED
 from evalkit.model.transcript import ModelTurn, Transcript, Usage
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason
@@ -18,21 +18,30 @@ def part_of(transcript: Transcript, user_turn: int, turn_starts: Sequence[int] |
     """What happened between one message of the user and the next.
 
     Calls keep their index. Model turns and tokens are counted where the turns can be told apart; time is recorded for
-    the whole run only. A turn that was answered was completed, whatever happened later.
+    the whole run only. A turn that the run went on from was completed, whatever happened later.
     """
     answered = user_turn < len(transcript.responses)
+    went_on = user_turn < _ended_in(transcript, turn_starts)
     turns = _turns_of(transcript, user_turn, turn_starts)
     return replace(
         transcript,
         calls=tuple(call for call in transcript.calls if call.user_turn == user_turn),
         turns=turns,
         response=transcript.responses[user_turn] if answered else "",
-        stop_reason=COMPLETED if answered else transcript.stop_reason,
-        fault=None if answered else transcript.fault,
+        stop_reason=COMPLETED if went_on else transcript.stop_reason,
+        fault=None if went_on else transcript.fault,
         usage=_usage(turns),
         cost_usd=None,
         timing=None,
     )
+
+
+def _ended_in(transcript: Transcript, turn_starts: Sequence[int] | None) -> int:
+    """The user turn in which the run ended: with its reply, or with a fault instead of one."""
+    if turn_starts:
+        return len(turn_starts) - 1
+    last_answered = len(transcript.responses) - 1
+    return last_answered if transcript.fault is None else last_answered + 1
 
 
 def _turns_of(transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None) -> tuple[ModelTurn, ...]:
@@ -71,8 +80,18 @@ def judge_conversation(
     mode: str = "run",
     turn_starts: Sequence[int] | None = None,
 ) -> Judgement:
-    """Judge the whole by `expectation` and each user turn by its own, and merge what was found."""
-    whole = (expectation or Expectation()).judge(transcript, input=input, mode=mode)
+    """Judge the whole by `expectation` and each user turn by its own, and merge what was found.
+
+    If the turn in which the run ended expects just that end, the whole does too, unless it says otherwise.
+    """
+    last = _ended_in(transcript, turn_starts)
+    ending = turns[last] if 0 <= last < len(turns) else None
+    expectation = expectation or Expectation()
+    if ending is not None and ending.stop_reason.written and not expectation.stop_reason.written:
+        expectation = replace(expectation, stop_reason=ending.stop_reason)
+    whole = expectation.judge(transcript, input=input, mode=mode)
+    if transcript.fault is not None and not transcript.fault.measured:
+        return whole
     parts = [
         turn.judge(transcript, input=input, mode=mode, user_turn=number, turn_starts=turn_starts)
         for number, turn in enumerate(turns)
@@ -88,8 +107,6 @@ def merged(whole: Judgement, parts: Iterable[Judgement]) -> Judgement:
         return whole
     statuses = [whole.status, *(part.status for part in parts)]
     status = next((known for known in (FAILED, ERROR) if known in statuses), PASSED)
-    if whole.status == ERROR and not whole.calls:
-        status = ERROR
     reasons = _once([*whole.reasons, *(reason for part in parts for reason in part.reasons)])
     checks: list[CheckResult] = [*whole.checks, *(check for part in parts for check in part.checks)]
     calls = _merged_calls(whole, parts)
@@ -100,20 +117,23 @@ def merged(whole: Judgement, parts: Iterable[Judgement]) -> Judgement:
 
 
 def _once(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """What is true whatever is expected is found by the whole and by its turn; of demands, each has its place."""
     found: dict[tuple[object, ...], Reason] = {}
     for reason in reasons:
-        found.setdefault((reason.code, reason.message, reason.call), reason)
+        everywhere = RANK.get(reason.code, OTHER) <= RANK["unmocked_call"] or reason.code == "invalid_arguments"
+        place = "" if everywhere else reason.place
+        found.setdefault((reason.code, reason.message, reason.call, place), reason)
     return tuple(sorted(found.values(), key=rank))
 
 
 def _merged_calls(whole: Judgement, parts: Sequence[Judgement]) -> tuple[CallVerdict, ...]:
     """Each call with what the whole and its turn found; missing calls of a turn follow that turn's calls."""
     lines: list[CallVerdict] = list(whole.calls)
+    place = 0
     for part in parts:
-        place = 0
         for verdict in part.calls:
             at = next(
-                (i for i, line in enumerate(lines) if verdict.call is not None and line.call == verdict.call), None
+                (i for i, line in enumerate(lines) if verdict.call is not None and line.call is verdict.call), None
             )
             if at is None:
                 lines.insert(place, verdict)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from evalkit.checks import Expectation, compile_expectation, judge_conversation, part_of
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 
@@ -67,6 +65,43 @@ def test_a_fault_belongs_to_the_turn_that_was_not_answered() -> None:
     assert part_of(broken, 1).response == ""
 
 
+def test_the_run_ends_in_its_last_turn() -> None:
+    """A reply that says so, as in `Reply(stop_reason=...)`, or a fault instead of a reply."""
+    stopped = conversation(stop_reason="max_iterations")
+    assert [part_of(stopped, turn).stop_reason for turn in (0, 1, 2)] == [
+        "completed",
+        "max_iterations",
+        "max_iterations",
+    ]
+    late = conversation(fault=RunFault(code="deadline", message="late"), stop_reason="deadline")
+    assert [part_of(late, turn).fault is None for turn in (0, 1, 2)] == [True, True, False]
+    assert [part_of(late, turn, [0, 2]).fault is None for turn in (0, 1, 2)] == [True, False, False]
+
+
+def test_an_end_that_the_last_turn_expects_is_expected_of_the_whole() -> None:
+    stopped = conversation(stop_reason="max_iterations")
+    expected = turn({CALLS: ["book"], "stop_reason": "max_iterations"}, 1)
+    whole, _ = compile_expectation({CALLS: ["find", "book"]})
+    assert judge_conversation(stopped, whole, [None, expected]).status == "passed"
+    assert judge_conversation(stopped, None, [expected, None]).status == "failed"
+    completed, _ = compile_expectation({"stop_reason": "completed"})
+    assert judge_conversation(stopped, completed, [None, expected]).reasons[0].code == "stop_reason"
+    assert [reason.code for reason in judge_conversation(conversation(), whole, [None, expected]).reasons] == [
+        "stop_reason"
+    ]
+
+
+def test_the_same_words_about_two_turns_are_two_reasons() -> None:
+    turns = [turn({CALLS: ["find", "pay"]}), turn({CALLS: ["book", "pay"]}, 1), turn({CALLS: ["pay"]}, 2)]
+    judgement = judge_conversation(conversation(), None, turns)
+    assert [reason.place.partition(".expected_output")[0] for reason in judgement.reasons] == [
+        "input.turns[0]",
+        "input.turns[1]",
+        "input.turns[2]",
+    ]
+    assert [line.call.name if line.call else "-" for line in judgement.calls] == ["find", "-", "book", "-", "-"]
+
+
 def test_a_turn_is_judged_over_its_own_calls() -> None:
     expected = turn({CALLS: ["book"], "response_contains": "booked", "max_model_turns": 3, "max_tokens": 25})
     assert expected.judge(conversation(), user_turn=1).status == "passed"
@@ -123,13 +158,20 @@ def test_one_failure_is_told_once() -> None:
     assert [result.check for result in judgement.calls[0].results] == ["unmocked_call"]
 
 
-@pytest.mark.parametrize("measured", [True, False])
-def test_a_fault_is_told_once(measured: bool) -> None:
-    fault = RunFault(code="provider_error", message="down", measured=measured)
-    broken = conversation(responses=(), calls=(), fault=fault, stop_reason="provider_error")
+def test_a_fault_is_told_once() -> None:
+    fault = RunFault(code="agent_raised", message="boom")
+    broken = conversation(responses=(), calls=(), fault=fault, stop_reason="agent_raised")
     judgement = judge_conversation(broken, None, [turn({CALLS: ["find"]}), turn({CALLS: ["book"]}, 1)])
-    assert judgement.status == ("failed" if measured else "error")
-    assert [reason.code for reason in judgement.reasons].count("provider_error") == 1
+    assert judgement.status == "failed"
+    assert [reason.code for reason in judgement.reasons] == ["agent_raised", "missing_call", "missing_call"]
+
+
+def test_a_fault_of_the_world_is_all_that_is_told() -> None:
+    """Also of turns that had failed before: a conversation that was cut short was not measured."""
+    fault = RunFault(code="provider_error", message="down", measured=False)
+    broken = conversation(responses=("Found H-7.",), fault=fault, stop_reason="provider_error")
+    judgement = judge_conversation(broken, None, [turn({CALLS: ["pay"]}), turn({CALLS: ["book"]}, 1)])
+    assert (judgement.status, [reason.code for reason in judgement.reasons]) == ("error", ["provider_error"])
 
 
 def test_without_turns_the_whole_is_all(compiled: Callable[..., Expectation]) -> None:
