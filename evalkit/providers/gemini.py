@@ -44,6 +44,23 @@ class GeminiOptions:
     api_key: str | None = None
 
 
+class _Client:
+    """google-genai's client and the HTTP client that it is given, which it leaves to its owner to close.
+
+    Without one of ours it would use aiohttp wherever that is merely installed: other exceptions, other timeouts, one
+    retry of its own, and no way to read the wire's JSON.
+    """
+
+    def __init__(self, client: genai.Client, http: Any) -> None:
+        self.client = client
+        self._http = http
+
+    async def aclose(self) -> None:
+        await self.client.aio.aclose()
+        self.client.close()
+        await self._http.aclose()
+
+
 class GeminiProvider:
     """One Gemini model. Holds one client per event loop; `aclose` releases the running loop's."""
 
@@ -53,7 +70,7 @@ class GeminiProvider:
         self.model = model
         self.options = options or GeminiOptions()
         self._policy = policy or RetryPolicy(retries=self.options.retries)
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, genai.Client] = WeakKeyDictionary()
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
@@ -69,8 +86,7 @@ class GeminiProvider:
         """Close the running event loop's client."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
-            await client.aio.aclose()
-            client.close()
+            await client.aclose()
 
     async def _ask(
         self, contents: list[dict[str, Any]], config: Mapping[str, Any], timeout_s: float | None
@@ -112,29 +128,39 @@ class GeminiProvider:
         client = self._clients.get(loop)
         if client is None:
             client = self._clients[loop] = self._new_client()
-        return client
+        return client.client
 
-    def _new_client(self) -> genai.Client:
+    def _new_client(self) -> _Client:
         from google import genai
         from google.genai import types
 
-        options = self.options
-        http = types.HttpOptions(
-            base_url=options.base_url,
-            api_version=options.api_version,
-            timeout=int(options.timeout_s * 1000),
-            retry_options=types.HttpRetryOptions(attempts=1),
-            async_client_args={"event_hooks": {"response": [keep_body]}},
-        )
-        where: dict[str, Any] = {"http_options": http}
+        options, http = self.options, _http_client()
+        where: dict[str, Any] = {
+            "http_options": types.HttpOptions(
+                base_url=options.base_url,
+                api_version=options.api_version,
+                timeout=int(options.timeout_s * 1000),
+                retry_options=types.HttpRetryOptions(attempts=1),
+                httpx_async_client=http,
+            )
+        }
         if options.vertexai:
             where |= {"vertexai": True, "project": options.project, "location": options.location}
         try:
-            return genai.Client(api_key=options.api_key, **where)
+            return _Client(genai.Client(api_key=options.api_key, **where), http)
         except ValueError:
             if options.base_url is None or options.vertexai:
                 raise
-            return genai.Client(api_key="none", **where)  # a gateway of one's own often asks for no key
+            return _Client(genai.Client(api_key="none", **where), http)  # a gateway of one's own often asks for no key
+
+
+def _http_client() -> Any:
+    """A client of the HTTP library that google-genai goes by: httpx2 since its version 3, httpx before."""
+    from google.genai import _api_client
+
+    library: Any = getattr(_api_client, "httpx2", None) or getattr(_api_client, "httpx", None)
+    # google-genai sets the timeout of each request.
+    return library.AsyncClient(timeout=None, follow_redirects=True, event_hooks={"response": [keep_body]})
 
 
 async def _unary(models: Any, arguments: dict[str, Any]) -> dict[str, Any]:

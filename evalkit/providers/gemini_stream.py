@@ -2,13 +2,11 @@
 
 The client would parse the events itself, and lose what it has no field for (the text of a malformed call), warn of
 finish reasons it doesn't know, and give up on an array. So the body is read as it came, by a hook in its HTTP library.
-With aiohttp, which takes no such hook, the client's own chunks are used.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -33,22 +31,10 @@ async def streamed(models: Any, arguments: dict[str, Any]) -> list[Any]:
     token = _body.set(holder)
     try:
         stream = await models.generate_content_stream(**arguments)
-        first = [chunk async for chunk in _one(stream)]  # the request goes out with the first chunk
+        await anext(aiter(stream), None)  # the request goes out with the first chunk
     except Exception:
         if not holder:
             raise
     finally:
         _body.reset(token)
-    if holder:
-        return values_of(holder[-1])
-    return [_wire(chunk) for chunk in first] + [_wire(chunk) async for chunk in stream]
-
-
-async def _one(stream: Any) -> AsyncIterator[Any]:
-    async for chunk in stream:
-        yield chunk
-        return
-
-
-def _wire(chunk: Any) -> Any:
-    return chunk.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return values_of(holder[-1])

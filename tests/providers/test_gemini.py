@@ -478,3 +478,20 @@ def test_opening_a_provider_imports_no_client() -> None:
     code = "import sys, evalkit; evalkit.open_provider('gemini:m'); print('google.genai' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_the_http_client_is_ours_whatever_else_is_installed(replay: Any, answer: Any) -> None:
+    """google-genai would use aiohttp wherever that is installed, and nothing below would hold any more."""
+    replay.answers[:] = [answer(HELLO)]
+    gemini = provider(replay)
+
+    async def ask() -> tuple[bool, bool]:
+        await gemini.turn(ModelRequest(messages=(USER,)))
+        api = gemini._client()._api_client
+        used = bool(api._use_aiohttp())
+        client = api._async_httpx_client
+        assert client is not None
+        await gemini.aclose()
+        return used, client.is_closed
+
+    assert asyncio.run(ask()) == (False, True)
