@@ -25,6 +25,7 @@ from evalkit.errors import (
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
 
 if TYPE_CHECKING:
+    from evalkit.agents.http_functions import Serving
     from evalkit.agents.instruction import Instruction
     from evalkit.functions import FakeDispatcher
     from evalkit.providers import Provider
@@ -119,6 +120,34 @@ class Task:
         """`call` for async agents."""
         with self.waited.waiting():
             return await self._dispatcher.acall(name, arguments, **self._attributed(name, arguments))
+
+    def offered(self) -> list[dict[str, Any]]:
+        """Every function that can be called, as JSON: what an agent elsewhere is told of them."""
+        from evalkit.functions import offered_functions
+
+        return offered_functions(self._dispatcher)
+
+    def serve(self) -> Serving:
+        """``async with task.serve() as served:`` the functions are at ``served.functions_url`` and ``served.mcp_url``.
+
+        For agents that reach their functions over HTTP or MCP.
+        """
+        from evalkit.agents.http_functions import Serving
+
+        return Serving(self)
+
+    async def outcome_of(self, call: ModelCall, *, turn: int | None = None) -> dict[str, Any]:
+        """Dispatch a call that came over a wire: ``{"result": ...}``, or ``{"error": {"type": ..., "message": ...}}``
+        where it fails.
+        """
+        from evalkit.functions import error_result
+
+        known: Any = {"turn": turn, "channel": call.channel, "call_id": call.call_id, "malformed": call.malformed}
+        try:
+            with self.waited.waiting():
+                return {"result": await self._dispatcher.acall(call.name, call.arguments, **known)}
+        except EvalkitError as error:
+            return error_result(error)
 
     async def answer(self, turn: ModelTurn, *, offered: Container[str] | None = None) -> list[tuple[ModelCall, Any]]:
         """Dispatch every call of the latest model turn, concurrently, and give the answers in reply order.

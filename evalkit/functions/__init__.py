@@ -11,6 +11,7 @@ from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.includes import IncludeError, mock_files
 from evalkit.functions.mockreader import parse_mocks
 from evalkit.functions.mocks import MockSet
+from evalkit.functions.offering import offered_functions
 from evalkit.functions.patching import PatchedCase, bind, patched, release
 from evalkit.functions.violations import argument_names, argument_violations
 
@@ -25,6 +26,7 @@ __all__ = [
     "bind",
     "error_result",
     "mock_files",
+    "offered_functions",
     "parse_declarations",
     "parse_mocks",
     "patched",

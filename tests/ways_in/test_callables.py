@@ -56,7 +56,7 @@ def seen_by(make_case: MakeCase, look: Callable[[Task], Any], **settings: Any) -
 
 def test_a_sync_agent_calls_functions_by_name(make_case: MakeCase) -> None:
     def look(task: Task) -> Any:
-        with pytest.raises(FunctionError, match="crm.lookup timed out"):
+        with pytest.raises(FunctionError, match=r"crm\.lookup timed out"):
             task.functions["crm.lookup"](**{"from": "ana"})
         return task.functions["check_warranty"](serial_number="SN1"), task.functions["undeclared"]()
 

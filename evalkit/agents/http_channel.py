@@ -1,0 +1,96 @@
+"""One HTTP/1.1 connection: h11's state machine over an asyncio stream. Server and client side are alike."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+
+_CHUNK = 65_536
+
+
+class DisconnectedError(Exception):
+    """The other side is gone."""
+
+
+class RefusedError(Exception):
+    """A message that is not read: broken, or too large. `status` is what a server answers."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Channel:
+    """A connection and its stream. `is_busy`: a message has begun, and its answer is not complete."""
+
+    def __init__(self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connection = connection
+        self._reader = reader
+        self._writer = writer
+        self.is_busy = False
+
+    async def head(self) -> h11.Request | h11.Response | h11.ConnectionClosed:
+        """The first event of the next message. Interim responses are passed over."""
+        event = await self._event()
+        while isinstance(event, h11.InformationalResponse):
+            event = await self._event()
+        if not isinstance(event, (h11.Request, h11.Response, h11.ConnectionClosed)):
+            raise DisconnectedError
+        self.is_busy = not isinstance(event, h11.ConnectionClosed)
+        return event
+
+    async def body(self, limit: int) -> bytes:
+        """The rest of the message. RefusedError beyond `limit` bytes."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            event = await self._event()
+            if isinstance(event, h11.EndOfMessage):
+                return b"".join(parts)
+            if not isinstance(event, h11.Data):
+                raise DisconnectedError
+            size += len(event.data)
+            if size > limit:
+                raise RefusedError(413, f"a body may have {limit:,} bytes")
+            parts.append(bytes(event.data))
+
+    async def _event(self) -> Any:
+        while True:
+            try:
+                event = self.connection.next_event()
+            except h11.RemoteProtocolError as error:
+                raise RefusedError(error.error_status_hint, str(error)) from None
+            if event is h11.PAUSED:
+                raise DisconnectedError  # it goes on without having heard our answer
+            if event is not h11.NEED_DATA:
+                return event
+            if self.connection.they_are_waiting_for_100_continue:
+                await self.write(h11.InformationalResponse(status_code=100, headers=[]))
+            self.connection.receive_data(await self._reader.read(_CHUNK))
+
+    async def gone(self) -> None:
+        """Returns when the other side has closed. What it sends meanwhile waits for its turn."""
+        while data := await self._reader.read(_CHUNK):
+            self.connection.receive_data(data)
+
+    async def write(self, event: Any) -> None:
+        data = self.connection.send(event)
+        if data:
+            self._writer.write(data)
+            await self._writer.drain()
+        if isinstance(event, h11.EndOfMessage):
+            self.is_busy = False
+
+    def is_reusable(self) -> bool:
+        """Whether both sides are done with a message and want to go on."""
+        return self.connection.our_state is h11.DONE and self.connection.their_state is h11.DONE
+
+    def close(self) -> None:
+        """Close once everything is written."""
+        self._writer.close()
+
+    def abort(self) -> None:
+        """Close now, whatever is not written yet."""
+        self._writer.transport.abort()

@@ -1,0 +1,171 @@
+"""A small HTTP/1.1 server on 127.0.0.1 for the length of one run: h11 knows the protocol, an ASGI app answers.
+
+It takes what any HTTP client in any language sends (chunked bodies, kept connections, `Expect: 100-continue`), one
+request at a time per connection, the body whole before the app is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+from urllib.parse import unquote
+
+import h11
+
+from evalkit.agents.http_channel import Channel, DisconnectedError, RefusedError
+
+MAX_BODY = 10_000_000  # bytes of a request
+# How long a call that the agent has not waited for may go on once the agent is done.
+SETTLE_S = 0.5
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+LOGGER = logging.getLogger("evalkit.agent")
+
+
+class HttpServer:
+    """``async with HttpServer(app) as server``: `server.port` answers until the block ends."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._connections: dict[asyncio.Task[None], Channel] = {}
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def __aenter__(self) -> HttpServer:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        try:
+            if kind is None:
+                await self._settled()
+        finally:
+            self._server.close()
+            left = dict(self._connections)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+            for channel in left.values():
+                channel.abort()
+
+    async def _settled(self) -> None:
+        """Answer what has been asked: a client may be gone, and its last request still on the way through the loop."""
+        for _ in range(10):  # from a connection that waits to be accepted to a request that was read
+            await asyncio.sleep(0)
+        busy = {task for task, channel in self._connections.items() if channel.is_busy}
+        if busy:
+            await asyncio.wait(busy, timeout=SETTLE_S)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel = Channel(h11.Connection(h11.SERVER), reader, writer)
+        task = asyncio.get_running_loop().create_task(self._serve(channel))
+        self._connections[task] = channel
+        task.add_done_callback(self._connections.pop)
+
+    async def _serve(self, channel: Channel) -> None:
+        try:
+            while await self._exchange(channel) and channel.is_reusable():
+                channel.connection.start_next_cycle()
+        except (DisconnectedError, ConnectionError):
+            pass  # the client is gone, and nobody is left to be told
+        finally:
+            channel.close()
+
+    async def _exchange(self, channel: Channel) -> bool:
+        """One request and its response; False when the client has no more."""
+        try:
+            request = await channel.head()
+            if not isinstance(request, h11.Request):
+                return False
+            body = await channel.body(MAX_BODY)
+        except RefusedError as refused:
+            response = Response(channel, b"")
+            await response.plain(refused.status, str(refused))
+            return False
+        response = Response(channel, request.method)
+        try:
+            await self._app(_scope(request, self.port), _Body(channel, body).receive, response.send)
+        except (DisconnectedError, ConnectionError):
+            raise
+        except Exception:
+            LOGGER.exception("the functions' server failed on %r", request.target)
+            await response.plain(500, "evalkit failed on this request; its log has the traceback")
+        return True
+
+
+def _scope(request: h11.Request, port: int) -> dict[str, Any]:
+    raw_path, _, query = request.target.partition(b"?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": request.http_version.decode("ascii"),
+        "method": request.method.decode("ascii"),
+        "scheme": "http",
+        "path": unquote(raw_path.decode("latin-1")),
+        "raw_path": raw_path,
+        "query_string": query,
+        "root_path": "",
+        "headers": [(name, value) for name, value in request.headers],
+        "client": None,
+        "server": ("127.0.0.1", port),
+    }
+
+
+class _Body:
+    """`receive` of an ASGI app: the body, and then, whenever it happens, that the client has gone."""
+
+    def __init__(self, channel: Channel, body: bytes) -> None:
+        self._channel = channel
+        self._body: bytes | None = body
+
+    async def receive(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._channel.gone()
+        return {"type": "http.disconnect"}
+
+
+class Response:
+    """`send` of an ASGI app."""
+
+    def __init__(self, channel: Channel, method: bytes) -> None:
+        self._channel = channel
+        self._has_body = method != b"HEAD"
+        self._start: Message | None = None
+        self._begun = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if not self._begun:
+            assert self._start is not None, "ASGI: the start of a response comes before its body"
+            headers = [(name, value) for name, value in self._start.get("headers", ())]
+            await self._channel.write(h11.Response(status_code=self._start["status"], headers=headers))
+            self._begun = True
+        if message.get("body") and self._has_body:
+            await self._channel.write(h11.Data(data=message["body"]))
+        if not message.get("more_body", False):
+            await self._channel.write(h11.EndOfMessage())
+
+    async def plain(self, status: int, text: str) -> None:
+        """A whole response of text, unless another has begun."""
+        if self._begun:
+            raise DisconnectedError
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        with suppress(h11.LocalProtocolError):  # the request was so broken that there is no answering it
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            await self.send({"type": "http.response.body", "body": text.encode()})
