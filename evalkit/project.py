@@ -11,6 +11,7 @@ from evalkit.gate.rates import percentage
 
 TRACES = ("failed", "all", "none")
 SHOWN = ("calls", "conversation")
+RECORD_MODES = ("all", "missing", "stale")
 
 
 def project_table(root: Path) -> Mapping[str, Any]:
@@ -50,6 +51,16 @@ def _count(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     raise ValueError("a whole number, 0 or more")
+
+
+def _positive(value: Any) -> int:
+    try:
+        number = _count(value)
+    except ValueError:
+        number = 0
+    if number:
+        return number
+    raise ValueError("a whole number, 1 or more")
 
 
 def _number(value: Any) -> float:
@@ -111,6 +122,8 @@ KEYS: dict[str, Callable[[Any], Any]] = {
     "results": _text,
     "baseline": _text,
     "model": _text,
+    "record": _one_of(*RECORD_MODES),
+    "concurrency": _positive,
     "trace": _one_of(*TRACES),
     "show": _one_of(*SHOWN),
     "resume": _flag,

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from evalkit.execution.executor import Executor as Executor
+from evalkit.execution.flight import Job as Job
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "Job"]

@@ -1,27 +1,121 @@
-"""Running one case for a caller that must get a verdict, whatever happens."""
+"""Running cases for a caller that takes their verdicts in order, one by one, while others run ahead.
+
+All cases run on one event loop in the background. With a concurrency of 1 a case starts when it is asked for; with
+more, so many run at a time, of those that were announced. Sync agents wait for each other either way, unless they are
+registered with ``threads=N``; their deadline counts from when they run.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Iterable
 
+from evalkit.execution.flight import Flight, Job
+from evalkit.execution.loop import BackgroundLoop
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, Reason, Verdict
-from evalkit.pipeline import run_case
+from evalkit.pipeline import arun_case
+
+_LONGEST_NAP_S = 0.5  # between looks at whether an agent blocks the loop
+_AHEAD = 4  # times the concurrency: so far ahead, so that a slow case does not hold up the others
 
 
 class Executor:
-    """Runs cases one after another."""
+    """Gives each case a verdict, whatever happens. Used from one thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, concurrency: int = 1) -> None:
         self._settings = settings
+        self._concurrency = concurrency
+        self._loop: BackgroundLoop | None = None
+        self._flights: dict[str, Flight] = {}  # by case id: started and not taken yet
+        self.seconds = 0.0  # how long the case took whose verdict was given last, without its wait for its turn
 
-    def run(self, case: Case, agent: Any = None) -> Verdict:
-        """The verdict of `case`; `agent` is used in place of the case's own. Only KeyboardInterrupt passes through."""
+    @property
+    def window(self) -> int:
+        """How many jobs ahead of the one that is asked for are worth announcing."""
+        return self._concurrency * _AHEAD if self._concurrency > 1 else 0
+
+    def run(self, job: Job, ahead: Iterable[Job] = ()) -> Verdict:
+        """The verdict of `job`. Jobs `ahead`, in the order in which they will be asked for, may start meanwhile.
+
+        KeyboardInterrupt passes through, and so does what a caller's own signal handler raises; the case is then
+        cancelled.
+        """
+        self._launch([job, *ahead])
         try:
-            return run_case(case, agent, self._settings)
-        except Exception as error:
-            return defect(case, error)
+            self._wait(job.case.id)
+        except BaseException:
+            self._cancel(self._flights[job.case.id])
+            raise
+        flight = self._flights.pop(job.case.id)
+        self.seconds = flight.seconds
+        if flight.error is not None:
+            if not isinstance(flight.error, Exception):
+                raise flight.error
+            return defect(job.case, flight.error)
+        assert flight.verdict is not None
+        return flight.verdict
+
+    def settle(self) -> None:
+        """Stop what was started ahead and will not be asked for."""
+        for flight in list(self._flights.values()):
+            self._cancel(flight)
+
+    def close(self) -> None:
+        """End the loop. The executor starts a new one if it is used again."""
+        self.settle()
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    def _launch(self, jobs: Iterable[Job]) -> None:
+        new = [Flight(job) if job.context is None else Flight(job, job.context) for job in jobs if self._is_new(job)]
+        if new:
+            self._start(new)
+
+    def _is_new(self, job: Job) -> bool:
+        return job.case.id not in self._flights
+
+    def _start(self, flights: list[Flight]) -> None:
+        self._flights.update((flight.job.case.id, flight) for flight in flights)
+        if self._loop is None:
+            self._loop = BackgroundLoop(self._concurrency)
+        self._loop.start(flights, self._fly)
+
+    async def _fly(self, flight: Flight) -> None:
+        verdict, error = None, None
+        try:
+            verdict = await arun_case(flight.job.case, flight.job.agent, self._settings, watch=flight.watch)
+        except BaseException as raised:
+            error = raised
+        began = flight.watch.began
+        flight.seconds = 0.0 if began is None else time.perf_counter() - began
+        flight.finish(verdict, error)
+
+    def _wait(self, case_id: str) -> None:
+        # The flight is looked up anew each time: it may have been started again on another loop.
+        while not (flight := self._flights[case_id]).done.wait(min(flight.watch.seconds_left(), _LONGEST_NAP_S)):
+            loop = self._loop
+            assert loop is not None
+            if loop.interrupt is not None:
+                raise loop.interrupt
+            self._free(loop)
+
+    def _free(self, loop: BackgroundLoop) -> None:
+        """If an agent has blocked the loop for longer than its deadline, go on without both: the others start again."""
+        culprit = loop.blocked_by()
+        verdict = None if culprit is None else culprit.watch.hung_verdict()
+        if culprit is None or verdict is None:
+            return
+        culprit.finish(verdict)
+        self._loop = None
+        self._start([flight.again() for flight in self._flights.values() if not flight.done.is_set()])
+
+    def _cancel(self, flight: Flight) -> None:
+        self._flights.pop(flight.job.case.id, None)
+        if self._loop is not None and not flight.done.is_set():
+            self._loop.cancel(flight)
 
 
 def defect(case: Case, error: BaseException) -> Verdict:

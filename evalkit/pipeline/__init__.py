@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from evalkit.pipeline.plain import judge as judge
     from evalkit.pipeline.running import arun_case as arun_case
     from evalkit.pipeline.running import run_case as run_case
+    from evalkit.pipeline.watch import Watch as Watch
 
 _HOMES = {
     "abandoned_agents": "evalkit.pipeline.calling",
@@ -21,6 +22,7 @@ _HOMES = {
     "arun_case": "evalkit.pipeline.running",
     "judge": "evalkit.pipeline.plain",
     "run_case": "evalkit.pipeline.running",
+    "Watch": "evalkit.pipeline.watch",
 }
 
 __all__ = [*_HOMES]

@@ -26,14 +26,17 @@ from evalkit.pipeline.watch import Watch
 OUTDATED = (MissingCassetteError, StaleCassetteError)
 
 
-async def arun_case(case: Case, agent: Any = None, settings: Settings | None = None) -> Verdict:
+async def arun_case(
+    case: Case, agent: Any = None, settings: Settings | None = None, *, watch: Watch | None = None
+) -> Verdict:
     """Run `case` and judge what the agent did.
 
     `agent` overrides the case's own: a callable ``(task) -> str | Reply``, sync or async, a registered name,
     ``module:attribute`` or an instruction file. Whatever the agent does ends in a verdict; only KeyboardInterrupt and
-    the caller's own cancellation pass through. Raises UsageError for arguments that make no sense.
+    the caller's own cancellation pass through. Raises UsageError for arguments that make no sense. `watch` is told how
+    far the case is, for a caller in another thread.
     """
-    return await _arun(case, agent, _checked(case, settings), Watch())
+    return await _arun(case, agent, _checked(case, settings), watch or Watch())
 
 
 def run_case(case: Case, agent: Any = None, settings: Settings | None = None) -> Verdict:

@@ -22,9 +22,12 @@ class Watch:
         self.runs: list[Verdict] = []
         self._going: Attempt | None = None
         self._until = 0.0
+        self.began: float | None = None  # perf_counter at the start of the first run, after any wait for its turn
 
     def started(self, going: Attempt) -> None:
         """A run begins; its deadline counts from now."""
+        if self.began is None:
+            self.began = perf_counter()
         self._until = perf_counter() + going.plan.in_force.deadline_s + PATIENCE_S
         self._going = going
 

@@ -17,6 +17,7 @@ from evalkit.model.verdict import Verdict
 from evalkit.plugin.configuration import Configuration
 from evalkit.spec.discovery import case_or_near_miss, find_cases
 from evalkit.spec.loading import load_case
+from evalkit.spec.naming import is_case_name
 
 if TYPE_CHECKING:
     from evalkit.plugin.running import Runner
@@ -33,17 +34,16 @@ class Paths:
     case_folders: tuple[Path, ...]
     named: tuple[Path, ...]
 
-    def holds(self, file: Path) -> bool:
-        """Whether a file lies where cases are looked for. A named folder that contains the case folders (the project's
-        root, say) adds nothing to them: other YAML files in it, such as cassettes, bear the names of cases too."""
-        return any(file.is_relative_to(folder) for folder in (*self.case_folders, *self._own_folders()))
-
-    def _own_folders(self) -> tuple[Path, ...]:
-        return tuple(
+    def prefixes(self) -> tuple[str, ...]:
+        """What the path of a file begins with that lies where cases are looked for. A named folder that contains the
+        case folders (the project's root, say) adds nothing to them: other YAML files in it, such as cassettes, bear
+        the names of cases too."""
+        own = (
             path
             for path in self.named
             if not any(folder.is_relative_to(path) and folder.exists() for folder in self.case_folders)
         )
+        return tuple(os.fspath(folder) + os.sep for folder in (*self.case_folders, *own))
 
 
 class Collection:
@@ -52,12 +52,13 @@ class Collection:
     def __init__(self, config: pytest.Config, configuration: Configuration, paths: Paths) -> None:
         self._config = config
         self._configuration = configuration
-        self._paths = paths
+        self._named = frozenset(os.fspath(path) for path in paths.named)
+        self._prefixes = paths.prefixes()
         self._marks: set[str] = set()
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Without paths on the command line nothing but cases is collected."""
-        return True if not self._paths.named and collection_path.suffix == ".py" else None
+        return True if not self._named and collection_path.suffix == ".py" else None
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> CaseFile | None:
         problem = self._problem(file_path)
@@ -65,14 +66,14 @@ class Collection:
 
     def _problem(self, file: Path) -> Problem | bool | None:
         """False for a file that is no case, None for a case, and what is wrong with the name of one that nearly is."""
-        root = self._configuration.root
-        if file in self._paths.named:
-            if file.suffix.lower() not in (".yaml", ".yml"):
-                return False
-            return next(find_cases([file], root)).problem
-        if not self._paths.holds(file):
+        path = os.fspath(file)
+        if path in self._named:
+            return next(find_cases([path], self._configuration.root)).problem if _is_yaml(path) else False
+        if not path.startswith(self._prefixes):
             return False
-        found = case_or_near_miss(file, root)
+        if is_case_name(file.name):
+            return None
+        found = case_or_near_miss(path, self._configuration.root)
         return False if found is None else found.problem
 
     def load(self, path: Path) -> Case:
@@ -88,6 +89,10 @@ class Collection:
                 self._marks.add(tag)
                 self._config.addinivalue_line("markers", f"{tag}: a tag of evalkit cases")
             item.add_marker(tag)
+
+
+def _is_yaml(path: str) -> bool:
+    return path.lower().endswith((".yaml", ".yml"))
 
 
 class CaseFile(pytest.File):
@@ -133,6 +138,7 @@ class CaseItem(pytest.Item):
         self.problems = problems
         self.verdict: Verdict | None = None
         self.is_told = False
+        self.seconds: float | None = None  # how long the case took, where it ran ahead of its turn
 
     @property
     def case_id(self) -> str:
@@ -140,7 +146,7 @@ class CaseItem(pytest.Item):
         return self.parent.case_id if self.case is None else self.case.id
 
     def setup(self) -> None:
-        self.verdict, self.is_told = None, False  # rerun plugins run an item again
+        self.verdict, self.is_told, self.seconds = None, False, None  # rerun plugins run an item again
         self.config.stash[RUNNER].set_up(self)
 
     def runtest(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
+from evalkit.model.redaction import secrets_of
 from evalkit.model.run import Policy
 from evalkit.model.settings import Settings
 from evalkit.plugin.options import OPTIONS, SWITCHES, flag_of, told
 from evalkit.project import POLICY, project_table, read_value
 
 DEFAULT_PATHS = ("scenarios",)
+DEFAULT_CONCURRENCY = 50
 DEFAULT_RESULTS = ".evalkit/last-run.json"
 
 
@@ -32,8 +35,10 @@ class Configuration:
     agent: str | None = None
     baseline: Path | None = None
     trace: str | None = None
+    concurrency: int = DEFAULT_CONCURRENCY
     conversation: bool = False
     resume: bool = False
+    secrets: tuple[str, ...] = ()  # values, from the environment
     secret_keys: tuple[str, ...] = ()
 
 
@@ -43,7 +48,7 @@ def read_configuration(config: pytest.Config) -> Configuration:
     return _Reader(config, table).configuration()
 
 
-_SETTINGS = ("model", "deadline_s", "max_iterations", "temperature", "seed", "strict_mocks", "prices")
+_SETTINGS = ("model", "record", "deadline_s", "max_iterations", "temperature", "seed", "strict_mocks", "prices")
 _FOLDERS = ("cassettes", "mocks")
 
 
@@ -84,6 +89,7 @@ class _Reader:
         paths = self.value("paths")
         folders: dict[str, Any] = {name: Path(value) for name, value in self._told(_FOLDERS).items()}
         results = self.path("results", DEFAULT_RESULTS)
+        secrets = secrets_of(os.environ)
         assert results is not None
         policy = Policy(**self._told(POLICY))
         if policy.no_regressions and self.path("baseline") is None:
@@ -94,10 +100,12 @@ class _Reader:
             paths_are_default=paths is None,
             results=results,
             policy=policy,
-            settings=Settings(root=root, **self._told(_SETTINGS), **folders),
+            settings=Settings(root=root, extra={"secrets": secrets}, **self._told(_SETTINGS), **folders),
+            secrets=secrets,
             agent=self.value("agent"),
             baseline=self.path("baseline"),
             trace=self.value("trace"),
+            concurrency=self.value("concurrency") or DEFAULT_CONCURRENCY,
             conversation=self.value("show") == "conversation",
             resume=bool(self.value("resume")),
             secret_keys=self.value("secret_keys") or (),

@@ -16,7 +16,8 @@ from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import ERROR, NOT_RUN, Reason
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.display import Display
-from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, shape
+from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
+from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shape
 from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import load_run, write_run
 from evalkit.reports.wire import from_line, to_line
@@ -45,6 +46,7 @@ class Keeper:
         self._decision: GateDecision | None = None
         self._trouble: list[str] = []
         runner.resumed.update(self._resumable())
+        self._rendezvous = None if configuration.concurrency == 1 or one_at_a_time(config) else Rendezvous()
 
     # What is selected, and what is handed to workers
 
@@ -62,6 +64,17 @@ class Keeper:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput[RESUMED] = self._runner.resumed
+        if self._rendezvous is not None:
+            node.workerinput[RENDEZVOUS] = str(self._rendezvous.folder)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:
+        """Whole buckets, unless another way of distribution is asked for or cases run one at a time."""
+        if self._rendezvous is None or config.getoption("dist") != "load":
+            return None
+        from evalkit.plugin.buckets import BucketScheduling
+
+        return BucketScheduling(config, log, self._rendezvous, lambda node_id: case_of(node_id) is not None)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
@@ -176,20 +189,11 @@ class Keeper:
             )
 
     def pytest_unconfigure(self) -> None:
+        if self._rendezvous is not None:
+            self._rendezvous.remove()
         if self._journal is not None:
             complete = all(case_id in self._outcomes for case_id in self._selected())
             self._journal.close(remove=complete and not self._trouble)
-
-
-def case_of(node_id: str) -> str | None:
-    """The case id in the node id of a case, ``folder/a_001.yaml::a_001``; None for the node id of any other test.
-
-    Under xdist's loadgroup ``@group`` follows.
-    """
-    file, separator, name = node_id.partition("::")
-    stem, dot, ending = file.rpartition("/")[2].partition(".")
-    is_case = separator and dot and ending.lower() in ("yaml", "yml") and name.partition("@")[0] == stem
-    return file if is_case else None
 
 
 def _keep_out_of_git(configuration: Configuration) -> None:

@@ -16,6 +16,8 @@ OPTIONS: dict[str, tuple[str | None, str]] = {
     "results": ("FILE", "write the run file here (default: .evalkit/last-run.json)"),
     "baseline": ("FILE", "compare with the run file of an earlier run"),
     "model": ("KIND:MODEL", "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)"),
+    "concurrency": ("N", "how many cases may overlap; 1 is exactly one after another (default: 50)"),
+    "record": ("all|missing|stale", "record the live model's turns as cassettes: all, or what is missing or outdated"),
     "trace": ("failed|all|none", "which traces to print (default: failed ones, and passed ones of small runs)"),
     "show": ("calls|conversation", "what a trace shows: the calls, or the turns whole (default: calls)"),
 }

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from evalkit.errors import EvalkitError, Problem
-from evalkit.execution import Executor
+from evalkit.execution import Executor, Job
 from evalkit.gate import SKIPPED_CODE
 from evalkit.model.case import Case
-from evalkit.model.redaction import Redactor, secrets_of
+from evalkit.model.redaction import Redactor
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.plugin.collection import RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration
+from evalkit.plugin.neighbours import Neighbours
+from evalkit.plugin.output import BetweenPhases, Output, OutputRouting, WithinPhases, begin_output
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.wire import from_line, to_line
 from evalkit.spec.loading import load_case
@@ -46,13 +49,28 @@ class Runner:
     def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
         self._config = config
         self._configuration = configuration
-        self._executor = Executor(configuration.settings)
-        self._redact = Redactor(secrets_of(os.environ), configuration.secret_keys)
         self._is_worker = hasattr(config, "workerinput")
+        self._concurrency = 1 if one_at_a_time(config) else configuration.concurrency
+        self._executor = Executor(configuration.settings, self._concurrency)
+        self._redact = Redactor(configuration.secrets, configuration.secret_keys)
+        self._outputs: dict[str, Output] = {}
+        self._places: dict[pytest.Item, int] = {}
+        self._place = -1  # of the item that ran last
+        self._announced = 0  # the items before this place may have started
+        self._neighbours = Neighbours(config)
+        self._items: list[pytest.Item] = []
         self.selected: list[str] = []
         self.collected = 0
         self.resumed: dict[str, str] = dict(getattr(config, "workerinput", {}).get(RESUMED, {}))
         config.stash[RUNNER] = self
+        if self._concurrency > 1:
+            self._route_output(config)
+
+    @staticmethod
+    def _route_output(config: pytest.Config) -> None:
+        routing = OutputRouting()
+        for plugin in (routing, WithinPhases(routing), BetweenPhases()):
+            config.pluginmanager.register(plugin)
 
     # What was selected
 
@@ -62,8 +80,12 @@ class Runner:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.selected = [item.case_id for item in session.items if isinstance(item, CaseItem)]
         self.collected += len(self.selected)
+        self._items = session.items
+        self._places = {item: place for place, item in enumerate(session.items)}
+        self._neighbours.collected([item.nodeid for item in session.items])
 
     def pytest_sessionfinish(self) -> None:
+        self._executor.close()
         if self._is_worker:
             output: dict[str, Any] = self._config.workeroutput  # type: ignore[attr-defined]
             output["evalkit"] = {"selected": self.selected, "collected": self.collected}
@@ -86,9 +108,43 @@ class Runner:
             raise CaseError(_first_reason(verdict))
 
     def _run_case(self, item: CaseItem) -> Verdict:
+        verdict = self._executor.run(self._job(item), self._ahead(item))
+        if self._concurrency > 1:
+            item.seconds = self._executor.seconds
+            for kind, text in self._outputs.pop(item.case_id).sections():
+                item.add_report_section("call", kind, text)
+        return verdict
+
+    def _job(self, item: CaseItem) -> Job:
         case = item.case
         assert case is not None
-        return self._executor.run(case, self._configuration.agent if case.agent is None else None)
+        agent = self._configuration.agent if case.agent is None else None
+        if self._concurrency == 1:
+            return Job(case, agent)
+        context = copy_context()
+        context.run(begin_output, self._outputs.setdefault(case.id, Output()))
+        return Job(case, agent, context)
+
+    def _ahead(self, item: CaseItem) -> Iterator[Job]:
+        """The cases that follow `item` without any other test between them, as far as they are not announced yet."""
+        place, window = self._places[item], self._executor.window
+        if place not in (self._place, self._place + 1):
+            self._announced = place  # another bucket
+        self._place, self._announced = place, max(self._announced, place + 1)
+        if self._announced > place + 1 + window // 2 or not self._neighbours.has(item):
+            return  # many at a time, not one for one
+        for later in islice(self._items, self._announced, place + 1 + window):
+            if not isinstance(later, CaseItem) or not self._neighbours.are(item, later):
+                return
+            self._announced += 1
+            if later.case is not None and later.case_id not in self.resumed:
+                yield self._job(later)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        """No agent runs across a test of another kind."""
+        if not isinstance(item, CaseItem):
+            self._executor.settle()
 
     def _resumed_verdict(self, item: CaseItem) -> Verdict | None:
         """What the run before said of this very case, if it could be measured and the case has not changed since."""
@@ -117,6 +173,8 @@ class Runner:
         if item.is_told or item.verdict is None:
             return
         item.is_told = True
+        if item.seconds is not None and report.when == "call":
+            report.duration = item.seconds  # the case's own time, and not how long it was waited for
         if self._config.getoption("runxfail", False):
             item.verdict = replace(item.verdict, quarantined=None)
         told = self.told(item.verdict)
@@ -138,6 +196,14 @@ class Runner:
         line = to_line(verdict)
         redacted = self._redact(line)
         return Told(line, verdict) if redacted == line else Told(redacted, from_line(redacted))
+
+
+def one_at_a_time(config: pytest.Config) -> bool:
+    """Whether the session asks for what only makes sense one after another: to stop at a failure, to see output live,
+    to debug."""
+    option = config.option
+    asked = (option.maxfail, option.usepdb, option.trace, option.capture == "no", getattr(option, "stepwise", False))
+    return any(asked) or bool(config.getini("log_cli"))
 
 
 def shape(report: pytest.TestReport, verdict: Verdict) -> None:

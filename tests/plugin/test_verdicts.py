@@ -185,10 +185,10 @@ def test_no_assertion_of_a_hook_or_plugin_becomes_an_internal_error(project: Pro
 
 
 def test_a_defect_of_evalkit_itself_is_an_error_that_says_so(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*arguments: object) -> None:
+    def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("defect")
 
-    monkeypatch.setattr("evalkit.execution.executor.run_case", broken)
+    monkeypatch.setattr("evalkit.execution.executor.arun_case", broken)
     project.case("good_001")
     result = project.run()
     result.assert_outcomes(errors=1)

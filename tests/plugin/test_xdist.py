@@ -135,3 +135,64 @@ def test_loadgroup_s_suffix_does_not_hide_a_case(project: Project) -> None:
     result = project.run_apart("-n", "2", "--dist=loadgroup")
     assert result.ret == 0
     assert project.run_file.selected == ("scenarios/good_001.yaml",)
+
+
+def overlapping_suite(project: Project, number: int = 16) -> None:
+    project.write(
+        "scenarios/conftest.py",
+        "import asyncio, os, pathlib\n"
+        "import evalkit\n"
+        "running = set()\n"
+        "@evalkit.agent('slow')\n"
+        "async def slow(task):\n"
+        "    with open('started.txt', 'a') as file: file.write(f'{task.case_id} {os.getpid()}\\n')\n"
+        "    running.add(task.case_id)\n"
+        "    await asyncio.sleep(0.05)\n"
+        "    with open('most.txt', 'a') as file: file.write(f'{len(running)}\\n')\n"
+        "    if task.message == 'die': os._exit(3)\n"
+        "    running.discard(task.case_id)\n"
+        "    await task.acall('check', id='A1')\n",
+    )
+    for place in range(number):
+        project.case(f"slow_{place:03}", agent="slow")
+
+
+def test_a_worker_lets_the_cases_of_its_bucket_overlap_and_no_case_starts_twice(project: Project) -> None:
+    overlapping_suite(project)
+    result = project.run_apart("-n", "2")
+    assert result.ret == 0
+    assert Counter(project.starts()) == {f"scenarios/slow_{place:03}.yaml": 1 for place in range(16)}
+    assert max(map(int, (project.root / "most.txt").read_text().split())) == 2, "16 cases, 2 workers, 4 buckets each"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--evalkit-concurrency=1",), ("--dist=worksteal",), ("--dist=loadfile",), ("-x",)]
+)
+def test_without_buckets_a_worker_runs_one_case_at_a_time(project: Project, arguments: tuple[str, ...]) -> None:
+    overlapping_suite(project, 6)
+    result = project.run_apart("-n", "2", *arguments)
+    assert result.ret == 0
+    assert Counter(project.starts()) == {f"scenarios/slow_{place:03}.yaml": 1 for place in range(6)}
+    assert set((project.root / "most.txt").read_text().split()) == {"1"}
+
+
+def test_of_cases_that_overlap_the_one_that_kills_the_worker_is_named_and_the_others_pass(project: Project) -> None:
+    overlapping_suite(project, 24)
+    project.case("slow_004", agent="slow", input={"message": "die", "mock_function_responses": {"check": 1}})
+    result = project.run_apart("-n", "2")
+    assert result.ret == 6
+    statuses = project.statuses()
+    assert statuses.pop("slow_004") == "error"
+    assert set(statuses.values()) == {"passed"}
+    assert len(statuses) == 23
+    result.stdout.fnmatch_lines(["! slow_004", "*crashed while running 'scenarios/slow_004.yaml::slow_004'*"])
+    crashed = next(verdict for verdict in project.run_file.verdicts if verdict.status == "error")
+    assert (crashed.reasons[0].code, crashed.category) == ("crashed", "slow")
+
+
+def test_cases_and_ordinary_tests_share_the_workers(project: Project) -> None:
+    overlapping_suite(project, 8)
+    project.write("tests/test_x.py", "import pytest\n@pytest.mark.parametrize('n', range(9))\ndef test_n(n): pass\n")
+    result = project.run_apart("-n", "2", "tests", "scenarios")
+    result.assert_outcomes(passed=17)
+    assert result.ret == 0

@@ -1,0 +1,46 @@
+"""A case on its way: asked for, perhaps started ahead of its turn, and in the end a verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from evalkit.model.case import Case
+from evalkit.model.verdict import Verdict
+from evalkit.pipeline import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A case to run; `agent` in place of the case's own; `context` that its agent should see, None for the caller's."""
+
+    case: Case
+    agent: Any = None
+    context: contextvars.Context | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """One run of a job on a loop."""
+
+    job: Job
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    watch: Watch = field(default_factory=Watch)
+    done: threading.Event = field(default_factory=threading.Event)
+    task: asyncio.Task[None] | None = None
+    verdict: Verdict | None = None
+    error: BaseException | None = None
+    seconds: float = 0.0  # from its start to its verdict
+
+    def again(self) -> Flight:
+        """The same job anew, for another loop."""
+        return Flight(self.job, self.context)
+
+    def finish(self, verdict: Verdict | None, error: BaseException | None = None) -> None:
+        """Settle it, unless it is settled already: an agent that was left behind may come back late."""
+        if not self.done.is_set():
+            self.verdict, self.error = verdict, error
+            self.done.set()

@@ -1,0 +1,100 @@
+"""One event loop in a daemon thread, on which cases overlap, and which can be told from outside that it is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from evalkit.execution.flight import Flight
+from evalkit.pipeline import aclose_shared
+
+_owner: contextvars.ContextVar[Flight | None] = contextvars.ContextVar("evalkit_flight", default=None)
+_CLOSING_S = 2.0
+
+Work = Callable[[Flight], Coroutine[Any, Any, None]]
+
+
+class BackgroundLoop:
+    """Runs flights. An agent that blocks it is found by `blocked_by`; the loop is then left behind for a new one."""
+
+    def __init__(self, concurrency: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._slots = asyncio.Semaphore(concurrency)  # first come, first served
+        self._loop.set_task_factory(self._made_task)  # type: ignore[arg-type]  # a coroutine is all that asyncio gives
+        self._owners: WeakKeyDictionary[asyncio.Task[Any], Flight] = WeakKeyDictionary()
+        self.interrupt: BaseException | None = None  # a KeyboardInterrupt that a task of an agent raised
+        self._thread = threading.Thread(target=self._run, name="evalkit-cases", daemon=True)
+        self._thread.start()
+
+    def _made_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
+    ) -> asyncio.Task[Any]:
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        context = options.get("context")
+        flight = _owner.get() if context is None else context.get(_owner, None)
+        if flight is not None:
+            self._owners[task] = flight
+        return task
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        while True:
+            try:
+                self._loop.run_forever()
+                break
+            except SystemExit:  # asyncio lets it through from a task of the agent; whoever awaits that task sees it
+                continue
+            except KeyboardInterrupt as error:
+                self.interrupt = error
+        with suppress(RuntimeError):
+            self._loop.close()
+
+    def start(self, flights: Sequence[Flight], work: Work) -> None:
+        """Start ``work(flight)`` for each flight, in its context. One call for many: waking the loop's thread costs."""
+        self._loop.call_soon_threadsafe(self._begin, flights, work)
+
+    def _begin(self, flights: Sequence[Flight], work: Work) -> None:
+        for flight in flights:
+            context = flight.context.copy()
+            context.run(_owner.set, flight)
+            flight.task = self._loop.create_task(self._in_its_turn(flight, work), context=context)
+
+    async def _in_its_turn(self, flight: Flight, work: Work) -> None:
+        async with self._slots:
+            await work(flight)
+
+    def blocked_by(self) -> Flight | None:
+        """The flight whose code the loop is executing right now; None while it waits."""
+        task = asyncio.current_task(self._loop)
+        return None if task is None else self._owners.get(task)
+
+    def cancel(self, flight: Flight) -> None:
+        """Let a flight end that nobody waits for any more."""
+        task = flight.task
+        if task is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(task.cancel)
+
+    def close(self) -> None:
+        """Close what live providers hold for this loop, and end it. A loop that is stuck is left behind."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end)
+        self._thread.join(timeout=_CLOSING_S)
+
+    def _end(self) -> None:
+        closing = self._loop.create_task(self._closed())
+        closing.add_done_callback(lambda _: self._loop.stop())
+
+    async def _closed(self) -> None:
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=_CLOSING_S / 2)
+        await aclose_shared()
+        await self._loop.shutdown_asyncgens()

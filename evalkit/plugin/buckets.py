@@ -1,0 +1,56 @@
+"""Under xdist cases go to workers by whole buckets, so that each worker can let the cases of its bucket overlap.
+
+xdist tells a worker only which test is next. So buckets are made the same way in every process, from the order of
+collection, and a worker may start any case of the bucket that it is in. When a worker dies, any case that it had
+started may be the culprit: those are run again one by one, and the one that dies alone is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from evalkit.plugin.neighbours import Rendezvous, buckets_of
+
+_BUCKET, _ALONE = "bucket ", "alone: "
+
+
+class BucketScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types
+    """xdist's scheduling by scopes, where a scope is a bucket of cases; any other test is a scope of its own."""
+
+    def __init__(self, config: pytest.Config, log: Any, rendezvous: Rendezvous, is_case: Callable[[str], bool]) -> None:
+        super().__init__(config, log)
+        self._rendezvous = rendezvous
+        self._is_case = is_case
+        self._numbers: dict[str, int] | None = None
+        self._apart: set[str] = set()
+        rendezvous.announce()
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid in self._apart:
+            return _ALONE + nodeid
+        if self._numbers is None:
+            self._numbers = buckets_of(list(filter(self._is_case, self.collection or ())), self.numnodes)
+        number = self._numbers.get(nodeid)
+        return nodeid if number is None else f"{_BUCKET}{number}"
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take away a worker that has ended. The test on which it died, if it did and that is known; else what it had
+        begun is given out again, one by one."""
+        workload = self.assigned_work.pop(node)
+        units = {scope: unit for scope, unit in workload.items() if not all(unit.values())}
+        if not units:
+            return None
+        begun = next(iter(units))
+        pending = [nodeid for nodeid, completed in units.pop(begun).items() if not completed]
+        culprit = pending.pop(0) if len(pending) == 1 or not begun.startswith(_BUCKET) else None
+        self._apart.update(pending)
+        self._rendezvous.set_apart(pending)
+        self.workqueue.update({_ALONE + nodeid: {nodeid: False} for nodeid in pending})
+        self.workqueue.update(units)
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return culprit

@@ -1,0 +1,279 @@
+"""The executor: verdicts in the order they are asked for, whatever runs meanwhile, and none without an end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import evalkit
+from evalkit.execution import Executor, Job
+from evalkit.model.settings import Settings
+from evalkit.spec import case_from_dict
+
+
+def case(name: str, deadline_s: float = 5.0) -> evalkit.Case:
+    """A case that wants the response to be its own name."""
+    data = {
+        "scenario_id": name,
+        "agent": "unused",
+        "input": {"message": name},
+        "expected_output": {"response_contains": name},
+        "settings": {"deadline_s": deadline_s},
+    }
+    return case_from_dict(data)
+
+
+def jobs(agent: Callable[..., Any], number: int, **settings: float) -> list[Job]:
+    return [Job(case(f"case_{place:03}", **settings), agent) for place in range(number)]
+
+
+def run_all(executor: Executor, all_jobs: list[Job]) -> list[str]:
+    """Statuses, each asked for in turn with all later ones announced."""
+    return [executor.run(job, all_jobs[place + 1 :]).status for place, job in enumerate(all_jobs)]
+
+
+@pytest.fixture
+def made() -> Iterator[Callable[[int], Executor]]:
+    executors: list[Executor] = []
+
+    def make(concurrency: int) -> Executor:
+        executors.append(Executor(Settings(), concurrency))
+        return executors[-1]
+
+    yield make
+    for executor in executors:
+        executor.close()
+
+
+class Counter:
+    """Counts how many agents run at the same time."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.most = 0
+        self.started: list[str] = []
+
+    def enter(self, name: str) -> None:
+        self.started.append(name)
+        self.running += 1
+        self.most = max(self.most, self.running)
+
+    async def agent(self, task: evalkit.Task) -> str:
+        self.enter(task.message)
+        await asyncio.sleep(0.02)
+        self.running -= 1
+        return task.message
+
+    def blocking(self, task: evalkit.Task) -> str:
+        self.enter(task.message)
+        time.sleep(0.02)
+        self.running -= 1
+        return task.message
+
+
+@pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (4, 4), (50, 12)])
+def test_so_many_async_agents_overlap_as_allowed(made: Callable[[int], Executor], concurrency: int, most: int) -> None:
+    counter = Counter()
+    assert run_all(made(concurrency), jobs(counter.agent, 12)) == ["passed"] * 12
+    assert counter.most == most
+    assert counter.started == [f"case_{place:03}" for place in range(12)]
+
+
+def test_sync_agents_run_one_at_a_time(made: Callable[[int], Executor]) -> None:
+    counter = Counter()
+    assert run_all(made(50), jobs(counter.blocking, 6)) == ["passed"] * 6
+    assert counter.most == 1
+
+
+def test_with_a_concurrency_of_one_nothing_runs_that_was_not_asked_for(made: Callable[[int], Executor]) -> None:
+    counter = Counter()
+    all_jobs = jobs(counter.agent, 3)
+    executor = made(1)
+    assert executor.window == 0
+    executor.run(all_jobs[0])
+    time.sleep(0.05)
+    assert counter.started == ["case_000"]
+
+
+def test_a_slow_case_does_not_hold_up_the_others(made: Callable[[int], Executor]) -> None:
+    finished: list[str] = []
+
+    async def agent(task: evalkit.Task) -> str:
+        await asyncio.sleep(0.3 if task.message == "case_000" else 0.001)
+        finished.append(task.message)
+        return task.message
+
+    assert run_all(made(2), jobs(agent, 9)) == ["passed"] * 9
+    assert finished[-1] == "case_000"
+
+
+def test_verdicts_do_not_depend_on_the_concurrency(made: Callable[[int], Executor]) -> None:
+    async def agent(task: evalkit.Task) -> str:
+        place = int(task.message[-3:])
+        await asyncio.sleep(0.001 * (7 - place % 7))
+        if place % 5 == 0:
+            raise RuntimeError(task.message)
+        return task.message if place % 3 else "something else"
+
+    def seen(concurrency: int) -> list[tuple[str, str, tuple[str, ...]]]:
+        all_jobs = jobs(agent, 20)
+        executor = made(concurrency)
+        verdicts = [executor.run(job, all_jobs[place + 1 :]) for place, job in enumerate(all_jobs)]
+        return [(v.case_id, v.status, tuple(reason.message for reason in v.reasons)) for v in verdicts]
+
+    assert seen(1) == seen(3) == seen(50)
+
+
+def test_an_agent_that_blocks_the_loop_ends_at_its_deadline_and_the_others_run(
+    made: Callable[[int], Executor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Async in name only: nothing on its loop can stop it, so the loop is left behind and the others start again."""
+    monkeypatch.setattr("evalkit.pipeline.watch.PATIENCE_S", 0.1)
+    released = threading.Event()
+
+    async def agent(task: evalkit.Task) -> str:
+        if task.message == "case_001":
+            released.wait(20)
+        await asyncio.sleep(0.01)
+        return task.message
+
+    all_jobs = jobs(agent, 4, deadline_s=0.2)
+    executor = made(4)
+    started = time.perf_counter()
+    try:
+        verdicts = [executor.run(job, all_jobs[place + 1 :]) for place, job in enumerate(all_jobs)]
+    finally:
+        released.set()
+    assert time.perf_counter() - started < 10
+    assert [verdict.status for verdict in verdicts] == ["passed", "failed", "passed", "passed"]
+    assert verdicts[1].reasons[0].code == "deadline"
+
+
+def test_a_thread_that_hangs_is_left_behind(made: Callable[[int], Executor]) -> None:
+    released = threading.Event()
+
+    def agent(task: evalkit.Task) -> str:
+        if task.message == "case_000":
+            released.wait(20)
+        return task.message
+
+    try:
+        assert run_all(made(10), jobs(agent, 3, deadline_s=0.2)) == ["failed", "passed", "passed"]
+    finally:
+        released.set()
+
+
+def test_the_time_of_a_case_is_its_own(made: Callable[[int], Executor]) -> None:
+    all_jobs = jobs(Counter().blocking, 5)
+    executor = made(50)
+    for place, job in enumerate(all_jobs):
+        executor.run(job, all_jobs[place + 1 :])
+        assert 0.015 < executor.seconds < 0.09, "without the wait for the agent's earlier cases"
+
+
+def test_keyboard_interrupt_of_an_agent_passes_through(made: Callable[[int], Executor]) -> None:
+    async def agent(task: evalkit.Task) -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(5).run(jobs(agent, 1)[0])
+
+
+def test_what_interrupts_the_caller_cancels_the_case(
+    made: Callable[[int], Executor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timeout plugin raises in the caller's thread."""
+    cancelled = threading.Event()
+
+    async def agent(task: evalkit.Task) -> str:
+        try:
+            await asyncio.sleep(20)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return task.message
+
+    def out_of_time(*arguments: object) -> None:
+        time.sleep(0.05)
+        raise TimeoutError("the caller's")
+
+    executor = made(5)
+    monkeypatch.setattr(Executor, "_free", out_of_time)
+    monkeypatch.setattr("evalkit.execution.executor._LONGEST_NAP_S", 0.02)
+    with pytest.raises(TimeoutError, match="the caller's"):
+        executor.run(jobs(agent, 1)[0])
+    assert cancelled.wait(5)
+
+
+def test_settle_stops_what_ran_ahead_and_it_can_be_asked_for_again(made: Callable[[int], Executor]) -> None:
+    counter = Counter()
+    all_jobs = jobs(counter.agent, 3)
+    executor = made(3)
+    executor.run(all_jobs[0], all_jobs[1:])
+    executor.settle()
+    assert executor.run(all_jobs[1]).status == "passed"
+    assert counter.started.count("case_001") == 2
+
+
+def test_an_executor_can_be_used_after_it_was_closed(made: Callable[[int], Executor]) -> None:
+    executor = made(2)
+    for _ in range(2):
+        assert executor.run(jobs(Counter().agent, 1)[0]).status == "passed"
+        executor.close()
+
+
+def test_closing_leaves_no_thread_and_no_task_behind() -> None:
+    before = threading.active_count()
+    stopped = threading.Event()
+
+    async def agent(task: evalkit.Task) -> str:
+        if task.message == "case_000":
+            return task.message
+        try:
+            await asyncio.sleep(20)
+        finally:
+            stopped.set()
+        return task.message
+
+    all_jobs = jobs(agent, 2)
+    executor = Executor(Settings(), 2)
+    executor.run(all_jobs[0], all_jobs[1:])
+    executor.close()
+    assert stopped.is_set()
+    assert threading.active_count() == before
+
+
+def test_a_defect_of_evalkit_is_an_error_and_not_an_exception(
+    made: Callable[[int], Executor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*arguments: object, **options: object) -> None:
+        raise ZeroDivisionError("defect")
+
+    monkeypatch.setattr("evalkit.execution.executor.arun_case", broken)
+    verdict = made(1).run(jobs(Counter().agent, 1)[0])
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "not_measured")
+    assert verdict.reasons[0].message.startswith("evalkit itself failed on this case; please report it:\n")
+    assert verdict.reasons[0].message.endswith("ZeroDivisionError: defect")
+
+
+def test_a_context_of_its_own_reaches_the_agent_and_its_tasks_and_threads(made: Callable[[int], Executor]) -> None:
+    import contextvars
+
+    variable = contextvars.ContextVar("variable", default="none")
+
+    async def agent(task: evalkit.Task) -> str:
+        inner = asyncio.create_task(asyncio.to_thread(variable.get))
+        return f"{task.message} {await inner}"
+
+    executor = made(3)
+    responses = []
+    for job in jobs(agent, 3):
+        context = contextvars.copy_context()
+        context.run(variable.set, f"of {job.case.id}")
+        responses.append(executor.run(Job(job.case, agent, context)).transcript.response)
+    assert responses == [f"case_{place:03} of case_{place:03}" for place in range(3)]

@@ -1,0 +1,153 @@
+"""Cases overlap in one process, and nobody can tell from what pytest shows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+Project = Any
+
+CHATTY = '''\
+import asyncio, logging, pathlib, sys, threading
+import evalkit
+
+running, most = set(), 0
+
+@evalkit.agent("chatty")
+async def chatty(task):
+    """Prints, logs and fails, slowly, so that all of them do it at once."""
+    global most
+    name = task.message
+    running.add(name)
+    most = max(most, len(running))
+    pathlib.Path("most.txt").write_text(str(most))
+    for step in range(3):
+        print(f"{name} prints {step}")
+        print(f"{name} warns {step}", file=sys.stderr)
+        logging.getLogger("shop").warning("%s logs %s", name, step)
+        await asyncio.sleep(0.01)
+    await asyncio.to_thread(print, f"{name} prints in a thread")
+    running.discard(name)
+    return "done"
+'''
+
+
+def chatty_suite(project: Project, number: int = 8) -> None:
+    project.write("scenarios/conftest.py", CHATTY)
+    for place in range(number):
+        name = f"bad_{place:03}"
+        project.case(name, agent="chatty", input={"message": name, "mock_function_responses": {"check": 1}})
+
+
+def most(project: Project) -> int:
+    return int((project.root / "most.txt").read_text())
+
+
+def shown(result: pytest.RunResult) -> list[str]:
+    """All lines, without the times and without the line numbers of log records."""
+    return [re.sub(r" in [\d.]+s|^plugins:.*", "", line) for line in result.outlines]
+
+
+@pytest.mark.parametrize("capture", ["--capture=fd", "--capture=sys"])
+def test_output_is_the_same_as_one_after_another_and_stands_with_its_case(project: Project, capture: str) -> None:
+    chatty_suite(project)
+    alone = project.run_apart("--evalkit-concurrency=1", capture, "-rA")
+    assert most(project) == 1
+    together = project.run_apart(capture, "-rA")
+    assert most(project) == 8
+    assert shown(together) == shown(alone)
+    for place in range(8):
+        section = together.stdout.str().split(f"_ bad_{place:03} _")[1].split("_ bad_")[0]
+        assert re.findall(r"bad_\d+ prints 2", section) == [f"bad_{place:03} prints 2"]
+        assert f"bad_{place:03} prints in a thread" in section
+        assert re.findall(r"bad_\d+ warns 0", section) == [f"bad_{place:03} warns 0"]
+        assert re.findall(r"bad_\d+ logs 1", section) == [f"bad_{place:03} logs 1"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-x",), ("--maxfail=9",), ("-s",), ("--pdb",), ("--stepwise",), ("-o", "log_cli=true")]
+)
+def test_what_only_makes_sense_in_turn_is_done_in_turn(project: Project, arguments: tuple[str, ...]) -> None:
+    chatty_suite(project, 3)
+    for file in (project.root / "scenarios").glob("bad_*"):
+        file.write_text(file.read_text().replace('"expected_output": {', '"xfail": "known", "expected_output": {'))
+    project.run_apart(*arguments)
+    assert most(project) == 1
+
+
+def test_stopping_at_the_first_failure_starts_no_further_agent(project: Project) -> None:
+    project.case("a_001")
+    project.case("b_001", {"calls": []})
+    project.case("c_001")
+    project.run("-x")
+    assert project.starts() == ["scenarios/a_001.yaml", "scenarios/b_001.yaml"]
+
+
+def test_no_agent_runs_across_an_ordinary_test(project: Project) -> None:
+    project.write(
+        "scenarios/conftest.py",
+        CHATTY.replace("import evalkit\n", "import evalkit, builtins\n").replace(
+            "running, most = set(), 0", "running, most = set(), 0\nbuiltins.agents_running = running"
+        ),
+    )
+    ordinary = (
+        "import builtins, time\ndef test_ordinary():\n    time.sleep(0.1)\n    assert not builtins.agents_running\n"
+    )
+    for folder in ("one", "two"):
+        for number in range(3):
+            name = f"{folder}/bad_00{number}"
+            project.case(name, agent="chatty", input={"message": name, "mock_function_responses": {"check": 1}})
+    project.write("scenarios/test_between.py", ordinary)
+    result = project.run_apart("scenarios/one", "scenarios/test_between.py", "scenarios/two")
+    result.assert_outcomes(passed=1, failed=6)
+
+
+def test_the_duration_of_a_case_is_its_own(project: Project) -> None:
+    """All eight run while the first is waited for; the others would seem to take no time."""
+    chatty_suite(project)
+    result = project.run_apart("--durations=0", "--durations-min=0.02")
+    assert len([line for line in result.outlines if re.match(r"0\.\d\ds call ", line)]) == 8
+
+
+def test_a_skip_by_a_hook_leaves_no_verdict_of_a_run_that_was_started_ahead(project: Project) -> None:
+    project.write(
+        "scenarios/conftest.py",
+        "import pytest\ndef pytest_runtest_setup(item):\n    if item.name == 'b_001': pytest.skip('not today')\n",
+    )
+    for name in ("a_001", "b_001", "c_001"):
+        project.case(name)
+    project.run().assert_outcomes(passed=2, skipped=1)
+    assert project.statuses() == {"a_001": "passed", "b_001": "not_run", "c_001": "passed"}
+
+
+def test_streams_and_handlers_are_as_before_when_the_run_is_over(project: Project) -> None:
+    chatty_suite(project, 2)
+    project.write(
+        "conftest.py",
+        "import logging, sys\n"
+        "def pytest_unconfigure():\n"
+        "    assert type(sys.stdout).__module__ == '_io', sys.stdout\n"
+        "    assert not [h for h in logging.getLogger().handlers if 'evalkit' in type(h).__module__]\n",
+    )
+    result = project.run_apart()
+    assert "AssertionError" not in result.stderr.str()
+    assert result.ret == 1
+
+
+def test_the_number_of_overlapping_cases_can_be_set(project: Project) -> None:
+    chatty_suite(project)
+    project.run_apart("--evalkit-concurrency=3")
+    assert most(project) == 3
+    project.write("pyproject.toml", "[tool.evalkit]\nconcurrency = 2\n")
+    project.run_apart()
+    assert most(project) == 2
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many"])
+def test_a_number_that_is_none_is_refused(project: Project, value: str) -> None:
+    project.case("a_001")
+    result = project.run(f"--evalkit-concurrency={value}")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: evalkit: --evalkit-concurrency: '{value}' is not a whole number, 1 or more"])
