@@ -144,25 +144,18 @@ def _messages(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
         yield f"the conversation had {len(was)} messages, and has {len(now)}"
 
 
-def _values(was: Any, now: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
-    """The paths at which two JSON values differ, with both values."""
-    if type(was) is type(now) and isinstance(was, dict):
-        for key in [*was, *(key for key in now if key not in was)]:
-            yield from _values(was.get(key, _ABSENT), now.get(key, _ABSENT), (*path, key))
-    elif type(was) is type(now) and isinstance(was, list):
-        for index in range(max(len(was), len(now))):
-            old = was[index] if index < len(was) else _ABSENT
-            new = now[index] if index < len(now) else _ABSENT
-            yield from _values(old, new, (*path, index))
-    elif was != now:
-        yield f"{shown_path(path)} was {_shown(was)}, is {_shown(now)}"
+def _values(was: Any, now: Any) -> Iterator[str]:
+    """The paths at which two JSON values differ, with both values; an item put into a list is one difference."""
+    from deepdiff import DeepDiff
+    from deepdiff.helper import notpresent
 
-
-_ABSENT: Any = object()
+    found = DeepDiff(was, now, view="tree", threshold_to_diff_deeper=0)
+    nodes = [(node.path(output_format="list"), node.t1, node.t2) for kind in found.values() for node in kind]
+    for path, old, new in sorted(nodes, key=lambda node: [str(step) for step in node[0]]):
+        values = ["absent" if value is notpresent else _shown(value) for value in (old, new)]
+        yield f"{shown_path(path)} was {values[0]}, is {values[1]}"
 
 
 def _shown(value: Any) -> str:
-    if value is _ABSENT:
-        return "absent"
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 120 else text[:119] + "…"
