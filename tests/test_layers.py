@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "gate": {"stats"},
     "project": {"gate"},
     "reports": {"stats"},
+    "probing": {"pipeline", "functions", "checks", "operators"},
     "lint": {"spec", "functions", "agents", "yamlfile"},
 }
 SHELLS = {"plugin", "cli", "__init__"}

@@ -120,3 +120,28 @@ def gate(run: Path, baseline: Path | None, **options: object) -> int:
     for line in lines:
         click.echo(line)
     return status
+
+
+PATHS = click.argument("paths", nargs=-1)
+FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+
+
+@commands.command()
+@PATHS
+@click.option("--min-score", metavar="PERCENT", help="Exit with 1 if fewer percent of the mutants are caught.")
+@click.option("--without", metavar="KIND", multiple=True, help="Leave out this kind of mutant; may be repeated.")
+@FORMAT
+def mutate(paths: tuple[str, ...], min_score: str | None, without: tuple[str, ...], form: str) -> int:
+    """Perturb what the agent did in each passing case of PATHS, and list what the case does not notice.
+
+    Kinds of mutants: drop_call, repeat_call, swap_calls, extra_call, unlisted_call, change_argument, drop_argument,
+    add_argument, lose_fact, fail_call, change_result, change_response, stop_reason.
+    """
+    from evalkit.cli.mutate import as_json, as_text, exit_status, scores
+
+    exit_status([], min_score)
+    found = scores(paths, without)
+    status = exit_status(found, min_score)
+    for line in [as_json(found, status)] if form == "json" else as_text(found, min_score, status):
+        click.echo(line)
+    return status

@@ -1,0 +1,52 @@
+"""One run of a case, with what the verdict does not keep: the functions that were declared in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from evalkit.model.case import Case, Declaration
+from evalkit.model.settings import Settings
+from evalkit.model.verdict import PASSED, Verdict
+from evalkit.pipeline import aclose_shared, arun_case
+from evalkit.pipeline.attempt import Attempt
+from evalkit.pipeline.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A case's verdict (of a repeated case, its first passing run), and the declared functions by name."""
+
+    case: Case
+    verdict: Verdict
+    declarations: Mapping[str, Declaration]
+
+
+class _Observer(Watch):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attempts: list[Attempt] = []
+
+    def started(self, going: Attempt) -> None:
+        super().started(going)
+        self.attempts.append(going)
+
+
+def observe(case: Case, agent: Any = None, settings: Settings | None = None) -> Observed:
+    """Run `case` as `run_case` does."""
+    observer = _Observer()
+
+    async def run() -> Verdict:
+        try:
+            return await arun_case(case, agent, settings, watch=observer)
+        finally:
+            await aclose_shared()
+
+    verdict = asyncio.run(run())
+    passing = next((number for number, one in enumerate(observer.runs) if one.status == PASSED), 0)
+    if len(observer.runs) > 1 and verdict.status == PASSED:
+        verdict = observer.runs[passing]
+    declared = observer.attempts[passing].dispatcher.declarations if observer.attempts else case.functions
+    return Observed(case, verdict, {declaration.name: declaration for declaration in declared})

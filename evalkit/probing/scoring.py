@@ -1,0 +1,147 @@
+"""Which mutants a case notices, and what it would have to demand to notice the others."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from evalkit.checks import Judgement, compile_expectation, judge_conversation
+from evalkit.errors import shown_path
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import Transcript
+from evalkit.model.verdict import FAILED, PASSED
+from evalkit.pipeline.judging import path_of
+from evalkit.probing.mutants import Keys, Mutant, mutants
+from evalkit.probing.observing import Observed
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """A mutant that its case accepts. `keys` written at `place` would have caught it; None: no one key would."""
+
+    kind: str
+    what: str
+    place: str = ""
+    keys: Keys | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseScore:
+    """How many mutants of one case were caught, of how many. `skipped` says why there are none."""
+
+    case_id: str
+    caught: int = 0
+    total: int = 0
+    survivors: tuple[Survivor, ...] = ()
+    skipped: str = ""
+
+
+def score(observed: Observed, *, leave_out: Container[str] = ()) -> CaseScore:
+    """Judge every mutant of a passing run, but for the kinds to `leave_out`."""
+    verdict = observed.verdict
+    if verdict.status != PASSED:
+        return CaseScore(verdict.case_id, skipped=f"{verdict.status.replace('_', ' ')}: {verdict.summary}")
+    caught = total = 0
+    survivors = []
+    for mutant in mutants(observed):
+        if mutant.kind in leave_out:
+            continue
+        total += 1
+        if _judged(observed, mutant.transcript).status != PASSED:
+            caught += 1
+        else:
+            survivors.append(_explained(observed, mutant))
+    return CaseScore(verdict.case_id, caught, total, tuple(survivors))
+
+
+def _judged(observed: Observed, transcript: Transcript, instead: tuple[Path, Any] | None = None) -> Judgement:
+    """What the case says of `transcript`; `instead` is an expectation to use at its path."""
+    case = observed.case
+    path, expectation = instead or ((), None)
+    whole = expectation if path == ("expected_output",) else case.expectation
+    turns = [turn.expectation for turn in case.turns]
+    if len(path) == 4:  # input.turns[n].expected_output
+        turns[int(path[2])] = expectation
+    return judge_conversation(transcript, whole, turns, input=case.input)
+
+
+def _explained(observed: Observed, mutant: Mutant) -> Survivor:
+    for place, keys in _candidates(observed, mutant):
+        if _would_catch(observed, mutant.transcript, place, keys):
+            return Survivor(mutant.kind, mutant.what, shown_path(place), keys)
+    return Survivor(mutant.kind, mutant.what)
+
+
+def _candidates(observed: Observed, mutant: Mutant) -> list[tuple[Path, Keys]]:
+    places = [
+        path_of(line.expectation)
+        for line in observed.verdict.calls
+        if line.call is not None and line.call.index == mutant.call and line.expectation
+    ]
+    found: list[tuple[Path, Keys]] = [(place, keys) for place in places for keys in mutant.for_call]
+    found += [(("expected_output",), keys) for keys in mutant.for_run]
+    if not places and mutant.call is not None:
+        # Calls are not judged yet, or this one is an extra: the whole list with the demand in it.
+        calls = observed.verdict.transcript.calls
+        for keys in mutant.for_call:
+            listed: list[Any] = [call.name for call in calls]
+            listed[mutant.call] = {"function_name": calls[mutant.call].name, **keys}
+            found.append((("expected_output",), {"expected_function_calls": listed}))
+    return found
+
+
+def _would_catch(observed: Observed, transcript: Transcript, place: Path, keys: Keys) -> bool:
+    """Whether the case with `keys` at `place` still accepts what happened, and refuses `transcript`."""
+    root: Path = place[: place.index("expected_output") + 1]
+    data = copy.deepcopy(dict(observed.case.merged))
+    data.setdefault("expected_output", {})
+    if not _add(data, place, keys):
+        return False
+    expected: Any = data
+    for step in root:
+        expected = expected[step]
+    compiled, problems = compile_expectation(
+        expected, path=root, declarations=_known(observed), input=observed.case.input
+    )
+    if problems:
+        return False
+    instead = (root, compiled)
+    unharmed = _judged(observed, observed.verdict.transcript, instead).status == PASSED
+    return unharmed and _judged(observed, transcript, instead).status == FAILED
+
+
+def _add(data: Any, place: Path, keys: Keys) -> bool:
+    for step in place[:-1]:
+        data = data[step]
+    node = data[place[-1]]
+    if isinstance(node, str):
+        node = {"function_name": node}
+    if not isinstance(node, dict):
+        return False
+    data[place[-1]] = added(node, keys)
+    return True
+
+
+def added(node: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
+    """`node` with `keys` as well: mappings merge, phrases are appended, other values replace."""
+    result = dict(node)
+    for key, value in keys.items():
+        there = result.get(key)
+        is_operator = isinstance(value, dict) and any(str(name).startswith("$") for name in value)
+        if isinstance(there, dict) and isinstance(value, dict) and not is_operator:
+            result[key] = added(there, value)
+        elif isinstance(value, list) and there is not None and key != "expected_function_calls":
+            result[key] = [*(there if isinstance(there, list) else [there]), *value]
+        else:
+            result[key] = value
+    return result
+
+
+def _known(observed: Observed) -> dict[str, Declaration]:
+    declared = dict(observed.declarations)
+    mocked = observed.verdict.transcript.functions
+    return {**{name: Declaration(name=name) for name in mocked}, **declared} if declared else {}

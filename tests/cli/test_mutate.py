@@ -1,0 +1,141 @@
+"""`evalkit mutate`: what a case does not notice is listed with the expectation that would, and gates."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from evalkit import yamlfile
+from evalkit.errors import UsageError
+from evalkit.model.settings import Settings
+from evalkit.probing.mutants import KINDS, mutants
+from evalkit.probing.observing import observe
+from evalkit.probing.scoring import score
+from evalkit.spec import load_case
+from tests.cli.conftest import Desk
+
+LOOSE = "  expected_function_calls: [check, open]\n"
+TIGHT = """\
+  expected_function_calls:
+    - function_name: check
+      arguments: {id: A1}
+      result_contains: {ends: "2027-01-20"}
+    - function_name: open
+      arguments: {id: A1, priority: normal}
+      result_contains: {ticket: TKT-7}
+  response_contains: [ticket is TKT-7, "2027-01-20"]
+"""
+
+
+def test_a_case_that_demands_everything_catches_every_mutant(desk: Desk) -> None:
+    desk.case("tight_001", TIGHT)
+    result = desk.run("mutate")
+    assert (result.status, result.err) == (0, "")
+    assert result.lines == ["mutation score 100.0 % (22 of 22 mutants of 1 case)"]
+
+
+def test_each_survivor_is_told_with_the_expectation_that_would_catch_it(desk: Desk) -> None:
+    desk.case("loose_001", LOOSE)
+    result = desk.run("mutate", "scenarios/loose_001.yaml")
+    assert result.status == 0
+    shown = "\n".join(result.lines)
+    assert "scenarios/loose_001.yaml: 12 of 22 mutants caught" in shown
+    assert (
+        """\
+  accepted: open gets another priority (change_argument)
+    would be caught by, at expected_output.expected_function_calls[1]:
+      arguments_contain:
+        priority: normal
+"""
+        in shown
+    )
+    assert "response_contains:\n        - TKT-7\n" in shown
+
+
+def test_writing_what_is_advised_leaves_no_survivor(desk: Desk) -> None:
+    """The advice of a case is applied, all of it, and then nothing survives."""
+    path = desk.case("loose_001", LOOSE)
+    found = json.loads(desk.run("mutate", "--format", "json").out)
+    data: dict[str, Any] = yamlfile.load(path.read_bytes(), "x")
+    calls = [{"function_name": name} for name in ("check", "open")]
+    expected: dict[str, Any] = {"expected_function_calls": calls}
+    from evalkit.probing.scoring import added
+
+    for survivor in found["cases"][0]["survivors"]:
+        number = survivor["place"].partition("[")[2].rstrip("]")
+        if number:
+            calls[int(number)] = added(calls[int(number)], survivor["keys"])
+        else:
+            expected = added(expected, survivor["keys"])
+    path.write_text(yamlfile.dump({**data, "expected_output": {**expected, "expected_function_calls": calls}}), "utf-8")
+    assert desk.run("mutate").lines == ["mutation score 100.0 % (22 of 22 mutants of 1 case)"]
+
+
+@pytest.mark.parametrize(
+    ("least", "status", "says"), [("40", 0, "met: at least 40 %"), ("60", 1, "MISSED: at least 60 %")]
+)
+def test_the_score_gates(desk: Desk, least: str, status: int, says: str) -> None:
+    desk.case("loose_001", LOOSE)
+    result = desk.run("mutate", "--min-score", least)
+    assert result.status == status
+    assert result.lines[-1] == f"mutation score 54.5 % (12 of 22 mutants of 1 case), {says}"
+
+
+def test_cases_that_fail_are_not_probed_and_nothing_measured_is_told_apart(desk: Desk) -> None:
+    desk.case("failing_001", "  expected_function_calls: []\n")
+    desk.case("broken_001", "  expected_calls: []\n")
+    result = desk.run("mutate")
+    assert result.status == 6
+    assert [line.partition(";")[0] for line in result.lines] == [
+        "scenarios/broken_001.yaml: not probed",
+        "scenarios/failing_001.yaml: not probed",
+        "mutation score NOT MEASURED: no case passed, so that nothing could be perturbed",
+    ]
+
+
+def test_kinds_can_be_left_out(desk: Desk) -> None:
+    desk.case("loose_001", LOOSE)
+    kinds = ("change_argument", "drop_argument", "add_argument", "change_result", "change_response", "lose_fact")
+    result = desk.run("mutate", *(word for kind in kinds for word in ("--without", kind)))
+    assert result.lines == ["mutation score 100.0 % (9 of 9 mutants of 1 case)"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ("--without", "swap_call"),
+            "evalkit: --without swap_call: no such kind of mutant; did you mean 'swap_calls'?",
+        ),
+        (("--min-score", "0.9"), "evalkit: --min-score: 0.9 is in percent, and 0.9 % is hardly meant; write 90"),
+        (("nowhere",), "evalkit: nowhere: no such file or folder"),
+    ],
+)
+def test_usage_errors_exit_with_4(desk: Desk, arguments: tuple[str, ...], says: str) -> None:
+    result = desk.run("mutate", *arguments)
+    assert (result.status, result.err.strip()) == (4, says)
+
+
+def test_every_kind_of_mutant_is_made(desk: Desk) -> None:
+    """The table of kinds, which the command line checks against, is the list of what there is."""
+    path = desk.case("loose_001", LOOSE)
+    head = path.read_text("utf-8").replace("open: {", "other: {x: 1}\n    open: {")
+    path.write_text(head, "utf-8")
+    observed = observe(load_case(path, root=desk.root), settings=Settings(root=desk.root))
+    assert {mutant.kind for mutant in mutants(observed)} == set(KINDS)
+
+
+def test_a_case_that_does_not_judge_calls_is_told_to_list_them(desk: Desk) -> None:
+    path = desk.case("silent_001", "  response_contains: TKT-7\n")
+    found = score(observe(load_case(path, root=desk.root), settings=Settings(root=desk.root)))
+    dropped = next(survivor for survivor in found.survivors if survivor.kind == "drop_call")
+    assert (dropped.place, dropped.keys) == ("expected_output", {"expected_function_calls": ["check", "open"]})
+
+
+def test_usage_errors_are_of_their_class() -> None:
+    from evalkit.cli.mutate import scores
+
+    with pytest.raises(UsageError):
+        scores((), ("nothing",))
