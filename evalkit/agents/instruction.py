@@ -62,7 +62,7 @@ def parse_instruction(text: str, file: str, *, path: Path | None = None, check_t
     """
     from evalkit.yamlfile import load, positions
 
-    frontmatter, body = _split(text.replace("\r\n", "\n"), file)
+    frontmatter, body = split_instruction(text.replace("\r\n", "\n"), file)
     data = load(frontmatter, file)
     instruction, problems = _read(data, body, path, check_targets)
     if problems:
@@ -71,7 +71,7 @@ def parse_instruction(text: str, file: str, *, path: Path | None = None, check_t
     return instruction
 
 
-def _split(text: str, file: str) -> tuple[str, str]:
+def split_instruction(text: str, file: str) -> tuple[str, str]:
     """Frontmatter, with an empty line for the fence so that its line numbers are the file's; and the body."""
     opening = _FENCE.match(text)
     if opening is None:
