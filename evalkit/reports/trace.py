@@ -22,7 +22,8 @@ _STYLES = {"good": "green", "bad": "red bold", "error": "yellow bold", "quiet": 
 _MARK_STYLES = {PASSED: "good", FAILED: "bad", ERROR: "error", NOT_RUN: "quiet"}
 _WIDEST = 100
 _LONGEST_MESSAGE = 4000
-_ARGUMENTS, _RESULT = 120, 90  # columns that a call's arguments and result may take
+_NARROWEST = 110  # lines of calls are not cut for terminals that are narrower; those break them
+_ROOM = 70  # columns for arguments below which the result goes to a line of its own
 _MOST_RUNS = 3
 
 
@@ -116,7 +117,7 @@ def _body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     shown: list[Line] = []
     told: set[tuple[str, str, int | None]] = set()
     for number, call in enumerate(verdict.calls, 1):
-        shown += _call(call, number, told)
+        shown += _call(call, number, told, max(options.width, _NARROWEST))
     if options.conversation:
         shown += conversation(verdict.transcript)
     beside = [reason for reason in verdict.reasons if _key(reason) not in told]
@@ -137,15 +138,16 @@ def _key(reason: Reason) -> tuple[str, str, int | None]:
     return (reason.code, reason.message, reason.call)
 
 
-def _call(verdict: CallVerdict, number: int, told: set[tuple[str, str, int | None]]) -> list[Line]:
+def _call(verdict: CallVerdict, number: int, told: set[tuple[str, str, int | None]], width: int) -> list[Line]:
     mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
     if verdict.call is None:
         shown: list[Line] = [(("   –  ", "quiet"), mark, (visible(verdict.expected_name), ""), (" was not called", ""))]
     else:
-        shown = [((f"{number:>3}. ", "quiet"), mark, (_called(verdict.call), ""), (_returned(verdict.call), ""))]
+        first, *more = _called(verdict.call, width - 7)
+        shown = [((f"{number:>3}. ", "quiet"), mark, (first, "")), *(((" " * 7 + line, ""),) for line in more)]
     notes = dict.fromkeys(visible(result.note) for result in verdict.results if result.status == PASSED and result.note)
     if notes:
-        shown[0] = (*shown[0], (f"  ({', '.join(notes)})", "quiet"))
+        shown[-1] = (*shown[-1], (f"  ({', '.join(notes)})", "quiet"))
     for result in verdict.results:
         if result.status == PASSED:
             continue
@@ -166,20 +168,28 @@ def _without_place(message: str, verdict: CallVerdict) -> str:
     )
 
 
-def _called(call: FunctionCall) -> str:
-    alias = f" [as {visible(call.requested_name)}]" if call.requested_name else ""
-    text = " [written as text]" if call.channel == "text" else ""
-    return f"{visible(call.name)}({arguments_text(call.arguments, _ARGUMENTS)}){alias}{text}"
+def _called(call: FunctionCall, width: int) -> list[str]:
+    """The call and what came back, within `width` columns; in two lines where the arguments would have no room."""
+    name = visible(call.name)
+    how = f" [as {visible(call.requested_name)}]" if call.requested_name else ""
+    how += " [written as text]" if call.channel == "text" else ""
+    returned = _returned(call, width)
+    room = width - len(name) - 2 - len(how)
+    given = arguments_text(call.arguments, room)
+    if len(given) + len(returned) > room and room - len(returned) >= _ROOM:
+        given = arguments_text(call.arguments, room - len(returned))
+    line = f"{name}({given}){how}"
+    return [line + returned] if len(line) + len(returned) <= width else [line, returned.strip()]
 
 
-def _returned(call: FunctionCall) -> str:
+def _returned(call: FunctionCall, budget: int) -> str:
     if call.outcome == "error":
         error = call.result.get("error") if isinstance(call.result, dict) else call.result
         if isinstance(error, dict) and {"type", "message"} <= error.keys():
             kind, message = visible(str(error["type"])), visible(str(error["message"]))
-            return f" → error {kind}: {shortened(message, 120)}"
-        return f" → error {value_text(error, 120)}"
-    return "" if call.result is None else f" → {value_text(call.result, _RESULT)}"
+            return f" → error {kind}: {shortened(message, budget)}"
+        return f" → error {value_text(error, budget)}"
+    return "" if call.result is None else f" → {value_text(call.result, budget)}"
 
 
 def _message(message: str, indent: str, style: str) -> list[Line]:

@@ -86,6 +86,18 @@ def test_how_a_call_came_and_how_it_ended_is_shown() -> None:
     )
 
 
+def test_what_came_back_has_a_line_of_its_own_where_the_arguments_would_have_no_room() -> None:
+    call = FunctionCall(
+        name="send_email", arguments={"to": "jan@example.com", "body": "Dear Jan, " * 20}, result="r" * 60
+    )
+    verdict = Verdict(case_id="a_1.yaml", calls=(CallVerdict(call=call),), transcript=Transcript(calls=(call,)))
+    first, second = render(verdict).splitlines()[1:]
+    assert first.startswith('  1. ✓ send_email(to="jan@example.com", body="Dear Jan, Dear Jan, ')
+    assert first.endswith('…")')
+    assert len(first) <= 110
+    assert second == f'       → "{"r" * 60}"'
+
+
 def test_a_pass_with_a_note_says_so() -> None:
     result = CheckResult(check="arguments_contain.name", note="contained, not equal")
     call = FunctionCall(name="f")
