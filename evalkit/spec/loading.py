@@ -15,6 +15,7 @@ from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.operators.shown import type_shown
 from evalkit.spec.compiling import Parts, compile_case
+from evalkit.spec.extending import extended
 from evalkit.spec.merging import merged, with_present_names
 from evalkit.spec.naming import category_of, stem_problem
 from evalkit.spec.project import importable, project_root
@@ -39,9 +40,12 @@ def load_case(path: str | Path, *, root: str | Path | None = None, settings: Set
     base = project_root(file, root)
     content = _content(file, base)
     found = _read(content, file, base)
-    uses_python = any(target in content for target in _PYTHON_TARGETS)
-    loader = _Loader(base, file, settings, named=root is not None, uses_python=uses_python)
+    loader = _Loader(base, file, settings, named=root is not None, uses_python=_names_python(content))
     return loader.load(found.value, Layer(loader.id, file), found.problems)
+
+
+def _names_python(content: bytes) -> bool:
+    return any(target in content for target in _PYTHON_TARGETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +127,6 @@ class _Loader:
         self.uses_python = uses_python
 
     def load(self, data: Any, layer: Layer, found: tuple[Problem, ...]) -> Case:
-        if self.uses_python:
-            importable(self.root)
         examined, parts, suite = self.examine(data, layer, found)
         if examined.problems:
             raise SpecError(examined.problems)
@@ -137,10 +139,13 @@ class _Loader:
             what = "the file is empty" if data is None else f"a case is a mapping, not {type_shown(data)}"
             raise SpecError([*found, Problem(layer.find((), key=False) or Location(layer.file), what + _NEEDED)])
         suite = Suite() if self.file is None else suites_of(os.path.dirname(self.file), self.root)
-        whole = merged(suite.data, with_present_names(data))
+        case = extended(data, layer, self.file, self.root)
+        if check_targets and (self.uses_python or any(map(_names_python, case.contents))):
+            importable(self.root)
+        whole = merged(suite.data, with_present_names(case.data))
         parts = compile_case(whole, stem=self.stem, mocks=self.mocks, check_targets=check_targets)
-        source = Source((layer, *suite.layers))
-        problems: Sequence[Problem] = (*self._named(), *found, *suite.problems)
+        source = Source((layer, *case.layers, *suite.layers))
+        problems: Sequence[Problem] = (*self._named(), *found, *case.problems, *suite.problems)
         if problems or parts.problems:
             problems = _placed(problems, parts.problems, source)
         return Examined(self.id, whole, source, parts.functions, tuple(problems)), parts, suite
