@@ -118,6 +118,18 @@ class MockError(MeasurementError):
     code = "mock_error"
 
 
+class ForeignAgentError(EvalkitError):
+    """An agent in another process, or behind a URL, could not be reached or did not answer as agreed.
+
+    The case could not be measured, unless `is_its_fault`: it went to pieces over a function that failed or was refused.
+    """
+
+    def __init__(self, message: str, *, code: str, is_its_fault: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.is_its_fault = is_its_fault
+
+
 class FunctionError(EvalkitError):
     """A function failed, and the agent is meant to see it: `$error`, an unmocked call, an unknown function.
 

@@ -143,7 +143,7 @@ def _arguments(body: bytes) -> tuple[Any, str | None]:
 
 
 async def _answer(send: Send, status: int, data: Any) -> None:
-    body = json.dumps(data, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+    body = json.dumps(data, default=str).encode("ascii")
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -40,12 +40,15 @@ class AgentUnderTest:
 
 
 def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
-    """The agent that `spec` names: a callable, a registered name, ``module:attribute``, or an instruction file.
+    """The agent that `spec` names: a callable, a registered name, ``module:attribute``, an instruction file, or a
+    mapping that describes a command or a URL.
 
     A name that nobody has registered is looked for in the conftest.py files from `root` down to the case. A file is
     looked up beside the case, then in its suites' folders (the nearest first), then below `root`; a module with `root`
     first on ``sys.path``. Raises UnknownAgentError; a broken instruction file is a SpecError.
     """
+    if isinstance(spec, Mapping):
+        return _foreign_agent(spec, root)
     if callable(spec):
         return _agent(getattr(spec, "__name__", type(spec).__name__), spec)
     if not isinstance(spec, str) or not spec.strip():
@@ -67,6 +70,19 @@ def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
     )
 
 
+def _foreign_agent(spec: Mapping[str, Any], root: Path) -> AgentUnderTest:
+    """What a mapping describes: ``{command: ...}`` or ``{url: ...}``; the loader has read it more closely."""
+    if ("command" in spec) == ("url" in spec):
+        raise UnknownAgentError(f"an agent that is a mapping has one of 'command' and 'url', got {dict(spec)!r}")
+    if "url" in spec:
+        from evalkit.agents.http_agent import url_agent
+
+        return url_agent(spec)
+    from evalkit.agents.process_agent import process_agent
+
+    return process_agent(spec, root)
+
+
 def _agent(name: str, run: Any, *, threads: int = 1) -> AgentUnderTest:
     is_async = inspect.iscoroutinefunction(run) or (
         not inspect.isroutine(run) and not inspect.isclass(run) and inspect.iscoroutinefunction(type(run).__call__)
@@ -78,7 +94,7 @@ def _no_agent(spec: Any, case: Case) -> str:
     if spec is None or spec == "":
         where = case.id or "the case"
         return f"{where} names no agent: write 'agent:' in the case or its suite.yaml. {_registered()}"
-    return f"'agent' is a name, module:attribute or an instruction file, got {spec!r}"
+    return f"'agent' is a name, module:attribute, an instruction file or a mapping, got {spec!r}"
 
 
 def _registered() -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evalkit.errors import EvalkitError, FunctionError, MeasurementError, SpecError
+from evalkit.errors import EvalkitError, ForeignAgentError, FunctionError, MeasurementError, SpecError
 from evalkit.model.transcript import RunFault
 
 # Top-level packages of HTTP and model clients: a timeout or a refused connection that was raised in one of them is
@@ -42,6 +42,8 @@ GRPC_WORLD = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"
 
 def fault_of(error: BaseException, root: Path) -> RunFault:
     """The fault that ends a run in which `error` escaped the agent. Paths are shown relative to `root`."""
+    if isinstance(error, ForeignAgentError):
+        return RunFault(code=error.code, message=_text(error), measured=error.is_its_fault)
     culprit = _world_fault(error)
     if culprit is not None:
         known = isinstance(culprit, (MeasurementError, SpecError))

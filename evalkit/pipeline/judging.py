@@ -17,6 +17,8 @@ from evalkit.pipeline.plan import Plan
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]")
 # Codes of calls that were refused: an agent that stumbles over the refusal failed because of the call.
 REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
+# How an agent ends that stumbles: it raises, or its process does not answer as agreed.
+BREAKDOWNS = frozenset({"agent_raised", "crashed", "invalid_reply"})
 
 
 def judge_run(plan: Plan, transcript: Transcript) -> Verdict:
@@ -39,7 +41,7 @@ def judge_run(plan: Plan, transcript: Transcript) -> Verdict:
 
 def _cause_first(transcript: Transcript, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
     """An agent that raised because its call was refused: the call explains the exception."""
-    if transcript.fault is None or transcript.fault.code != "agent_raised":
+    if transcript.fault is None or transcript.fault.code not in BREAKDOWNS:
         return reasons
     refused = tuple(reason for reason in reasons if reason.code in REFUSED_CALLS)
     return (*refused, *(reason for reason in reasons if reason not in refused))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from evalkit.spec import reading
+from evalkit.spec import agent_forms, reading
+from evalkit.spec.agent_forms import COMMAND_KEYS, URL_KEYS
 
 
 class Row(NamedTuple):
@@ -31,6 +32,12 @@ CASE_KEYS: dict[str, Row] = {
     "scenario_id": Row(
         reading.name, _NAME, "A label; it must equal the file's name without its ending.", in_suite=False
     ),
+    "extends": Row(
+        reading.anything,  # read before merging, by `evalkit.spec.extending`
+        _NAME,
+        "Another case that this one is, but for what it says itself: the name of one beside it, or a path.",
+        in_suite=False,
+    ),
     "description": Row(reading.text, _TEXT, "One line on what the case is about; it stands in the trace."),
     "category": Row(
         reading.name,
@@ -44,20 +51,10 @@ CASE_KEYS: dict[str, Row] = {
         "A tag or a list of tags, which become pytest marks for `-m`.",
     ),
     "agent": Row(
-        reading.agent,
-        {
-            "oneOf": [
-                _NAME,
-                {
-                    "type": "object",
-                    "properties": {"command": {"type": ["string", "array"], "items": _NAME}, "url": _NAME},
-                    "additionalProperties": False,
-                    "minProperties": 1,
-                    "maxProperties": 1,
-                },
-            ]
-        },
-        "The agent under test: a registered name, `package.module:attribute` or an instruction file `name.md`.",
+        agent_forms.agent,
+        {"oneOf": [_NAME, agent_forms.schema_of(COMMAND_KEYS), agent_forms.schema_of(URL_KEYS)]},
+        "The agent under test: a registered name, `package.module:attribute`, an instruction file `name.md`, or a "
+        "mapping with `command` or `url`.",
     ),
     "must_pass": Row(reading.boolean, _BOOLEAN, "The gate is missed if this case fails, whatever the pass rate."),
     "repeat": Row(
@@ -166,6 +163,10 @@ CASE_SYNONYMS = {
     "id": "scenario_id",
     "name": "scenario_id",
     "title": "description",
+    "inherits": "extends",
+    "inherit": "extends",
+    "base": "extends",
+    "parent": "extends",
     "marks": "tags",
     "labels": "tags",
     "markers": "tags",

@@ -209,35 +209,6 @@ def temperature(reader: CaseReader, path: Path, value: Any) -> float | None:
     return value
 
 
-AGENT_FORMS = "a name, package.module:attribute or an instruction file (.md)"
-
-
-def agent(reader: CaseReader, path: Path, value: Any) -> Any:
-    if value is None or (isinstance(value, str) and value.strip()):
-        return value
-    if not isinstance(value, dict):
-        reader.wrong(path, value, AGENT_FORMS)
-        return None
-    unknown = [key for key in value if key not in ("command", "url")]
-    for key in unknown:
-        reader.unknown_key(path, key, ("command", "url"))
-    if unknown:
-        return None
-    if ("command" in value) == ("url" in value):
-        reader.problem(path, "agent has one of 'command' and 'url'")
-    elif "url" in value:
-        name(reader, (*path, "url"), value["url"])
-    else:
-        _command(reader, (*path, "command"), value["command"])
-    return value
-
-
-def _command(reader: CaseReader, path: Path, value: Any) -> None:
-    words = value if isinstance(value, list) else [value]
-    if not words or not all(isinstance(word, str) and word for word in words):
-        reader.wrong(path, value, "a command, as text or as a list of its words")
-
-
 def email(reader: CaseReader, path: Path, value: Any) -> dict[str, Any] | None:
     """The known headers are text; others are kept as they are and reach the agent."""
     if not isinstance(value, dict):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from evalkit.spec.agent_forms import COMMAND_KEYS, URL_KEYS, AgentKey
 from evalkit.spec.keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, SETTINGS_KEYS, TURN_KEYS
 
 _MARKED = re.compile(r"(?s)(<!-- keys: (\w+) -->\n).*?(<!-- end -->)")
@@ -30,6 +31,10 @@ def _table(rows: Mapping[str, tuple[Mapping[str, Any], str]]) -> str:
     return "\n".join(["| key | value | meaning |", "|---|---|---|", *lines]) + "\n"
 
 
+def _rows(keys: Mapping[str, AgentKey]) -> dict[str, tuple[Mapping[str, Any], str]]:
+    return {key: (row.schema, row.doc) for key, row in keys.items()}
+
+
 def _form(schema: Mapping[str, Any]) -> str:
     """What a schema asks for, in a few words."""
     if "oneOf" in schema:
@@ -48,4 +53,6 @@ _TABLES = {
     "turn": _table({key: (row.schema, row.doc) for key, row in TURN_KEYS.items()}),
     "settings": _table({key: (row.schema, row.doc) for key, row in SETTINGS_KEYS.items()}),
     "function": _table(FUNCTION_KEYS),
+    "command": _table(_rows(COMMAND_KEYS)),
+    "url": _table(_rows(URL_KEYS)),
 }

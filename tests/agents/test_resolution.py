@@ -84,7 +84,12 @@ UNKNOWN = [
         "scenarios/s/a_1.yaml names no agent: write 'agent:' in the case or its suite.yaml. "
         "Registered: 'warranty', 'billing'",
     ),
-    ({"command": "x"}, "'agent' is a name, module:attribute or an instruction file, got {'command': 'x'}"),
+    (5, "'agent' is a name, module:attribute, an instruction file or a mapping, got 5"),
+    ({"comand": "x"}, "an agent that is a mapping has one of 'command' and 'url', got {'comand': 'x'}"),
+    (
+        {"command": "x", "url": "http://x"},
+        "an agent that is a mapping has one of 'command' and 'url', got {'command': 'x', 'url': 'http://x'}",
+    ),
     (
         "no_such_module_here:run",
         "agent 'no_such_module_here:run': importing no_such_module_here raised ModuleNotFoundError: No module named "

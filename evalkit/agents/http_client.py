@@ -1,0 +1,78 @@
+"""One POST, as an agent behind a URL is asked: HTTP/1.1 over an asyncio stream, which ends with the task that asks."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import h11
+
+from evalkit.agents.http_channel import Channel, DisconnectedError, RefusedError
+
+
+class UnreachableError(Exception):
+    """There was no answer, or none that is HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response. `headers` have lower-case names."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+async def post(url: str, headers: Mapping[str, str], body: bytes, *, limit: int) -> Answer:
+    """POST `body` to `url`; UnreachableError where nobody answers, RefusedError for a body beyond `limit` bytes.
+
+    No redirect is followed and no proxy is asked. There is no time limit but the task's.
+    """
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    port = parts.port or (443 if secure else 80)
+    try:
+        reader, writer = await asyncio.open_connection(
+            parts.hostname, port, ssl=ssl.create_default_context() if secure else None
+        )
+    except OSError as error:
+        raise UnreachableError(f"connecting to {parts.hostname}:{port} failed: {_why(error)}") from None
+    channel = Channel(h11.Connection(h11.CLIENT), reader, writer)
+    try:
+        return await _exchange(channel, parts.netloc.rpartition("@")[2], _target(url), headers, body, limit)
+    except (DisconnectedError, ConnectionError, RefusedError) as error:
+        if isinstance(error, RefusedError) and error.status == 413:
+            raise
+        why = str(error) if isinstance(error, RefusedError) else "the connection was closed"
+        raise UnreachableError(f"it did not answer the request: {why}") from None
+    finally:
+        channel.abort()
+
+
+def _target(url: str) -> str:
+    parts = urlsplit(url)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _why(error: OSError) -> str:
+    """The reason in words; asyncio joins the attempts on several addresses into one text."""
+    return error.strerror or str(error)
+
+
+async def _exchange(
+    channel: Channel, host: str, target: str, headers: Mapping[str, str], body: bytes, limit: int
+) -> Answer:
+    given = {"host": host, "content-length": str(len(body)), "connection": "close", **headers}
+    lines = [(name.encode("latin-1"), value.encode("utf-8")) for name, value in given.items()]
+    await channel.write(h11.Request(method=b"POST", target=target.encode("utf-8"), headers=lines))
+    await channel.write(h11.Data(data=body))
+    await channel.write(h11.EndOfMessage())
+    head = await channel.head()
+    if not isinstance(head, h11.Response):
+        raise DisconnectedError
+    content = await channel.body(limit)
+    named = {name.decode("latin-1"): value.decode("utf-8", "replace") for name, value in head.headers}
+    return Answer(head.status_code, named, content)
