@@ -25,6 +25,10 @@ SWITCHES = {
     "resume": "continue a run that was killed or interrupted: cases that have a verdict are not run again",
     "no_regressions": "the gate: no case that passed in the baseline may fail",
 }
+# What only the person who types the command may allow: no ini option, no key of [tool.evalkit].
+COMMAND_LINE_ONLY = {
+    "allow_real": "let mocks that say {$real: true} reach the real function (never without this flag)",
+}
 _LISTS = {"paths"}
 
 
@@ -37,7 +41,7 @@ def add_options(parser: pytest.Parser) -> None:
             group.addoption(flag_of(name), metavar=metavar, default=None, help=text.replace("%", "%%"))
         kind: Literal["args", "string"] = "args" if name in _LISTS else "string"
         parser.addini(f"evalkit_{name}", text, type=kind, default=None)
-    for name, text in SWITCHES.items():
+    for name, text in {**SWITCHES, **COMMAND_LINE_ONLY}.items():
         group.addoption(flag_of(name), action="store_true", default=None, help=text)
 
 

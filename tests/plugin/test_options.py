@@ -126,3 +126,33 @@ def test_the_header_says_whether_a_model_is_called(project: Project) -> None:
     project.run("--evalkit-model=gemini:gemini-2.5-flash").stdout.fnmatch_lines(
         ["evalkit *: live model gemini:gemini-2.5-flash"]
     )
+
+
+SHOP = "def check(id):\n    return {'ok': 'really'}\n\ndef agent(task):\n    return str(check('A1'))\n"
+
+
+@pytest.mark.parametrize(("flags", "expected"), [(["--evalkit-allow-real"], "passed"), ([], "error")])
+def test_real_functions_are_reached_only_where_the_command_line_allows_it(
+    project: Project, flags: list[str], expected: str
+) -> None:
+    project.write("shop.py", SHOP)
+    mocks = {"message": "hello", "mock_function_responses": {"check": {"$real": True}}}
+    project.case("real_001", agent="shop:agent", input=mocks, functions={"check": {"patch": "shop:check"}})
+    project.run_apart(*flags)
+    assert project.statuses() == {"real_001": expected}
+
+
+def test_neither_ini_nor_the_project_s_table_can_allow_real_functions(project: Project) -> None:
+    project.write("pyproject.toml", "[tool.evalkit]\nallow_real = true\n")
+    project.case("good_001")
+    result = project.run()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*unknown key 'allow_real' in ?tool.evalkit?*"])
+
+
+def test_the_model_of_the_command_line_reaches_the_agent(project: Project) -> None:
+    pytest.importorskip("openai", reason="the openai extra is not installed")
+    project.write("model.py", "def agent(task):\n    return task.model or 'none'\n")
+    project.case("model_001", agent="model:agent", expected_output={"response_contains": "openai:llama3"})
+    project.run_apart("--evalkit-model=openai:llama3?base_url=http://127.0.0.1:9")
+    assert project.statuses() == {"model_001": "passed"}
