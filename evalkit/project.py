@@ -98,6 +98,12 @@ def _prices(value: Any) -> dict[str, dict[str, float]]:
     raise ValueError("a table of models, each a table of prices")
 
 
+def _table(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise ValueError("a table")
+
+
 def _one_of(*choices: str) -> Callable[[Any], str]:
     def chosen(value: Any) -> str:
         if value in choices:
@@ -136,6 +142,7 @@ KEYS: dict[str, Callable[[Any], Any]] = {
     "strict_mocks": _flag,
     "prices": _prices,
     "secret_keys": _strings,
+    "lint": _table,  # its own keys are checked by evalkit.lint.options
 }
 POLICY = (
     "min_pass_rate",

@@ -145,3 +145,42 @@ def mutate(paths: tuple[str, ...], min_score: str | None, without: tuple[str, ..
     for line in [as_json(found, status)] if form == "json" else as_text(found, min_score, status):
         click.echo(line)
     return status
+
+
+@commands.command("lint")
+@PATHS
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "github", "sarif"]), default="text", show_default=True
+)
+@click.option(
+    "--select", metavar="RULE", multiple=True, help="Only these rules: names, codes, beginnings of codes, ALL."
+)
+@click.option("--ignore", metavar="RULE", multiple=True, help="Not these rules.")
+@click.option("--baseline", metavar="FILE", help="Hide the findings that this file knows.")
+@click.option("--write-baseline", is_flag=True, help="Make all present findings known ones, and exit with 0.")
+@click.option("--fix", is_flag=True, help="Mend what can be mended safely, and report the rest.")
+@click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
+@click.option("--fail-on", type=click.Choice(["error", "warning", "note"]), help="The least severity that fails.")
+@click.option(
+    "--import", "imports", is_flag=True, default=None, help="Import the project's code; otherwise none is run."
+)
+@click.option("--rules", is_flag=True, help="List the rules.")
+@OUTPUT
+def lint_command(paths: tuple[str, ...], output: Path | None, rules: bool, **options: object) -> int:
+    """Cross-check names and parameters in PATHS, by default the project: no model is asked, and no code is run.
+
+    Declarations, code, dispatch tables, instructions, cases and mocks must agree; exits with 1 if they do not.
+    """
+    from evalkit.cli.linting import Asked, rule_lines, run_lint
+
+    if rules:
+        click.echo("\n".join(rule_lines()))
+        return 0
+    flags = {name: options.pop(name) for name in ("form", "fix", "diff", "write_baseline")}
+    said = {name: value or None for name, value in options.items()}
+    text, status = run_lint(paths, Asked(**flags), **said)  # type: ignore[arg-type]  # click has typed them
+    if output is not None:
+        output.write_text(text + "\n", "utf-8")
+    elif text:
+        click.echo(text)
+    return status

@@ -1,0 +1,86 @@
+"""`evalkit lint`: options from [tool.evalkit.lint] and the command line, and what is printed or changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import evalkit
+from evalkit.lint import RULES, LintOptions, LintReport, lint, read_options
+from evalkit.lint.baseline import baseline_text
+from evalkit.lint.fixing import apply, planned
+from evalkit.lint.formats import rendered
+from evalkit.lint.rules import GROUPS
+from evalkit.project import project_table, read_value
+
+DEFAULT_BASELINE = "evalkit-lint-baseline.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the command line asks for, beside the options."""
+
+    form: str = "text"
+    fix: bool = False
+    diff: bool = False
+    write_baseline: bool = False
+
+
+def run_lint(paths: tuple[str, ...], asked: Asked, **told: Any) -> tuple[str, int]:
+    """What to print, and the exit status: 1 if a finding is severe enough to fail, else 0."""
+    options = project_options(Path.cwd(), paths, **told)
+    if asked.write_baseline:
+        return _written(options), 0
+    report = lint(options)
+    lines: list[str] = []
+    if asked.fix or asked.diff:
+        changes = planned(report.findings, options.root)
+        if asked.diff:
+            return "\n".join(changes.diff()), report.exit_status
+        apply(changes, options.root)
+        lines = [f"mended: {changes.mended}"] if asked.form == "text" and changes.mended else []
+        report = lint(options)
+    return "\n".join([*lines, rendered(report, asked.form, version=evalkit.__version__)]), report.exit_status
+
+
+def project_options(root: Path, paths: tuple[str, ...] = (), **told: Any) -> LintOptions:
+    """The options of the project in `root`. `paths` (from the command line) replace its own, for cases too."""
+    table = project_table(root)
+    values = {
+        name: read_value(name, table[name], f"tool.evalkit.{name}") for name in ("paths", "mocks") if name in table
+    }
+    options = read_options(table.get("lint", {}), root=root, **told)
+    options = replace(options, cases=values.get("paths"), mocks=Path(values.get("mocks", options.mocks)))
+    return replace(options, paths=paths, cases=tuple(_cases_in(paths, options))) if paths else options
+
+
+def _cases_in(paths: tuple[str, ...], options: LintOptions) -> Iterator[str]:
+    """Where to look for cases when `paths` are named: the project's folders of cases inside them, else they."""
+    folders = options.cases if options.cases is not None else ("scenarios",)
+    for path in paths:
+        named = (options.root / path).resolve()
+        inside = [folder for folder in folders if (options.root / folder).resolve().is_relative_to(named)]
+        if inside:
+            yield from (folder for folder in inside if (options.root / folder).exists())
+        elif named.is_dir() or named.suffix in (".yaml", ".yml"):
+            yield path
+
+
+def _written(options: LintOptions) -> str:
+    name = options.baseline or DEFAULT_BASELINE
+    report: LintReport = lint(replace(options, baseline=None))
+    (options.root / name).write_text(baseline_text(report.findings), "utf-8")
+    hint = "" if options.baseline else f'; now set baseline = "{name}" in [tool.evalkit.lint]'
+    return f"wrote {len(report.findings)} findings to {name}{hint}"
+
+
+def rule_lines() -> Iterator[str]:
+    """The rules, one line each."""
+    for prefix, title in GROUPS.items():
+        yield f"{title}"
+        for rule in RULES:
+            if rule.code.startswith(prefix):
+                marks = "".join([" (--fix)" if rule.fixable else "", " (off by default)" if rule.optional else ""])
+                yield f"  {rule.code} {rule.name}: {rule.severity}{marks}. {rule.summary}"

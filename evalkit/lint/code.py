@@ -1,0 +1,141 @@
+"""All that the Python files of a project say of functions, in two passes: who declares, then who implements."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Collection, Iterator
+
+from evalkit.errors import Location
+from evalkit.lint.declaredcode import DeclaredCode
+from evalkit.lint.facts import Code
+from evalkit.lint.names import words
+from evalkit.lint.pairs import trees_in_code
+from evalkit.lint.promptcode import Source, has_form, read_prompt
+from evalkit.lint.pythonfile import PythonFile, PythonFiles
+from evalkit.lint.resolving import Resolver
+from evalkit.lint.signatures import Signatures
+from evalkit.lint.static import Evaluator, dotted, last_name
+from evalkit.lint.tablecode import TableCode
+from evalkit.lint.walking import Visit, visits
+
+_DECLARES = re.compile(
+    r"FunctionDeclaration|input_?[sS]chema|[\"'](?:parameters|function)[\"']|@\s*(?:\w+\.)*\w*(?:tool|function)"
+    r"|from_function|from_defaults|\bTool\(|_function_tool|class \w+\([^)]*Tool|\bDeclaration\("
+    r"|evalkit\.(?:agent|check|operator)\(|from evalkit[\w.]* import [^\n]*\b(?:agent|check|operator)\b"
+)
+_FOLD = str.maketrans("", "", "_-. :")
+_SHORTEST_PROMPT, _FEWEST_WORDS = 60, 8
+_REGISTERING = ("agent", "check", "operator")
+_NO_PROMPTS = frozenset(("compile", "search", "match", "findall", "finditer", "sub", "split", "startswith", "find"))
+
+
+class CodeReader:
+    """Reads `files` into a Code."""
+
+    def __init__(self, files: list[PythonFile]) -> None:
+        self.files = files
+        self._python = PythonFiles(files)
+        self._evaluator = Evaluator(self._python)
+        self._resolver = Resolver(self._python, Signatures(self._evaluator))
+        self.code = Code()
+        self._declared = DeclaredCode(self.code, self._evaluator, self._resolver)
+        self._read: set[str] = set()
+
+    def read_declaring(self) -> Code:
+        """The first pass: files that may declare functions or register something with evalkit."""
+        for file in self.files:
+            if _DECLARES.search(file.text):
+                self._visit(file)
+        return self.code
+
+    def read_so_far(self) -> list[PythonFile]:
+        """The files that have been read."""
+        return [file for file in self.files if file.shown in self._read]
+
+    def read_naming(self, names: Collection[str]) -> Code:
+        """The second pass: files that name one of the functions `names`, in whatever spelling."""
+        folded = {"".join(words(name)) for name in names} - {""}
+        pattern = re.compile("|".join(map(re.escape, sorted(folded, key=len, reverse=True)))) if folded else None
+        for file in self.files:
+            if file.shown in self._read or pattern is None:
+                continue
+            if pattern.search(file.text.lower().translate(_FOLD)):
+                self._visit(file)
+        return self.code
+
+    def _visit(self, file: PythonFile) -> None:
+        self._read.add(file.shown)
+        tables = TableCode(self.code, self._evaluator, self._resolver, self._declared.consumed)
+        for visit in visits(file):
+            self._declared.visit(visit)
+            tables.visit(visit)
+            self._text(visit)
+            self._registered(visit)
+            self.code.trees.extend(trees_in_code([visit.node]))
+        tables.finish()
+        self._implementations(file)
+
+    def _implementations(self, file: PythonFile) -> None:
+        signatures = self._resolver.signatures
+        for qualified, node in file.functions.items():
+            if not node.name.startswith("__"):
+                found = signatures.read(node, file, is_method="." in qualified)
+                self.code.implementations.setdefault(node.name, []).append(found)
+
+    def _text(self, visit: Visit) -> None:
+        """Long texts in the code may be instructions; docstrings and patterns are none."""
+        node = visit.node
+        if (
+            visit.is_doc
+            or not isinstance(node, (ast.Constant, ast.JoinedStr))
+            or isinstance(visit.parent, ast.JoinedStr)
+        ):
+            return
+        if isinstance(visit.parent, ast.Call) and last_name(visit.parent.func) in _NO_PROMPTS:
+            return
+        text = _text_of(node)
+        if len(text) < _SHORTEST_PROMPT or len(re.findall(r"[^\W\d_]{2,}", text)) < _FEWEST_WORDS:
+            return
+        if "`" in text or has_form(text):
+            self.code.prompts.append(read_prompt(Source(text, _locate(node, text, visit.scope.file))))
+
+    def _registered(self, visit: Visit) -> None:
+        """``@evalkit.agent("desk")``, ``evalkit.check("steps")(function)``."""
+        node = visit.node
+        if not isinstance(node, ast.Call) or last_name(node.func) not in _REGISTERING or len(node.args) != 1:
+            return
+        file, kind = visit.scope.file, last_name(node.func)
+        name = self._evaluator.value(node.args[0], visit.scope)
+        first = dotted(node.func).partition(".")[0]
+        module = file.imports.get(first, ("", "", 0))[0]
+        if isinstance(name, str) and module.partition(".")[0] == "evalkit":
+            self.code.registered.setdefault(kind, set()).add(name)
+            if kind == "agent":
+                self.code.agents[name] = file.shown
+
+
+def _text_of(node: ast.Constant | ast.JoinedStr) -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def _locate(node: ast.expr, text: str, file: PythonFile) -> Callable[[int], Location]:
+    """The place of an offset in a text, to the line where the literal's lines are the text's."""
+    start = file.place(node)
+    is_plain = text.count("\n") == (node.end_lineno or node.lineno) - node.lineno
+
+    def place(offset: int) -> Location:
+        before = text.count("\n", 0, offset)
+        if not is_plain or not before:
+            return start
+        return Location(start.file, start.line + before, offset - text.rfind("\n", 0, offset))
+
+    return place
+
+
+def problems_of(files: list[PythonFile]) -> Iterator[tuple[Location, str]]:
+    """What kept files that were parsed from being read."""
+    return (file.problem for file in files if file.problem is not None)

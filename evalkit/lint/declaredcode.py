@@ -1,0 +1,174 @@
+"""Declarations in Python code: FunctionDeclaration(...), tool dicts, decorated functions, classes of tools."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from evalkit.errors import Location
+from evalkit.lint import shapes
+from evalkit.lint.facts import DECORATED, GEMINI_SCHEMA, MCP, PLAIN, UNKNOWN, Code, Declared, Implementation
+from evalkit.lint.pythonfile import Function
+from evalkit.lint.resolving import Resolver
+from evalkit.lint.signatures import schema_of
+from evalkit.lint.static import Evaluator, Reading, last_name
+from evalkit.lint.walking import Visit
+
+_DECORATOR_NAMES = """tool function_tool tool_plain kernel_function ai_function ai_tool register_tool mcp_tool
+    llm_tool beta_tool tool_function"""
+DECORATORS = frozenset(_DECORATOR_NAMES.split())
+_NAME_KEYWORDS = ("name", "name_override", "tool_name")
+_FROM_FUNCTION = frozenset(("from_function", "from_defaults", "from_callable", "from_func"))
+_FUNCTION_KEYWORDS = ("func", "fn", "function", "callable", "coroutine", "async_fn")
+_RUNNERS = ("run", "_run", "execute", "call", "__call__", "invoke", "forward", "_arun", "arun", "handle")
+_FRAMEWORK_TOOLS = frozenset(("Tool", "FunctionTool", "StructuredTool"))
+
+
+class DeclaredCode:
+    """Collects the declarations of one file after another into `code`."""
+
+    def __init__(self, code: Code, evaluator: Evaluator, resolver: Resolver) -> None:
+        self._code = code
+        self._evaluator = evaluator
+        self._resolver = resolver
+        self.consumed: set[int] = set()  # dictionaries that are part of a declaration
+
+    def visit(self, visit: Visit) -> None:
+        node = visit.node
+        if isinstance(node, ast.Dict):
+            if id(node) not in self.consumed and _may_declare(node):
+                self._dictionary(node, visit)
+        elif isinstance(node, ast.Call):
+            self._call(node, visit)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self._decorated(node, visit)
+        elif isinstance(node, ast.ClassDef):
+            self._class(node, visit)
+
+    def _dictionary(self, node: ast.Dict, visit: Visit) -> None:
+        data, reading = self._evaluator.read(node, visit.scope)
+        if not isinstance(data, dict) or shapes.is_server_tool(data):
+            return
+        self._keep(shapes.declared(data, reading.locate, listed_in=_list_of(visit)), node)
+
+    def _keep(self, found: Declared | Location | None, node: ast.AST) -> None:
+        if found is None:
+            return
+        self.consumed.update(id(inner) for inner in ast.walk(node) if isinstance(inner, ast.Dict))
+        if isinstance(found, Location):
+            self._code.opaque.append(found)
+        else:
+            self._code.declared.append(found)
+
+    def _call(self, node: ast.Call, visit: Visit) -> None:
+        name = last_name(node.func)
+        keywords = {keyword.arg for keyword in node.keywords}
+        if name == "FunctionDeclaration" and "name" in keywords:
+            self._keep(self._from_keywords(node, visit, GEMINI_SCHEMA), node)
+        elif name == "Declaration" and {"name", "parameters"} <= keywords:  # evalkit's own
+            self._keep(self._from_keywords(node, visit, PLAIN), node)
+        elif name == "Tool" and {"name", "inputSchema"} <= keywords:
+            self._keep(self._from_keywords(node, visit, MCP), node)
+        elif name in _FROM_FUNCTION or (name in _FRAMEWORK_TOOLS and keywords & {*_FUNCTION_KEYWORDS}):
+            self._bound(node, visit)
+        elif name == "pydantic_function_tool":
+            self._code.opaque.append(visit.scope.file.place(node))
+
+    def _from_keywords(self, node: ast.Call, visit: Visit, form: str) -> Declared | Location | None:
+        file, reading = visit.scope.file, Reading({(): visit.scope.file.place(node)})
+        data: dict[str, Any] = {}
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                value, inner = self._evaluator.read(keyword.value, visit.scope)
+                data[keyword.arg] = value
+                reading.at |= {(keyword.arg, *path): place for path, place in inner.at.items()}
+        if any(keyword.arg is None for keyword in node.keywords) and "name" not in data:
+            return file.place(node)
+        return shapes.declared(data, reading.locate, form=form, listed_in=_list_of(visit))
+
+    def _bound(self, node: ast.Call, visit: Visit) -> None:
+        """``StructuredTool.from_function(func=search, name="search")``: the declaration names its code."""
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+        function = next((keywords[key] for key in _FUNCTION_KEYWORDS if key in keywords), None)
+        if function is None and node.args:
+            function = node.args[0]
+        target = self._resolver.function(function, visit) if function is not None else None
+        name = self._evaluator.value(keywords.get("name"), visit.scope)
+        name = target.name if name is None and target is not None else name
+        place = visit.scope.file.place(node)
+        if not isinstance(name, str):
+            self._code.opaque.append(place)
+            return
+        description = self._evaluator.value(keywords.get("description"), visit.scope)
+        self._code.declared.append(_by_code(name, place, target, description))
+
+    def _decorated(self, node: Function, visit: Visit) -> None:
+        for decorator in node.decorator_list:
+            call = decorator if isinstance(decorator, ast.Call) else None
+            if last_name(call.func if call else decorator) not in DECORATORS:
+                continue
+            keywords = {keyword.arg: keyword.value for keyword in call.keywords} if call else {}
+            named = next((keywords[key] for key in _NAME_KEYWORDS if key in keywords), None)
+            if named is None and call and call.args and isinstance(call.args[0], ast.Constant):
+                named = call.args[0]
+            name = node.name if named is None else self._evaluator.value(named, visit.scope)
+            place = visit.scope.file.place(node)
+            if not isinstance(name, str):
+                self._code.opaque.append(place)
+                return
+            is_method = visit.owner is not None and visit.function is None
+            implementation = self._resolver.signatures.read(node, visit.scope.file, is_method=is_method)
+            description = self._evaluator.value(keywords.get("description"), visit.scope)
+            self._code.declared.append(_by_code(name, place, implementation, description))
+            return
+
+    def _class(self, node: ast.ClassDef, visit: Visit) -> None:
+        """``class Search(BaseTool): name = "search"`` with a method that runs it."""
+        fields = dict(_fields(node))
+        methods = {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
+        runner = next((methods[name] for name in _RUNNERS if name in methods), None)
+        looks_like_one = "description" in fields or any("Tool" in last_name(base) for base in node.bases)
+        if "name" not in fields or runner is None or not looks_like_one:
+            return
+        name = self._evaluator.value(fields["name"], visit.scope)
+        if isinstance(name, str):
+            implementation = self._resolver.signatures.read(runner, visit.scope.file, name=name, is_method=True)
+            description = self._evaluator.value(fields.get("description"), visit.scope)
+            place = visit.scope.file.place(fields["name"])
+            found = _by_code(name, place, implementation, description)
+            self._code.declared.append(replace(found, parameters=UNKNOWN))
+
+
+def _by_code(name: str, place: Location, implementation: Implementation | None, description: Any) -> Declared:
+    doc = implementation.doc if implementation is not None else UNKNOWN
+    return Declared(
+        name=name,
+        file=place.file,
+        form=DECORATED,
+        description=doc if description is None else description,
+        parameters=UNKNOWN if implementation is None else schema_of(implementation),
+        locate=lambda path: place,
+        bound=implementation,
+    )
+
+
+def _fields(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value is not None:
+            yield item.target.id, item.value
+        elif isinstance(item, ast.Assign):
+            yield from ((target.id, item.value) for target in item.targets if isinstance(target, ast.Name))
+
+
+def _may_declare(node: ast.Dict) -> bool:
+    keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
+    return ("name" in keys and bool(keys & {"parameters", "input_schema", "inputSchema", "type"})) or (
+        {"type", "function"} <= keys
+    )
+
+
+def _list_of(visit: Visit) -> object:
+    """The list that the declaration is an item of."""
+    return id(visit.parent) if isinstance(visit.parent, (ast.List, ast.Tuple)) else None

@@ -1,0 +1,179 @@
+"""What lint reads out of a project before it judges anything: plain records, each with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from evalkit.errors import Location
+from evalkit.lint.finding import Edit
+
+Path = tuple[str | int, ...]
+
+
+class _Unknown:
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN: Final = _Unknown()  # a value that can't be told without running the code
+
+# The forms of declarations. Those of a service keep that service's rules; the others keep the configured ones'.
+GEMINI, GEMINI_SCHEMA, OPENAI, ANTHROPIC, MCP = "gemini", "gemini-schema", "openai", "anthropic", "mcp"
+INSTRUCTION, SUITE, PLAIN, DECORATED = "instruction", "suite", "plain", "decorated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter of an implementation. `types` are JSON types, None where the annotation does not tell."""
+
+    name: str
+    place: Location
+    required: bool
+    types: frozenset[str] | None = None
+    values: tuple[Any, ...] | None = None  # of a Literal or an Enum
+    default: Any = UNKNOWN
+    annotation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Implementation:
+    """A function in the code. `takes_any`: it has ``**kwargs``; `is_method`: it lives in a class."""
+
+    name: str
+    place: Location
+    parameters: tuple[Parameter, ...] = ()
+    takes_any: bool = False
+    is_method: bool = False
+    doc: str = ""
+    comparable: bool = True  # False where the signature is not the function's own: lambdas, wrappers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A function as a model is told of it, in whatever form.
+
+    `description` and `parameters` are None where there is none, UNKNOWN where it can't be told. `locate` gives the
+    place of a path in the declaration, and is asked only when a finding needs it. `listed_in` tells lists apart, for
+    duplicates. `bound` is the code that the declaration itself names.
+    """
+
+    name: str
+    file: str
+    form: str
+    description: Any = None
+    parameters: Any = None
+    returns: Mapping[str, Any] | None = None
+    aliases: tuple[str, ...] = ()
+    strict: bool = False
+    locate: Callable[[Path], Location]
+    listed_in: object = None
+    bound: Implementation | None = None
+    add_alias: Callable[[str], Edit | None] | None = None
+
+    @property
+    def place(self) -> Location:
+        return self.locate(("name",))
+
+    @property
+    def properties(self) -> Mapping[str, Any] | None:
+        """The declared parameters by name, None where that can't be told from `properties` alone."""
+        schema = self.parameters
+        if not isinstance(schema, Mapping) or any(key in schema for key in _ELSEWHERE):
+            return None
+        found = schema.get("properties", {})
+        return found if isinstance(found, Mapping) else None
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        listed = self.parameters.get("required") if isinstance(self.parameters, Mapping) else None
+        return tuple(name for name in listed if isinstance(name, str)) if isinstance(listed, list) else ()
+
+
+_ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of a dispatch table: a name, the code it leads to (None if that can't be told), and how to add one."""
+
+    name: str
+    place: Location
+    target: Implementation | None = None
+    target_name: str = ""
+    add: Callable[[str], Edit] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A mapping of names to code. `is_open`: it has entries that can't be told. `branches`: it is a chain of ifs."""
+
+    place: Location
+    entries: tuple[Entry, ...]
+    is_open: bool = False
+    branches: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(entry.name for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alias:
+    """`name` stands for `target`."""
+
+    name: str
+    target: str
+    place: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """A function's name in an instruction. `is_call`: in the form of a call; `arguments`: those it is written with."""
+
+    name: str
+    place: Location
+    is_call: bool = False
+    negated: bool = False
+    arguments: tuple[tuple[str, Location], ...] = ()
+    edit: Callable[[str], Edit] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFormat:
+    """A form of text calls that an instruction shows, e.g. ``<TOOL>name: "…"</TOOL>``."""
+
+    shown: str
+    place: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """An instruction text. `own` are the functions that its own file declares, None where it doesn't say."""
+
+    place: Location
+    mentions: tuple[Mention, ...] = ()
+    formats: tuple[TextFormat, ...] = ()
+    own: tuple[Declared, ...] | None = None
+
+    @property
+    def file(self) -> str:
+        return self.place.file
+
+
+@dataclass(slots=True)
+class Code:
+    """What the Python files come to."""
+
+    declared: list[Declared] = field(default_factory=list)
+    opaque: list[Location] = field(default_factory=list)  # declarations whose name can't be told
+    tables: list[Table] = field(default_factory=list)
+    aliases: list[Alias] = field(default_factory=list)
+    implementations: dict[str, list[Implementation]] = field(default_factory=dict)
+    compared: dict[str, list[Location]] = field(default_factory=dict)  # text that code compares names with
+    dynamic: list[Location] = field(default_factory=list)  # getattr(self, name), globals()[name]
+    prompts: list[Prompt] = field(default_factory=list)
+    agents: dict[str, str] = field(default_factory=dict)  # registered name -> file
+    registered: dict[str, set[str]] = field(default_factory=dict)  # "check", "operator" -> names
+    trees: list[Mapping[str, frozenset[str]]] = field(default_factory=list)  # dictionaries of texts to lists of texts

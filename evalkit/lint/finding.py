@@ -1,0 +1,59 @@
+"""One thing that lint found, and how `--fix` would mend it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from evalkit.errors import Location
+from evalkit.lint.rules import BY_NAME, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace what stands between two offsets (in characters, of the file's text) by `text`. `file` from the root."""
+
+    file: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Give a file another name in its folder. Both from the root."""
+
+    file: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`message` says what is wrong, `advice` what to do, each in one line. `related`: the other place, if any."""
+
+    name: str
+    location: Location
+    message: str
+    advice: str
+    related: Location | None = None
+    severity: str = ""  # as configured; the rule's own until then
+    fix: Edit | Rename | None = None
+
+    @property
+    def rule(self) -> Rule:
+        return BY_NAME[self.name]
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What stays the same when lines move: the finding's identity in a baseline."""
+        return (self.name, self.location.file, self.message)
+
+
+def below(text: str, file: str, line: int, indent: int, new: str) -> Edit | None:
+    """Add a line below `line`, which must be a key (and its value) alone on its line; None where it is not."""
+    lines = text.splitlines(keepends=True)
+    there = lines[line - 1] if line <= len(lines) else ""
+    if not re.match(r"""\s*(?:- )?[\w.:"'-]+:(?:[ \t]+[\w.:"'-]+)?[ \t]*(?:#.*)?$""", there.rstrip("\r\n")):
+        return None
+    at = sum(map(len, lines[:line]))
+    return Edit(file, at, at, " " * indent + new + "\n")

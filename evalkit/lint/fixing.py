@@ -1,0 +1,89 @@
+"""`--fix`: the changes that findings know to be safe, made in the files, all of a file's at once or none."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evalkit.lint.finding import Edit, Finding, Rename
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is to be changed: new texts of files, and new names. Files are given from the root."""
+
+    texts: dict[str, tuple[str, str]] = field(default_factory=dict)  # file -> before, after
+    renames: list[Rename] = field(default_factory=list)
+    mended: int = 0
+
+    def diff(self) -> Iterator[str]:
+        """A unified diff, line by line."""
+        for file, (before, after) in self.texts.items():
+            yield from difflib.unified_diff(
+                before.splitlines(), after.splitlines(), f"a/{file}", f"b/{file}", lineterm=""
+            )
+        for rename in self.renames:
+            yield f"rename {rename.file} to {rename.to}"
+
+
+def planned(findings: Iterable[Finding], root: Path) -> Changes:
+    """The changes that mend `findings`, as far as they can be mended."""
+    changes = Changes()
+    edits: dict[str, list[Edit]] = {}
+    for finding in findings:
+        if isinstance(finding.fix, Rename):
+            changes.renames.append(finding.fix)
+            changes.mended += 1
+        elif isinstance(finding.fix, Edit):
+            edits.setdefault(finding.fix.file, []).append(finding.fix)
+    for file, wanted in edits.items():
+        before = (root / file).read_text("utf-8-sig")
+        chosen = _apart(wanted)
+        after = _applied(before, chosen)
+        if not file.endswith(".py") or _is_python(after):
+            changes.texts[file] = (before, after)
+            changes.mended += len(wanted)
+    return changes
+
+
+def _apart(edits: Sequence[Edit]) -> list[Edit]:
+    """The edits without doubles and without those that reach into another's place, the last of the file first."""
+    chosen: list[Edit] = []
+    for edit in sorted(set(edits), key=lambda edit: (edit.start, edit.end, edit.text)):
+        if not chosen or edit.start >= chosen[-1].end:
+            chosen.append(edit)
+    return chosen[::-1]
+
+
+def _applied(text: str, edits: Iterable[Edit]) -> str:
+    for edit in edits:
+        text = text[: edit.start] + edit.text + text[edit.end :]
+    return text
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def apply(changes: Changes, root: Path) -> None:
+    """Write the texts, each file all or nothing and with its own line ends, and rename."""
+    for file, (_, after) in changes.texts.items():
+        path = root / file
+        old = path.read_bytes()
+        new = after.replace("\n", "\r\n") if b"\r\n" in old else after
+        mark = b"\xef\xbb\xbf" if old.startswith(b"\xef\xbb\xbf") else b""
+        partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+        partial.write_bytes(mark + new.encode("utf-8"))
+        partial.chmod(path.stat().st_mode & 0o777)
+        partial.replace(path)
+    for rename in changes.renames:
+        if not (root / rename.to).exists():
+            (root / rename.file).rename(root / rename.to)

@@ -1,0 +1,246 @@
+"""Which code belongs to a declared function: by dispatch tables, else by name; and what is wrong with the names."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from evalkit.errors import did_you_mean, nearest
+from evalkit.lint.facts import DECORATED, SUITE, Code, Declared, Entry, Implementation, Table
+from evalkit.lint.finding import Edit, Finding
+from evalkit.lint.names import alike, difference, related, relative
+from evalkit.lint.nearby import closest
+
+
+@dataclass(slots=True)
+class Matched:
+    """Declared functions with the code that carries them out, and the findings about names."""
+
+    pairs: list[tuple[Declared, Implementation]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+class Matcher:
+    """Matches the declarations of each file with the dispatch tables and functions that are nearest to it."""
+
+    def __init__(self, declared: Sequence[Declared], code: Code) -> None:
+        self._code = code
+        self._bound = [function for function in declared if function.form == DECORATED]
+        self._declared = [function for function in declared if function.form not in (DECORATED, SUITE)]
+        self._files: dict[str, list[Declared]] = {}
+        for function in self._declared:
+            self._files.setdefault(function.file, []).append(function)
+        self._names = {name for function in declared for name in (function.name, *function.aliases)}
+        self._aliases = {alias.name: alias.target for alias in code.aliases}
+        for function in declared:
+            self._aliases |= dict.fromkeys(function.aliases, function.name)
+        self._tables = self._tables_of_files()
+        self._told: set[tuple[str, str, str]] = set()
+
+    def match(self) -> Matched:
+        matched = Matched()
+        for file, functions in self._files.items():
+            tables = self._tables.get(file, [])
+            if tables:
+                self._by_tables(functions, tables, matched)
+            else:
+                self._by_names(functions, matched)
+        matched.findings += self._stray_entries()
+        matched.findings += self._stray_aliases()
+        return matched
+
+    # Which tables are about which file's declarations
+
+    def _tables_of_files(self) -> dict[str, list[Table]]:
+        found: dict[str, list[Table]] = {}
+        for table in self._code.tables:
+            for file in self._about(table):
+                found.setdefault(file, []).append(table)
+        return found
+
+    def _about(self, table: Table) -> list[str]:
+        """The files whose functions `table` dispatches: those with most of its names, the nearest of them."""
+        shares = {file: self._share(functions, table) for file, functions in self._files.items()}
+        most = max(shares.values(), default=0)
+        best = [file for file, share in shares.items() if share == most and most]
+        return closest(best, table.place.file, best)
+
+    def _share(self, functions: list[Declared], table: Table) -> int:
+        names = {function.name for function in functions}
+        exact = len(names & table.names)
+        if table.branches:
+            return exact
+        return exact + sum(any(related(entry.name, name) for name in names) for entry in table.entries)
+
+    # With tables
+
+    def _by_tables(self, functions: list[Declared], tables: list[Table], matched: Matched) -> None:
+        entries = {entry.name: entry for table in reversed(tables) for entry in table.entries}
+        compared = {entry.name for table in tables if table.branches for entry in table.entries}
+        names = {function.name for function in functions}
+        left = [function for function in functions if not self._is_dispatched(function, entries)]
+        free = {name: entry for name, entry in entries.items() if name not in names and name not in self._names}
+        renamed = {function.name: free[name] for function in left if (name := _partner(function, left, free, compared))}
+        covered = len(functions) - len(left) + len(renamed)
+        for function in functions:
+            entry = entries.get(function.name) or entries.get(self._aliases.get(function.name, ""))
+            if function.name in renamed:
+                entry = renamed[function.name]
+                matched.findings.append(_dispatched_as(function, entry))
+            elif function in left and 2 * covered >= len(functions) and not any(table.is_open for table in tables):
+                matched.findings.append(self._no_entry(function, tables[0], entries))
+            self._pair(function, entry, matched)
+
+    def _is_dispatched(self, function: Declared, entries: dict[str, Entry]) -> bool:
+        names = {function.name, *function.aliases, self._aliases.get(function.name, function.name)}
+        return bool(names & entries.keys()) or any(self._is_seen(name) for name in names)
+
+    def _is_seen(self, name: str) -> bool:
+        """Whether code speaks of the name elsewhere: a comparison, a registration, a lookup by getattr."""
+        return name in self._code.compared or (bool(self._code.dynamic) and name in self._code.implementations)
+
+    def _no_entry(self, function: Declared, table: Table, entries: dict[str, Entry]) -> Finding:
+        near = nearest(function.name, [name for name in entries if name not in self._names])
+        hint = f"; '{near}' is there" if near else ""
+        return Finding(
+            name="not-dispatched",
+            location=function.place,
+            message=f"'{function.name}' is declared and has no entry in the dispatch of {table.place.file}{hint}",
+            advice="add the entry, or take the declaration away: a call of it fails",
+            related=table.place,
+        )
+
+    def _pair(self, function: Declared, entry: Entry | None, matched: Matched) -> None:
+        if entry is not None and entry.target is not None:
+            matched.pairs.append((function, entry.target))
+        elif entry is None or not entry.target_name:
+            found = self._implementation(function)
+            if found is not None and entry is None:
+                matched.pairs.append((function, found))
+
+    # Without tables
+
+    def _by_names(self, functions: list[Declared], matched: Matched) -> None:
+        exact = {function.name: self._implementation(function) for function in functions if self._exists(function)}
+        renamed = {
+            function.name: found
+            for function in functions
+            if function.name not in exact and (found := self._implemented_as(function)) is not None
+        }
+        enough = 2 * (len(exact) + len(renamed)) >= len(functions)
+        for function in functions:
+            found = exact.get(function.name)
+            if found is not None:
+                matched.pairs.append((function, found))
+            elif function.name in renamed and enough:
+                matched.findings.append(_implemented_as(function, renamed[function.name]))
+                matched.pairs.append((function, renamed[function.name]))
+            elif function.name not in exact and exact and enough and not self._is_seen(function.name):
+                matched.findings.append(self._no_code(function))
+
+    def _exists(self, function: Declared) -> bool:
+        names = {function.name, *function.aliases, self._aliases.get(function.name, function.name)}
+        return any(
+            name in self._code.implementations or any(bound.name == name for bound in self._bound) for name in names
+        ) or any(function.name in table.names for table in self._code.tables)
+
+    def _implementation(self, function: Declared) -> Implementation | None:
+        """The function of that name that is nearest; None where several are, or there is none."""
+        name = self._aliases.get(function.name, function.name)
+        bound = [other.bound for other in self._bound if other.name == function.name and other.bound is not None]
+        found = bound or [it for known in {function.name, name} for it in self._code.implementations.get(known, ())]
+        near = closest(found, function.file, [it.place.file for it in found])
+        return near[0] if len(near) == 1 else None
+
+    def _implemented_as(self, function: Declared) -> Implementation | None:
+        name = relative(function.name, [known for known in self._code.implementations if known not in self._names])
+        if name is None or self._is_seen(function.name):
+            return None
+        found = self._code.implementations[name]
+        near = closest(found, function.file, [it.place.file for it in found])
+        return near[0] if near else None
+
+    def _no_code(self, function: Declared) -> Finding:
+        known = [name for name in self._code.implementations if name not in self._names and alike(name, function.name)]
+        return Finding(
+            name="not-implemented",
+            location=function.place,
+            message=f"'{function.name}' is declared, and no function of that name is in the code"
+            f"{did_you_mean(function.name, known)}",
+            advice="implement it, or take the declaration away: a call of it fails",
+        )
+
+    # Entries and aliases that lead nowhere
+
+    def _stray_entries(self) -> Iterator[Finding]:
+        for table in self._code.tables:
+            about = self._about(table)
+            share = sum(entry.name in self._names for entry in table.entries)
+            if table.branches or not about or 2 * share < len(table.entries) or self._code.opaque:
+                continue
+            functions = [function.name for file in about for function in self._files[file]]
+            for entry in table.entries:
+                aliased = entry.name in self._aliases.values() or self._aliases.get(entry.name, "") in self._names
+                if entry.name not in self._names and not aliased and not _is_partner(entry.name, functions, table):
+                    yield Finding(
+                        name="undeclared-dispatch",
+                        location=entry.place,
+                        message=f"'{entry.name}' is dispatched, and no model is told of it",
+                        advice="declare it, or take the entry away",
+                    )
+
+    def _stray_aliases(self) -> Iterator[Finding]:
+        known = {*self._names, *self._code.implementations, *(n for table in self._code.tables for n in table.names)}
+        for alias in self._code.aliases:
+            about = alias.name in known or any(related(alias.target, name) for name in self._names)
+            if about and alias.target not in known:
+                yield Finding(
+                    name="alias-target",
+                    location=alias.place,
+                    message=f"the alias '{alias.name}' leads to '{alias.target}', which does not exist"
+                    f"{did_you_mean(alias.target, known - {alias.name})}",
+                    advice="correct the target, or take the alias away",
+                )
+
+
+def _partner(function: Declared, left: list[Declared], free: Iterable[str], compared: Container[str]) -> str | None:
+    """The entry under another name that `function` was meant to have: each is the other's nearest.
+
+    What code merely compares something with may be no name of a function: a slip of a key is not assumed there.
+    """
+    names = list(free)
+    found = relative(function.name, names)
+    if found is not None:
+        return found
+    near = nearest(function.name, [name for name in names if alike(name, function.name) and name not in compared])
+    back = nearest(near, [other.name for other in left]) if near is not None else None
+    return near if back == function.name else None
+
+
+def _is_partner(name: str, functions: list[str], table: Table) -> bool:
+    """Whether the entry is a declared function under another name: that is told at the declaration."""
+    return any(alike(name, function) for function in functions if function not in table.names)
+
+
+def _dispatched_as(function: Declared, entry: Entry) -> Finding:
+    fix: Edit | None = entry.add(function.name) if entry.add is not None else None
+    return Finding(
+        name="dispatch-name",
+        location=function.place,
+        message=f"declared as '{function.name}', dispatched as '{entry.name}' in {entry.place.file}: "
+        f"{difference(entry.name, function.name)} differs",
+        advice="give both one name, or let the table know both while the code migrates",
+        related=entry.place,
+        fix=fix,
+    )
+
+
+def _implemented_as(function: Declared, found: Implementation) -> Finding:
+    return Finding(
+        name="implementation-name",
+        location=function.place,
+        message=f"declared as '{function.name}', implemented as '{found.name}' in {found.place.file}: "
+        f"{difference(found.name, function.name)} differs",
+        advice="give both one name, or dispatch the declared name to the function",
+        related=found.place,
+    )

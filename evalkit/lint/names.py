@@ -1,0 +1,88 @@
+"""When two names are probably one: other case, `-` for `_`, camelCase, an affix such as `tool_`, a slip of a key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+from functools import lru_cache
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+# Words that people put before or behind a function's name when they wrap, version or group it.
+_AFFIXES_WORDS = """tool tools function functions func fn call api handler handle handlers run exec execute do impl
+    implementation action cmd command async sync wrapper wrapped execution mcp svc service v"""
+_AFFIXES = frozenset(_AFFIXES_WORDS.split())
+_SPACES = re.compile(r"__|[.:/]")
+_ALIKE = 0.85
+
+
+@lru_cache(maxsize=8192)
+def words(name: str) -> tuple[str, ...]:
+    """``searchProcedure``, ``search-procedure`` and ``SEARCH_PROCEDURE`` are ``("search", "procedure")``."""
+    return tuple(word.lower() for word in _WORD.findall(name))
+
+
+def same_words(one: str, other: str) -> bool:
+    """Whether two different names are spelt with the same words."""
+    return one != other and bool(words(one)) and words(one) == words(other)
+
+
+def affix(long: str, short: str) -> str | None:
+    """What `long` has before or behind `short`, if that is a usual affix or a namespace: ``tool_``, ``mcp__crm__``."""
+    inner, outer = words(short), words(long)
+    extra = len(outer) - len(inner)
+    if not inner or extra <= 0:
+        return None
+    for rest, found in ((outer[:extra], outer[extra:]), (outer[-extra:], outer[:-extra])):
+        if found == inner and (_is_usual(rest) or _is_namespace(long, short)):
+            return _written(long, short)
+    return None
+
+
+def _is_usual(rest: tuple[str, ...]) -> bool:
+    return all(word in _AFFIXES or word.isdigit() for word in rest)
+
+
+def _is_namespace(long: str, short: str) -> bool:
+    parts = _SPACES.split(long)
+    return len(parts) > 1 and words(parts[-1]) == words(short)
+
+
+def _written(long: str, short: str) -> str:
+    at = long.lower().find(short.lower())
+    if at < 0:
+        return "_".join(word for word in words(long) if word not in words(short))
+    return long[:at] or long[at + len(short) :]
+
+
+def related(one: str, other: str) -> bool:
+    """Whether the names are one but for spelling or an affix. Not true of equal names."""
+    return same_words(one, other) or affix(one, other) is not None or affix(other, one) is not None
+
+
+def alike(one: str, other: str) -> bool:
+    """`related`, or a slip of a key apart."""
+    if one == other:
+        return False
+    return related(one, other) or (
+        min(len(one), len(other)) > 4 and SequenceMatcher(None, one.lower(), other.lower()).ratio() >= _ALIKE
+    )
+
+
+def relative(name: str, candidates: Iterable[str]) -> str | None:
+    """The one candidate that is `related` to `name`; None if there is none, or more than one that is equally near."""
+    found = [candidate for candidate in dict.fromkeys(candidates) if related(name, candidate)]
+    same = [candidate for candidate in found if same_words(name, candidate)]
+    chosen = same or found
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def difference(name: str, other: str) -> str:
+    """How `name` differs from `other`, in words: ``the prefix 'tool_'``."""
+    if same_words(name, other):
+        return "spelling"
+    for long, short in ((name, other), (other, name)):
+        extra = affix(long, short)
+        if extra is not None:
+            return f"the {'prefix' if long.startswith(extra) else 'suffix'} '{extra}'"
+    return "a few letters"

@@ -1,0 +1,156 @@
+"""What lint is told: [tool.evalkit.lint] of pyproject.toml, checked and typed, and flags over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import UsageError, did_you_mean
+from evalkit.lint.rules import BY_NAME, DEFAULT, NOTE, SEVERITIES, WARNING, chosen
+
+# Tests hold broken and made-up declarations on purpose; what tools generate is nobody's to mend.
+DEFAULT_EXCLUDE = (
+    "tests",
+    "test",
+    "testing",
+    "test_*.py",
+    "*_test.py",
+    "build",
+    "dist",
+    "node_modules",
+    "site-packages",
+)
+PROVIDERS = ("gemini", "openai")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintOptions:
+    """`paths` are read for declarations, code and instructions, `cases` for cases; both relative to `root`.
+
+    `exclude` are names or patterns: of a file, a folder, or a path from the root. `providers` are the services whose
+    limits declarations in no service's own form must keep. `fail_on` is the least severity that fails.
+    """
+
+    root: Path
+    paths: tuple[str, ...] = (".",)
+    cases: tuple[str, ...] | None = None  # None: `scenarios`, if it exists
+    mocks: Path = Path("mocks")
+    exclude: tuple[str, ...] = ()  # beside DEFAULT_EXCLUDE, which is for code and not for cases
+    rules: frozenset[str] = DEFAULT
+    severity: Mapping[str, str] = field(default_factory=dict)
+    per_file: Mapping[str, frozenset[str]] = field(default_factory=dict)  # pattern -> rules that are off there
+    providers: tuple[str, ...] = PROVIDERS
+    fail_on: str = WARNING
+    baseline: str | None = None
+    imports: bool = False
+    in_collection: bool = False
+
+    def is_excluded(self, path: str, *, below: str = "", code: bool = True) -> bool:
+        """Whether a pattern fits `path` (from the root, with slashes) as a whole, or one of its parts below `below`."""
+        patterns = (*self.exclude, *DEFAULT_EXCLUDE) if code else self.exclude
+        parts = path.removeprefix(below).strip("/").split("/")
+        return any(fnmatchcase(part, pattern) for pattern in patterns for part in (path, *parts))
+
+    def is_off(self, rule: str, file: str) -> bool:
+        """Whether `rule` is off, everywhere or in `file`."""
+        return rule not in self.rules or any(
+            rule in rules and (fnmatchcase(file, pattern) or file.startswith(pattern.rstrip("/") + "/"))
+            for pattern, rules in self.per_file.items()
+        )
+
+    def severity_of(self, rule: str) -> str:
+        found = self.severity.get(rule)
+        return BY_NAME[rule].severity if found is None else found
+
+
+def read_options(table: Mapping[str, Any], *, root: Path, **told: Any) -> LintOptions:
+    """The options in `table`, the value of [tool.evalkit.lint]; `told` are fields that a flag sets, None for unsaid.
+
+    `select` and `ignore` may be among `told`. Raises UsageError that names the key and what it should be.
+    """
+    source = "tool.evalkit.lint"
+    for key in table:
+        if key not in _READERS:
+            raise UsageError(f"unknown key '{key}' in [{source}]{did_you_mean(key, _READERS)}")
+    values = {_FIELDS.get(key, key): _READERS[key](value, f"{source}.{key}") for key, value in table.items()}
+    values |= {name: value for name, value in told.items() if value is not None}
+    told_rules = values.pop("select", None)
+    selected = DEFAULT if told_rules is None else chosen(_strings(told_rules, "--select"), "--select")
+    ignored = chosen(_strings(values.pop("ignore", []), "--ignore"), "--ignore")
+    return LintOptions(root=root, rules=selected - ignored, **values)
+
+
+def _strings(value: Any, source: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise UsageError(f"{source}: {value!r} is not a list of texts")
+
+
+def _selectors(value: Any, source: str) -> tuple[str, ...]:
+    names = _strings(value, source)
+    chosen(names, source)
+    return names
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[Any, str], str]:
+    def read(value: Any, source: str) -> str:
+        if value not in choices:
+            raise UsageError(f"{source}: {value!r} is not one of {', '.join(choices)}{did_you_mean(value, choices)}")
+        return str(value)
+
+    return read
+
+
+def _providers(value: Any, source: str) -> tuple[str, ...]:
+    return tuple(_one_of(PROVIDERS)(name, source) for name in _strings(value, source))
+
+
+def _text(value: Any, source: str) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    raise UsageError(f"{source}: {value!r} is not a text")
+
+
+def _flag(value: Any, source: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise UsageError(f"{source}: {value!r} is not true or false")
+
+
+def _severities(value: Any, source: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{source}: {value!r} is not a table of rules and severities")
+    found: dict[str, str] = {}
+    for selector, severity in value.items():
+        severity = _one_of(SEVERITIES)(severity, f"{source}.{selector}")
+        found |= dict.fromkeys(chosen([selector], source), severity)
+    return found
+
+
+def _per_file(value: Any, source: str) -> dict[str, frozenset[str]]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{source}: {value!r} is not a table of patterns and lists of rules")
+    return {
+        pattern: chosen(_strings(rules, f"{source}.{pattern}"), f"{source}.{pattern}")
+        for pattern, rules in value.items()
+    }
+
+
+_FIELDS = {"per_file_ignores": "per_file"}
+_READERS: dict[str, Callable[[Any, str], Any]] = {
+    "paths": _strings,
+    "exclude": _strings,
+    "select": _selectors,
+    "ignore": _selectors,
+    "severity": _severities,
+    "per_file_ignores": _per_file,
+    "providers": _providers,
+    "fail_on": _one_of((*SEVERITIES[:2], NOTE)),
+    "baseline": _text,
+    "in_collection": _flag,
+}

@@ -1,0 +1,132 @@
+"""Instruction texts: which functions they name, with which arguments, and which forms of text calls they show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from evalkit.errors import Location
+from evalkit.lint.facts import Declared, Mention, Prompt, TextFormat
+from evalkit.lint.finding import Edit
+
+_NAME = r"(?P<name>[A-Za-z_][\w.-]*)"
+# What a text call looks like, and how messages show it. `name` is the function's name, where the form shows one.
+_FORMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (shown, re.compile(pattern, re.MULTILINE))
+    for shown, pattern in (
+        ('<TOOL>name: "…"</TOOL>', rf"<(?i:tool)>\s*(?:{_NAME}\s*[:(])?"),
+        ("<function>{…}</function>", rf'<function>\s*(?:\{{\s*"name"\s*:\s*"{_NAME}")?'),
+        ("<function=name>", rf"<function(?:=|\s+name=[\"']){_NAME}"),
+        ("<tool_call>{…}</tool_call>", rf'<tool_call>\s*(?:\{{\s*"name"\s*:\s*"{_NAME}")?'),
+        ("[TOOL_CALLS]", r"\[TOOL_CALLS\]"),
+        ("<|python_tag|>", r"<\|python_tag\|>"),
+        ('<invoke name="…">', rf'<invoke\s+name="{_NAME}"'),
+        ("Action: name", rf"^\s*Action:\s*[<\[{{`]*(?:{_NAME})?[^\n]*\n\s*Action Input:"),
+        ("```tool_code", r"```tool_c(?:ode|all)"),
+        (
+            '{"tool": "name", …}',
+            rf'\{{\s*"(?:tool|tool_name|function_call|function|action)"\s*:\s*"{_NAME}"\s*,\s*"\w+"',
+        ),
+        (
+            '{"name": "…", "arguments": …}',
+            rf'\{{\s*"name"\s*:\s*"{_NAME}(?="\s*,\s*"(?:arguments|parameters|args|input)"\s*:)',
+        ),
+    )
+)
+_QUOTED = re.compile(r"(?<!`)`" + _NAME + r"(?P<call>\((?P<inside>[^`)]*)\))?`(?!`)")
+_ARGUMENT = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=")
+_JSON_ARGUMENT = re.compile(r'"([A-Za-z_]\w*)"\s*:')
+_BODY = re.compile(r'\s*,\s*"(?:arguments|parameters|args|input)"\s*:\s*\{([^{}]*)\}')
+_NEGATION = re.compile(
+    r"\b(?:not|never|no longer|don't|can't|cannot|won't|without|instead of|nicht|kein\w*)\b|n't\b", re.I
+)
+_SENTENCE = re.compile(r"[.!?:;]\s|\n\s*\n|\n\s*[-*\d]")
+_PLACEHOLDERS = frozenset(("name", "tool_name", "function_name", "tool", "function", "example", "your_function"))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text that is or may be an instruction: `locate` gives the place of an offset in it, `edit` replaces a part."""
+
+    text: str
+    locate: Callable[[int], Location]
+    edit: Callable[[int, int, str], Edit] | None = None
+
+
+def read_prompt(source: Source, *, own: tuple[Declared, ...] | None = None) -> Prompt:
+    """What the text says of functions."""
+    formats: list[TextFormat] = []
+    mentions: list[Mention] = []
+    taken: list[tuple[int, int]] = []
+    for shown, match in _written_forms(source.text):
+        if any(start <= match.start() < end for start, end in taken):
+            continue  # JSON inside an envelope is one form, not two
+        taken.append(match.span())
+        formats.append(TextFormat(shown=shown, place=source.locate(match.start())))
+        if match.groupdict().get("name") and match["name"] not in _PLACEHOLDERS:
+            mentions.append(_mention(source, match, _written(source.text, match.end()), is_call=True))
+    for match in _QUOTED.finditer(source.text):
+        if not any(start <= match.start("name") < end for start, end in taken):
+            inside = match["inside"] or ""
+            offset = match.start("inside") if match["inside"] is not None else 0
+            written = [(found[1], offset + found.start(1)) for found in _ARGUMENT.finditer(inside)]
+            mentions.append(_mention(source, match, written, is_call=match["call"] is not None))
+    return Prompt(place=source.locate(0), mentions=tuple(mentions), formats=tuple(formats), own=own)
+
+
+def _written_forms(text: str) -> Iterator[tuple[str, re.Match[str]]]:
+    if any(sign in text for sign in "<[{`") or "Action:" in text:
+        for shown, pattern in _FORMS:
+            yield from ((shown, match) for match in pattern.finditer(text))
+
+
+def _mention(source: Source, match: re.Match[str], written: list[tuple[str, int]], *, is_call: bool) -> Mention:
+    start = match.start("name")
+    name = match["name"].rstrip(".-")
+    edit = source.edit
+    return Mention(
+        name=name,
+        place=source.locate(start),
+        is_call=is_call,
+        negated=_is_negated(source.text, start),
+        arguments=tuple((argument, source.locate(offset)) for argument, offset in written),
+        edit=None if edit is None else lambda new: edit(start, start + len(name), new),
+    )
+
+
+def _written(text: str, end: int) -> list[tuple[str, int]]:
+    """The arguments of a call in JSON, right behind its name."""
+    body = _BODY.match(text, end + 1 if text[end : end + 1] == '"' else end)
+    if body is None:
+        return []
+    return [(found[1], body.start(1) + found.start(1)) for found in _JSON_ARGUMENT.finditer(body[1])]
+
+
+def _is_negated(text: str, start: int) -> bool:
+    """Whether the sentence up to `start` says that something is not to be done."""
+    before = text[max(0, start - 200) : start]
+    ends = [match.end() for match in _SENTENCE.finditer(before)]
+    return _NEGATION.search(before[ends[-1] if ends else 0 :]) is not None
+
+
+def has_form(text: str) -> bool:
+    """Whether the text shows any form of a text call."""
+    return next(_written_forms(text), None) is not None
+
+
+def lines_of(text: str) -> Callable[[int], tuple[int, int]]:
+    """A function from offsets to lines and columns, both from 1."""
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def place(offset: int) -> tuple[int, int]:
+        from bisect import bisect_right
+
+        line = bisect_right(starts, offset)
+        return line, offset - starts[line - 1] + 1
+
+    return place
+
+
+def words_of(text: str) -> Iterator[str]:
+    return (match[0] for match in re.finditer(r"[^\W\d_]{2,}", text))

@@ -1,0 +1,124 @@
+"""Declarations in data, whatever form they have: OpenAI's (chat and responses), Gemini's, Anthropic's, MCP's, plain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from evalkit.errors import Location
+from evalkit.lint.facts import ANTHROPIC, GEMINI, GEMINI_SCHEMA, MCP, OPENAI, PLAIN, UNKNOWN, Declared, Path
+from evalkit.lint.static import without_unknown
+
+Locate = Callable[[Path], Location]
+_SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "parametersJsonSchema")
+_SERVER_TOOLS = frozenset(
+    ("web_search", "code_interpreter", "file_search", "computer_use", "mcp", "bash", "text_editor")
+)
+
+
+def form_of(data: Mapping[str, Any]) -> str | None:
+    """The form in which `data` declares a function; None if it declares none."""
+    inner = data.get("function")
+    if data.get("type") == "function" and inner is not None:
+        return OPENAI
+    if "name" not in data:
+        return None
+    if data.get("type") == "function" and ("parameters" in data or "description" in data):
+        return OPENAI
+    if "inputSchema" in data:
+        return MCP
+    if "input_schema" in data:
+        return ANTHROPIC
+    if "parameters_json_schema" in data or "parametersJsonSchema" in data:
+        return GEMINI
+    return PLAIN if _is_plain(data) else None
+
+
+def _is_plain(data: Mapping[str, Any]) -> bool:
+    """A name, and parameters that are a JSON Schema: much else has a name and parameters."""
+    parameters = data.get("parameters")
+    if not isinstance(parameters, Mapping):
+        return parameters is UNKNOWN and isinstance(data.get("description"), str)
+    kind = parameters.get("type")
+    is_object = isinstance(kind, str) and kind.lower() == "object"
+    return isinstance(data["name"], str) and (is_object or isinstance(parameters.get("properties"), Mapping))
+
+
+def declared(
+    data: Mapping[str, Any],
+    locate: Locate,
+    *,
+    file: str | None = None,
+    form: str | None = None,
+    listed_in: object = None,
+) -> Declared | Location | None:
+    """The function that `data` declares; a Location where its name can't be told; None if it declares none."""
+    form = form or form_of(data)
+    if form is None:
+        return None
+    body: Mapping[str, Any] = data
+    inside: Path = ()
+    if form == OPENAI and data.get("function") is not None:
+        if not isinstance(data["function"], Mapping):
+            return locate(("function",))
+        body, inside = data["function"], ("function",)
+    name = body.get("name")
+    if not isinstance(name, str) or not name:
+        return locate((*inside, "name"))
+    key = next((key for key in _SCHEMA_KEYS if key in body), "")
+    parameters = body.get(key) if key else None
+    if form in (GEMINI, GEMINI_SCHEMA):
+        form = GEMINI_SCHEMA if key in ("", "parameters") else GEMINI
+
+    def place(path: Path) -> Location:
+        changed = (key, *path[1:]) if path[:1] == ("parameters",) and key else path
+        return locate((*inside, *changed))
+
+    return Declared(
+        name=name,
+        file=place(("name",)).file if file is None else file,
+        form=form,
+        description=body.get("description"),
+        parameters=schema(parameters),
+        returns=_mapping(body.get("returns") or body.get("outputSchema")),
+        strict=bool(body.get("strict") is True or data.get("strict") is True),
+        locate=place,
+        listed_in=listed_in,
+    )
+
+
+def is_server_tool(data: Mapping[str, Any]) -> bool:
+    """A tool that the service itself carries out: ``{"type": "web_search"}``."""
+    kind = data.get("type")
+    return isinstance(kind, str) and any(kind.startswith(name) for name in _SERVER_TOOLS)
+
+
+def schema(value: Any) -> Any:
+    """A schema with JSON Schema's type names (Gemini writes them in capitals); UNKNOWN if it can't be told."""
+    if value is None or value is UNKNOWN or not isinstance(value, Mapping):
+        return None if value is None else UNKNOWN
+    if any(value.get(key) is UNKNOWN for key in ("properties", "required")):
+        return UNKNOWN
+    return _normal(without_unknown(value))
+
+
+def _normal(value: Any, *, names: bool = False) -> Any:
+    """`names`: the keys are names of parameters, and no keywords."""
+    if isinstance(value, list):
+        return [_normal(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    result: dict[str, Any] = {}
+    for key, item in value.items():
+        if key == "type" and isinstance(item, str) and not names:
+            result[key] = item.lower()
+        elif key in ("enum", "default", "const", "examples", "example") and not names:
+            result[key] = item
+        else:
+            result[key] = _normal(item, names=key in ("properties", "$defs", "definitions") and not names)
+    return result
+
+
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    found = schema(value)
+    return found if isinstance(found, Mapping) else None

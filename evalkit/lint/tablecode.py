@@ -1,0 +1,231 @@
+"""Dispatch in Python code: dictionaries of names and functions, alias maps, chains of ifs, `match`, getattr."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from evalkit.errors import Location
+from evalkit.lint.facts import Alias, Code, Entry, Implementation, Table
+from evalkit.lint.finding import Edit
+from evalkit.lint.pythonfile import PythonFile
+from evalkit.lint.resolving import Resolver
+from evalkit.lint.static import Evaluator, last_name
+from evalkit.lint.walking import Visit
+
+_ALIASES = re.compile(r"alias|renam|legacy|native|tool_?names|name_?map", re.IGNORECASE)
+_HOLDERS = frozenset(
+    ("function", "func", "fn", "handler", "callable", "implementation", "impl", "execute", "executor", "run", "method")
+)
+
+
+class TableCode:
+    """Collects the dispatch tables of one file after another into `code`. `consumed`: dictionaries that are none."""
+
+    def __init__(self, code: Code, evaluator: Evaluator, resolver: Resolver, consumed: set[int]) -> None:
+        self._code = code
+        self._evaluator = evaluator
+        self._resolver = resolver
+        self._consumed = consumed
+        self._chains: dict[tuple[str, int, str], list[Entry]] = {}
+
+    def visit(self, visit: Visit) -> None:
+        node = visit.node
+        if isinstance(node, ast.Dict):
+            if id(node) not in self._consumed and node.keys:
+                self._dictionary(node, visit)
+        elif isinstance(node, ast.DictComp):
+            self._comprehension(node, visit)
+        elif isinstance(node, ast.Compare):
+            self._comparison(node, visit)
+        elif isinstance(node, ast.Match):
+            self._match(node, visit)
+        elif isinstance(node, ast.Call):
+            self._call(node, visit)
+        elif isinstance(node, ast.Assign):
+            self._assignment(node, visit)
+
+    def finish(self) -> None:
+        """Chains of comparisons of one expression, made into tables."""
+        for entries in self._chains.values():
+            self._code.tables.append(Table(place=entries[0].place, entries=tuple(entries), branches=True))
+        self._chains.clear()
+
+    def _dictionary(self, node: ast.Dict, visit: Visit) -> None:
+        pairs = [*zip(node.keys, node.values, strict=True)]
+        names = [None if key is None else self._evaluator.value(key, visit.scope) for key, _ in pairs]
+        texts = [self._evaluator.value(value, visit.scope) for _, value in pairs]
+        if all(isinstance(text, str) for text in (*names, *texts)):
+            if _ALIASES.search(_assigned_to(visit)):
+                self._aliases(node, names, texts, visit.scope.file)
+            return
+        entries: list[Entry] = []
+        for (key, value), name in zip(pairs, names, strict=True):
+            target = _target_of(value)
+            if isinstance(name, str) and key is not None and target is not None and not self._is_data(target, visit):
+                entries.append(self._entry(name, key, value, target, visit))
+        if entries and 2 * len(entries) >= len(pairs):
+            is_open = len(entries) < len(pairs) or _assigned_to(visit) in visit.scope.file.changed
+            self._code.tables.append(Table(place=visit.scope.file.place(node), entries=tuple(entries), is_open=is_open))
+
+    def _is_data(self, target: ast.expr, visit: Visit) -> bool:
+        """A name that is bound to a literal is no function: ``{"search": SEARCH_SCHEMA}`` dispatches nothing."""
+        if not isinstance(target, ast.Name):
+            return False
+        found = self._evaluator.constant(target.id, visit.scope.file)
+        return found is not None and isinstance(found[0], (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.Constant))
+
+    def _entry(self, name: str, key: ast.expr, value: ast.expr, target: ast.expr, visit: Visit) -> Entry:
+        file = visit.scope.file
+        found = None if isinstance(target, ast.Lambda) else self._resolver.function(target, visit)
+        return Entry(
+            name=name,
+            place=file.place(key),
+            target=found,
+            target_name=last_name(target),
+            add=_adder(file, key, value) if isinstance(key, ast.Constant) else None,
+        )
+
+    def _aliases(self, node: ast.Dict, names: list[Any], texts: list[Any], file: PythonFile) -> None:
+        for key, name, text in zip(node.keys, names, texts, strict=True):
+            if key is not None and name != text:
+                self._code.aliases.append(Alias(name=name, target=text, place=file.place(key)))
+
+    def _comprehension(self, node: ast.DictComp, visit: Visit) -> None:
+        """``{tool.__name__: tool for tool in [search, fetch]}``."""
+        key, first = node.key, node.generators[0]
+        if not (isinstance(key, ast.Attribute) and key.attr == "__name__" and len(node.generators) == 1):
+            return
+        listed = first.iter
+        if isinstance(listed, ast.Name):
+            found = self._evaluator.constant(listed.id, visit.scope.file)
+            listed = found[0] if found is not None else listed
+        if not isinstance(listed, (ast.List, ast.Tuple)):
+            return
+        file = visit.scope.file
+        entries = [
+            Entry(
+                name=item.id,
+                place=file.place(item),
+                target=self._resolver.function(item, visit),
+                target_name=item.id,
+            )
+            for item in listed.elts
+            if isinstance(item, ast.Name)
+        ]
+        if entries:
+            table = Table(place=file.place(node), entries=tuple(entries), is_open=len(entries) < len(listed.elts))
+            self._code.tables.append(table)
+
+    def _compared(self, text: object, place: Location) -> bool:
+        if not isinstance(text, str) or not text:
+            return False
+        self._code.compared.setdefault(text, []).append(place)
+        return True
+
+    def _comparison(self, node: ast.Compare, visit: Visit) -> None:
+        if len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Eq, ast.In)):
+            return
+        subject, other = node.left, node.comparators[0]
+        if isinstance(subject, ast.Constant):
+            subject, other = other, subject
+        value = self._evaluator.value(other, visit.scope)
+        for text in value if isinstance(value, (list, dict)) else [value]:
+            place = visit.scope.file.place(other)
+            if self._compared(text, place) and isinstance(visit.parent, ast.If) and isinstance(text, str):
+                self._chain(subject, visit, Entry(name=text, place=place, target=self._branch(visit.parent, visit)))
+
+    def _chain(self, subject: ast.expr, visit: Visit, entry: Entry) -> None:
+        key = (visit.scope.file.shown, id(visit.function), ast.dump(subject))
+        self._chains.setdefault(key, []).append(entry)
+
+    def _branch(self, node: ast.If | ast.match_case, visit: Visit) -> Implementation | None:
+        """The function that a branch calls with ``**arguments``: only then are the arguments the model's."""
+        calls = [inner for statement in node.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)]
+        spread = [call for call in calls if any(keyword.arg is None for keyword in call.keywords) and not call.args]
+        if len(spread) != 1 or len(spread[0].keywords) != 1:
+            return None
+        return self._resolver.function(spread[0].func, visit)
+
+    def _match(self, node: ast.Match, visit: Visit) -> None:
+        for case in node.cases:
+            for pattern in _alternatives(case.pattern):
+                value = self._evaluator.value(pattern, visit.scope)
+                place = visit.scope.file.place(pattern)
+                if self._compared(value, place) and isinstance(value, str):
+                    self._chain(node.subject, visit, Entry(name=value, place=place, target=self._branch(case, visit)))
+
+    def _call(self, node: ast.Call, visit: Visit) -> None:
+        place = visit.scope.file.place(node)
+        if _is_lookup(node, visit.parent):
+            self._code.dynamic.append(place)
+        elif len(node.args) > 1 and isinstance(node.args[0], ast.Constant):  # register("search", search)
+            self._compared(node.args[0].value, place)
+        for keyword in node.keywords:  # tool_choice={"type": "function", "function": {"name": "answer"}}
+            if keyword.arg == "tool_choice":
+                for inner in ast.walk(keyword.value):
+                    if isinstance(inner, ast.Constant):
+                        self._compared(inner.value, place)
+
+    def _assignment(self, node: ast.Assign, visit: Visit) -> None:
+        """``TABLE["search"] = search``."""
+        for target in node.targets:
+            if isinstance(target, ast.Subscript):
+                self._compared(self._evaluator.value(target.slice, visit.scope), visit.scope.file.place(target))
+
+
+def _is_lookup(node: ast.Call, parent: ast.AST | None) -> bool:
+    """``getattr(self, name)``, ``globals()[name]``: any function may be meant."""
+    name = last_name(node.func)
+    if name == "getattr":
+        return len(node.args) > 1 and not isinstance(node.args[1], ast.Constant)
+    return name in ("globals", "locals") and isinstance(parent, ast.Subscript)
+
+
+def _assigned_to(visit: Visit) -> str:
+    parent = visit.parent
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    if isinstance(parent, ast.AnnAssign):
+        targets = [parent.target]
+    return next((last_name(target) for target in targets), "")
+
+
+def _target_of(value: ast.expr) -> ast.expr | None:
+    """The expression in a table's value that stands for a function; None if there is none."""
+    if isinstance(value, (ast.Name, ast.Attribute, ast.Lambda)):
+        return value
+    if isinstance(value, ast.Call) and last_name(value.func) == "partial":
+        return value
+    if isinstance(value, ast.Dict):
+        keyed = zip(value.keys, value.values, strict=True)
+        return next((item for key, item in keyed if isinstance(key, ast.Constant) and key.value in _HOLDERS), None)
+    if isinstance(value, ast.Call):
+        held = [keyword.value for keyword in value.keywords if keyword.arg in _HOLDERS]
+        return next(iter(held), None)
+    if isinstance(value, (ast.Tuple, ast.List)) and value.elts:
+        return value.elts[0] if isinstance(value.elts[0], (ast.Name, ast.Attribute)) else None
+    return None
+
+
+def _alternatives(pattern: ast.pattern) -> Iterator[ast.expr]:
+    if isinstance(pattern, ast.MatchValue):
+        yield pattern.value
+    elif isinstance(pattern, ast.MatchOr):
+        for inner in pattern.patterns:
+            yield from _alternatives(inner)
+
+
+def _adder(file: PythonFile, key: ast.expr, value: ast.expr) -> Callable[[str], Edit]:
+    """Makes the edit that adds an entry for another name before `key`, with the same value."""
+
+    def add(name: str) -> Edit:
+        start, _ = file.span(key)
+        quote = file.text[start] if file.text[start] in "'\"" else '"'
+        first, last = file.span(value)
+        before = file.line_of(start)
+        behind = f"\n{before}" if not before.strip() else " "
+        return Edit(file.shown, start, start, f"{quote}{name}{quote}: {file.text[first:last]},{behind}")
+
+    return add

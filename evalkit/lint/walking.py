@@ -1,0 +1,49 @@
+"""A walk over a syntax tree that knows where it is: the functions and the class around each node."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from evalkit.lint.pythonfile import Function, PythonFile, bound_once
+from evalkit.lint.static import Scope
+
+
+@dataclass(slots=True)
+class Visit:
+    """A node, what stands around it, and whether it is a docstring."""
+
+    node: ast.AST
+    parent: ast.AST | None
+    scope: Scope
+    owner: ast.ClassDef | None = None
+    function: Function | None = None
+    is_doc: bool = False
+
+
+def visits(file: PythonFile) -> Iterator[Visit]:
+    """Every node of the file, outer ones first."""
+    yield from _inside(Visit(file.tree, None, Scope(file)))
+
+
+def _inside(outer: Visit) -> Iterator[Visit]:
+    pending = [outer]
+    while pending:
+        visit = pending.pop()
+        yield visit
+        pending.extend(reversed([*_children(visit)]))
+
+
+def _children(visit: Visit) -> Iterator[Visit]:
+    node, scope, owner, function = visit.node, visit.scope, visit.owner, visit.function
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        names = bound_once(node.body, scope.file.changed)
+        scope, function = Scope(scope.file, (names, *scope.locals)), node
+    elif isinstance(node, ast.ClassDef):
+        owner = node
+    documented = node if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) else None
+    first = documented.body[0] if documented is not None and documented.body else None
+    for child in ast.iter_child_nodes(node):
+        is_doc = visit.is_doc or (child is first and isinstance(child, ast.Expr))
+        yield Visit(child, node, scope, owner, function, is_doc)
