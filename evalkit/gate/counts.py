@@ -27,6 +27,7 @@ class Outcome:
     elapsed_ms: float = 0.0
     text_calls: int = 0
     model_calls: int = 0
+    hand_written: bool = False  # a hand-written cassette played the model
 
 
 def outcome_of(verdict: Verdict) -> Outcome:
@@ -49,6 +50,7 @@ def outcome_of(verdict: Verdict) -> Outcome:
         elapsed_ms=sum(timing.elapsed_ms for timing in timings),
         text_calls=channels.count("text"),
         model_calls=len(channels),
+        hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
     )
 
 

@@ -99,6 +99,10 @@ def _notes(evidence: Evidence) -> Iterator[str]:
     if counts.failed:
         yield f"failed: {names(counts.failed)}"
     yield from _unsteady(evidence)
+    hand_written = sum(outcome.hand_written for outcome in evidence.told())
+    if hand_written:
+        verb = "replays a hand-written cassette" if hand_written == 1 else "replay hand-written cassettes"
+        yield f"{cases(hand_written)} {verb}, no model's own answers"
     if counts.skipped:
         yield f"skipped: {names(counts.skipped)}"
     if counts.quarantined:

@@ -16,7 +16,7 @@ from evalkit.plugin.configuration import Configuration
 from evalkit.reports.hostile import encodable, visible
 from evalkit.reports.journal import Journal
 from evalkit.reports.spans import Line, line_text
-from evalkit.reports.trace import TraceOptions, lines, paint
+from evalkit.reports.trace import TraceOptions, duration_text, lines, paint
 
 MOST_PASSED_TRACES = 50
 _WORDS = {MET: "gate met", MISSED: "gate MISSED"}
@@ -60,7 +60,8 @@ class Display:
     def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
         self._config = config
         self._configuration = configuration
-        self._encoding = getattr(sys.stdout, "encoding", None)  # before pytest captures it
+        self.stream = sys.stdout  # before pytest captures it
+        self._encoding = getattr(self.stream, "encoding", None)
         columns = shutil.get_terminal_size().columns
         self._options = TraceOptions(width=columns, conversation=configuration.conversation)
 
@@ -102,7 +103,7 @@ class Display:
         if journal is not None and self._shows_passed(len(selected), verbosity):
             self._passed_traces(reporter, outcomes, selected, journal)
         if verbosity >= 0:
-            for row in category_table(outcomes, selected):
+            for row in (*category_table(outcomes, selected), *extremes(outcomes, 10 if verbosity else 3)):
                 reporter.write_line(encodable(row, self._encoding))
         self._gate(reporter, decision, verbosity)
         for line in trouble:
@@ -148,6 +149,17 @@ class Display:
         path = self._configuration.results
         start = self._config.invocation_params.dir
         return path.relative_to(start).as_posix() if path.is_relative_to(start) else path.as_posix()
+
+
+def extremes(outcomes: Mapping[str, Outcome], number: int) -> Iterator[str]:
+    """The slowest cases, of those that took a second or more, and the dearest."""
+    slow = sorted((o for o in outcomes.values() if o.elapsed_ms >= 1000), key=lambda o: -o.elapsed_ms)[:number]
+    dear = sorted((o for o in outcomes.values() if o.cost_usd), key=lambda o: -(o.cost_usd or 0))[:number]
+    if slow:
+        yield "slowest: " + ", ".join(f"{visible(o.case_id)} {duration_text(o.elapsed_ms)}" for o in slow)
+    if dear:
+        total = sum(o.cost_usd or 0 for o in outcomes.values())
+        yield f"cost: {total:.4g} USD; dearest: " + ", ".join(f"{visible(o.case_id)} {o.cost_usd:.4g}" for o in dear)
 
 
 def category_table(outcomes: Mapping[str, Outcome], selected: Sequence[str]) -> Iterator[str]:

@@ -13,10 +13,12 @@ import pytest
 import evalkit
 from evalkit.gate import Outcome, decide_outcomes, outcome_of
 from evalkit.model.run import GateDecision, Run
-from evalkit.model.verdict import ERROR, NOT_RUN, Reason
+from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Reason
+from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.display import Display
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
+from evalkit.plugin.progress import Progress
 from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shape
 from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import load_run, write_run
@@ -44,6 +46,7 @@ class Keeper:
         self._collected = 0
         self._baseline = None if configuration.baseline is None else load_run(configuration.baseline)
         self._decision: GateDecision | None = None
+        self._progress: Progress | None = None
         self._trouble: list[str] = []
         runner.resumed.update(self._resumable())
         self._rendezvous = None if configuration.concurrency == 1 or one_at_a_time(config) else Rendezvous()
@@ -79,6 +82,7 @@ class Keeper:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
         self._wanted = {node_id: case_id for node_id in ids if (case_id := case_of(node_id)) is not None}
+        self._show_progress(len(self._wanted))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
@@ -118,6 +122,8 @@ class Keeper:
         verdict = told.verdict
         self._outcomes[verdict.case_id] = outcome_of(verdict)
         self._failed_reports += report.failed
+        if self._progress is not None:
+            self._progress.told(report, passed=verdict.status == PASSED)
         if verdict.status != NOT_RUN and report.longrepr is not None:
             report.longrepr = self._display.trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal only
         self._opened_journal().append(verdict.case_id, told.line)
@@ -144,6 +150,12 @@ class Keeper:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._display.prepare(session)
+        self._show_progress(sum(isinstance(item, CaseItem) for item in session.items))
+
+    def _show_progress(self, total: int) -> None:
+        if self._progress is None and Progress.wanted(self._config, total):
+            self._progress = Progress(self._display.stream, total)
+            self._config.pluginmanager.register(self._progress, "evalkit-progress")
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

@@ -181,6 +181,16 @@ def test_a_case_that_is_told_twice_counts_once_and_as_told_last() -> None:
     assert decide(again, Policy()).facts["selected"] == 1
 
 
+def test_cases_over_hand_written_cassettes_are_told() -> None:
+    def replayed(case_id: str, kind: str) -> Verdict:
+        return Verdict(case_id=case_id, transcript=Transcript(turns=(ModelTurn(),), cassette=kind))
+
+    run = Run(verdicts=(replayed("a", "hand-written"), replayed("b", "recorded")))
+    assert "1 case replays a hand-written cassette, no model's own answers" in decide(run, Policy()).facts["notes"]
+    run = Run(verdicts=(replayed("a", "hand-written"), replayed("b", "hand-written")))
+    assert "2 cases replay hand-written cassettes, no model's own answers" in decide(run, Policy()).facts["notes"]
+
+
 def test_flaky_and_broken_are_told_apart() -> None:
     def repeated(case_id: str, passed: int) -> Verdict:
         runs = tuple(Verdict(status="passed" if number < passed else "failed") for number in range(5))
