@@ -1,0 +1,57 @@
+"""The pages name every setting there is, and docs/running.md and docs/gate.md nothing that there is not."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import evalkit
+from evalkit.model.run import Run
+from evalkit.model.verdict import Verdict
+from evalkit.plugin.options import OPTIONS, SWITCHES, flag_of
+from evalkit.project import KEYS, read_value
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = "".join((DOCS / name).read_text("utf-8") for name in ("running.md", "gate.md"))
+TABLES = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", PAGES, re.DOTALL)]
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_every_key_is_described(name: str) -> None:
+    everywhere = "".join(page.read_text("utf-8") for page in DOCS.glob("*.md"))
+    assert f"`{name}`" in everywhere or re.search(rf"^{name} = |tool.evalkit.{name}]", everywhere, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "flag", [flag_of(n) for n, (metavar, _) in OPTIONS.items() if metavar] + [*map(flag_of, SWITCHES)]
+)
+def test_every_flag_is_described(flag: str) -> None:
+    assert flag in PAGES
+
+
+def test_no_flag_is_described_that_does_not_exist() -> None:
+    known = {"--evalkit", *map(flag_of, (*OPTIONS, *SWITCHES))}
+    assert set(re.findall(r"--evalkit[a-z-]*", PAGES)) <= known
+
+
+@pytest.mark.parametrize("table", TABLES, ids=range(len(TABLES)))
+def test_the_tables_of_settings_are_valid(table: dict[str, dict[str, dict[str, object]]]) -> None:
+    for name, value in table["tool"]["evalkit"].items():
+        read_value(name, value, f"tool.evalkit.{name}")
+
+
+def test_the_example_in_python_gives_what_it_says() -> None:
+    run = Run(verdicts=tuple(Verdict(case_id=str(n)) for n in range(49)))
+    decision = evalkit.decide(run, evalkit.Policy(min_pass_rate="95"))
+    assert (decision.status, decision.exit_status) == ("met", 0)
+    assert decision.reasons[0].startswith("49 of 49 cases passed (100 %); ")
+
+
+@pytest.mark.parametrize(("passed", "low"), [(100, "96.3 %")])
+def test_the_interval_that_the_page_quotes_is_right(passed: int, low: str) -> None:
+    run = Run(verdicts=tuple(Verdict(case_id=str(n)) for n in range(passed)))
+    assert f"interval of the pass rate: {low} to 100 %" in evalkit.decide(run, evalkit.Policy()).facts["notes"][0]
+    assert low in PAGES
