@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from evalkit.agents.asking import Asking
 from evalkit.agents.clock import WaitingTime
 from evalkit.agents.message import text_of
 from evalkit.agents.offered import Functions
@@ -17,9 +17,6 @@ from evalkit.agents.settings import TaskSettings
 from evalkit.errors import (
     EvalkitError,
     MeasurementError,
-    MissingCassetteError,
-    SpecError,
-    StaleCassetteError,
     UsageError,
 )
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
@@ -29,11 +26,9 @@ if TYPE_CHECKING:
     from evalkit.agents.instruction import Instruction
     from evalkit.functions import FakeDispatcher
     from evalkit.providers import Provider
+    from evalkit.providers.streamed import Chunk
 
 T = TypeVar("T")
-
-# Faults that decide the verdict even if the agent swallows the exception: going on would measure something else.
-STICKY = (MissingCassetteError, StaleCassetteError, SpecError, UsageError)
 
 
 class Task:
@@ -63,16 +58,11 @@ class Task:
         self.case_id = case_id
         self.run_index = run
         self.functions = Functions(dispatcher, self.call, self.acall)
-        self.fault: EvalkitError | None = None
         self.instruction_used: str | None = None
         self.waited = WaitingTime()
         self._dispatcher = dispatcher
         dispatcher.task = self
-        self._open_model = open_model
-        self._provider: Provider | None = None
-        self._turns: list[ModelTurn] = []
-        self._requested: list[tuple[int, ModelCall]] = []
-        self._lock = threading.Lock()
+        self._asking = Asking(open_model, settings, self.waited, case_id)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -87,18 +77,23 @@ class Task:
 
     @property
     def turns(self) -> tuple[ModelTurn, ...]:
-        """The model turns of this run so far."""
-        return tuple(self._turns)
+        """The model turns of this run so far; one that is still coming, as far as it has come."""
+        return self._asking.turns
 
     @property
     def provider(self) -> Provider | None:
         """Where the turns come from; None as long as no turn was asked for."""
-        return self._provider
+        return self._asking.provider
+
+    @property
+    def fault(self) -> EvalkitError | None:
+        """Why the run can't be measured, if it can't."""
+        return self._asking.fault
 
     @property
     def clock_ms(self) -> float:
         """The run's clock: recorded model time and mocked latency, in milliseconds."""
-        return self._dispatcher.virtual_ms + sum(turn.duration_ms for turn in self._turns)
+        return self._dispatcher.virtual_ms + sum(turn.duration_ms for turn in self.turns)
 
     def begin(self, user: Any, *, index: int = 0) -> None:
         """Start user turn `index`, in which the user says `user` (a text, an email, other data)."""
@@ -114,12 +109,12 @@ class Task:
     def call(self, name: str, /, **arguments: Any) -> Any:
         """Call a function through the dispatcher and return what it answers. Raises FunctionError when it fails."""
         with self.waited.waiting():
-            return self._dispatcher.call(name, arguments, **self._attributed(name, arguments))
+            return self._dispatcher.call(name, arguments, **self._asking.attributed(name, arguments))
 
     async def acall(self, name: str, /, **arguments: Any) -> Any:
         """`call` for async agents."""
         with self.waited.waiting():
-            return await self._dispatcher.acall(name, arguments, **self._attributed(name, arguments))
+            return await self._dispatcher.acall(name, arguments, **self._asking.attributed(name, arguments))
 
     def offered(self) -> list[dict[str, Any]]:
         """Every function that can be called, as JSON: what an agent elsewhere is told of them."""
@@ -155,9 +150,7 @@ class Task:
         A failed call is answered ``{"error": {"type": ..., "message": ...}}``. `offered` are the names that the model
         was told of: all others are unknown functions.
         """
-        index = len(self._turns) - 1
-        with self._lock:
-            self._requested.clear()
+        index = self._asking.answered()
         with self.waited.waiting():
             return await self._dispatcher.acall_batch(turn.calls, turn=index, offered=offered)
 
@@ -166,20 +159,16 @@ class Task:
 
         Raises MissingCassetteError, StaleCassetteError or ProviderError.
         """
-        try:
-            if self._provider is None:
-                self._provider = self._open_model()
-            with self.waited.waiting():
-                reply = await self._provider.turn(request)
-                if self.settings.real_sleep and self._provider.name == "cassette":
-                    await asyncio.sleep(reply.duration_ms / 1000)
-        except STICKY as error:
-            self.fault = self.fault or error
-            raise
-        with self._lock:
-            self._turns.append(reply)
-            self._requested.extend((len(self._turns) - 1, call) for call in reply.calls)
-        return reply
+        return await self._asking.turn(request)
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Ask the model, and hand on its reply piece by piece: ``chunk.feed(accumulator)``.
+
+        The turn is recorded when the stream ends. A call that the agent makes while it still comes belongs to the
+        turn if it is whole by then. A provider that does not stream gives its reply in whole pieces. Raises what `turn`
+        raises.
+        """
+        return self._asking.stream(request)
 
     async def run_instruction(
         self,
@@ -217,16 +206,7 @@ class Task:
 
     def note_fault(self, error: MeasurementError) -> None:
         """Remember that the run could not be measured, although the loop ends with a stop reason."""
-        self.fault = self.fault or error
-
-    def _attributed(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Turn, channel and id of the model's call that code is carrying out now, if it is one."""
-        with self._lock:
-            for position, (turn, call) in enumerate(self._requested):
-                if call.name == name and call.arguments == arguments:
-                    del self._requested[position]
-                    return {"turn": turn, "channel": call.channel, "call_id": call.call_id, "repairs": call.repairs}
-        return {}
+        self._asking.fault = self.fault or error
 
 
 async def _awaited(awaitable: Awaitable[T]) -> T:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import MissingCassetteError, StaleCassetteError
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.cassettefile import Cassette, find_cassette, load_cassette, path_of_run
+from evalkit.providers.cassettefile import Cassette, CassetteTurn, find_cassette, load_cassette, path_of_run
+
+if TYPE_CHECKING:
+    from evalkit.providers.streamed import Chunk
 
 
 class CassetteProvider:
@@ -50,6 +53,16 @@ class CassetteProvider:
         Raises MissingCassetteError (no file, or no turn left; the message has what to write), StaleCassetteError (it
         was recorded for another request; the message has what changed) and SpecError (the file breaks the format).
         """
+        return self._next(request).reply
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk | ModelTurn]:
+        """The next turn in pieces, and then whole. A turn that was not written as a stream comes in whole pieces."""
+        from evalkit.providers.streamed import in_pieces
+
+        turn = self._next(request)
+        return in_pieces(turn.reply, turn.chunks)
+
+    def _next(self, request: ModelRequest) -> CassetteTurn:
         if self._cassette is None:
             self._cassette = self._open(request)
         index = self._asked
@@ -57,7 +70,7 @@ class CassetteProvider:
             raise MissingCassetteError(_exhausted(self._cassette, request))
         self._check(self._cassette, index, request)
         self._asked += 1
-        return self._cassette.turns[index].reply
+        return self._cassette.turns[index]
 
     def _check(self, cassette: Cassette, index: int, request: ModelRequest) -> None:
         """Whether the recorded turn answers `request`; hand-written ones answer whatever they are asked."""

@@ -10,11 +10,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.turns import read_text, read_turn, shown, unknown_keys
+
+if TYPE_CHECKING:
+    from evalkit.providers.streamed import Chunk
 
 CASSETTE_VERSION = 1
 CASSETTE_KEYS = ("evalkit_cassette", "model", "description", "turns")
@@ -25,10 +28,12 @@ CODE = "invalid_cassette"
 
 @dataclass(frozen=True, slots=True)
 class CassetteTurn:
-    """One reply; `request` is what it answered, as recorded, or None if a person wrote it."""
+    """One reply; `request` is what it answered, as recorded, or None if a person wrote it. `chunks`: it was written as
+    a stream of these."""
 
     reply: ModelTurn
     request: Mapping[str, Any] | None = None
+    chunks: tuple[Chunk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,11 @@ def parse_cassette(data: Any, *, file: str = "") -> tuple[Cassette, list[PathPro
 
 
 def _read_cassette_turn(data: Any, path: tuple[str | int, ...], problems: list[PathProblem]) -> CassetteTurn:
+    if isinstance(data, Mapping) and "stream" in data:
+        from evalkit.providers.streamreading import read_reply
+
+        reply, chunks = read_reply(data, path, problems)
+        return CassetteTurn(reply, chunks=chunks)
     if not isinstance(data, Mapping) or "request" not in data:
         return CassetteTurn(read_turn(data, path, problems))
     request = data["request"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from evalkit.errors import MissingCassetteError, PathProblem, UsageError, shown_path
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.turns import read_turn
+from evalkit.providers.streamed import Chunk, in_pieces
+from evalkit.providers.streamreading import read_reply
 
 
 class ScriptedProvider:
@@ -21,7 +22,7 @@ class ScriptedProvider:
     def __init__(self, turns: Iterable[ModelTurn | Mapping[str, Any] | str]) -> None:
         problems: list[PathProblem] = []
         self._turns = tuple(
-            turn if isinstance(turn, ModelTurn) else read_turn(turn, ("turns", index), problems)
+            (turn, ()) if isinstance(turn, ModelTurn) else read_reply(turn, ("turns", index), problems)
             for index, turn in enumerate(turns)
         )
         if problems:
@@ -30,6 +31,13 @@ class ScriptedProvider:
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """The next turn of the script. Raises MissingCassetteError when there is none left."""
+        return self._next(request)[0]
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk | ModelTurn]:
+        """The same in pieces, and then whole."""
+        return in_pieces(*self._next(request))
+
+    def _next(self, request: ModelRequest) -> tuple[ModelTurn, tuple[Chunk, ...]]:
         asked = len(self.requests)
         self.requests.append(request)
         if asked >= len(self._turns):

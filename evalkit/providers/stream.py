@@ -7,68 +7,18 @@ finish reason, or the end (`close`). Until then even ``{}`` may grow. A stream t
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.errors import IncompleteCallError
 from evalkit.providers.stream_gemini import GeminiCalls
+from evalkit.providers.stream_slots import Slot as Slot
+from evalkit.providers.stream_slots import StreamCall as StreamCall
 from evalkit.providers.textcalls import ParsedText, parse_text_calls
 
-
-@dataclass(frozen=True, slots=True)
-class StreamCall:
-    """One complete call. `id` is the wire's, None where it gave none. Fields are also read by key."""
-
-    name: str
-    arguments: dict[str, Any]
-    id: str | None = None
-    repairs: tuple[str, ...] = ()
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self.__slots__:
-            raise KeyError(key)
-        return getattr(self, key)
-
-
-class _Slot:
-    """One call as far as it has arrived."""
-
-    def __init__(self, index: object = None) -> None:
-        self.index = index
-        self.id = ""
-        self.name = ""
-        self.fragments: list[str] = []
-        self.whole: dict[str, Any] | None = None  # arguments that came as an object, not as text
-        self.ended = False  # the wire said so, or something came after it
-        self.finished = False  # a finish reason came: no arguments at all then means no arguments
-
-    @property
-    def text(self) -> str:
-        if len(self.fragments) > 1:
-            self.fragments = ["".join(self.fragments)]
-        return self.fragments[0] if self.fragments else ""
-
-    def arguments(self) -> dict[str, Any] | None:
-        """The arguments object, or None while it is not whole."""
-        if self.whole is not None:
-            return self.whole
-        text = self.text
-        if not text.strip():
-            return {} if self.finished else None
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-        return value if isinstance(value, dict) else None
-
-    def call(self) -> StreamCall | None:
-        arguments = self.arguments() if self.name else None
-        return None if arguments is None else StreamCall(self.name, arguments, self.id or None)
-
-    def shown(self) -> str:
-        return f"{self.name or '(no name yet)'}({self.text})"
+# What may follow a call without saying that it is over: closers to come, and a tag that is not whole yet.
+_STILL_CLOSING = re.compile(r"[\s}\]`,;]*(?:<[^>]*)?")
 
 
 class StreamAccumulator:
@@ -81,10 +31,12 @@ class StreamAccumulator:
     def __init__(self, functions: Iterable[Any] | None = None) -> None:
         self._functions = list(functions) if functions is not None else None
         self._names = {_name_of(function) for function in self._functions or ()}
-        self._slots: list[_Slot] = []
+        self._slots: list[Slot] = []
         self._gemini = GeminiCalls()
         self._text: list[str] = []
         self._content: list[str] = []
+        self._taken = {"gemini": 0, "text": 0}
+        self._closed = False
         self.finish_reason: str | None = None
 
     # -- OpenAI's chat completions, and those that resemble it
@@ -133,7 +85,7 @@ class StreamAccumulator:
                 slot.fragments = []  # the `{}` was a placeholder
             slot.fragments.append(arguments)
 
-    def _slot_for(self, index: object, id: str, name: str) -> _Slot:
+    def _slot_for(self, index: object, id: str, name: str) -> Slot:
         """The call that a fragment belongs to: by index, else by id, else the last; or a new one."""
         if index is not None:
             known = [slot for slot in self._slots if slot.index == index]
@@ -145,10 +97,10 @@ class StreamAccumulator:
             return known[-1]
         for slot in self._slots:
             slot.ended = True
-        self._slots.append(_Slot(index))
+        self._slots.append(Slot(index))
         return self._slots[-1]
 
-    def _begins_another(self, slot: _Slot, id: str, name: str) -> bool:
+    def _begins_another(self, slot: Slot, id: str, name: str) -> bool:
         """Some servers give every call index 0: a new id with a name, or a name behind whole arguments, is new."""
         if not name:
             return False
@@ -156,10 +108,10 @@ class StreamAccumulator:
             return bool(slot.name) and not self._splits_name(slot, name)
         return not id and bool(slot.name) and slot.arguments() is not None
 
-    def _splits_name(self, slot: _Slot, name: str) -> bool:
+    def _splits_name(self, slot: Slot, name: str) -> bool:
         return slot.name + name in self._names and not slot.fragments
 
-    def _extend_name(self, slot: _Slot, name: str) -> None:
+    def _extend_name(self, slot: Slot, name: str) -> None:
         repeated = name == slot.name and not self._splits_name(slot, name)
         if not repeated:
             slot.name += name
@@ -191,7 +143,7 @@ class StreamAccumulator:
             self._content.append(block.get("text") or "")
         if block.get("type") != "tool_use":
             return
-        slot = _Slot(index)
+        slot = Slot(index)
         slot.id, slot.name = block.get("id") or "", block.get("name") or ""
         slot.whole = dict(block["input"]) if block.get("input") else None
         self._slots.append(slot)
@@ -237,8 +189,25 @@ class StreamAccumulator:
             calls += self._text_calls(certain=True)
         return calls
 
+    def take(self) -> list[StreamCall]:
+        """The calls that have become certain since it was last asked, each of them once: for code that makes calls
+        while the stream still runs. Behind `close`, whatever is left."""
+        slots = [slot for slot in self._slots if not slot.taken and (slot.ended or self._closed)]
+        calls = []
+        for slot in slots:
+            if (call := slot.call()) is not None:
+                slot.taken = True
+                calls.append(call)
+        calls += self._left("gemini", [StreamCall(*found) for found in self._gemini.completed])
+        return calls + (self._left("text", self._text_calls(certain=not self._closed)) if self._text else [])
+
+    def _left(self, wire: str, calls: list[StreamCall]) -> list[StreamCall]:
+        before, self._taken[wire] = self._taken[wire], max(self._taken[wire], len(calls))
+        return calls[before:]
+
     def close(self) -> list[StreamCall]:
         """All calls of the ended stream. Raises IncompleteCall when it ended inside one."""
+        self._closed = True
         calls = []
         for slot in self._slots:
             call = slot.call()
@@ -271,7 +240,7 @@ class StreamAccumulator:
         return [
             StreamCall(call.name, call.arguments, None, call.repairs)
             for call in found
-            if not certain or call.raw.rstrip().endswith(">") or whole[call.end :].strip()
+            if not certain or call.raw.rstrip().endswith(">") or not _STILL_CLOSING.fullmatch(whole, call.end)
         ]
 
 

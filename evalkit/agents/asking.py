@@ -1,0 +1,154 @@
+"""The model's side of one run: where its turns come from, the turns so far, and which of their calls are still open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from evalkit.agents.clock import WaitingTime
+from evalkit.agents.settings import TaskSettings
+from evalkit.errors import EvalkitError, MissingCassetteError, SpecError, StaleCassetteError, UsageError
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+
+if TYPE_CHECKING:
+    from evalkit.agents.streaming import RunningStream
+    from evalkit.providers import Provider
+    from evalkit.providers.streamed import Chunk
+
+LOGGER = logging.getLogger("evalkit.model")
+
+# Faults that decide the verdict even if the agent swallows the exception: going on would measure something else.
+STICKY = (MissingCassetteError, StaleCassetteError, SpecError, UsageError)
+
+
+class Asking:
+    """Asks the model of a task, and keeps what came. `fault` is why the run can't be measured, if it can't."""
+
+    def __init__(
+        self, open_model: Callable[[], Provider], settings: TaskSettings, waited: WaitingTime, case_id: str
+    ) -> None:
+        self.provider: Provider | None = None
+        self.fault: EvalkitError | None = None
+        self._open_model = open_model
+        self._settings = settings
+        self._waited = waited
+        self._case_id = case_id
+        self._turns: list[ModelTurn] = []
+        self._requested: list[tuple[int, ModelCall]] = []
+        self._streams: list[RunningStream] = []
+        self._lock = threading.Lock()
+
+    @property
+    def turns(self) -> tuple[ModelTurn, ...]:
+        """So far; one that is still coming, as far as it has come."""
+        with self._lock:
+            if not self._streams:
+                return tuple(self._turns)
+            coming = {running.index: running for running in self._streams}
+            return tuple(coming[index].so_far() if index in coming else turn for index, turn in enumerate(self._turns))
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """`Task.turn`."""
+        self._log(request)
+        with self._waiting():
+            reply = await self._opened().turn(request)
+            await self._pace(reply)
+        with self._lock:
+            self._turns.append(reply)
+            self._requested.extend((len(self._turns) - 1, call) for call in reply.calls)
+        return reply
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """`Task.stream`."""
+        from evalkit.providers.streamed import pieces_of
+
+        self._log(request)
+        with self._waiting():
+            pieces = pieces_of(self._opened(), request)
+        running: RunningStream | None = None
+        try:
+            while (piece := await self._piece(pieces)) is not None:
+                running = running or self._begin(request)
+                if isinstance(piece, ModelTurn):
+                    self._end(running, piece)
+                    return
+                running.feed(piece)
+                yield piece
+        finally:
+            if running is not None:
+                self._end(running, running.so_far())
+            await pieces.aclose()
+
+    async def _piece(self, pieces: AsyncGenerator[Chunk | ModelTurn]) -> Chunk | ModelTurn | None:
+        with self._waiting():
+            piece = await anext(pieces, None)
+            if isinstance(piece, ModelTurn):
+                await self._pace(piece)
+            return piece
+
+    def _begin(self, request: ModelRequest) -> RunningStream:
+        from evalkit.agents.streaming import RunningStream
+
+        with self._lock:
+            running = RunningStream(len(self._turns), request.functions)
+            self._turns.append(running.so_far())
+            self._streams.append(running)
+        return running
+
+    def _end(self, running: RunningStream, turn: ModelTurn) -> None:
+        """The stream is over, unless it was before."""
+        with self._lock:
+            if running in self._streams:
+                self._requested.extend((running.index, call) for call in running.ended())
+                self._streams.remove(running)
+                self._turns[running.index] = turn
+
+    def answered(self) -> int:
+        """The index of the latest turn, all of whose calls are carried out now."""
+        with self._lock:
+            self._requested.clear()
+            return len(self._turns) - 1
+
+    def attributed(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn, channel and id of the model's call that code is carrying out now, if it is one."""
+        with self._lock:
+            for running in self._streams:
+                self._requested.extend((running.index, call) for call in running.certain())
+            for position, (turn, call) in enumerate(self._requested):
+                if call.name == name and call.arguments == arguments:
+                    del self._requested[position]
+                    return {"turn": turn, "channel": call.channel, "call_id": call.call_id, "repairs": call.repairs}
+        return {}
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Around everything that waits for the model."""
+        try:
+            with self._waited.waiting():
+                yield
+        except STICKY as error:
+            self.fault = self.fault or error
+            raise
+
+    def _opened(self) -> Provider:
+        if self.provider is None:
+            self.provider = self._open_model()
+        return self.provider
+
+    async def _pace(self, reply: ModelTurn) -> None:
+        """Take the time that a recorded reply took, where the run asks for real time."""
+        if self._settings.real_sleep and self.provider is not None and self.provider.name == "cassette":
+            await asyncio.sleep(reply.duration_ms / 1000)
+
+    def _log(self, request: ModelRequest) -> None:
+        if LOGGER.isEnabledFor(logging.INFO):
+            from evalkit.providers.asked import asked
+
+            data = asked(request)
+            counts = (len(data["messages"]), len(data["functions"]))
+            told = {"case_id": self._case_id, "request": data}
+            LOGGER.info("asking the model: messages=%d functions=%d", *counts, extra=told)

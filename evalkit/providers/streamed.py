@@ -1,0 +1,155 @@
+"""Replies that come in pieces: the pieces as a cassette holds them, and the turn that they make.
+
+A piece is what one of four wires brings: a chunk (or `delta`) of OpenAI's chat completions, an event of Anthropic's
+messages, a chunk (or part) of Gemini's, or a piece of plain text. The turn is the one that the live provider makes of
+the same stream, so that a streamed reply and a whole one leave the same transcript.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evalkit.errors import IncompleteCallError
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.providers.protocol import Provider
+from evalkit.providers.stream import StreamAccumulator
+
+FEEDS: dict[str, Callable[[StreamAccumulator, Any], None]] = {
+    "openai": StreamAccumulator.feed,
+    "anthropic": StreamAccumulator.feed_anthropic,
+    "gemini": StreamAccumulator.feed_gemini,
+    "text": StreamAccumulator.feed_text,
+}
+_ANTHROPIC_ENDS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "refusal": "content_filter",
+}
+_CUT = {"length": "length", "max_tokens": "length", "MAX_TOKENS": "length", None: "truncated"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One piece of a streamed reply. `wire` is ``openai``, ``anthropic``, ``gemini`` or ``text``; `data` its JSON."""
+
+    wire: str
+    data: Any
+
+    def feed(self, accumulator: StreamAccumulator) -> None:
+        """Hand the piece to an accumulator, by the method for its wire."""
+        FEEDS[self.wire](accumulator, self.data)
+
+
+def turn_of_stream(chunks: Sequence[Chunk]) -> ModelTurn:
+    """The turn that a whole stream makes. Calls that it never finished are not in it; `finish_message` then says so."""
+    seen = StreamAccumulator()
+    for chunk in chunks:
+        if chunk.wire != "text":  # calls in text are the agent's to find, as in a reply that comes whole
+            chunk.feed(seen)
+    try:
+        calls, broken = seen.close(), None
+    except IncompleteCallError as error:
+        calls, broken = seen.completed, str(error)
+    turn = _READERS[chunks[0].wire](chunks, seen)
+    made = tuple(ModelCall(name=call.name, arguments=call.arguments, call_id=call.id) for call in calls)
+    turn = replace(turn, calls=made, raw=None, content=None)
+    if broken is None:
+        return turn
+    cut = _CUT.get(seen.finish_reason, "malformed_call")
+    return replace(turn, finish_reason=cut, finish_message=broken)
+
+
+def _openai(chunks: Sequence[Chunk], seen: StreamAccumulator) -> ModelTurn:
+    from evalkit.providers.openai_reply import streamed_turn
+
+    return streamed_turn(_whole_chunk(chunk.data) for chunk in chunks)
+
+
+def _whole_chunk(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A chunk of the API; cassettes may hold its `delta` alone, with the finish reason in it."""
+    if "choices" in data:
+        return data
+    return {"choices": [{"delta": data, "finish_reason": data.get("finish_reason")}]}
+
+
+def _gemini(chunks: Sequence[Chunk], seen: StreamAccumulator) -> ModelTurn:
+    from evalkit.providers.gemini_reply import merged, turn_of
+
+    return turn_of(merged(_whole_answer(chunk.data) for chunk in chunks))
+
+
+def _whole_answer(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A chunk of the API; cassettes may hold its one part alone."""
+    if {"text", "functionCall", "function_call"} & set(data):
+        return {"candidates": [{"content": {"role": "model", "parts": [data]}}]}
+    return data
+
+
+def _anthropic(chunks: Sequence[Chunk], seen: StreamAccumulator) -> ModelTurn:
+    counts: dict[str, int] = {}
+    model = None
+    for chunk in chunks:
+        message = chunk.data.get("message") or {}
+        model = message.get("model") or model
+        counts |= {**(message.get("usage") or {}), **(chunk.data.get("usage") or {})}
+    given, read = counts.get("input_tokens", 0), counts.get("cache_read_input_tokens", 0)
+    written = counts.get("output_tokens", 0)
+    total = given + read + counts.get("cache_creation_input_tokens", 0) + written
+    usage = Usage(input_tokens=total - written, output_tokens=written, cached_tokens=read, total_tokens=total)
+    reason = seen.finish_reason
+    finish = "truncated" if reason is None else _ANTHROPIC_ENDS.get(reason, "other")
+    return ModelTurn(text=seen.text, finish_reason=finish, usage=usage if counts else None, model=model)
+
+
+def _text(chunks: Sequence[Chunk], seen: StreamAccumulator) -> ModelTurn:
+    return ModelTurn(text="".join(chunk.data for chunk in chunks))
+
+
+_READERS: dict[str, Callable[[Sequence[Chunk], StreamAccumulator], ModelTurn]] = {
+    "openai": _openai,
+    "anthropic": _anthropic,
+    "gemini": _gemini,
+    "text": _text,
+}
+
+
+def chunks_of(turn: ModelTurn) -> Iterator[Chunk]:
+    """A turn that came whole, in as few pieces as it takes: for providers and cassettes that don't stream."""
+    if not turn.calls:
+        yield Chunk("text", turn.text)
+        return
+    pieces = [
+        {"index": index, "id": call.call_id, "function": {"name": call.name, "arguments": _as_text(call)}}
+        for index, call in enumerate(turn.calls)
+    ]
+    yield Chunk("openai", {"content": turn.text, "tool_calls": pieces})
+    yield Chunk("openai", {"finish_reason": turn.finish_reason})
+
+
+def _as_text(call: ModelCall) -> str:
+    return str(call.arguments) if call.malformed else json.dumps(call.arguments, ensure_ascii=False)
+
+
+async def pieces_of(provider: Provider, request: ModelRequest) -> AsyncGenerator[Chunk | ModelTurn]:
+    """The reply to `request` in pieces, and the whole turn at last."""
+    stream = getattr(provider, "stream", None)
+    if stream is not None:
+        async for piece in stream(request):
+            yield piece
+        return
+    turn = await provider.turn(request)
+    for chunk in chunks_of(turn):
+        yield chunk
+    yield turn
+
+
+async def in_pieces(turn: ModelTurn, chunks: Iterable[Chunk]) -> AsyncIterator[Chunk | ModelTurn]:
+    """`turn` as the stream in which it came, or, without one, in whole pieces."""
+    for chunk in chunks or chunks_of(turn):
+        yield chunk
+    yield turn
