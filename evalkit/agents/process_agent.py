@@ -64,7 +64,7 @@ class ProcessAgent:
             except asyncio.CancelledError:
                 if await child.end():
                     what = f"was still running when its time was up, ignored SIGTERM for {TERM_S:g} s and was killed"
-                    task.fault = task.fault or self._error("deadline", what, child)
+                    task.note_fault(self._error("deadline", what, child))
                 raise
             finally:
                 await child.end()

@@ -16,7 +16,6 @@ from evalkit.agents.reply import Reply
 from evalkit.agents.settings import TaskSettings
 from evalkit.errors import (
     EvalkitError,
-    MeasurementError,
     UsageError,
 )
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
@@ -204,8 +203,8 @@ class Task:
             raise UsageError("task.wait(...) is for sync agents; in an async agent write 'await' instead")
         return asyncio.run_coroutine_threadsafe(_awaited(awaitable), loop).result()
 
-    def note_fault(self, error: MeasurementError) -> None:
-        """Remember that the run could not be measured, although the loop ends with a stop reason."""
+    def note_fault(self, error: EvalkitError) -> None:
+        """Remember that the run could not be measured, however it ends."""
         self._asking.fault = self.fault or error
 
 

@@ -1,0 +1,464 @@
+"""Agents that are commands: asked over stdin, heard on stdout, and ended with all that they started."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.agents.process_child import survivors
+from evalkit.model.case import Case
+from evalkit.model.settings import Settings
+from evalkit.model.transcript import FunctionCall, Usage
+from evalkit.model.verdict import Verdict
+from evalkit.pipeline import run_case
+
+MakeCase = Callable[..., Case]
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are POSIX")
+
+ASKING = """
+import json, os, sys
+from urllib.request import urlopen
+request = json.load(sys.stdin)
+def call(name, **arguments):
+    with urlopen(f"{request['functions_url']}/call/{name}", json.dumps(arguments).encode()) as answer:
+        return json.load(answer)
+"""
+MOCKS = {"check": {"status": "valid"}, "broken": {"$error": {"type": "timeout", "message": "no answer"}}}
+
+
+class Desk:
+    """Runs programs as the agent of a case; they lie in the project's root."""
+
+    def __init__(self, make_case: MakeCase, root: Path) -> None:
+        self._make_case = make_case
+        self.root = root
+
+    def command(self, command: Any, expected: Any = None, *, mocks: Any = MOCKS, **keys: Any) -> Verdict:
+        agent = {"command": command, **keys.pop("agent", {})}
+        case = self._make_case(mocks, expected or {"max_function_calls": 9}, agent=agent, **keys)
+        return run_case(case, settings=Settings(root=self.root))
+
+    def python(self, source: str, expected: Any = None, **keys: Any) -> Verdict:
+        (self.root / "agent.py").write_text(source, encoding="utf-8")
+        return self.command(["python", "agent.py"], expected, **keys)
+
+
+@pytest.fixture
+def desk(make_case: MakeCase, tmp_path: Path) -> Desk:
+    return Desk(make_case, tmp_path)
+
+
+def told(verdict: Verdict) -> tuple[str, str, str]:
+    """Status, code and message of the first reason."""
+    assert verdict.reasons, verdict.transcript
+    return verdict.status, verdict.reasons[0].code, verdict.reasons[0].message
+
+
+def passed(verdict: Verdict) -> Verdict:
+    assert (verdict.status, verdict.reasons) == ("passed", ())
+    return verdict
+
+
+# What is asked, and how it answers
+
+
+def test_a_process_calls_functions_and_answers(desk: Desk) -> None:
+    verdict = desk.python(ASKING + "print(call('check', id='A1')['result']['status'])", {"response_contains": "valid"})
+
+    (made,) = passed(verdict).transcript.calls
+    assert (made.name, made.arguments, made.result) == ("check", {"id": "A1"}, {"status": "valid"})
+    assert verdict.transcript.response == "valid"
+
+
+def test_a_wrong_call_fails(desk: Desk) -> None:
+    expected = {"expected_function_calls": [{"function_name": "check", "arguments": {"id": "A1"}}]}
+
+    verdict = desk.python(ASKING + "call('check', id='B2')", expected)
+
+    assert told(verdict) == (
+        "failed",
+        "wrong_argument",
+        'call 1, check: arguments.id: expected "A1", got "B2"',
+    )
+
+
+def test_the_request_holds_what_a_task_holds(desk: Desk) -> None:
+    functions = {"check": {"description": "Checks.", "parameters": {"type": "object", "properties": {}}}}
+    settings = {"model": "gemini:gemini-2.5-flash", "temperature": None, "seed": 7, "deadline_s": 20}
+    show = "import json, sys; print(json.dumps({'text': '', 'data': json.load(sys.stdin)}))"
+
+    verdict = passed(desk.python(show, functions=functions, settings=settings))
+
+    asked = dict(verdict.transcript.metadata)
+    base = asked.pop("functions_url")
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{24}", base)
+    assert asked.pop("mcp_url") in (None, f"{base}/mcp")
+    assert asked.pop("mcp_command") in (None, [sys.executable, "-m", "evalkit.functions.mcp_stdio", base])
+    assert asked == {
+        "protocol": 1,
+        "case_id": "scenarios/case_001.yaml",
+        "run": 0,
+        "input": {"message": "SN12345?"},
+        "message": "SN12345?",
+        "messages": [{"role": "user", "text": "SN12345?"}],
+        "state": {},
+        "model": "gemini:gemini-2.5-flash",
+        "settings": {"temperature": None, "seed": 7, "deadline_s": 20, "max_iterations": 10},
+        "functions": [
+            {"name": "check", "description": "Checks.", "parameters": {"type": "object", "properties": {}}},
+            {"name": "broken", "description": "", "parameters": {"type": "object"}},
+        ],
+    }
+
+
+def test_the_environment_says_the_same_and_may_be_changed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INHERITED", "yes")
+    monkeypatch.setenv("REMOVED", "yes")
+    monkeypatch.setenv("NO_PROXY", "example.com")
+    show = "import json, os, sys; print(json.dumps({'text': '', 'data': {**os.environ, 'in': json.load(sys.stdin)}}))"
+
+    verdict = passed(
+        desk.python(show, agent={"env": {"OWN": "5", "REMOVED": None}}, settings={"model": "gemini:gemini-2.5-flash"})
+    )
+
+    seen = verdict.transcript.metadata
+    assert (seen["OWN"], seen["INHERITED"], "REMOVED" in seen) == ("5", "yes", False)
+    assert seen["EVALKIT_FUNCTIONS_URL"] == seen["in"]["functions_url"]
+    assert seen.get("EVALKIT_MCP_URL") == seen["in"]["mcp_url"]
+    assert (seen["EVALKIT_MODEL"], seen["EVALKIT_CASE_ID"]) == ("gemini:gemini-2.5-flash", "scenarios/case_001.yaml")
+    assert seen["NO_PROXY"] == "example.com,127.0.0.1,localhost"
+
+
+def test_it_runs_in_the_project_s_root_or_in_its_folder(desk: Desk) -> None:
+    (desk.root / "deep").mkdir()
+    show = ["python", "-c", "import os; print(os.getcwd())"]
+
+    assert desk.command(show).transcript.response == str(desk.root)
+    assert desk.command(show, agent={"cwd": "deep"}).transcript.response == str(desk.root / "deep")
+    assert desk.command("python -c 'import os; print(os.getcwd())'").transcript.response == str(desk.root)
+
+
+ANSWERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain text": ("print('It is valid.')", {"response": "It is valid."}),
+    "several lines": (r"print('It\nis\n\nvalid.\n')", {"response": "It\nis\n\nvalid."}),
+    "nothing": ("", {"response": "", "stop_reason": "completed"}),
+    "other characters": ("import sys; sys.stdout.buffer.write('\ufeffŁódź'.encode())", {"response": "Łódź"}),
+    "a list is text": ("print('[1, 2]')", {"response": "[1, 2]"}),
+    "JSON": (
+        "import json; print(json.dumps({'text': 'Hi', 'stop_reason': 'email_not_sent', 'instruction_used': 'a',"
+        "'usage': {'input_tokens': 3, 'output_tokens': 4}, 'data': {'a': [1]}}))",
+        {
+            "response": "Hi",
+            "stop_reason": "email_not_sent",
+            "instruction_used": "a",
+            "usage": Usage(input_tokens=3, output_tokens=4),
+            "metadata": {"a": [1]},
+        },
+    ),
+    "JSON with nulls": ('print(\'{"text": null, "stop_reason": null, "state": null}\')', {"response": ""}),
+}
+
+
+@pytest.mark.parametrize(("source", "expected"), ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_is_plain_text_or_a_json_object(desk: Desk, source: str, expected: dict[str, Any]) -> None:
+    transcript = desk.python(source).transcript
+
+    assert transcript.fault is None
+    assert {key: getattr(transcript, key) for key in expected} == expected
+
+
+def test_a_conversation_starts_it_once_per_turn_with_its_state(desk: Desk) -> None:
+    source = ASKING + (
+        "said = [m['text'] for m in request['messages']]; count = request['state'].get('count', 0) + 1\n"
+        "print(json.dumps({'text': f'{count}: {said}', 'state': {'count': count}}))"
+    )
+    turns = {"turns": [{"user": "one"}, {"user": "two"}], "mock_function_responses": MOCKS}
+
+    verdict = passed(desk.python(source, input=turns))
+
+    assert verdict.transcript.responses == ("1: ['one']", "2: ['one', \"1: ['one']\", 'two']")
+
+
+def test_a_process_may_say_which_turn_a_call_belongs_to(desk: Desk) -> None:
+    source = ASKING + "call('check?turn=0&channel=native&call_id=c1'); call('check?turn=0&channel=native')"
+    calls = [{"function_name": "check", "channel": "native"}] * 2
+
+    verdict = passed(desk.python(source, {"expected_function_calls": [{"in_parallel": calls}]}))
+
+    assert [(call.turn, call.channel, call.call_id) for call in verdict.transcript.calls] == [
+        (0, "native", "c1"),
+        (0, "native", None),
+    ]
+
+
+# What could not be measured
+
+NOTHING = "; it wrote nothing to stderr"
+A_REPLY = 'a reply is one JSON object such as {"text": "..."}, or plain text'
+UNMEASURED: dict[str, tuple[str, str, str]] = {
+    "exits with 3": (
+        "import sys; print('oh\\nno', file=sys.stderr); sys.exit(3)",
+        "crashed",
+        "exited with status 3 instead of exiting with status 0; its stderr ends:\n  oh\n  no",
+    ),
+    "raises": ("1 / 0", "crashed", "exited with status 1 instead of exiting with status 0; its stderr ends:\n  Traceb"),
+    "is killed": (
+        "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+        "crashed",
+        f"was ended by SIGSEGV instead of exiting with status 0{NOTHING}",
+    ),
+    "prints half a JSON": (
+        "print('{\"text\": \"It is va', end='')",
+        "invalid_reply",
+        "answered with something that begins like JSON and is none: Unterminated string starting at: line 1 column 10 "
+        f"(char 9); {A_REPLY}{NOTHING}",
+    ),
+    "prints two JSON objects": (
+        'print(\'{"text": "a"}\\n{"text": "b"}\')',
+        "invalid_reply",
+        f"answered with something that begins like JSON and is none: Extra data: line 2 column 1 (char 14); {A_REPLY}",
+    ),
+    "prints another JSON object": (
+        'print(\'{"txt": "a", "stop_reason": 5, "usage": {"tokens": 1, "input_tokens": -1}, "data": []}\')',
+        "invalid_reply",
+        "answered with a JSON object that is no reply: unknown key 'txt'; did you mean 'text'?; 'stop_reason' is a "
+        "text, got 5; 'data' is an object, got []; unknown key 'tokens' in usage",
+    ),
+    "prints a JSON object without text": (
+        "print('{}')",
+        "invalid_reply",
+        f"answered with a JSON object that is no reply: it has no 'text'{NOTHING}",
+    ),
+    "logs to stdout": (
+        'print(\'starting\\n{"text": "a"}\')',
+        "invalid_reply",
+        f"wrote a line above its JSON reply; logs belong on stderr, stdout holds the reply alone{NOTHING}",
+    ),
+    "prints no UTF-8": (
+        "import sys; sys.stdout.buffer.write(b'a\\xff')",
+        "invalid_reply",
+        f"answered with something that is not UTF-8 (byte 1); {A_REPLY}{NOTHING}",
+    ),
+    "floods stdout": (
+        "import os\nwhile True: os.write(1, b'y' * 100_000)",
+        "output_limit",
+        f"printed more than 10,000,000 bytes to stdout and was ended; logs belong on stderr{NOTHING}",
+    ),
+    "floods stdout and ignores SIGTERM": (
+        "import os, signal\nsignal.signal(15, signal.SIG_IGN)\nwhile True: os.write(1, b'y' * 100_000)",
+        "output_limit",
+        "printed more than 10,000,000 bytes to stdout and was ended",
+    ),
+    "floods stderr and exits": (
+        "import sys; sys.stderr.write('y' * 5_000_000); sys.exit(1)",
+        "crashed",
+        f"exited with status 1 instead of exiting with status 0; its stderr ends:\n  …{'y' * 2_000}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "code", "message"), UNMEASURED.values(), ids=UNMEASURED)
+def test_a_process_that_does_not_answer_as_agreed_could_not_be_measured(
+    desk: Desk, source: str, code: str, message: str
+) -> None:
+    verdict = desk.python(source)
+
+    assert told(verdict)[:2] == ("error", code)
+    assert told(verdict)[2].startswith(f"agent 'python agent.py' {message}")
+    assert "\n".join(reason.message for reason in verdict.reasons) == told(verdict)[2], "and nothing else is said"
+
+
+def test_stderr_alone_is_no_fault_and_goes_to_the_log(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="evalkit.agent")
+
+    passed(desk.python("import sys; print('working', file=sys.stderr)"))
+
+    assert "agent 'python agent.py', stderr:\nworking" in caplog.text
+
+
+NOT_FOUND: dict[str, tuple[Any, str]] = {
+    "no such command": (["nod", "agent.js"], "agent 'nod agent.js': command not found: 'nod' (no folder of the PATH "),
+    "no such file": ("./agent.sh", "agent './agent.sh': command not found: './agent.sh' (there is no such file)"),
+    "no program": (["./notes.txt"], "agent './notes.txt': './notes.txt' can't be executed: Permission denied"),
+}
+
+
+@pytest.mark.parametrize(("command", "message"), NOT_FOUND.values(), ids=NOT_FOUND)
+def test_a_command_that_can_t_be_started_is_an_unknown_agent(desk: Desk, command: Any, message: str) -> None:
+    (desk.root / "notes.txt").write_text("notes")
+
+    status, code, text = told(desk.command(command))
+
+    assert (status, code) == ("error", "unknown_agent")
+    assert text.startswith(message)
+
+
+def test_a_folder_that_is_none_is_named(desk: Desk) -> None:
+    verdict = desk.command(["python", "agent.py"], agent={"cwd": "nowhere"})
+
+    assert told(verdict) == ("error", "unknown_agent", "agent 'python agent.py': its 'cwd' is no folder: nowhere")
+
+
+@pytest.mark.parametrize("name", ["broken", "chek"])
+def test_going_to_pieces_over_a_function_that_failed_is_the_agent_s_own_fault(desk: Desk, name: str) -> None:
+    verdict = desk.python(ASKING + f"call('check'); print(call('{name}')['result'])")
+
+    assert verdict.status == "failed"
+    said = {reason.code: reason.message for reason in verdict.reasons}
+    assert said["crashed"].startswith("agent 'python agent.py' exited with status 1 instead of exiting with status 0; ")
+    assert said["crashed"].endswith(f"before, call 2, {name}, had failed: an agent must cope with that")
+    assert list(said) == (["crashed"] if name == "broken" else ["unmocked_call", "crashed"]), "the cause comes first"
+
+
+def test_a_broken_mock_is_not_the_agent_s_fault(desk: Desk) -> None:
+    verdict = desk.python(ASKING + "print(call('check')['result'])", mocks={"check": {"$call": "builtins:object"}})
+
+    assert told(verdict)[:2] == ("error", "mock_error")
+
+
+# Time, and what is left
+
+
+def test_a_process_that_runs_past_its_deadline_has_failed(desk: Desk) -> None:
+    verdict = desk.python("import time; time.sleep(60)", settings={"deadline_s": 0.3})
+
+    assert told(verdict) == (
+        "failed",
+        "deadline",
+        "agent 'python agent.py' was still running after 0.3 s, its deadline (settings.deadline_s)",
+    )
+    assert verdict.warnings == ()
+
+
+def test_a_process_may_have_a_shorter_time_limit(desk: Desk) -> None:
+    verdict = desk.python("import time; time.sleep(60)", agent={"timeout": 0.3})
+
+    assert told(verdict) == (
+        "failed",
+        "deadline",
+        "agent 'python agent.py' was still running after 0.3 s, its time limit (agent.timeout)",
+    )
+
+
+def test_a_process_that_ignores_sigterm_is_killed_and_could_not_be_measured(desk: Desk) -> None:
+    source = (
+        "import os, signal, time; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(60)"
+    )
+
+    verdict = desk.python(source, settings={"deadline_s": 0.5})
+
+    assert told(verdict) == (
+        "error",
+        "deadline",
+        "agent 'python agent.py' was still running when its time was up, ignored SIGTERM for 1 s and was killed; "
+        "it wrote nothing to stderr",
+    )
+    assert verdict.warnings == ()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+LEFT_BEHIND: dict[str, str] = {
+    "a grandchild": "subprocess.Popen(['sleep', '60'])",
+    "a grandchild that ignores SIGTERM": "subprocess.Popen(['sh', '-c', \"trap '' TERM; sleep 60 & wait; sleep 60\"])",
+    "a grandchild in a session of its own": "subprocess.Popen(['sleep', '60'], start_new_session=True)",
+    "a daemon": "subprocess.Popen(['sleep', '60'], start_new_session=True, stdin=D, stdout=D, stderr=D)",
+}
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks processes up in /proc")
+@pytest.mark.parametrize("ending", ["it ends", "it is ended"])
+@pytest.mark.parametrize("start", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
+def test_what_it_started_ends_with_it(desk: Desk, start: str, ending: str) -> None:
+    wait = "" if ending == "it ends" else "time.sleep(60)"
+    source = f"import subprocess, time\nD = subprocess.DEVNULL\npid = {start}.pid\n"
+    source += f"open('pid', 'w').write(str(pid))\nprint('done', flush=True)\n{wait}"
+    verdict = desk.python(source, settings={"deadline_s": 0.5 if wait else 20})
+
+    assert verdict.status == ("failed" if wait else "passed"), verdict.reasons
+    assert wait or verdict.transcript.response == "done"
+    assert not is_running(int((desk.root / "pid").read_text()))
+
+
+def test_an_interrupted_run_leaves_no_process_behind(desk: Desk) -> None:
+    (desk.root / "agent.py").write_text(
+        "import os, time, signal\nsignal.signal(15, signal.SIG_IGN)\n"
+        "open('pid.new', 'w').write(str(os.getpid())); os.rename('pid.new', 'pid'); time.sleep(60)"
+    )
+    (desk.root / "run.py").write_text(
+        "import evalkit\nfrom pathlib import Path\n"
+        "case = evalkit.Case(id='a_1', agent={'command': ['python', 'agent.py']}, expected_output={'max_tokens': 1})\n"
+        "evalkit.run_case(case, settings=evalkit.Settings(root=Path.cwd()))"
+    )
+    run = subprocess.Popen([sys.executable, "run.py"], cwd=desk.root, stderr=subprocess.PIPE, text=True)
+    pid = desk.root / "pid"
+    until = time.monotonic() + 20
+    while not pid.exists() and run.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    run.send_signal(2)  # as Ctrl-C does
+    _, said = run.communicate(timeout=20)
+
+    assert "KeyboardInterrupt" in said
+    assert survivors(int(pid.read_text()), b"no such mark") == []
+
+
+def test_many_processes_at_once_keep_their_calls_apart(desk: Desk, make_case: MakeCase) -> None:
+    import asyncio
+
+    from evalkit.pipeline import arun_case
+
+    (desk.root / "agent.py").write_text(ASKING + "print(call('check', id=request['input']['context']))")
+
+    async def one(number: int) -> tuple[FunctionCall, ...]:
+        data = {"message": "hello", "context": number, "mock_function_responses": MOCKS}
+        case = make_case(None, {"max_function_calls": 1}, input=data, agent={"command": ["python", "agent.py"]})
+        return (await arun_case(case, settings=Settings(root=desk.root))).transcript.calls
+
+    async def all_at_once() -> list[tuple[FunctionCall, ...]]:
+        return await asyncio.gather(*(one(number) for number in range(12)))
+
+    made = [[call.arguments for call in calls] for calls in asyncio.run(all_at_once())]
+    assert made == [[{"id": number}] for number in range(12)]
+
+
+def test_a_run_that_is_cancelled_ends_its_process(desk: Desk, make_case: MakeCase) -> None:
+    import asyncio
+
+    from evalkit.pipeline import arun_case
+
+    (desk.root / "agent.py").write_text("import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
+    case = make_case(MOCKS, {"max_function_calls": 1}, agent={"command": ["python", "agent.py"]})
+    pid = desk.root / "pid"
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(arun_case(case, settings=Settings(root=desk.root)))
+        while not (pid.exists() and pid.read_text()):  # noqa: ASYNC110  (another process makes the file)
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+
+    assert survivors(int(pid.read_text()), b"no such mark") == []
+
+
+def test_state_is_whatever_json_can_hold(desk: Desk) -> None:
+    assert json.loads(desk.python('print(\'{"text": "{}"}\')').transcript.response) == {}
