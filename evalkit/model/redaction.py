@@ -14,30 +14,28 @@ from collections.abc import Iterable, Mapping
 REDACTED = "[redacted]"
 
 # A marker that the text must contain, and what is then looked for. Group 1, where there is one, is kept.
-_SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (marker, re.compile(pattern))
-    for marker, pattern in (
-        ("sk-", r"\bsk-[A-Za-z0-9_-]{16,}"),
-        ("sk_", r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{10,}"),
-        ("AIza", r"\bAIza[A-Za-z0-9_-]{30,}"),
-        ("ya29.", r"\bya29\.[A-Za-z0-9_-]{20,}"),
-        ("gsk_", r"\bgsk_[A-Za-z0-9]{20,}"),
-        ("hf_", r"\bhf_[A-Za-z0-9]{20,}"),
-        ("gh", r"\bgh[pousr]_[A-Za-z0-9]{20,}"),
-        ("github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
-        ("glpat-", r"\bglpat-[A-Za-z0-9_-]{16,}"),
-        ("xox", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
-        ("AKIA", r"\bAKIA[A-Z0-9]{16}\b"),
-        ("ASIA", r"\bASIA[A-Z0-9]{16}\b"),
-        ("eyJ", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"),
-        ("earer ", r"(\b[Bb]earer )[A-Za-z0-9._~+/-]{8,}=*"),
-        ("asic ", r"(\b[Bb]asic )[A-Za-z0-9+/]{12,}=*"),
-        (
-            "PRIVATE KEY",
-            r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----BEGIN )[\s\S])*?-----END [A-Z ]*PRIVATE KEY-----",
-        ),
-        ("://", r"(://[^/\s:@\"'\\]{1,200}:)[^/\s@\"'\\]{1,200}(?=@)"),
-    )
+# Compiled when its marker is first met: most runs meet none.
+_SHAPES: tuple[tuple[str, str], ...] = (
+    ("sk-", r"\bsk-[A-Za-z0-9_-]{16,}"),
+    ("sk_", r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{10,}"),
+    ("AIza", r"\bAIza[A-Za-z0-9_-]{30,}"),
+    ("ya29.", r"\bya29\.[A-Za-z0-9_-]{20,}"),
+    ("gsk_", r"\bgsk_[A-Za-z0-9]{20,}"),
+    ("hf_", r"\bhf_[A-Za-z0-9]{20,}"),
+    ("gh", r"\bgh[pousr]_[A-Za-z0-9]{20,}"),
+    ("github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
+    ("glpat-", r"\bglpat-[A-Za-z0-9_-]{16,}"),
+    ("xox", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    ("AKIA", r"\bAKIA[A-Z0-9]{16}\b"),
+    ("ASIA", r"\bASIA[A-Z0-9]{16}\b"),
+    ("eyJ", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"),
+    ("earer ", r"(\b[Bb]earer )[A-Za-z0-9._~+/-]{8,}=*"),
+    ("asic ", r"(\b[Bb]asic )[A-Za-z0-9+/]{12,}=*"),
+    (
+        "PRIVATE KEY",
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----BEGIN )[\s\S])*?-----END [A-Z ]*PRIVATE KEY-----",
+    ),
+    ("://", r"(://[^/\s:@\"'\\]{1,200}:)[^/\s@\"'\\]{1,200}(?=@)"),
 )
 
 SECRET_KEYS = (
@@ -108,7 +106,7 @@ class Redactor:
             for n, (around, quote, body) in enumerate(_QUOTED)
         )
         assigned = rf"""(?P<head>\b(?:{key})=)(?P<value>[^\s"'&,;\\]{{4,}})"""
-        self._keyed = re.compile(f"{quoted}|{assigned}", re.IGNORECASE)
+        self._keyed = f"{quoted}|{assigned}"
 
     def __call__(self, text: str) -> str:
         """`text` itself if nothing in it is secret."""
@@ -117,7 +115,7 @@ class Redactor:
                 text = text.replace(value, REDACTED)
         for marker, pattern in _SHAPES:
             if marker in text:
-                text = pattern.sub(_keep_head, text)
+                text = re.sub(pattern, _keep_head, text)  # re keeps what it compiled
         return self._by_key(text) if self._may_hold_a_key(text.lower()) else text
 
     def _may_hold_a_key(self, folded: str) -> bool:
@@ -138,7 +136,7 @@ class Redactor:
                 copies.add(value)
             return match[group.replace("value", "head")] + REDACTED
 
-        text = self._keyed.sub(hide, text)
+        text = re.sub(self._keyed, hide, text, flags=re.IGNORECASE)
         for copy in sorted(copies, key=len, reverse=True):
             text = _without_copies(text, copy)
         return text

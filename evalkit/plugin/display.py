@@ -126,7 +126,8 @@ class Display:
         for case_id in selected:
             if case_id in outcomes and outcomes[case_id].status == PASSED:
                 verdict = journal.verdict(case_id)
-                assert verdict is not None
+                if verdict is None:
+                    continue
                 shown = lines(verdict, self._options)
                 text = paint(shown, self._encoding) if reporter.hasmarkup else "\n".join(map(line_text, shown))
                 reporter.write_line(text if reporter.hasmarkup else encodable(text, self._encoding))

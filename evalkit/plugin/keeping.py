@@ -126,7 +126,10 @@ class Keeper:
             self._progress.told(report, passed=verdict.status == PASSED)
         if verdict.status != NOT_RUN and report.longrepr is not None:
             report.longrepr = self._display.trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal only
-        self._opened_journal().append(verdict.case_id, told.line)
+        try:
+            self._opened_journal().append(verdict.case_id, told.line)
+        except OSError as error:  # the disk is full: the run goes on, and says so
+            self._trouble.append(f"{verdict.case_id} is in neither the journal nor the run file: {error}")
 
     def _opened_journal(self) -> Journal:
         if self._journal is None:

@@ -23,7 +23,7 @@ def to_line(verdict: Verdict) -> str:
     try:
         return _FAST.encode(verdict)
     except (ValueError, TypeError, RecursionError):  # NaN or a cycle; a key that is no string; nested too deep
-        return json.dumps(plain(verdict))
+        return _FAST.encode(plain(verdict))
 
 
 def from_line(line: str) -> Verdict:

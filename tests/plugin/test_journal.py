@@ -132,6 +132,19 @@ def test_a_place_that_can_not_be_written_is_told_and_does_not_break_the_run(proj
     result.stdout.fnmatch_lines(["evalkit: no journal is kept: *", "evalkit: the run file was not written: *"])
 
 
+def test_a_full_disk_is_told_and_does_not_break_the_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("evalkit.reports.journal.Journal.append", full)
+    project.case("a_001")
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["evalkit: scenarios/a_001.yaml is in neither the journal nor the run file: *No space left on device"]
+    )
+
+
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
 def test_a_baseline_shows_what_changed(project: Project) -> None:
     project.case("a_001")
