@@ -63,15 +63,27 @@ OUTPUT = click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay
 
 @commands.command()
 @RUN
-@click.option("--format", "form", type=click.Choice(["trace", "json"]), default="trace", show_default=True)
-@click.option("--failed", is_flag=True, help="Only the cases that did not pass.")
-@click.option("--conversation", is_flag=True, help="Show the turns whole.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["trace", "json", "markdown", "github", "junit"]),
+    default="trace",
+    show_default=True,
+)
+@click.option("--failed", is_flag=True, help="Only the cases that did not pass (trace and json).")
+@click.option("--conversation", is_flag=True, help="Show the turns whole (trace).")
+@click.option("--baseline", type=click.Path(path_type=Path), help="Compare with this run file (markdown, html).")
+@click.option("--title", default="evalkit", show_default=True, help="The report's heading (markdown, html).")
 @OUTPUT
-def report(run: Path, form: str, failed: bool, conversation: bool, output: Path | None) -> None:
+def report(run: Path, form: str, baseline: Path | None, title: str, output: Path | None, **shown: bool) -> None:
     """Render a run file again."""
+    from evalkit.cli.publishing import FORMATS, Publication
     from evalkit.cli.rendering import rendered
 
-    text = rendered(run, form, failed=failed, conversation=conversation, to_terminal=output is None)
+    if form in FORMATS:
+        text = Publication(run, baseline).text(form, title).removesuffix("\n")
+    else:
+        text = rendered(run, form, to_terminal=output is None, **shown)
     if output is None:
         click.echo(text)
     else:
@@ -183,4 +195,20 @@ def lint_command(paths: tuple[str, ...], output: Path | None, rules: bool, **opt
         output.write_text(text + "\n", "utf-8")
     elif text:
         click.echo(text)
+    return status
+
+
+@commands.command()
+@PATHS
+@click.option("-v", "--verbose", is_flag=True, help="Say also what could not be checked.")
+@FORMAT
+def smoke(paths: tuple[str, ...], verbose: bool, form: str) -> int:
+    """Make each case's expected calls against its own mocks and declarations, and report the cases of PATHS that
+    nothing could satisfy."""
+    from evalkit.cli.smoke import as_json, as_text, exit_status, smoked
+
+    found = smoked(paths)
+    status = exit_status(found)
+    for line in [as_json(found, status)] if form == "json" else as_text(found, verbose=verbose):
+        click.echo(line)
     return status
