@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from evalkit.gate import decide
-from evalkit.model.run import MET, MISSED, Policy
+from evalkit.model.run import MET, MISSED, Policy, Run
 from evalkit.project import project_table, read_policy, read_value
 from evalkit.reports import load_run
 from evalkit.reports.hostile import visible
@@ -17,15 +17,27 @@ _WORDS = {MET: "gate met", MISSED: "gate MISSED"}
 
 def gate_lines(run: Path, options: Mapping[str, object], baseline: Path | None) -> tuple[list[str], int]:
     """The decision in words, and its exit status. `options` win over [tool.evalkit] of the current folder."""
-    table = project_table(Path.cwd())
-    said = {name: value for name, value in options.items() if value is not None}
-    typed = {name: read_value(name, value, f"--{name.replace('_', '-')}") for name, value in said.items()}
-    base = baseline or (Path(str(table["baseline"])) if "baseline" in table else None)
-    decision = decide(load_run(run), Policy(**read_policy(table) | typed), load_run(base) if base else None)
+    demanded = policy(options)
+    decision = decide(load_run(run), demanded, baseline_run(baseline))
     first, *others = decision.reasons
     lines = [f"{_WORDS.get(decision.status, 'gate NOT MEASURED')}: {first}"]
     lines += [f"  {line}" for line in (*others, *decision.facts["notes"])]
     return [visible(line) for line in lines], decision.exit_status
+
+
+def baseline_run(path: Path | None) -> Run | None:
+    """The run at `path`, else the one that [tool.evalkit] names, else none."""
+    if path is None:
+        table = project_table(Path.cwd())
+        path = Path(str(table["baseline"])) if "baseline" in table else None
+    return None if path is None else load_run(path)
+
+
+def policy(options: Mapping[str, object]) -> Policy:
+    """What is demanded: by [tool.evalkit] of the current folder, and by `options`, which win."""
+    said = {name: value for name, value in options.items() if value is not None}
+    typed = {name: read_value(name, value, f"--{name.replace('_', '-')}") for name, value in said.items()}
+    return Policy(**read_policy(project_table(Path.cwd())) | typed)
 
 
 def changes(base: Path, head: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`evalkit report`: a run file as text."""
+"""`evalkit report`: a run file as text, in every format."""
 
 from __future__ import annotations
 

@@ -1,0 +1,61 @@
+"""`evalkit report` in the formats that leave the machine: the run with the gate's decision, and without secrets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from evalkit.cli.gating import baseline_run, policy
+from evalkit.gate import decide
+from evalkit.model.redaction import Redactor, secrets_of
+from evalkit.model.run import GateDecision, Run
+from evalkit.project import project_table, read_value
+from evalkit.reports import load_run
+
+FORMATS = ("markdown", "github", "junit")
+
+
+class Publication:
+    """A run, what it is compared with, and the decision on it by [tool.evalkit] of the current folder."""
+
+    def __init__(self, run: Path, baseline: Path | None) -> None:
+        self.run: Run = load_run(run)
+        self.baseline: Run | None = baseline_run(baseline)
+        self.decision: GateDecision = decide(self.run, policy({}), self.baseline)
+        self.redact = _redactor()
+
+    def markdown(self, *, title: str, limit: int, marker: str = "", url: str = "") -> str:
+        """The report as Markdown, below `limit` bytes."""
+        from evalkit.reports.markdown import MarkdownOptions, render_markdown
+
+        options = MarkdownOptions(title=title, limit=limit, marker=marker, report_url=url)
+        return render_markdown(self.run, self.decision, self.baseline, options, self.redact)
+
+    def text(self, form: str, title: str) -> str:
+        """The report in one of FORMATS."""
+        if form == "markdown":
+            from evalkit.reports.markdown import LIMIT
+
+            return self.markdown(title=title, limit=LIMIT)
+        if form == "github":
+            from evalkit.reports.github import github_annotations
+
+            return "\n".join(github_annotations(self.run, folder=folder_in_repository(), redact=self.redact))
+        from evalkit.reports.junit import render_junit
+
+        return render_junit(self.run, self.redact)
+
+
+def _redactor() -> Redactor:
+    table = project_table(Path.cwd())
+    keys = read_value("secret_keys", table["secret_keys"], "tool.evalkit.secret_keys") if "secret_keys" in table else ()
+    return Redactor(secrets_of(os.environ), keys)
+
+
+def folder_in_repository() -> str:
+    """The current folder from the checkout's root, on a GitHub runner; there, annotations are relative to the root."""
+    root = os.environ.get("GITHUB_WORKSPACE")
+    if not root or not Path.cwd().is_relative_to(root):
+        return ""
+    folder = Path.cwd().relative_to(root).as_posix()
+    return "" if folder == "." else folder

@@ -1,0 +1,85 @@
+"""A run file as JUnit XML, for servers that read nothing else. Under pytest, `--junitxml` writes the same facts.
+
+XML 1.0 has no way to write most control characters, not even as references, so they are shown as escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from xml.sax.saxutils import escape, quoteattr
+
+from evalkit.model.run import Run
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.reports.hostile import visible, visible_lines
+from evalkit.reports.redacting import Redact, redacted
+from evalkit.reports.trace import render
+
+_TAGS = {FAILED: "failure", ERROR: "error"}
+
+
+def render_junit(run: Run, redact: Redact | None = None) -> str:
+    """One suite, one test case per verdict: properties, the first reason as message, the trace as text."""
+    verdicts = redacted(run, redact).verdicts
+    skipped = sum(_is_skipped(verdict) for verdict in verdicts)
+    counted = {status: sum(v.status == status and not _is_skipped(v) for v in verdicts) for status in _TAGS}
+    seconds = sum(_seconds(verdict) for verdict in verdicts)
+    head = {
+        "name": "evalkit",
+        "errors": counted[ERROR],
+        "failures": counted[FAILED],
+        "skipped": skipped,
+        "tests": len(verdicts),
+        "time": f"{seconds:.3f}",
+        "timestamp": run.started,
+    }
+    suite = f"<testsuite {_attributes(head.items())}>"
+    lines = ['<?xml version="1.0" encoding="utf-8"?>', '<testsuites name="evalkit">', suite]
+    for verdict in verdicts:
+        lines += _case(verdict)
+    return "\n".join([*lines, "</testsuite>", "</testsuites>"]) + "\n"
+
+
+def _is_skipped(verdict: Verdict) -> bool:
+    return verdict.status == NOT_RUN or (verdict.quarantined is not None and verdict.status != PASSED)
+
+
+def _seconds(verdict: Verdict) -> float:
+    timings = [run.transcript.timing for run in verdict.runs or (verdict,)]
+    return sum(timing.total_ms for timing in timings if timing is not None) / 1000
+
+
+def _case(verdict: Verdict) -> Iterable[str]:
+    place = PurePosixPath(verdict.case_id)
+    name = {"classname": ".".join(place.parent.parts), "name": place.stem, "time": f"{_seconds(verdict):.3f}"}
+    yield f"  <testcase {_attributes(name.items())}>"
+    yield "    <properties>"
+    for pair in _properties(verdict):
+        yield f"      <property {_attributes(zip(('name', 'value'), pair, strict=True))}/>"
+    yield "    </properties>"
+    if _is_skipped(verdict):
+        yield f"    <skipped {_attributes([('message', verdict.quarantined or _reason(verdict))])}/>"
+    elif verdict.status in _TAGS:
+        tag = _TAGS[verdict.status]
+        head = f"{tag} {_attributes([('message', _reason(verdict))])}"
+        yield f"    <{head}>{escape(visible_lines(render(verdict)))}</{tag}>"
+    yield "  </testcase>"
+
+
+def _properties(verdict: Verdict) -> Iterable[tuple[str, str]]:
+    yield "evalkit_status", verdict.status
+    if verdict.category:
+        yield "evalkit_category", verdict.category
+    if verdict.reasons:
+        yield "evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))
+
+
+def _reason(verdict: Verdict) -> str:
+    return next((reason.message or reason.code for reason in verdict.reasons), verdict.summary)[:2000]
+
+
+def _attributes(pairs: Iterable[tuple[str, object]]) -> str:
+    return " ".join(f"{name}={quoteattr(visible(str(value), keep=_LINE_FEED))}" for name, value in pairs)
+
+
+_LINE_FEED = "\n"  # quoteattr writes it as a reference

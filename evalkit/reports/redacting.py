@@ -1,0 +1,40 @@
+"""A run without secrets, whoever wrote the file: what a report shows leaves the machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from evalkit.model.redaction import Redactor
+from evalkit.model.run import GateDecision, Run
+from evalkit.model.verdict import Verdict
+from evalkit.reports.wire import from_line, plain, to_line
+
+Redact = Callable[[str], str]
+
+
+def redacted(run: Run, redact: Redact | None = None) -> Run:
+    """`run` with every verdict passed through `redact`, by default known token shapes and keys of secrets."""
+    redact = redact or Redactor()
+    verdicts = tuple(_verdict(verdict, redact) for verdict in run.verdicts)
+    return replace(run, verdicts=verdicts, metadata=_data(run.metadata, redact))
+
+
+def redacted_decision(decision: GateDecision, redact: Redact | None = None) -> GateDecision:
+    """`decision`, whose words quote case ids and reasons, passed through `redact`."""
+    redact = redact or Redactor()
+    return replace(decision, reasons=tuple(map(redact, decision.reasons)), facts=_data(decision.facts, redact))
+
+
+def _verdict(verdict: Verdict, redact: Redact) -> Verdict:
+    line = to_line(verdict)
+    clean = redact(line)
+    return verdict if clean == line else from_line(clean)
+
+
+def _data(value: Any, redact: Redact) -> Any:
+    text = json.dumps(plain(value))
+    clean = redact(text)
+    return value if clean == text else json.loads(clean)

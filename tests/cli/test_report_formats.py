@@ -1,0 +1,61 @@
+"""`evalkit report --format ...`: the formats for pull requests and servers, from a run file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.model.run import Run
+from evalkit.model.verdict import Reason, Verdict
+from evalkit.reports import write_run
+
+Desk = Any
+
+
+def write(path: Path, *statuses: str) -> None:
+    reason = Reason(code="x", message="sent canary-of-the-shop", location="scenarios/a_002.yaml:3:5")
+    verdicts = tuple(
+        Verdict(case_id=f"scenarios/a_{i:03}.yaml", status=status, reasons=(reason,) if status == "failed" else ())
+        for i, status in enumerate(statuses, 1)
+    )
+    write_run(path, Run(verdicts=verdicts, selected=tuple(v.case_id for v in verdicts), collected=len(verdicts)))
+
+
+@pytest.fixture
+def runs(desk: Desk) -> Desk:
+    write(desk.root / "head.json", "passed", "failed")
+    write(desk.root / "base.json", "passed", "passed")
+    return desk
+
+
+def test_markdown_with_a_baseline_and_a_title(runs: Desk) -> None:
+    out = runs.run("report", "head.json", "--format", "markdown", "--baseline", "base.json", "--title", "shop").out
+    assert out.startswith("## ❌ shop: gate missed\n\n**1 of 2 cases passed (50 %); at least 99 % must pass**\n")
+    assert "**Newly failing** (1)" in out
+
+
+def test_the_baseline_of_the_project_is_taken_without_being_named(runs: Desk) -> None:
+    (runs.root / "pyproject.toml").write_text('[tool.evalkit]\nbaseline = "base.json"\n', "utf-8")
+    assert "**Newly failing** (1)" in runs.run("report", "head.json", "--format", "markdown").out
+
+
+def test_annotations_name_the_file_from_the_root_of_the_checkout(runs: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(runs.root.parent))
+    assert runs.run("report", "head.json", "--format", "github").out == (
+        f"::error file={runs.root.name}/scenarios/a_002.yaml,line=3,col=5,title=a_002 failed::sent canary-of-the-shop\n"
+    )
+
+
+@pytest.mark.parametrize("form", ["markdown", "github", "junit"])
+def test_values_of_secret_variables_are_hidden(runs: Desk, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "canary-of-the-shop")
+    out = runs.run("report", "head.json", "--format", form).out
+    assert "canary" not in out
+    assert "redacted" in out
+
+
+def test_junit_goes_to_a_file(runs: Desk) -> None:
+    assert runs.run("report", "head.json", "--format", "junit", "-o", "junit.xml").out == ""
+    assert (runs.root / "junit.xml").read_text("utf-8").startswith('<?xml version="1.0" encoding="utf-8"?>\n')

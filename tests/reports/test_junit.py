@@ -1,0 +1,73 @@
+"""JUnit XML from a run file: what servers read of it, and that it parses whatever agents wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from evalkit.model.run import Run
+from evalkit.model.transcript import FunctionCall
+from evalkit.model.verdict import CallVerdict, Reason, Verdict
+from evalkit.reports.junit import render_junit
+
+
+def test_each_status_has_its_element(warranty_verdict: Verdict) -> None:
+    good = replace(warranty_verdict, status="passed", reasons=(), category="invalid-warranty")
+    lost = replace(warranty_verdict, status="error", reasons=(Reason(code="crashed", message="it died"),))
+    run = Run(
+        verdicts=(
+            good,
+            warranty_verdict,
+            lost,
+            replace(lost, status="not_run"),
+            replace(warranty_verdict, quarantined="known"),
+        ),
+        started="2026-01-18T10:00:00+00:00",
+    )
+    suite = ElementTree.fromstring(render_junit(run).encode()).find("testsuite")
+    assert suite is not None
+    assert {k: suite.get(k) for k in ("tests", "failures", "errors", "skipped", "time")} == {
+        "tests": "5",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "2",
+        "time": "4.000",
+    }
+    passed, failed, error, skipped, quarantined = suite.findall("testcase")
+    assert (passed.get("classname"), passed.get("name")) == ("scenarios.warranty", "invalid_warranty_002")
+    assert {p.get("name"): p.get("value") for p in passed.iter("property")} == {
+        "evalkit_status": "passed",
+        "evalkit_category": "invalid-warranty",
+    }
+    failure = failed.find("failure")
+    assert failure is not None
+    assert failure.get("message") == "not expected: extra_calls is 'forbid'"
+    assert 'body does not contain "2024-06-15"' in (failure.text or "")
+    assert [element.tag for element in error] == ["properties", "error"]
+    assert [element.tag for element in skipped] == ["properties", "skipped"]
+    assert quarantined.find("skipped") is not None
+
+
+@pytest.mark.parametrize("hostile", ["\x00\x1b[2J\x07", "]]> </failure> & \" '", "\ud800\ufffe\u202e", "a\nb\tc"])
+def test_any_text_makes_a_document_that_parses(hostile: str) -> None:
+    call = FunctionCall(name=hostile, arguments={hostile: hostile})
+    verdict = Verdict(
+        case_id=f"scenarios/{hostile}.yaml",
+        status="failed",
+        description=hostile,
+        category=hostile,
+        reasons=(Reason(code="x", message=hostile),),
+        calls=(CallVerdict(call=call, status="failed"),),
+    )
+    root = ElementTree.fromstring(render_junit(Run(verdicts=(verdict,))).encode())
+    failure = root.find("testsuite/testcase/failure")
+    assert failure is not None
+    shown = hostile.encode("unicode_escape").decode() if not hostile.isprintable() and "\n" not in hostile else hostile
+    assert (failure.get("message") or "").replace("\\x09", "\t") == shown
+
+
+def test_a_secret_is_hidden() -> None:
+    verdict = Verdict(case_id="a", status="failed", reasons=(Reason(code="x", message="sk-abcdefghijklmnop1234"),))
+    assert "[redacted]" in render_junit(Run(verdicts=(verdict,)))
