@@ -8,7 +8,7 @@ import pytest
 
 from tests.suites.suite import Passed, Suite, runner
 
-SUITES = {name: Suite(name) for name in ("warranty", "recipes", "navigation")}
+SUITES = {name: Suite(name) for name in ("warranty", "recipes", "navigation", "scraping")}
 CASES = [(suite.name, stem) for suite in SUITES.values() for stem in suite.stems]
 
 every_case = pytest.mark.parametrize(("suite", "stem"), CASES, ids=[stem for _, stem in CASES])

@@ -16,6 +16,9 @@ FREE_ORDER = {
     ("several_calls_001", 0),
     ("several_calls_002", 0),
     ("several_calls_002", 2),
+    ("anthropic_stream_002", 0),
+    ("openai_stream_003", 0),
+    ("openai_stream_005", 0),
 }
 
 
