@@ -114,7 +114,7 @@ def events(raw: str) -> Iterator[dict[str, Any]]:
 WRONG_LABELS = {("streams_openai", "llm_versionllm_version")}
 
 
-@pytest.mark.parametrize(
+every_wire = pytest.mark.parametrize(
     ("corpus", "api", "method"),
     [
         ("streams_openai", "chat.completions", "feed"),
@@ -123,6 +123,9 @@ WRONG_LABELS = {("streams_openai", "llm_versionllm_version")}
         ("streams_gemini", "streamGenerateContent", "feed_gemini"),
     ],
 )
+
+
+@every_wire
 def test_recorded_streams_give_their_calls_and_text(corpus: str, api: str, method: str) -> None:
     judged = 0
     for row in rows(corpus):
@@ -137,3 +140,21 @@ def test_recorded_streams_give_their_calls_and_text(corpus: str, api: str, metho
         assert accumulator.text == (row["final_text"] or ""), row["id"]
         judged += 1
     assert judged > 5
+
+
+@every_wire
+def test_no_prefix_of_a_recorded_stream_holds_another_call_and_each_is_taken_once(
+    corpus: str, api: str, method: str
+) -> None:
+    for row in rows(corpus):
+        if not row["stream"] or row["api"] != api or row["status"] != 200:
+            continue
+        accumulator = StreamAccumulator()
+        so_far, taken = [], []
+        for event in events(row["raw"]):
+            getattr(accumulator, method)(event)
+            so_far += accumulator.completed
+            taken += accumulator.take()
+        final = accumulator.close()
+        assert [call for call in so_far if call not in final] == [], row["id"]
+        assert sorted(taken + accumulator.take(), key=str) == sorted(final, key=str), row["id"]
