@@ -134,6 +134,33 @@ def gate(run: Path, baseline: Path | None, **options: object) -> int:
     return status
 
 
+@commands.command()
+@RUN
+@click.option("--baseline", type=click.Path(path_type=Path), help="Say what changed since this run file.")
+@click.option("--title", default="evalkit", show_default=True, help="The comment's heading.")
+@click.option("--name", default="evalkit", show_default=True, help="Tells the comments of several suites apart.")
+@click.option("--url", default="", help="The address of the full report.")
+@click.option("--repo", metavar="OWNER/NAME", help="By default the one whose workflow this is.")
+@click.option("--pr", type=int, metavar="NUMBER", help="By default the one that the workflow runs for.")
+def comment(
+    run: Path, baseline: Path | None, title: str, name: str, url: str, repo: str | None, pr: int | None
+) -> None:
+    """Write the report of RUN as one comment on a GitHub pull request, or update it; GITHUB_TOKEN is the token.
+
+    Where the token may not comment, the report goes to the step summary.
+    """
+    import os
+
+    from evalkit.cli.comment import marker_of, publish, target_of
+    from evalkit.cli.publishing import Publication
+
+    marker, target = marker_of(name), target_of(os.environ, repo, pr)
+    report = Publication(run, baseline)
+    click.echo(
+        publish(target, marker, lambda limit, first: report.markdown(title=title, limit=limit, marker=first, url=url))
+    )
+
+
 PATHS = click.argument("paths", nargs=-1)
 FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
