@@ -13,13 +13,15 @@ from evalkit.yamlfile import load
 PAGE = Path(__file__).parents[2] / "docs" / "cassettes.md"
 
 
-def test_the_cassette_on_the_page_is_one() -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+def test_the_cassettes_on_the_page_are_cassettes() -> None:
+    examples = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
-    cassette, problems = parse_cassette(load(example, "docs/cassettes.md"))
+    read = [parse_cassette(load(example, "docs/cassettes.md")) for example in examples]
 
-    assert problems == []
-    assert len(cassette.turns) == 3
+    assert [problems for _, problems in read] == [[], []]
+    assert [len(cassette.turns) for cassette, _ in read] == [3, 1]
+    (streamed,) = read[1][0].turns
+    assert [call.arguments for call in streamed.reply.calls] == [{"urls": ["https://shop.example"]}]
 
 
 def test_the_page_names_every_key_finish_reason_and_option() -> None:
