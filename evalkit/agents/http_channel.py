@@ -30,12 +30,18 @@ class Channel:
         self._reader = reader
         self._writer = writer
         self.is_busy = False
+        self._is_at_end = False
 
     async def head(self) -> h11.Request | h11.Response | h11.ConnectionClosed:
         """The first event of the next message. Interim responses are passed over."""
-        event = await self._event()
-        while isinstance(event, h11.InformationalResponse):
+        try:
             event = await self._event()
+            while isinstance(event, h11.InformationalResponse):
+                event = await self._event()
+        except RefusedError:
+            if self._is_at_end:
+                raise DisconnectedError from None
+            raise
         if not isinstance(event, (h11.Request, h11.Response, h11.ConnectionClosed)):
             raise DisconnectedError
         self.is_busy = not isinstance(event, h11.ConnectionClosed)
@@ -68,7 +74,9 @@ class Channel:
                 return event
             if self.connection.they_are_waiting_for_100_continue:
                 await self.write(h11.InformationalResponse(status_code=100, headers=[]))
-            self.connection.receive_data(await self._reader.read(_CHUNK))
+            data = await self._reader.read(_CHUNK)
+            self._is_at_end = not data
+            self.connection.receive_data(data)
 
     async def gone(self) -> None:
         """Returns when the other side has closed. What it sends meanwhile waits for its turn."""

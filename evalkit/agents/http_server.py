@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import h11
 
 from evalkit.agents.http_channel import Channel, DisconnectedError, RefusedError
+from evalkit.providers.own_hosts import OWN_HOSTS
 
 MAX_BODY = 10_000_000  # bytes of a request
 # How long a call that the agent has not waited for may go on once the agent is done.
@@ -42,6 +43,7 @@ class HttpServer:
     async def __aenter__(self) -> HttpServer:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
+        OWN_HOSTS.add(f"127.0.0.1:{self.port}")
         return self
 
     async def __aexit__(
@@ -59,6 +61,7 @@ class HttpServer:
             await asyncio.gather(*left, return_exceptions=True)
             for channel in left.values():
                 channel.abort()
+            OWN_HOSTS.discard(f"127.0.0.1:{self.port}")
 
     async def _settled(self) -> None:
         """Answer what has been asked: a client may be gone, and its last request still on the way through the loop."""

@@ -1,0 +1,245 @@
+"""Agents behind a URL: asked with a POST, judged by calls and answer; what is no answer is no measurement."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from evalkit.model.case import Case
+from evalkit.model.settings import Settings
+from evalkit.model.verdict import Verdict
+from evalkit.pipeline import run_case
+
+MakeCase = Callable[..., Case]
+Answering = Callable[[Any], tuple[int, dict[str, str], bytes]]
+
+MOCKS = {"check": {"status": "valid"}, "broken": {"$error": "timeout"}}
+
+
+@contextmanager
+def service(answering: Callable[[BaseHTTPRequestHandler, Any], tuple[int, dict[str, str], bytes]]) -> Iterator[str]:
+    """A service of this test; `answering` makes status, headers and body of handler and request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            status, headers, body = answering(self, request)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/answer?to=all"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def call(request: Any, name: str, **arguments: Any) -> Any:
+    with urlopen(f"{request['functions_url']}/call/{name}", json.dumps(arguments).encode()) as answer:
+        return json.load(answer)
+
+
+@pytest.fixture
+def ask(make_case: MakeCase, tmp_path: Path) -> Callable[..., Verdict]:
+    def run(url: str, expected: Any = None, *, headers: Any = None, timeout: Any = None, **keys: Any) -> Verdict:
+        agent = {"url": url, "headers": headers, "timeout": timeout}
+        case = make_case(MOCKS, expected or {"max_function_calls": 9}, agent=agent, **keys)
+        return run_case(case, settings=Settings(root=tmp_path))
+
+    return run
+
+
+Ask = Callable[..., Verdict]
+
+
+def told(verdict: Verdict) -> tuple[str, str, str]:
+    return verdict.status, verdict.reasons[0].code, verdict.reasons[0].message
+
+
+def test_a_service_calls_functions_and_answers(ask: Ask) -> None:
+    seen: list[Any] = []
+
+    def answering(handler: BaseHTTPRequestHandler, request: Any) -> tuple[int, dict[str, str], bytes]:
+        seen.append((handler.path, handler.headers["content-type"], handler.headers["X-Who"], request["message"]))
+        found = call(request, "check", id="A1")["result"]
+        return 200, {"content-type": "application/json"}, json.dumps({"text": found["status"]}).encode()
+
+    expected = {"expected_function_calls": [{"function_name": "check", "arguments": {"id": "A1"}}]}
+    with service(answering) as url:
+        verdict = ask(url, expected, headers={"X-Who": "me"})
+
+    assert (verdict.status, verdict.reasons, verdict.transcript.response) == ("passed", (), "valid")
+    assert seen == [("/answer?to=all", "application/json", "me", "SN12345?")]
+
+
+def test_a_wrong_call_fails(ask: Ask) -> None:
+    def answering(handler: Any, request: Any) -> tuple[int, dict[str, str], bytes]:
+        call(request, "check", id="B2")
+        return 200, {}, b"done"
+
+    with service(answering) as url:
+        verdict = ask(url, {"expected_function_calls": [{"function_name": "check", "arguments": {"id": "A1"}}]})
+
+    assert told(verdict) == ("failed", "wrong_argument", 'call 1, check: arguments.id: expected "A1", got "B2"')
+
+
+ANSWERED: dict[str, tuple[tuple[int, dict[str, str], bytes], str]] = {
+    "plain text": ((200, {}, "Łódź".encode()), "Łódź"),
+    "JSON": ((201, {"content-type": "application/json"}, b'{"text": "made"}'), "made"),
+    "nothing": ((204, {}, b""), ""),
+}
+
+
+@pytest.mark.parametrize(("answer", "response"), ANSWERED.values(), ids=ANSWERED)
+def test_an_answer_is_plain_text_or_a_json_object(ask: Ask, answer: Any, response: str) -> None:
+    with service(lambda handler, request: answer) as url:
+        verdict = ask(url)
+
+    assert (verdict.status, verdict.transcript.response) == ("passed", response)
+
+
+UNMEASURED: dict[str, tuple[tuple[int, dict[str, str], bytes], str, str]] = {
+    "a failing service": (
+        (500, {}, b"no database"),
+        "agent_unreachable",
+        "answered with HTTP status 500 and said:\n  no database",
+    ),
+    "a service that refuses": ((401, {}, b""), "agent_unreachable", "answered with HTTP status 401 and said: nothing"),
+    "a service that has moved": (
+        (308, {"location": "/answers"}, b""),
+        "agent_unreachable",
+        "answered with HTTP status 308 and redirects to /answers; write that as its 'url'",
+    ),
+    "half a JSON": (
+        (200, {}, b'{"text": "It is'),
+        "invalid_reply",
+        "answered with something that begins like JSON and is none: Unterminated string starting at: line 1 column 10 "
+        '(char 9); a reply is one JSON object such as {"text": "..."}, or plain text',
+    ),
+    "another object": (
+        (200, {}, b'{"answer": "valid"}'),
+        "invalid_reply",
+        "answered with a JSON object that is no reply: unknown key 'answer'",
+    ),
+    "a flood": ((200, {}, b"y" * 10_000_001), "output_limit", "answered with more than 10,000,000 bytes"),
+    "half an answer": (
+        (200, {"content-length": "99"}, b"It is"),
+        "agent_unreachable",
+        "can't be asked: it did not answer the request: peer closed connection without sending complete message body "
+        "(received 5 bytes, expected 99)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "code", "message"), UNMEASURED.values(), ids=UNMEASURED)
+def test_a_service_that_does_not_answer_as_agreed_could_not_be_measured(
+    ask: Ask, answer: Any, code: str, message: str
+) -> None:
+    with service(lambda handler, request: answer) as url:
+        verdict = ask(url)
+
+    assert told(verdict) == ("error", code, f"agent '{url}' {message}")
+
+
+def test_a_service_that_is_not_there_could_not_be_measured(ask: Ask) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        verdict = ask(url)
+
+    status, code, message = told(verdict)
+    assert (status, code) == ("error", "agent_unreachable")
+    assert message.startswith(f"agent '{url}' can't be asked: connecting to {url.removeprefix('http://')} failed: ")
+    assert "onnect" in message.rpartition("failed: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [(b"", "the connection was closed"), (b"SSH-2.0-OpenSSH\r\n\r\n", "illegal status line: bytearray(b'SSH-2.0-Ope")],
+)
+def test_what_is_no_http_could_not_be_measured(ask: Ask, said: bytes, why: str) -> None:
+    def answer_once(server: socket.socket) -> None:
+        stream, _ = server.accept()
+        with stream:
+            stream.recv(100_000)
+            stream.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer_once, args=(server,))
+        thread.start()
+        verdict = ask(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        thread.join()
+
+    status, code, message = told(verdict)
+    assert (status, code) == ("error", "agent_unreachable")
+    assert f"can't be asked: it did not answer the request: {why}" in message
+
+
+def test_going_to_pieces_over_a_function_that_failed_is_the_agent_s_own_fault(ask: Ask) -> None:
+    def answering(handler: Any, request: Any) -> tuple[int, dict[str, str], bytes]:
+        call(request, "broken")
+        return 500, {}, b"KeyError: 'result'"
+
+    with service(answering) as url:
+        verdict = ask(url)
+
+    assert told(verdict) == (
+        "failed",
+        "agent_unreachable",
+        f"agent '{url}' answered with HTTP status 500 and said:\n  KeyError: 'result'\n"
+        "before, call 1, broken, had failed: an agent must cope with that",
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "limit"),
+    [
+        ({"settings": {"deadline_s": 0.2}}, "0.2 s, its deadline (settings.deadline_s)"),
+        ({"timeout": 0.2}, "0.2 s, its time limit (agent.timeout)"),
+    ],
+)
+def test_a_service_that_takes_too_long_has_failed(ask: Ask, keys: dict[str, Any], limit: str) -> None:
+    ended = threading.Event()
+
+    def answering(handler: Any, request: Any) -> tuple[int, dict[str, str], bytes]:
+        ended.wait(10)
+        return 200, {}, b""
+
+    with service(answering) as url:
+        started = time.monotonic()
+        verdict = ask(url, **keys)
+        took = time.monotonic() - started
+        ended.set()
+
+    assert told(verdict) == ("failed", "deadline", f"agent '{url}' was still running after {limit}")
+    assert took < 5
+
+
+def test_a_conversation_asks_once_per_turn_with_its_state(ask: Ask) -> None:
+    def answering(handler: Any, request: Any) -> tuple[int, dict[str, str], bytes]:
+        count = request["state"].get("count", 0) + 1
+        return 200, {}, json.dumps({"text": f"{count}: {request['message']}", "state": {"count": count}}).encode()
+
+    with service(answering) as url:
+        verdict = ask(url, input={"turns": [{"user": "one"}, {"user": "two"}], "mock_function_responses": {}})
+
+    assert verdict.transcript.responses == ("1: one", "2: two")
