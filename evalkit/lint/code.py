@@ -22,6 +22,7 @@ from evalkit.lint.walking import Visit, visits
 _DECLARES = re.compile(
     r"FunctionDeclaration|input_?[sS]chema|[\"'](?:parameters|function)[\"']|@\s*(?:\w+\.)*\w*(?:tool|function)"
     r"|from_function|from_defaults|\bTool\(|_function_tool|class \w+\([^)]*Tool|\bDeclaration\("
+    r"|\b(?:tools|functions) ?= ?\["
     r"|evalkit\.(?:agent|check|operator)\(|from evalkit[\w.]* import [^\n]*\b(?:agent|check|operator)\b"
 )
 _FOLD = str.maketrans("", "", "_-. :")

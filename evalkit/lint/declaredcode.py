@@ -9,7 +9,7 @@ from typing import Any
 
 from evalkit.errors import Location
 from evalkit.lint import shapes
-from evalkit.lint.facts import DECORATED, GEMINI_SCHEMA, MCP, PLAIN, UNKNOWN, Code, Declared, Implementation
+from evalkit.lint.facts import DECORATED, GEMINI_SCHEMA, MCP, OPENAI, UNKNOWN, Code, Declared, Implementation
 from evalkit.lint.pythonfile import Function
 from evalkit.lint.resolving import Resolver
 from evalkit.lint.signatures import schema_of
@@ -22,6 +22,7 @@ DECORATORS = frozenset(_DECORATOR_NAMES.split())
 _NAME_KEYWORDS = ("name", "name_override", "tool_name")
 _FROM_FUNCTION = frozenset(("from_function", "from_defaults", "from_callable", "from_func"))
 _FUNCTION_KEYWORDS = ("func", "fn", "function", "callable", "coroutine", "async_fn")
+_GIVEN = frozenset(("tools", "functions"))
 _RUNNERS = ("run", "_run", "execute", "call", "__call__", "invoke", "forward", "_arun", "arun", "handle")
 _FRAMEWORK_TOOLS = frozenset(("Tool", "FunctionTool", "StructuredTool"))
 
@@ -33,7 +34,8 @@ class DeclaredCode:
         self._code = code
         self._evaluator = evaluator
         self._resolver = resolver
-        self.consumed: set[int] = set()  # dictionaries that are part of a declaration
+        self.consumed: set[int] = set()  # dictionaries and calls that are part of a declaration
+        self._bound_to: dict[int, Implementation] = {}  # dictionaries beside which their function is given
 
     def visit(self, visit: Visit) -> None:
         node = visit.node
@@ -56,27 +58,76 @@ class DeclaredCode:
     def _keep(self, found: Declared | Location | None, node: ast.AST) -> None:
         if found is None:
             return
-        self.consumed.update(id(inner) for inner in ast.walk(node) if isinstance(inner, ast.Dict))
+        self.consumed.update(id(inner) for inner in ast.walk(node) if isinstance(inner, (ast.Dict, ast.Call)))
         if isinstance(found, Location):
             self._code.opaque.append(found)
         else:
-            self._code.declared.append(found)
+            self._code.declared.append(replace(found, bound=self._bound_to.get(id(node))))
 
     def _call(self, node: ast.Call, visit: Visit) -> None:
         name = last_name(node.func)
         keywords = {keyword.arg for keyword in node.keywords}
+        self._note_bound(node, visit)
+        if id(node) in self.consumed:
+            return
         if name == "FunctionDeclaration" and "name" in keywords:
             self._keep(self._from_keywords(node, visit, GEMINI_SCHEMA), node)
-        elif name == "Declaration" and {"name", "parameters"} <= keywords:  # evalkit's own
-            self._keep(self._from_keywords(node, visit, PLAIN), node)
         elif name == "Tool" and {"name", "inputSchema"} <= keywords:
             self._keep(self._from_keywords(node, visit, MCP), node)
+        elif {"name", "parameters"} <= keywords or {"type", "function"} <= keywords:
+            self._keep(self._from_keywords(node, visit, None), node)
         elif name in _FROM_FUNCTION or (name in _FRAMEWORK_TOOLS and keywords & {*_FUNCTION_KEYWORDS}):
             self._bound(node, visit)
         elif name == "pydantic_function_tool":
-            self._code.opaque.append(visit.scope.file.place(node))
+            self._of_model(node, visit)
+        self._given(node, visit)
 
-    def _from_keywords(self, node: ast.Call, visit: Visit, form: str) -> Declared | Location | None:
+    def _of_model(self, node: ast.Call, visit: Visit) -> None:
+        """``pydantic_function_tool(SearchArgs)``: the class's name and docstring are the function's."""
+        place = visit.scope.file.place(node)
+        named = next((keyword.value for keyword in node.keywords if keyword.arg == "name"), None)
+        model = node.args[0] if node.args else None
+        name = last_name(model) if named is None and model is not None else self._evaluator.value(named, visit.scope)
+        if isinstance(name, str) and name:
+            self._code.declared.append(
+                Declared(
+                    name=name,
+                    file=place.file,
+                    form=OPENAI,
+                    description=UNKNOWN,
+                    parameters=UNKNOWN,
+                    locate=lambda path: place,
+                    listed_in=_list_of(visit),
+                )
+            )
+        else:
+            self._code.opaque.append(place)
+
+    def _note_bound(self, node: ast.Call, visit: Visit) -> None:
+        """``function_tool(handler, raw_schema={...})``: the dictionary's function is known."""
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        tools = [value for value in given if isinstance(value, ast.Dict) and _may_declare(value)]
+        if len(tools) == 1:
+            code = [found for value in given if (found := self._resolver.function(value, visit)) is not None]
+            if len(code) == 1:
+                self._bound_to[id(tools[0])] = code[0]
+
+    def _given(self, node: ast.Call, visit: Visit) -> None:
+        """``Agent(tools=[search, fetch])``: frameworks declare functions by their signatures."""
+        for keyword in node.keywords:
+            if keyword.arg in _GIVEN and isinstance(keyword.value, (ast.List, ast.Tuple)):
+                for item in keyword.value.elts:
+                    found = (
+                        self._resolver.function(item, visit) if isinstance(item, (ast.Name, ast.Attribute)) else None
+                    )
+                    if found is not None and not self._is_declared(found.name):
+                        description = found.doc or UNKNOWN
+                        self._code.declared.append(_by_code(found.name, found.place, found, description))
+
+    def _is_declared(self, name: str) -> bool:
+        return any(function.name == name for function in self._code.declared)
+
+    def _from_keywords(self, node: ast.Call, visit: Visit, form: str | None) -> Declared | Location | None:
         file, reading = visit.scope.file, Reading({(): visit.scope.file.place(node)})
         data: dict[str, Any] = {}
         for keyword in node.keywords:
@@ -109,6 +160,14 @@ class DeclaredCode:
             call = decorator if isinstance(decorator, ast.Call) else None
             if last_name(call.func if call else decorator) not in DECORATORS:
                 continue
+            implementation = self._resolver.signatures.read(
+                node, visit.scope.file, is_method=visit.owner is not None and visit.function is None
+            )
+            given = [*call.args, *(keyword.value for keyword in call.keywords)] if call else []
+            written = [value for value in given if isinstance(value, ast.Dict) and _may_declare(value)]
+            if written:  # @function_tool(raw_schema={...})
+                self._bound_to[id(written[0])] = implementation
+                return
             keywords = {keyword.arg: keyword.value for keyword in call.keywords} if call else {}
             named = next((keywords[key] for key in _NAME_KEYWORDS if key in keywords), None)
             if named is None and call and call.args and isinstance(call.args[0], ast.Constant):
@@ -118,25 +177,40 @@ class DeclaredCode:
             if not isinstance(name, str):
                 self._code.opaque.append(place)
                 return
-            is_method = visit.owner is not None and visit.function is None
-            implementation = self._resolver.signatures.read(node, visit.scope.file, is_method=is_method)
             description = self._evaluator.value(keywords.get("description"), visit.scope)
             self._code.declared.append(_by_code(name, place, implementation, description))
             return
 
+    def _bind_inside(self, owner: ast.ClassDef, runner: Function, visit: Visit) -> None:
+        """A class that returns its own declaration, ``get_info``, and has a method that runs it, ``invoke``."""
+        returned = [
+            node.value
+            for node in ast.walk(owner)
+            if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict) and _may_declare(node.value)
+        ]
+        if len(returned) == 1:
+            self._bound_to[id(returned[0])] = self._resolver.signatures.read(
+                runner, visit.scope.file, name=f"{owner.name}.{runner.name}", is_method=True
+            )
+
     def _class(self, node: ast.ClassDef, visit: Visit) -> None:
         """``class Search(BaseTool): name = "search"`` with a method that runs it."""
-        fields = dict(_fields(node))
+        fields = dict(_fields(node)) | _registered_name(node)
         methods = {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
         runner = next((methods[name] for name in _RUNNERS if name in methods), None)
+        if runner is not None:
+            self._bind_inside(node, runner, visit)
         looks_like_one = "description" in fields or any("Tool" in last_name(base) for base in node.bases)
+        looks_like_one = looks_like_one or bool(_registered_name(node))
         if "name" not in fields or runner is None or not looks_like_one:
             return
         name = self._evaluator.value(fields["name"], visit.scope)
-        if isinstance(name, str):
+        if isinstance(name, str) and name:  # of class attributes alone: what it takes is said elsewhere
             implementation = self._resolver.signatures.read(runner, visit.scope.file, name=name, is_method=True)
             description = self._evaluator.value(fields.get("description"), visit.scope)
             place = visit.scope.file.place(fields["name"])
+            if "description" not in fields:
+                description = UNKNOWN  # the service itself describes its own tools
             found = _by_code(name, place, implementation, description)
             self._code.declared.append(replace(found, parameters=UNKNOWN))
 
@@ -152,6 +226,14 @@ def _by_code(name: str, place: Location, implementation: Implementation | None, 
         locate=lambda path: place,
         bound=implementation,
     )
+
+
+def _registered_name(node: ast.ClassDef) -> dict[str, ast.expr]:
+    """``@register_tool("search")`` over a class: its name."""
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and last_name(decorator.func) in DECORATORS and decorator.args:
+            return {"name": decorator.args[0]}
+    return {}
 
 
 def _fields(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:

@@ -130,7 +130,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """A function's name in an instruction. `is_call`: in the form of a call; `arguments`: those it is written with."""
+    """A function's name in an instruction. `is_call`: in the envelope of a call; `arguments`: as they are written."""
 
     name: str
     place: Location

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from evalkit.errors import did_you_mean, nearest
 from evalkit.lint.facts import DECORATED, SUITE, Code, Declared, Entry, Implementation, Table
 from evalkit.lint.finding import Edit, Finding
-from evalkit.lint.names import alike, difference, related, relative
+from evalkit.lint.names import alike, difference, related, relative, words
 from evalkit.lint.nearby import closest
 
 
@@ -56,6 +56,10 @@ class Matcher:
         for table in self._code.tables:
             for file in self._about(table):
                 found.setdefault(file, []).append(table)
+        for file, tables in found.items():
+            own = [table for table in tables if table.place.file == file]
+            if 2 * max((self._share(self._files[file], table) for table in own), default=0) >= len(self._files[file]):
+                found[file] = own  # what lies elsewhere is another agent's
         return found
 
     def _about(self, table: Table) -> list[str]:
@@ -83,6 +87,9 @@ class Matcher:
         renamed = {function.name: free[name] for function in left if (name := _partner(function, left, free, compared))}
         covered = len(functions) - len(left) + len(renamed)
         for function in functions:
+            if function.bound is not None:
+                matched.pairs.append((function, function.bound))
+                continue
             entry = entries.get(function.name) or entries.get(self._aliases.get(function.name, ""))
             if function.name in renamed:
                 entry = renamed[function.name]
@@ -92,12 +99,21 @@ class Matcher:
             self._pair(function, entry, matched)
 
     def _is_dispatched(self, function: Declared, entries: dict[str, Entry]) -> bool:
+        if function.bound is not None:
+            return True
         names = {function.name, *function.aliases, self._aliases.get(function.name, function.name)}
-        return bool(names & entries.keys()) or any(self._is_seen(name) for name in names)
+        return bool(names & entries.keys()) or any(self._is_seen(name, function.file) for name in names)
 
-    def _is_seen(self, name: str) -> bool:
-        """Whether code speaks of the name elsewhere: a comparison, a registration, a lookup by getattr."""
-        return name in self._code.compared or (bool(self._code.dynamic) and name in self._code.implementations)
+    def _is_seen(self, name: str, file: str) -> bool:
+        """Whether code speaks of the name elsewhere: a comparison, a registration, a lookup by getattr.
+
+        Where the functions of `file` have a dispatch, only what stands in the same files counts: other agents of the
+        project may have functions of the same names.
+        """
+        near = {table.place.file for table in self._tables.get(file, ())}
+        by_name = name in self._code.implementations
+        places = [*self._code.compared.get(name, ()), *(self._code.dynamic if by_name else ())]
+        return any(not near or place.file in {*near, file} for place in places)
 
     def _no_entry(self, function: Declared, table: Table, entries: dict[str, Entry]) -> Finding:
         near = nearest(function.name, [name for name in entries if name not in self._names])
@@ -121,12 +137,16 @@ class Matcher:
     # Without tables
 
     def _by_names(self, functions: list[Declared], matched: Matched) -> None:
+        matched.pairs += [(function, function.bound) for function in functions if function.bound is not None]
+        functions = [function for function in functions if function.bound is None]
         exact = {function.name: self._implementation(function) for function in functions if self._exists(function)}
         renamed = {
             function.name: found
             for function in functions
             if function.name not in exact and (found := self._implemented_as(function)) is not None
         }
+        if len(renamed) == 1 and all(len(words(name)) == 1 for name in renamed):
+            renamed = {}  # one word with an affix: `search` and `run_search` may be two things
         enough = 2 * (len(exact) + len(renamed)) >= len(functions)
         for function in functions:
             found = exact.get(function.name)
@@ -135,7 +155,7 @@ class Matcher:
             elif function.name in renamed and enough:
                 matched.findings.append(_implemented_as(function, renamed[function.name]))
                 matched.pairs.append((function, renamed[function.name]))
-            elif function.name not in exact and exact and enough and not self._is_seen(function.name):
+            elif function.name not in exact and exact and enough and not self._is_seen(function.name, function.file):
                 matched.findings.append(self._no_code(function))
 
     def _exists(self, function: Declared) -> bool:
@@ -154,7 +174,7 @@ class Matcher:
 
     def _implemented_as(self, function: Declared) -> Implementation | None:
         name = relative(function.name, [known for known in self._code.implementations if known not in self._names])
-        if name is None or self._is_seen(function.name):
+        if name is None or self._is_seen(function.name, function.file):
             return None
         found = self._code.implementations[name]
         near = closest(found, function.file, [it.place.file for it in found])
@@ -192,7 +212,7 @@ class Matcher:
     def _stray_aliases(self) -> Iterator[Finding]:
         known = {*self._names, *self._code.implementations, *(n for table in self._code.tables for n in table.names)}
         for alias in self._code.aliases:
-            about = alias.name in known or any(related(alias.target, name) for name in self._names)
+            about = any(related(one, name) or one == name for one in (alias.name, alias.target) for name in self._names)
             if about and alias.target not in known:
                 yield Finding(
                     name="alias-target",

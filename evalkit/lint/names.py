@@ -31,8 +31,8 @@ def affix(long: str, short: str) -> str | None:
     """What `long` has before or behind `short`, if that is a usual affix or a namespace: ``tool_``, ``mcp__crm__``."""
     inner, outer = words(short), words(long)
     extra = len(outer) - len(inner)
-    if not inner or extra <= 0:
-        return None
+    if extra <= 0 or all(word in _AFFIXES for word in inner):
+        return None  # of "call" and "call_tool" none is the other with an affix
     for rest, found in ((outer[:extra], outer[extra:]), (outer[-extra:], outer[:-extra])):
         if found == inner and (_is_usual(rest) or _is_namespace(long, short)):
             return _written(long, short)

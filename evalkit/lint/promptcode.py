@@ -71,7 +71,7 @@ def read_prompt(source: Source, *, own: tuple[Declared, ...] | None = None) -> P
             inside = match["inside"] or ""
             offset = match.start("inside") if match["inside"] is not None else 0
             written = [(found[1], offset + found.start(1)) for found in _ARGUMENT.finditer(inside)]
-            mentions.append(_mention(source, match, written, is_call=match["call"] is not None))
+            mentions.append(_mention(source, match, written, is_call=False))
     return Prompt(place=source.locate(0), mentions=tuple(mentions), formats=tuple(formats), own=own)
 
 

@@ -78,7 +78,7 @@ def _unknown(mention: Mention, own: dict[str, Declared], elsewhere: dict[str, De
             advice="declare it here too, or take it out of the text",
             related=other.place,
         )
-    if not mention.is_call or "_" not in mention.name:
+    if not mention.is_call:
         return None  # any word may stand in backticks
     return Finding(
         name="instruction-function",

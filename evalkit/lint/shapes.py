@@ -65,6 +65,8 @@ def declared(
     name = body.get("name")
     if not isinstance(name, str) or not name:
         return locate((*inside, "name"))
+    if form == OPENAI and body.keys() <= {"name", "type"}:
+        return None  # a tool_choice
     key = next((key for key in _SCHEMA_KEYS if key in body), "")
     parameters = body.get(key) if key else None
     if form in (GEMINI, GEMINI_SCHEMA):

@@ -88,6 +88,8 @@ class Evaluator:
             return self._call(node, scope, path, reading, depth)
         if isinstance(node, ast.JoinedStr):
             return self._joined(node, scope, depth)
+        if isinstance(node, ast.Subscript):
+            return self._item(node, scope, depth)
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.BitOr)):
             return self._sum(node, scope, path, reading, depth)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -161,6 +163,9 @@ class Evaluator:
 
     def _call(self, node: ast.Call, scope: Scope, path: Path, reading: Reading, depth: int) -> Any:
         name = last_name(node.func)
+        keywords = {keyword.arg for keyword in node.keywords}
+        if ("name" in keywords and keywords & {"parameters", "function"}) or {"type", "function"} <= keywords:
+            return self._keywords(node, scope, path, reading, depth, {})  # FunctionDefinition(name=..., ...)
         if name == "Schema":
             return self._keywords(node, scope, path, reading, depth, _SCHEMA_NAMES)
         if name == "dict" and not node.args:
@@ -186,6 +191,15 @@ class Evaluator:
             reading.key_at[(*path, key)] = scope.file.place(keyword)
             values[key] = self._value(keyword.value, scope, (*path, key), reading, depth + 1)
         return UNKNOWN if node.args else values
+
+    def _item(self, node: ast.Subscript, scope: Scope, depth: int) -> Any:
+        """``SEARCH_TOOL["function"]["name"]``."""
+        holder = self._value(node.value, scope, (), Reading(), depth + 1)
+        key = self._value(node.slice, scope, (), Reading(), depth + 1)
+        if isinstance(holder, dict) and isinstance(key, str):
+            return holder.get(key, UNKNOWN)
+        in_list = isinstance(holder, list) and isinstance(key, int) and -len(holder) <= key < len(holder)
+        return holder[key] if in_list else UNKNOWN
 
     def _joined(self, node: ast.JoinedStr, scope: Scope, depth: int) -> Any:
         parts: list[str] = []

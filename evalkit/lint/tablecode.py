@@ -54,12 +54,15 @@ class TableCode:
         self._chains.clear()
 
     def _dictionary(self, node: ast.Dict, visit: Visit) -> None:
+        if _is_choice(node):  # tool_choice={"type": "function", "function": {"name": "answer"}}
+            texts = (self._evaluator.value(value, visit.scope) for value in node.values)
+            self._compared(next((text for text in texts if isinstance(text, str)), None), visit.scope.file.place(node))
         pairs = [*zip(node.keys, node.values, strict=True)]
-        names = [None if key is None else self._evaluator.value(key, visit.scope) for key, _ in pairs]
-        texts = [self._evaluator.value(value, visit.scope) for _, value in pairs]
-        if all(isinstance(text, str) for text in (*names, *texts)):
+        names: list[Any] = [None if key is None else self._evaluator.value(key, visit.scope) for key, _ in pairs]
+        values: list[Any] = [self._evaluator.value(value, visit.scope) for _, value in pairs]
+        if all(isinstance(text, str) for text in (*names, *values)):
             if _ALIASES.search(_assigned_to(visit)):
-                self._aliases(node, names, texts, visit.scope.file)
+                self._aliases(node, names, values, visit.scope.file)
             return
         entries: list[Entry] = []
         for (key, value), name in zip(pairs, names, strict=True):
@@ -163,17 +166,17 @@ class TableCode:
             self._code.dynamic.append(place)
         elif len(node.args) > 1 and isinstance(node.args[0], ast.Constant):  # register("search", search)
             self._compared(node.args[0].value, place)
-        for keyword in node.keywords:  # tool_choice={"type": "function", "function": {"name": "answer"}}
-            if keyword.arg == "tool_choice":
-                for inner in ast.walk(keyword.value):
-                    if isinstance(inner, ast.Constant):
-                        self._compared(inner.value, place)
 
     def _assignment(self, node: ast.Assign, visit: Visit) -> None:
         """``TABLE["search"] = search``."""
         for target in node.targets:
             if isinstance(target, ast.Subscript):
                 self._compared(self._evaluator.value(target.slice, visit.scope), visit.scope.file.place(target))
+
+
+def _is_choice(node: ast.Dict) -> bool:
+    """``{"name": "answer"}`` and no more: the tool that the model has to call, and whose call code waits for."""
+    return len(node.keys) == 1 and isinstance(node.keys[0], ast.Constant) and node.keys[0].value == "name"
 
 
 def _is_lookup(node: ast.Call, parent: ast.AST | None) -> bool:

@@ -10,6 +10,10 @@ from evalkit.lint.pythonfile import Function, PythonFile, bound_once
 from evalkit.lint.static import Scope
 
 
+# Nodes without anything of interest in or under them: half of a tree.
+_LEAVES = (ast.Name, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop, ast.alias, ast.Pass)
+
+
 @dataclass(slots=True)
 class Visit:
     """A node, what stands around it, and whether it is a docstring."""
@@ -45,5 +49,7 @@ def _children(visit: Visit) -> Iterator[Visit]:
     documented = node if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) else None
     first = documented.body[0] if documented is not None and documented.body else None
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, _LEAVES):
+            continue
         is_doc = visit.is_doc or (child is first and isinstance(child, ast.Expr))
         yield Visit(child, node, scope, owner, function, is_doc)
