@@ -34,7 +34,9 @@ class CallReader:
         written = self._written(path, item, CALL_KEYS)
         if written is None:
             return None
-        name = self.reader.function((*path, "function_name"), written["function_name"])
+        name = self.reader.function(
+            path if isinstance(item, str) else (*path, "function_name"), written["function_name"]
+        )
         valid = self._boolean(path, written, "valid")
         checks = self._checks(path, written, name, judges_arguments=valid is not False)
         implied: list[CallCheck] = []
@@ -72,7 +74,9 @@ class CallReader:
         written = self._written(path, item, FORBIDDEN_KEYS)
         if written is None:
             return None
-        name = self.reader.function((*path, "function_name"), written["function_name"])
+        name = self.reader.function(
+            path if isinstance(item, str) else (*path, "function_name"), written["function_name"]
+        )
         checks = self._checks(path, written, name)
         if name is None:
             return None

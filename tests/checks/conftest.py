@@ -70,10 +70,16 @@ def compiled() -> Callable[..., Expectation]:
 
 @pytest.fixture(scope="session")
 def problems() -> Callable[..., list[str]]:
-    """The messages of everything that is wrong with an `expected_output`."""
+    """The messages of everything that is wrong with an `expected_output`, each at a place that exists."""
 
     def find(expected: Any, **options: Any) -> list[str]:
-        return [problem.message for problem in compile_expectation(expected, **options)[1]]
+        found = compile_expectation(expected, **options)[1]
+        for problem in found:
+            value = {"expected_output": expected}
+            for step in problem.path:
+                value = value[step]
+            assert problem.path
+        return [problem.message for problem in found]
 
     return find
 

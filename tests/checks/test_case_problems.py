@@ -332,10 +332,10 @@ EXPECTED_AND_FORBIDDEN = [
 DECLARED = [
     (
         ["chek_warranty"],
-        f"{FIRST}.function_name: no function 'chek_warranty' is declared; did you mean 'check_warranty'?",
+        f"{FIRST}: no function 'chek_warranty' is declared; did you mean 'check_warranty'?",
     ),
     (
-        ["zzz"],
+        [{"function_name": "zzz"}],
         f"{FIRST}.function_name: no function 'zzz' is declared; declared are: check_warranty, log, ping, send_email",
     ),
     (
@@ -474,7 +474,7 @@ def test_declared_names_have_codes_of_their_own(declared: Mapping[str, Declarati
     }
     _, found = compile_expectation(expected, declarations={**declared, "log": Declaration(name="log", parameters={})})
     assert [(problem.code, shown_path(problem.path)) for problem in found] == [
-        ("unknown_function", "expected_output.expected_function_calls[0].function_name"),
+        ("unknown_function", "expected_output.expected_function_calls[0]"),
         ("invalid_case", "expected_output.expected_function_calls[1].anything"),
         ("unknown_argument", "expected_output.expected_function_calls[1].arguments.not"),
         ("unknown_argument", "expected_output.grounded"),
@@ -510,3 +510,173 @@ def test_an_argument_may_be_called_arguments(problems: Callable[..., list[str]])
     schema = {"properties": {"arguments": {"type": "string"}}}
     declarations = {"f": Declaration(name="f", parameters=schema)}
     assert problems(one(arguments_contains="x"), declarations=declarations) == []
+
+
+CONSISTENT: list[dict[str, Any]] = [
+    {"arguments": {"a": [{"b": {"$any": True}}]}, "arguments_contain": {"a": [{"b": 5}]}},
+    {"arguments": {"a": {"b": {"$gt": 1}}}, "arguments_contain": {"a": {"b": 5}}},
+    {"arguments": {"a": "{{ calls.g.result }}"}, "a_contains": "x", "a_excludes": "y"},
+    {"arguments": {"a": ["{{ calls.g.result }}"]}, "a_contains": "x"},
+    {"arguments": {"a": 1, "b": 2}, "arguments_contain": {"a": {"$gt": 5}}},
+    {"arguments": {"a": "Big Red"}, "arguments_contain": {"a": "red"}, "a_contains": "BIG", "a_excludes": "blue"},
+    {"arguments": {"$any": True}, "arguments_contain": {"a": 1}, "b_contains": "x", "arguments_absent": "c"},
+    {"arguments": {"a": {"$absent": True}}, "arguments_absent": "a"},
+    {"arguments": {"a": 1}, "arguments_absent": ["b"]},
+    {"arguments_contain": {"a": {"$absent": True}, "b": 1}, "arguments_absent": ["a", "c"]},
+    {"arguments": {"a": 1}, "result_contains": {"b": 1}},
+    {"a_contains": ["x y"], "a_excludes": ["xy", "{{ calls.g.result }}"]},
+    {"a_contains": "x", "b_excludes": "x"},
+]
+
+
+@pytest.mark.parametrize("keys", CONSISTENT)
+def test_demands_that_some_call_could_meet_are_not_refused(
+    keys: dict[str, Any], problems: Callable[..., list[str]]
+) -> None:
+    """What operators and templates will come to is not known when the file is loaded."""
+    assert problems(one(**keys)) == []
+
+
+CONTRADICTORY = [
+    ({"arguments": {"a": {"b": [1]}}, "arguments_contain": {"a": {"b": [2]}}}, "arguments_contain.a"),
+    ({"arguments": {"a": "SN12345"}, "arguments_contain": {"a": "SN1"}}, "arguments_contain.a"),
+    ({"arguments": {"a": ["x", "y"]}, "a_excludes": ["q", "Y"]}, "a_excludes"),
+    ({"arguments": {"a": 1}, "arguments_absent": ["b", "a"]}, "arguments_absent"),
+]
+
+
+@pytest.mark.parametrize(("keys", "place"), CONTRADICTORY)
+def test_demands_that_no_call_can_meet_are_refused(
+    keys: dict[str, Any], place: str, problems: Callable[..., list[str]]
+) -> None:
+    (message,) = problems(one(**keys))
+    assert message.startswith(f"{FIRST}.{place}")
+
+
+def test_a_value_that_is_wrong_itself_contradicts_nothing(problems: Callable[..., list[str]]) -> None:
+    """The mistake is told, and no consequences of it."""
+    assert (
+        problems(one(arguments={"a": 1}, arguments_contain={"a": {"b": ""}}))
+        == [
+            f"{FIRST}.arguments_contain.a can't be: arguments says that 'a' is 1",
+            'is empty, and every text contains an empty one; write {$eq: ""} for an empty text',
+        ]
+        or len(problems(one(arguments={"a": 1}, arguments_contain={"a": {"b": ""}}))) == 1
+    )
+    assert len(problems(one(arguments={"a": 1}, arguments_absent=5))) == 1
+    assert len(problems(one(arguments=5, arguments_contain={"a": 1}))) == 1
+    assert len(problems(one(arguments={"a": 1}, a_contains=5))) == 1
+
+
+KEYS = [
+    (one(argument_contain={}), f"{FIRST}.argument_contain"),
+    ({CALLS: [{"function_name": "send_email", "arguments": {"cc": 1}}]}, f"{FIRST}.arguments.cc"),
+    ({CALLS: [{"function_name": "send_email", "arguments_contain": {"cc": 1}}]}, f"{FIRST}.arguments_contain.cc"),
+    ({CALLS: [{"function_name": "send_email", "cc_contains": "x"}]}, f"{FIRST}.cc_contains"),
+    (
+        {"forbidden_function_calls": [{"function_name": "send_email", "cc_contains": "x"}]},
+        "forbidden_function_calls[0].cc_contains",
+    ),
+    ({CALLS: ["send_email"], "min_score": {"f2": 1}}, "min_score.f2"),
+    ({CALLS: [{"function_name": "send_email", "times": {"least": 1}}]}, f"{FIRST}.times.least"),
+    ({"response_json": {"typ": "object"}}, "response_json.typ"),
+]
+
+
+@pytest.mark.parametrize(("expected", "place"), KEYS)
+def test_a_wrong_key_is_marked_itself(expected: Any, place: str, declared: Mapping[str, Declaration]) -> None:
+    """An editor marks the key, not its value."""
+    known = {} if "argument_contain" in str(expected) else declared
+    _, (problem,) = compile_expectation(expected, declarations=known)
+    assert (shown_path(problem.path), problem.at_key) == (f"expected_output.{place}", True)
+
+
+def test_keys_that_contain_may_be_meant_for_an_argument_of_the_function(
+    problems: Callable[..., list[str]], declared: Mapping[str, Declaration]
+) -> None:
+    def hint(key: str, function: Any = "send_email") -> str:
+        (message,) = problems({CALLS: [{"function_name": function, key: "x"}]}, declarations=declared)
+        return message.partition("; ")[2]
+
+    assert hint("body_exclude") == "did you mean 'body_excludes'?"
+    assert hint("any_ordr") == ""
+
+
+def test_a_group_that_is_misspelled_needs_no_function_name(problems: Callable[..., list[str]]) -> None:
+    assert len(problems({CALLS: [{"in_ordr": ["a"]}]})) == 1
+    assert len(problems({CALLS: [{"functon_name": "a"}]})) == 1
+    assert len(problems({CALLS: [{"argumnts": {}}]})) == 2
+    assert len(problems({CALLS: [{5: {}}]})) == 2
+
+
+def test_a_template_in_a_call_is_checked_at_its_key(problems: Callable[..., list[str]]) -> None:
+    wrong = "template {{ state.x }} can't be known here: state belongs to the mocks; expectations may use calls, input and arguments"
+    assert problems(one(arguments={"a": ["{{ state.x }}"]})) == [f"{FIRST}.arguments: {wrong}"]
+    assert problems({"forbidden_function_calls": [{"function_name": "f", "a_contains": "{{ state.x }}"}]}) == [
+        f"forbidden_function_calls[0].a_contains: {wrong}"
+    ]
+    assert problems({"ticket_fields": {"a": "{{ state.x }}"}}) == [f"ticket_fields: {wrong}"]
+    assert problems({"response_body_contains": "{{ state.x }}"}) == [f"response_body_contains: {wrong}"]
+    assert problems({"response_json": {"a": "{{ state.x }}"}}) == [f"response_json: {wrong}"]
+    assert problems({"response_matches": "{{ state.x }}"}) == [f"response_matches: {wrong}"]
+
+
+SCHEMAS: list[tuple[Any, bool]] = [
+    ({"$ref": "#"}, True),
+    ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "string"}}}, True),
+    ({"$ref": "#/$defs/a~0b", "$defs": {"a~b": {"type": "string"}}}, True),
+    ({"$ref": "#/$defs/a%20b", "$defs": {"a b": {"type": "string"}}}, True),
+    ({"$ref": "#/anyOf/0", "anyOf": [{"type": "string"}]}, True),
+    ({"$ref": "#/anyOf/1", "anyOf": [{"type": "string"}]}, False),
+    ({"$ref": "#/anyOf/x", "anyOf": [{"type": "string"}]}, False),
+    ({"$ref": "#name", "$defs": {"a": {"$anchor": "name"}}}, True),
+    ({"$ref": "#other", "$defs": {"a": {"$anchor": "name"}}}, False),
+    ({"$ref": "#/type/0", "type": "string"}, False),
+    ({"prefixItems": [{"type": "string"}, {"$ref": "#/$defs/b"}]}, False),
+    ({"allOf": [True, {"$ref": "#/$defs/b"}]}, False),
+    ({"properties": {"a": {"not": {"$ref": "#/$defs/b"}}, "c": {"type": "string"}}}, False),
+    ({"enum": [{"$ref": "#/$defs/b"}]}, True),
+    ({"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "string"}, {"$ref": "#/b"}]}, False),
+]
+
+
+@pytest.mark.parametrize(("schema", "accepted"), SCHEMAS)
+def test_references_in_a_schema_must_lead_somewhere(
+    schema: Any, accepted: bool, problems: Callable[..., list[str]]
+) -> None:
+    assert (problems({"response_json": schema}) == []) is accepted
+
+
+NOTES = [
+    {"title": "t", "description": "d"},
+    {"format": "email"},
+    {"$schema": "https://json-schema.org/draft/2020-12/schema"},
+    {"$defs": {"a": {"type": "string"}}},
+]
+
+
+@pytest.mark.parametrize("schema", NOTES)
+def test_a_schema_that_only_describes_is_refused(schema: Any, problems: Callable[..., list[str]]) -> None:
+    assert problems({"response_json": schema}) == [
+        "response_json is a JSON Schema that accepts anything; to compare with values, write {$eq: ...} around them"
+    ]
+
+
+VALUES_NOT_SCHEMAS: list[Any] = [
+    {"status": "ok"},
+    {"Type": "object"},
+    {"id": 1, "schema": "x"},
+    {"$eq": {"type": "object"}},
+    {"$type": "object"},
+    [1],
+    "done",
+    5,
+    None,
+]
+
+
+@pytest.mark.parametrize("value", VALUES_NOT_SCHEMAS)
+def test_values_are_not_mistaken_for_a_schema(value: Any, problems: Callable[..., list[str]]) -> None:
+    expectation, found = compile_expectation({"response_json": value})
+    assert found == []
+    assert type(expectation.checks[0]).__name__ == "ResponseJson"
