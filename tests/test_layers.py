@@ -24,11 +24,11 @@ ALLOWED: dict[str, set[str]] = {
     "gate": {"stats"},
     "project": {"gate"},
     "reports": {"stats"},
-    "probing": {"pipeline", "functions", "checks", "operators"},
+    "probing": {"pipeline", "functions", "checks", "operators", "spec", "yamlfile"},
     "lint": {"spec", "functions", "agents", "yamlfile"},
 }
 SHELLS = {"plugin", "cli", "__init__"}
-ONLY_IMPORTER = {"yaml": {"yamlfile"}, "pytest": {"plugin"}, "_pytest": set(), "click": {"cli"}}
+ONLY_IMPORTER = {"yaml": {"yamlfile"}, "ruamel": {"yamlfile"}, "pytest": {"plugin"}, "_pytest": set(), "click": {"cli"}}
 
 
 @cache

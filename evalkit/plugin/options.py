@@ -28,6 +28,8 @@ SWITCHES = {
 # What only the person who types the command may allow: no ini option, no key of [tool.evalkit].
 COMMAND_LINE_ONLY = {
     "allow_real": "let mocks that say {$real: true} reach the real function (never without this flag)",
+    "update": "rewrite the expectations of failing cases from what happened, and show the differences",
+    "update_diff": "show what --evalkit-update would rewrite, and write nothing",
 }
 _LISTS = {"paths"}
 

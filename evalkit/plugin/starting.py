@@ -26,8 +26,18 @@ def start(config: pytest.Config) -> None:
         config.pluginmanager.register(runner, "evalkit-runner")
         if not hasattr(config, "workerinput"):
             config.pluginmanager.register(Keeper(config, configuration, runner), "evalkit-keeper")
+            update_cases(config, configuration)
     except UsageError as error:
         raise pytest.UsageError(f"evalkit: {error}") from None
+
+
+def update_cases(config: pytest.Config, configuration: Configuration) -> None:
+    """Registered after the keeper, which takes the verdicts from the reports: hooks of the last come first."""
+    dry = config.getoption("evalkit_update_diff")
+    if dry or config.getoption("evalkit_update"):
+        from evalkit.plugin.updating import Updater
+
+        config.pluginmanager.register(Updater(configuration.root, writes=not dry), "evalkit-updater")
 
 
 def put_first_on_path(config: pytest.Config) -> None:

@@ -1,0 +1,234 @@
+"""`--evalkit-update`: a failing case's expectations, rewritten from what happened.
+
+Only what failed is touched: operators that still hold stay, and so does everything else. Nothing is written that the
+same run would not pass, and nothing that would bless a fault: calls that are forbidden, refused or invalid, values from
+nowhere, runs that ended early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from evalkit.checks import judge_conversation
+from evalkit.errors import EvalkitError, SpecError, UsageError
+from evalkit.model.redaction import REDACTED
+from evalkit.model.template import TemplateError, walk
+from evalkit.model.transcript import FunctionCall
+from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
+from evalkit.pipeline.judging import path_of
+from evalkit.spec import case_from_dict
+from evalkit.yamlfile import load
+from evalkit.yamlfile.editing import Editing
+
+Path = tuple[str | int, ...]
+
+_LIST: Path = ("expected_output", "expected_function_calls")
+_VALUES = ("arguments", "arguments_contain", "result_contains")
+_NOT_TO_EXPECT = {
+    "forbidden_call": "a forbidden call was made",
+    "ungrounded_argument": "an argument came from nowhere",
+    "invalid_arguments": "arguments violate the declared schema; to expect that, write `valid: false` yourself",
+    "unmocked_call": "a function was called that nothing answers; mock it first",
+    "unknown_function": "a function was called that is not declared",
+    "malformed_call": "a call could not be read",
+}
+
+
+class Refused(EvalkitError):  # noqa: N818 - it ends in a sentence of the summary, not in a traceback
+    """Why an expectation is not rewritten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A case file before and after; `refused` says why it stays as it is."""
+
+    path: FilePath
+    old: str = ""
+    new: str = ""
+    refused: str = ""
+
+
+def update_of(verdict: Verdict, root: FilePath) -> Update | None:
+    """The update of a failed case; None for every other verdict. Reads the case's file, and writes nothing."""
+    if verdict.status != FAILED or verdict.quarantined is not None:
+        return None
+    path = root / verdict.case_id
+    try:
+        old = path.read_bytes().decode("utf-8")
+        new = _rewritten(old, verdict)
+        _check(new, path, root, verdict)
+    except (Refused, UsageError) as refused:
+        return Update(path, refused=str(refused))
+    except (OSError, UnicodeDecodeError) as error:
+        return Update(path, refused=f"the file can't be read: {error}")
+    return Update(path, old, new)
+
+
+def _rewritten(text: str, verdict: Verdict) -> str:
+    transcript = verdict.transcript
+    if verdict.runs:
+        raise Refused("the case is repeated, and its runs may differ")
+    if "turns" in verdict.case.get("input", {}):
+        raise Refused("what is expected of a conversation is not rewritten")
+    for reason in verdict.reasons:
+        if reason.code in _NOT_TO_EXPECT:
+            raise Refused(_NOT_TO_EXPECT[reason.code])
+    if transcript.fault is not None:
+        raise Refused(f"the run ended early: {transcript.fault.message}")
+    editing = Editing(text)
+    for line in verdict.calls:
+        if line.call is not None and line.expectation and line.status == FAILED:
+            _call(editing, line, line.call)
+    for check in verdict.checks:
+        if check.status == FAILED:
+            _run_check(editing, check, verdict)
+    _list(editing, verdict.calls, any_order=verdict.case["expected_output"].get("call_order") == "any")
+    return editing.text()
+
+
+def _need(editing: Editing, path: Path) -> None:
+    if not editing.has(path):
+        raise Refused(f"{'.'.join(map(str, path))} does not stand in the case's own file, but in what it inherits")
+
+
+def _call(editing: Editing, line: CallVerdict, call: FunctionCall) -> None:
+    """Each demand that the call missed, from its last to its first, so that removing one does not move another."""
+    place = path_of(line.expectation)
+    _need(editing, place)
+    reasons = [(result.check, reason) for result in line.results for reason in result.reasons]
+    for key, reason in reversed(reasons):
+        if reason.code in ("wrong_order", "unexpected_call", "not_parallel"):
+            continue
+        if isinstance(editing.at(place), str):
+            editing.set(place, {"function_name": call.name})
+        if key in _VALUES:
+            _value(editing, (*place, key), reason, call)
+        elif key == "outcome":
+            editing.set((*place, key), call.outcome)
+        elif key == "channel":
+            editing.set((*place, key), call.channel)
+        elif key == "valid":
+            editing.remove((*place, key))
+        elif key == "arguments_absent":
+            _drop(editing, (*place, key), reason.path[0])
+        elif key.endswith(("_contains", "_excludes")):
+            _drop_phrase(editing, (*place, key), reason)
+        else:
+            raise Refused(f"{key} is not rewritten: {reason.message}")
+
+
+def _value(editing: Editing, base: Path, reason: Reason, call: FunctionCall) -> None:
+    """What was sent or returned, at the path where it differs; the whole list, where it differs inside one."""
+    actual = call.result if base[-1] == "result_contains" else call.arguments
+    inside = next((number for number, step in enumerate(reason.path) if isinstance(step, int)), len(reason.path))
+    path = reason.path[:inside]
+    while path and not editing.has((*base, *path[:-1])):
+        path = path[:-1]
+    while path and _inside_operator(editing, (*base, *path[:-1])):
+        path = path[:-1]
+    try:
+        value = walk(actual, path, "")
+    except TemplateError:
+        editing.remove((*base, *path))
+        return
+    editing.set((*base, *path), value)
+
+
+def _inside_operator(editing: Editing, path: Path) -> bool:
+    node = editing.at(path)
+    return isinstance(node, dict) and bool(node) and all(str(key).startswith("$") for key in node)
+
+
+def _drop_phrase(editing: Editing, path: Path, reason: Reason) -> None:
+    place = path_of(reason.place)
+    numbered = len(place) > len(path) and isinstance(place[-1], int)
+    _need(editing, path)
+    there = editing.at(path)
+    if numbered and isinstance(there, list) and len(there) > 1:
+        editing.remove((*path, place[-1]))
+    else:
+        editing.remove(path)
+
+
+def _drop(editing: Editing, path: Path, item: Any) -> None:
+    there = editing.at(path)
+    if isinstance(there, list) and len(there) > 1:
+        editing.remove((*path, list(there).index(item)))
+    else:
+        editing.remove(path)
+
+
+def _run_check(editing: Editing, check: CheckResult, verdict: Verdict) -> None:
+    transcript = verdict.transcript
+    happened: dict[str, Any] = {
+        "stop_reason": transcript.stop_reason,
+        "scenario_instruction_used": transcript.instruction_used,
+        "final_function_call": transcript.calls[-1].name if transcript.calls else None,
+        "max_model_turns": len(transcript.turns),
+        "max_function_calls": len(transcript.calls),
+    }
+    key = check.check
+    path: Path = ("expected_output", key)
+    if key in ("response_contains", "response_excludes", "response_matches"):
+        for reason in reversed(check.reasons):
+            _drop_phrase(editing, path, reason)
+    elif happened.get(key) is not None:
+        if key != "stop_reason":
+            _need(editing, path)
+        editing.set(path, happened[key])
+    elif key != "expected_function_calls":
+        raise Refused(f"{key} is not rewritten: {check.message or check.reasons[0].message}")
+
+
+def _list(editing: Editing, lines: Sequence[CallVerdict], *, any_order: bool) -> None:
+    """The list of expected calls: what was not made goes, what was made besides comes, in the order of the calls."""
+    lines = [line for line in lines if line.expectation or line.status == FAILED]
+    missing = [path_of(line.expectation) for line in lines if line.call is None]
+    extra = [line for line in lines if line.call is not None and not line.expectation]
+    order = [path_of(line.expectation) for line in lines if line.call is not None and line.expectation]
+    turned = any(reason.code == "wrong_order" for line in lines for result in line.results for reason in result.reasons)
+    if not missing and not extra and not turned:
+        return
+    _need(editing, _LIST)
+    if any(len(path) != len(_LIST) + 1 for path in (*missing, *(order if turned else ()))):
+        raise Refused("calls inside a group are neither added, removed nor moved")
+    gone = {path[-1] for path in missing} - {path[-1] for path in order}
+    if gone != {path[-1] for path in missing}:
+        raise Refused("a call with `times` was made another number of times")
+    kept = [number for number in range(len(editing.at(_LIST))) if number not in gone]
+    if turned and not any_order:
+        made = list(dict.fromkeys(path[-1] for path in order))
+        kept = [int(number) for number in made] + [number for number in kept if number not in made]
+    items: list[Any] = list(kept)
+    place = 0
+    for line in lines:
+        if line.call is None:
+            continue
+        if line.expectation:
+            place = items.index(path_of(line.expectation)[len(_LIST)]) + 1
+        else:
+            items.insert(place, _expected(line.call))
+            place += 1
+    editing.arrange(_LIST, items)
+
+
+def _expected(call: FunctionCall) -> dict[str, Any]:
+    """An expected call that says what was sent."""
+    failed = {"outcome": "error"} if call.outcome == "error" else {}
+    return {"function_name": call.name, "arguments": call.arguments, **failed}
+
+
+def _check(new: str, path: FilePath, root: FilePath, verdict: Verdict) -> None:
+    """Raise Refused unless the new case passes what happened."""
+    if new.count(REDACTED) > path.read_text("utf-8").count(REDACTED):
+        raise Refused("a secret was sent, which is not written into a case")
+    try:
+        case = case_from_dict(load(new, path.name), path, root=root)
+    except SpecError as error:
+        raise Refused(f"the rewritten case would not be valid: {error.problems[0].message}") from None
+    judgement = judge_conversation(verdict.transcript, case.expectation, [], input=case.input)
+    if judgement.status != PASSED:
+        raise Refused(f"the rewritten case would still not pass: {judgement.summary}")

@@ -1,0 +1,169 @@
+"""`--evalkit-update`: failing expectations become what happened; comments, layout and operators that hold are kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Project = Any
+
+ORDERS = {"calls": [["check", {"id": "B2", "deep": 1}], ["open", {"id": "B2"}]], "say": "Your ticket is T1."}
+HEAD = f"""\
+# A case of the desk. ruamel would write the list of mappings otherwise, so that it must not write that line.
+agent: obedient   # who obeys
+input:
+  message: '{json.dumps(ORDERS)}'
+  mock_function_responses: {{check: {{ok: true}}, open: {{$sequence: [{{ticket: T1}}]}}, mail: {{sent: true}}}}
+"""
+
+
+def write(project: Project, expected: str, name: str = "desk_001") -> Path:
+    path: Path = project.write(f"scenarios/{name}.yaml", HEAD + "expected_output:\n" + expected)
+    return path
+
+
+def expectations(path: Path) -> str:
+    text = path.read_text("utf-8")
+    assert text.startswith(HEAD)
+    return text.partition("expected_output:\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            """\
+  # what must be called
+  expected_function_calls:
+    - function_name: check     # first the number
+      arguments: {id: A1, deep: {$ge: 1}}   # kept
+      result_contains: {ok: true}
+    - open
+  response_contains: [T1, "never said"]   # phrases
+""",
+            """\
+  # what must be called
+  expected_function_calls:
+    - function_name: check     # first the number
+      arguments: {id: B2, deep: {$ge: 1}}   # kept
+      result_contains: {ok: true}
+    - open
+  response_contains: [T1]                 # phrases
+""",
+            id="an argument and a phrase",
+        ),
+        pytest.param(
+            "  expected_function_calls:\n    - check   # a comment\n",
+            "  expected_function_calls:\n    - check   # a comment\n"
+            "    - function_name: open\n      arguments:\n        id: B2\n",
+            id="a call more",
+        ),
+        pytest.param(
+            "  expected_function_calls: [check, mail, open]\n",
+            "  expected_function_calls: [check, open]\n",
+            id="a call less",
+        ),
+        pytest.param(
+            "  expected_function_calls:\n  - function_name: open   # second\n  - function_name: check   # first\n",
+            "  expected_function_calls:\n  - function_name: check   # first\n  - function_name: open   # second\n",
+            id="another order",
+        ),
+        pytest.param(
+            "  max_function_calls: 1   # few\n  final_function_call: check\n",
+            "  max_function_calls: 2   # few\n  final_function_call: open\n",
+            id="limits",
+        ),
+        pytest.param(
+            "  expected_function_calls:\n"
+            "    - {function_name: check, arguments: {id: {$one_of: [x, y]}, deep: 1}}\n    - open\n",
+            "  expected_function_calls:\n    - {function_name: check, arguments: {id: B2, deep: 1}}\n    - open\n",
+            id="an operator that no longer holds",
+        ),
+        pytest.param(
+            "  expected_function_calls:\n    - {function_name: check, arguments: {id: B2, more: 1}}\n    - open\n",
+            "  expected_function_calls:\n    - {function_name: check, arguments: {id: B2, deep: 1}}\n    - open\n",
+            id="arguments that are missing and unexpected",
+        ),
+        pytest.param(
+            "  expected_function_calls:\n    - check\n    - {function_name: open, result_contains: {ticket: T9}}\n",
+            "  expected_function_calls:\n    - check\n    - {function_name: open, result_contains: {ticket: T1}}\n",
+            id="a result",
+        ),
+    ],
+)
+def test_what_failed_is_rewritten_and_the_rest_stays(project: Project, before: str, after: str) -> None:
+    path = write(project, before)
+    result = project.run("--evalkit-update")
+    assert result.ret == 1
+    assert expectations(path) == after
+    assert "1 case rewritten; run again" in result.outlines
+    assert project.run().ret == 0
+
+
+def test_the_difference_is_shown_and_a_dry_run_writes_nothing(project: Project) -> None:
+    before = "  expected_function_calls: [check]\n  extra_calls: allow\n  response_contains: [T1, T2]\n"
+    path = write(project, before)
+    result = project.run("--evalkit-update-diff")
+    assert expectations(path) == before
+    for line in (
+        "--- scenarios/desk_001.yaml",
+        "+++ scenarios/desk_001.yaml",
+        "-  response_contains: [T1, T2]",
+        "+  response_contains: [T1]",
+        "1 case would be rewritten",
+    ):
+        assert line in result.outlines
+
+
+@pytest.mark.parametrize(
+    ("expected", "orders", "says"),
+    [
+        ("  forbidden_function_calls: open\n", ORDERS, "a forbidden call was made"),
+        ("  grounded: true\n", ORDERS | {"calls": [["check", {"id": "C99"}]]}, None),
+        ("  expected_function_calls: []\n", {"raise": "no"}, "the run ended early"),
+        ("  expected_function_calls: []\n", {"calls": [["nobody", {}]]}, "nothing answers"),
+        (
+            "  expected_function_calls:\n    - any_order: [check, mail]\n    - open\n",
+            ORDERS,
+            "calls inside a group are neither added, removed nor moved",
+        ),
+    ],
+)
+def test_a_fault_is_not_blessed(project: Project, expected: str, orders: dict[str, Any], says: str | None) -> None:
+    text = HEAD.replace(json.dumps(ORDERS), json.dumps(orders)) + "expected_output:\n" + expected
+    path = project.write("scenarios/desk_001.yaml", text)
+    result = project.run("--evalkit-update")
+    assert path.read_text("utf-8") == text
+    if says is not None:
+        line = next(line for line in result.outlines if line.startswith("scenarios/desk_001.yaml: left as it is; "))
+        assert says in line
+        assert "0 cases rewritten; run again" in result.outlines
+
+
+def test_cases_that_pass_and_cases_that_could_not_be_measured_are_left_alone(project: Project) -> None:
+    good = write(project, "  expected_function_calls: [check, open]\n", "good_001")
+    broken = project.write("scenarios/unknown_001.yaml", HEAD.replace("obedient", "nobody") + "expected_output: {}\n")
+    quarantined = write(project, "  expected_function_calls: []\nxfail: known\n", "known_001")
+    before = [path.read_bytes() for path in (good, broken, quarantined)]
+    result = project.run("--evalkit-update")
+    assert [path.read_bytes() for path in (good, broken, quarantined)] == before
+    assert "0 cases rewritten; run again" in result.outlines
+
+
+def test_what_a_case_inherits_is_not_rewritten(project: Project) -> None:
+    project.write("scenarios/suite.yaml", "expected_output: {response_contains: never}\n")
+    path = write(project, "  expected_function_calls: [check, open]\n")
+    before = path.read_bytes()
+    result = project.run("--evalkit-update")
+    assert path.read_bytes() == before
+    result.stdout.fnmatch_lines(["*response_contains does not stand in the case's own file, but in what it inherits"])
+
+
+def test_under_workers_the_controller_alone_writes_once(project: Project) -> None:
+    paths = [write(project, "  expected_function_calls: [check]\n", f"desk_{number:03}") for number in range(4)]
+    result = project.run_apart("-n2", "--evalkit-update")
+    assert [expectations(path).count("function_name: open") for path in paths] == [1, 1, 1, 1]
+    assert "4 cases rewritten; run again" in result.outlines

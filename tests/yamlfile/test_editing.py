@@ -1,0 +1,61 @@
+"""Editing a YAML text: comments, quotes and layout stay, and lines that were not edited are as they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evalkit.errors import UsageError
+from evalkit.yamlfile import load
+from evalkit.yamlfile.editing import Editing
+
+TEXT = """\
+# head
+a:   'one'   # why
+list:
+  - x: 1   # first
+  # between
+  - y: "2"
+odd: [{a: 1}, null]
+"""
+
+
+def test_nothing_edited_is_nothing_changed() -> None:
+    assert Editing(TEXT).text() == TEXT
+
+
+@pytest.mark.parametrize("indent", ["", "  "])
+def test_lists_keep_the_indentation_of_the_file(indent: str) -> None:
+    text = f"list:\n{indent}- a\n{indent}- b\n"
+    editing = Editing(text)
+    editing.arrange(("list",), [1, 0, {"c": "d"}])
+    assert editing.text() == f"list:\n{indent}- b\n{indent}- a\n{indent}- c: d\n"
+
+
+def test_a_value_is_set_and_its_neighbours_stay() -> None:
+    editing = Editing(TEXT)
+    editing.set(("list", 0, "x"), 7)
+    assert editing.text() == TEXT.replace("x: 1 ", "x: 7 ")
+
+
+def test_a_key_and_an_item_are_removed() -> None:
+    editing = Editing(TEXT)
+    editing.remove(("odd",))
+    assert editing.text() == TEXT.replace("odd: [{a: 1}, null]\n", "")
+
+
+@pytest.mark.parametrize(
+    "value", ["no", "012", "12:30", "a: b", "two\nlines\n", "", " x", "# y", "2026-01-18", {"a": ["no", 1, None, True]}]
+)
+def test_what_is_written_is_read_back_as_it_was(value: Any) -> None:
+    editing = Editing("a: 1\nb: 2\n")
+    editing.set(("a",), value)
+    assert load(editing.text(), "x") == {"a": value, "b": 2}
+
+
+def test_a_path_that_is_not_there_is_named() -> None:
+    editing = Editing(TEXT)
+    assert (editing.has(("list", 1, "y")), editing.has(("list", 2)), editing.has(("a", "b"))) == (True, False, False)
+    with pytest.raises(UsageError, match="the file itself has nothing at"):
+        editing.remove(("nothing",))
