@@ -50,9 +50,13 @@ class Served:
 
 
 class Serving(AbstractAsyncContextManager[Served]):
-    """``async with Serving(task) as served:`` the functions of `task` are at ``served.functions_url``."""
+    """``async with Serving(task) as served:`` the functions of `task` are at ``served.functions_url``.
+
+    A sync agent writes ``with``: the server lives on the run's event loop, not in the agent's thread.
+    """
 
     def __init__(self, task: Task) -> None:
+        self._task = task
         self._token = secrets.token_urlsafe(18)
         self._app = FunctionsApp(task, self._token)
         self._server = HttpServer(self._app)
@@ -71,6 +75,14 @@ class Serving(AbstractAsyncContextManager[Served]):
             await self._server.__aexit__(kind, error, trace)
         finally:
             await self._app.aclose()
+
+    def __enter__(self) -> Served:
+        return self._task.wait(self.__aenter__())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._task.wait(self.__aexit__(kind, error, trace))
 
 
 class FunctionsApp:

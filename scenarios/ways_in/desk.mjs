@@ -9,5 +9,5 @@ async function call(name, args) {
 
 const [serial_number] = request.message.match(/SN\d+/);
 const { status } = await call("check_warranty", { serial_number });
-await call("send_email", { to: request.input.email.from, body: `${serial_number} is ${status}.` });
+await call("send_reply", { to: request.input.email.from, body: `${serial_number} is ${status}.` });
 console.log(JSON.stringify({ text: `answered: ${status}` }));

@@ -12,7 +12,7 @@ def answer(request: dict[str, Any]) -> str:
 
     serial_number = re.findall(r"SN\d+", request["message"])[0]
     status = call("check_warranty", serial_number=serial_number)["status"]
-    call("send_email", to=request["input"]["email"]["from"], body=f"{serial_number} is {status}.")
+    call("send_reply", to=request["input"]["email"]["from"], body=f"{serial_number} is {status}.")
     return f"answered: {status}"
 
 

@@ -17,7 +17,7 @@ async def patched_desk(task: evalkit.Task) -> str:
 def desk(task: evalkit.Task) -> str:
     serial_number = re.findall(r"SN\d+", task.message)[0]
     status = task.call("check_warranty", serial_number=serial_number)["status"]
-    task.call("send_email", to=task.input["email"]["from"], body=f"{serial_number} is {status}.")
+    task.call("send_reply", to=task.input["email"]["from"], body=f"{serial_number} is {status}.")
     return f"answered: {status}"
 
 
@@ -25,5 +25,5 @@ def desk(task: evalkit.Task) -> str:
 async def async_desk(task: evalkit.Task) -> str:
     serial_number = re.findall(r"SN\d+", task.message)[0]
     found = await task.functions.aio["check_warranty"](serial_number=serial_number)
-    await task.acall("send_email", to=task.input["email"]["from"], body=f"{serial_number} is {found['status']}.")
+    await task.acall("send_reply", to=task.input["email"]["from"], body=f"{serial_number} is {found['status']}.")
     return f"answered: {found['status']}"

@@ -13,7 +13,7 @@ async def answer(request: dict[str, Any]) -> str:
         found = await client.call_tool("check_warranty", {"serial_number": serial_number})
         status = found.structured_content["status"]
         mail = {"to": request["input"]["email"]["from"], "body": f"{serial_number} is {status}."}
-        await client.call_tool("send_email", mail)
+        await client.call_tool("send_reply", mail)
         return f"answered: {status}"
 
 

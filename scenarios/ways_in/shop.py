@@ -13,7 +13,7 @@ class WarrantyClient:
         raise ConnectionError(f"this would ask the manufacturer about {serial_number}")
 
 
-async def send_email(to: str, body: str) -> None:
+async def send_reply(to: str, body: str) -> None:
     """Sends a mail."""
     raise ConnectionError(f"this would send {to} a mail: {body}")
 
@@ -22,5 +22,5 @@ async def answer(mail: dict[str, str]) -> str:
     """Answer a customer's mail."""
     serial_number = re.findall(r"SN\d+", mail["body"])[0]
     status = WarrantyClient().check(serial_number)["status"]
-    await send_email(mail["from"], body=f"{serial_number} is {status}.")
+    await send_reply(mail["from"], body=f"{serial_number} is {status}.")
     return f"answered: {status}"

@@ -248,6 +248,20 @@ def test_a_call_that_nobody_waits_for_is_recorded_all_the_same(make_case: MakeCa
     assert (verdict.status, verdict.reasons) == ("passed", ())
 
 
+def test_a_sync_agent_serves_its_functions_as_well(make_case: MakeCase) -> None:
+    def agent(task: Task) -> str:
+        with task.serve() as served:
+            client = Client(served.functions_url)
+            try:
+                return str(client.ask("POST", "/call/check_warranty")[1]["result"]["status"])
+            finally:
+                client.close()
+
+    verdict = run_case(make_case(MOCKS, {"expected_function_calls": ["check_warranty"]}), agent)
+
+    assert (verdict.status, verdict.transcript.response) == ("passed", "valid")
+
+
 def test_an_app_that_fails_is_a_500_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def broken(scope: Any, receive: Any, send: Any) -> None:
         raise ValueError("not on purpose")

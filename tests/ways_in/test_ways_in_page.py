@@ -68,7 +68,7 @@ def test_each_way_in_passes(stem: str) -> None:
     verdict = run_case(load_case(FOLDER / f"{stem}.yaml", root=ROOT), settings=Settings(root=ROOT))
 
     assert (verdict.status, verdict.reasons) == ("passed", ())
-    assert [call.name for call in verdict.transcript.calls] == ["check_warranty", "send_email"]
+    assert [call.name for call in verdict.transcript.calls] == ["check_warranty", "send_reply"]
 
 
 @pytest.mark.parametrize("stem", CASES)
@@ -135,7 +135,7 @@ def test_the_mcp_client_of_the_page_is_judged_as_well(expected: str) -> None:
     exec(shown, names)
     data = case_data("callable_001")
     call = {"function_name": "check_warranty", "arguments": {"serial_number": expected}}
-    data["expected_output"] = {"expected_function_calls": [call, "send_email"]}
+    data["expected_output"] = {"expected_function_calls": [call, "send_reply"]}
 
     verdict = run_case(case_from_dict(data, FOLDER / "mcp_001.yaml", root=ROOT), names["mcp_desk"])
 
