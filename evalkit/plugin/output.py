@@ -1,19 +1,19 @@
 """What an agent prints and logs goes to its own case, although cases overlap: text is routed by context.
 
 pytest captures by phases of the item that is in its protocol; an agent that runs ahead of its turn prints into another
-item's phase, or between phases. So standard output and error are stood in for by `Routed`, and what comes from a case's
-context is kept for that case. What has no context (bytes written to `sys.stdout.buffer`, file descriptors, processes)
-goes where it would have gone: to the item that is in its protocol, or to the terminal.
+item's phase, or between phases. So the streams that are `sys.stdout` and `sys.stderr` then, pytest's and the process's
+own, keep what comes from a case's context for that case. They are not stood in for: pytest swaps them with every phase,
+and handlers of logging hold on to them. What has no context (bytes written to ``sys.stdout.buffer``, file descriptors,
+processes) goes where it would have gone: to the item that is in its protocol, or to the terminal.
 """
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
 from collections.abc import Generator, Iterator
 from contextvars import ContextVar, Token
-from typing import Any, TextIO
+from typing import Any
 
 import pytest
 
@@ -44,34 +44,6 @@ def begin_output(output: Output) -> Token[Output | None]:
     return _output.set(output)
 
 
-class Routed(io.TextIOBase):
-    """Stands in for a stream: text of a case's context goes to the case, all else to the stream."""
-
-    def __init__(self, stream: TextIO, kind: str) -> None:
-        self.stream = stream
-        self._kind = kind
-
-    def write(self, text: str) -> int:
-        output = _output.get()
-        if output is None:
-            return self.stream.write(text)
-        output.add(self._kind, text)
-        return len(text)
-
-    def flush(self) -> None:
-        if _output.get() is None:
-            self.stream.flush()
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self.stream.fileno()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
 class _Log(logging.Handler):
     """Keeps the records of cases that overlap; pytest's own handlers are told to leave those alone."""
 
@@ -90,84 +62,59 @@ def _of_no_case(record: logging.LogRecord) -> bool:
 
 
 class OutputRouting:
-    """The hooks that keep the stand-ins in place while pytest's capture comes and goes with each phase."""
+    """Routes streams and log handlers when they are first seen, and leaves them as they were at the end."""
 
     def __init__(self) -> None:
         self._log = _Log()
-        self._filtered: list[logging.Handler] = []
+        self._streams: list[Any] = []
+        self._handlers: list[logging.Handler] = []
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
         root = logging.getLogger()
         root.addHandler(self._log)
+        self._route()
         try:
             return (yield)
         finally:
             root.removeHandler(self._log)
-            for handler in self._filtered:
-                handler.removeFilter(_of_no_case)
-            _restore()
+            self._restore()
 
-    def leave_logs(self) -> None:
-        """Keep pytest's handlers, which come with each phase, from taking the records of cases that overlap."""
-        for handler in logging.getLogger().handlers:
-            if handler is not self._log and handler not in self._filtered:
-                handler.addFilter(_of_no_case)
-                self._filtered.append(handler)
-
-
-class WithinPhases:
-    """Innermost in each phase: over the streams that pytest captures into."""
-
-    def __init__(self, routing: OutputRouting) -> None:
-        self._routing = routing
-
-    @pytest.hookimpl(tryfirst=True)
+    @pytest.hookimpl(trylast=True)
     def pytest_runtest_setup(self) -> None:
-        _install()
+        """pytest captures now, and its streams and handlers are the same ones in all phases of all items."""
+        self._route()
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_call(self) -> None:
-        _install()
-        self._routing.leave_logs()
+    def _route(self) -> None:
+        for kind in ("stdout", "stderr"):
+            stream = getattr(sys, kind)
+            if not any(stream is known for known in self._streams) and _routed(stream, kind):
+                self._streams.append(stream)
+        for handler in logging.getLogger().handlers:
+            if handler is not self._log and handler not in self._handlers:
+                handler.addFilter(_of_no_case)
+                self._handlers.append(handler)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_teardown(self) -> None:
-        _install()
-
-
-class BetweenPhases:
-    """Outermost around each phase: pytest has just put its own streams back."""
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_setup(self) -> Generator[None, object, object]:
-        return (yield from _then_install())
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_call(self) -> Generator[None, object, object]:
-        return (yield from _then_install())
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_teardown(self) -> Generator[None, object, object]:
-        return (yield from _then_install())
+    def _restore(self) -> None:
+        for stream in self._streams:
+            del stream.write
+        for handler in self._handlers:
+            handler.removeFilter(_of_no_case)
 
 
-def _then_install() -> Generator[None, object, object]:
+def _routed(stream: Any, kind: str) -> bool:
+    """Let a stream keep text of a case's context for the case. False if it can't be told to."""
+    through = stream.write
+
+    def write(text: str) -> int:
+        output = _output.get()
+        if output is None:
+            return int(through(text))
+        output.add(kind, text)
+        return len(text)
+
     try:
-        return (yield)
-    finally:
-        _install()
-
-
-def _install() -> None:
-    for kind in ("stdout", "stderr"):
-        stream = getattr(sys, kind)
-        if not isinstance(stream, Routed):
-            setattr(sys, kind, Routed(stream, kind))
-
-
-def _restore() -> None:
-    for kind in ("stdout", "stderr"):
-        stream = getattr(sys, kind)
-        if isinstance(stream, Routed):
-            setattr(sys, kind, stream.stream)
+        stream.write = write
+    except (AttributeError, TypeError):  # no Python object, or one with fixed attributes
+        return False
+    return True

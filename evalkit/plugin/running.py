@@ -19,7 +19,7 @@ from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdic
 from evalkit.plugin.collection import RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.neighbours import Neighbours
-from evalkit.plugin.output import BetweenPhases, Output, OutputRouting, WithinPhases, begin_output
+from evalkit.plugin.output import Output, OutputRouting, begin_output
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.wire import from_line, to_line
 from evalkit.spec.loading import load_case
@@ -64,13 +64,7 @@ class Runner:
         self.resumed: dict[str, str] = dict(getattr(config, "workerinput", {}).get(RESUMED, {}))
         config.stash[RUNNER] = self
         if self._concurrency > 1:
-            self._route_output(config)
-
-    @staticmethod
-    def _route_output(config: pytest.Config) -> None:
-        routing = OutputRouting()
-        for plugin in (routing, WithinPhases(routing), BetweenPhases()):
-            config.pluginmanager.register(plugin)
+            config.pluginmanager.register(OutputRouting(), "evalkit-output")
 
     # What was selected
 
