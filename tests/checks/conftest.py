@@ -75,7 +75,7 @@ def problems() -> Callable[..., list[str]]:
     def find(expected: Any, **options: Any) -> list[str]:
         found = compile_expectation(expected, **options)[1]
         for problem in found:
-            value = {"expected_output": expected}
+            value: Any = {"expected_output": expected}
             for step in problem.path:
                 value = value[step]
             assert problem.path
