@@ -210,7 +210,7 @@ STALE: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"case": replace(CASE, settings=CaseSettings(temperature=None, temperature_is_set=True, seed=5))},
-        "  settings: temperature was 0.0, is absent\n  settings: seed was 0, is 5",
+        "  settings: seed was 0, is 5\n  settings: temperature was 0.0, is absent",
     ),
     (
         {"case": replace(CASE, input={**CASE.input, "message": "Hello"})},
