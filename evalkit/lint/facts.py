@@ -121,11 +121,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """`name` stands for `target`."""
+    """`name` stands for `target`. `listed_in`: the place of the map that says so."""
 
     name: str
     target: str
     place: Location
+    listed_in: Location
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -211,9 +211,13 @@ class Matcher:
 
     def _stray_aliases(self) -> Iterator[Finding]:
         known = {*self._names, *self._code.implementations, *(n for table in self._code.tables for n in table.names)}
+        about = {
+            alias.listed_in
+            for alias in self._code.aliases
+            if any(related(one, name) or one == name for one in (alias.name, alias.target) for name in self._names)
+        }
         for alias in self._code.aliases:
-            about = any(related(one, name) or one == name for one in (alias.name, alias.target) for name in self._names)
-            if about and alias.target not in known:
+            if alias.listed_in in about and alias.target not in known:
                 yield Finding(
                     name="alias-target",
                     location=alias.place,
@@ -248,7 +252,7 @@ def _dispatched_as(function: Declared, entry: Entry) -> Finding:
         name="dispatch-name",
         location=function.place,
         message=f"declared as '{function.name}', dispatched as '{entry.name}' in {entry.place.file}: "
-        f"{difference(entry.name, function.name)} differs",
+        f"{difference(entry.name, function.name)}",
         advice="give both one name, or let the table know both while the code migrates",
         related=entry.place,
         fix=fix,
@@ -260,7 +264,7 @@ def _implemented_as(function: Declared, found: Implementation) -> Finding:
         name="implementation-name",
         location=function.place,
         message=f"declared as '{function.name}', implemented as '{found.name}' in {found.place.file}: "
-        f"{difference(found.name, function.name)} differs",
+        f"{difference(found.name, function.name)}",
         advice="give both one name, or dispatch the declared name to the function",
         related=found.place,
     )

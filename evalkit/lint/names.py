@@ -78,11 +78,11 @@ def relative(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def difference(name: str, other: str) -> str:
-    """How `name` differs from `other`, in words: ``the prefix 'tool_'``."""
+    """How `name` differs from `other`, in words: ``the prefix 'tool_' differs``."""
     if same_words(name, other):
-        return "spelling"
+        return "the spelling differs"
     for long, short in ((name, other), (other, name)):
         extra = affix(long, short)
         if extra is not None:
-            return f"the {'prefix' if long.startswith(extra) else 'suffix'} '{extra}'"
-    return "a few letters"
+            return f"the {'prefix' if long.startswith(extra) else 'suffix'} '{extra}' differs"
+    return "a few letters differ"

@@ -41,7 +41,7 @@ _BODY = re.compile(r'\s*,\s*"(?:arguments|parameters|args|input)"\s*:\s*\{([^{}]
 _NEGATION = re.compile(
     r"\b(?:not|never|no longer|don't|can't|cannot|won't|without|instead of|nicht|kein\w*)\b|n't\b", re.I
 )
-_SENTENCE = re.compile(r"[.!?:;]\s|\n\s*\n|\n\s*[-*\d]")
+_SENTENCE = re.compile(r"[.!?]\s|(?<=\w)[:;]\s|\n\s*\n|\n\s*[-*\d]")
 _PLACEHOLDERS = frozenset(("name", "tool_name", "function_name", "tool", "function", "example", "your_function"))
 
 

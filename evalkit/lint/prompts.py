@@ -61,8 +61,7 @@ def _unknown(mention: Mention, own: dict[str, Declared], elsewhere: dict[str, De
         return Finding(
             name="instruction-function",
             location=mention.place,
-            message=f"the instruction calls '{mention.name}', declared is '{near}': "
-            f"{difference(mention.name, near)} differs",
+            message=f"the instruction calls '{mention.name}', declared is '{near}': {difference(mention.name, near)}",
             advice="write the declared name, or make the other one its alias",
             related=declared.place,
             fix=fix,

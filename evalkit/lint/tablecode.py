@@ -92,9 +92,10 @@ class TableCode:
         )
 
     def _aliases(self, node: ast.Dict, names: list[Any], texts: list[Any], file: PythonFile) -> None:
+        whole = file.place(node)
         for key, name, text in zip(node.keys, names, texts, strict=True):
             if key is not None and name != text:
-                self._code.aliases.append(Alias(name=name, target=text, place=file.place(key)))
+                self._code.aliases.append(Alias(name=name, target=text, place=file.place(key), listed_in=whole))
 
     def _comprehension(self, node: ast.DictComp, visit: Visit) -> None:
         """``{tool.__name__: tool for tool in [search, fetch]}``."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from evalkit.lint.pythonfile import Function, PythonFile, bound_once
 from evalkit.lint.static import Scope
 
-
 # Nodes without anything of interest in or under them: half of a tree.
 _LEAVES = (ast.Name, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop, ast.alias, ast.Pass)
 
