@@ -90,7 +90,9 @@ class ValuesCheck:
         return call.result if self.key == "result_contains" else arguments_of(call)
 
     def holds(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return self.matcher.matches(self.actual(call))
+        if self.key == "result_contains":
+            return self.matcher.matches(call.result)
+        return self.matcher.matches({} if call.arguments is None else call.arguments)
 
     def passed(self, call: FunctionCall) -> CheckResult:
         if self.key == "arguments":

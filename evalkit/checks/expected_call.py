@@ -51,10 +51,13 @@ class ExpectedCall:
         if call.name != self.function_name:
             return False
         checks = self.for_call(call, evidence).checks if self.has_templates else self.checks
-        for check in self.implied:
+        for check in checks:  # plain loops: this is asked of every pair of a long list
             if not check.holds(call, evidence):
                 return False
-        return all(check.holds(call, evidence) for check in checks)
+        for check in self.implied:  # noqa: SIM110
+            if not check.holds(call, evidence):
+                return False
+        return True
 
     def distance(self, call: FunctionCall, evidence: Evidence) -> float:
         """How far `call` is from fitting: the mean share of demands that fail, over the checks. In [0, 1]."""
