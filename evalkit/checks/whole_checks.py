@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -17,7 +18,7 @@ from evalkit.model.verdict import CheckResult
 from evalkit.operators.shown import shown
 
 
-class WholeCheck:
+class WholeCheck(ABC):
     """A demand on a call that holds or does not, and has no templates."""
 
     __slots__ = ()
@@ -28,8 +29,9 @@ class WholeCheck:
     def bind(self, resolve: Callable[[Reference], Any]) -> Self:
         return self
 
+    @abstractmethod
     def holds(self, call: FunctionCall, evidence: Evidence) -> bool:
-        raise NotImplementedError
+        """Whether `call` meets the demand."""
 
     def counted(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
         return int(self.holds(call, evidence)), 1
