@@ -66,7 +66,7 @@ OUTPUT = click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["trace", "json", "markdown", "github", "junit"]),
+    type=click.Choice(["trace", "json", "html", "markdown", "github", "junit"]),
     default="trace",
     show_default=True,
 )

@@ -12,7 +12,7 @@ from evalkit.model.run import GateDecision, Run
 from evalkit.project import project_table, read_value
 from evalkit.reports import load_run
 
-FORMATS = ("markdown", "github", "junit")
+FORMATS = ("html", "markdown", "github", "junit")
 
 
 class Publication:
@@ -41,6 +41,10 @@ class Publication:
             from evalkit.reports.github import github_annotations
 
             return "\n".join(github_annotations(self.run, folder=folder_in_repository(), redact=self.redact))
+        if form == "html":
+            from evalkit.reports.html import render_html
+
+            return render_html(self.run, self.decision, self.baseline, title=title, redact=self.redact)
         from evalkit.reports.junit import render_junit
 
         return render_junit(self.run, self.redact)

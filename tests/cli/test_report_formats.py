@@ -48,7 +48,7 @@ def test_annotations_name_the_file_from_the_root_of_the_checkout(runs: Desk, mon
     )
 
 
-@pytest.mark.parametrize("form", ["markdown", "github", "junit"])
+@pytest.mark.parametrize("form", ["html", "markdown", "github", "junit"])
 def test_values_of_secret_variables_are_hidden(runs: Desk, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "canary-of-the-shop")
     out = runs.run("report", "head.json", "--format", form).out

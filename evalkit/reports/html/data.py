@@ -1,0 +1,215 @@
+"""What the page knows: a short row per case, for the list, and everything about it, read when it is opened."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from evalkit.model.run import GateDecision, Run
+from evalkit.model.transcript import ModelTurn, Transcript
+from evalkit.model.verdict import CallVerdict, Reason, Verdict
+from evalkit.reports.hostile import visible, visible_lines
+from evalkit.reports.trace import duration_text, render
+from evalkit.reports.wire import plain
+
+_LONGEST = 20_000
+_SEARCHED = 200  # characters of each text that the list's search looks at
+
+
+def embedded(value: Any) -> str:
+    """`value` as JSON that can stand in a <script> element: nothing in it ends the element or opens another."""
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def shown(value: Any) -> Any:
+    """JSON data whose texts hold no control characters, and are cut where they are very long."""
+    if isinstance(value, str):
+        cut = visible_lines(value[:_LONGEST])
+        return cut if len(value) <= _LONGEST else f"{cut}… ({len(value):,} characters, whole in the run file)"
+    if isinstance(value, dict):
+        return {visible(key[:_SEARCHED]): shown(item) for key, item in value.items()}
+    return [shown(item) for item in value] if isinstance(value, list) else value
+
+
+def tiles(run: Run, decision: GateDecision) -> list[tuple[str, str, str]]:
+    """(label, value, class) of the numbers at the head of the page."""
+    facts = decision.facts
+    found = [(name, str(facts.get(name.replace(" ", "_"), 0)), name) for name in ("passed", "failed", "errors")]
+    rare = {name: facts.get(name.replace(" ", "_"), 0) for name in ("no verdict", "skipped", "quarantined")}
+    found += [(name, str(number), "quiet") for name, number in rare.items() if number]
+    tokens = sum(_tokens(verdict) or 0 for verdict in run.verdicts)
+    cost = sum(cost_usd(verdict) or 0 for verdict in run.verdicts)
+    found.append(("wall time", duration_text(1000 * run.wall_s), "quiet"))
+    if tokens:
+        found.append(("tokens", f"{tokens:,}", "quiet"))
+    if cost:
+        found.append(("cost", f"${cost:.4f}", "quiet"))
+    return found
+
+
+def index(run: Run, baseline: Run | None, decision: GateDecision) -> list[dict[str, Any]]:
+    """A row per case, in the run's order; the n-th belongs to the n-th of `details`."""
+    before = {} if baseline is None else {verdict.case_id: verdict for verdict in baseline.verdicts}
+    changes: Mapping[str, list[str]] = decision.facts.get("changes", {})
+    what: dict[str, list[str]] = {}
+    for name, ids in changes.items():
+        for case_id in ids:
+            what.setdefault(case_id, []).append(name.replace("_", " "))
+    return [_row(verdict, before.get(verdict.case_id), what.get(verdict.case_id, [])) for verdict in run.verdicts]
+
+
+def _row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> dict[str, Any]:
+    functions = dict.fromkeys(call.name for run in runs_of(verdict) for call in run.transcript.calls)
+    said = [verdict.description, *(reason.message for reason in verdict.reasons[:5]), *functions]
+    return {
+        "id": visible(verdict.case_id),
+        "name": visible(PurePosixPath(verdict.case_id).stem[:_SEARCHED]) or "case",
+        "status": "quarantined" if verdict.quarantined is not None else verdict.status,
+        "category": visible(verdict.category[:_SEARCHED]),
+        "tags": [visible(tag) for tag in verdict.tags],
+        "codes": list(dict.fromkeys(visible(reason.code) for reason in verdict.reasons)),
+        "why": visible(verdict.reasons[0].message[:_SEARCHED], keep="\n") if verdict.reasons else "",
+        "text": " ".join(visible(text[:_SEARCHED]) for text in said),
+        "description": visible(verdict.description[:_SEARCHED]),
+        "must": verdict.must_pass,
+        "ms": elapsed_ms(verdict),
+        "cost": cost_usd(verdict),
+        "tokens": _tokens(verdict),
+        "calls": sum(len(run.transcript.calls) for run in runs_of(verdict)),
+        "runs": [sum(run.passed for run in verdict.runs), verdict.runs_planned] if verdict.runs else None,
+        "changes": changes,
+        "before": None
+        if before is None
+        else {"ms": elapsed_ms(before), "cost": cost_usd(before), "status": before.status},
+    }
+
+
+def details(run: Run, baseline: Run | None) -> Iterator[dict[str, Any]]:
+    """Everything about each case, one at a time."""
+    before = {} if baseline is None else {verdict.case_id: verdict for verdict in baseline.verdicts}
+    for verdict in run.verdicts:
+        old = before.get(verdict.case_id)
+        expected = verdict.case.get("expected_output", {})
+        given = verdict.case.get("input", {})
+        mocks = given.get("mock_function_responses") if isinstance(given, Mapping) else None
+        data = {
+            "summary": verdict.summary,
+            "quarantined": verdict.quarantined,
+            "warnings": verdict.warnings,
+            "reasons": [_reason(reason) for reason in verdict.reasons],
+            "expected": plain(expected),
+            "mocks": plain(mocks or {}),
+            "min_pass": verdict.min_pass,
+            "runs": [_run(one, verdict.case) for one in runs_of(verdict)],
+            "before": None if old is None else {"status": old.status, "trace": render(old), "now": render(verdict)},
+        }
+        yield shown(plain(data))
+
+
+def runs_of(verdict: Verdict) -> tuple[Verdict, ...]:
+    return verdict.runs or (verdict,)
+
+
+def elapsed_ms(verdict: Verdict) -> float | None:
+    """Milliseconds over all runs; None if no run was timed."""
+    timings = [run.transcript.timing for run in runs_of(verdict) if run.transcript.timing is not None]
+    return round(sum(timing.elapsed_ms for timing in timings), 1) if timings else None
+
+
+def cost_usd(verdict: Verdict) -> float | None:
+    """USD over all runs; None if no run has a price."""
+    costs = [run.transcript.cost_usd for run in runs_of(verdict) if run.transcript.cost_usd is not None]
+    return sum(costs) if costs else None
+
+
+def _tokens(verdict: Verdict) -> int | None:
+    used = [run.transcript.usage for run in runs_of(verdict) if run.transcript.usage is not None]
+    return sum(usage.total_tokens or usage.input_tokens + usage.output_tokens for usage in used) if used else None
+
+
+def _run(verdict: Verdict, case: Mapping[str, Any]) -> dict[str, Any]:
+    transcript = verdict.transcript
+    return {
+        "status": verdict.status,
+        "reasons": [_reason(reason) for reason in verdict.reasons],
+        "calls": [_call(call, case) for call in verdict.calls],
+        "checks": [
+            {"check": c.check, "status": c.status, "message": c.message, "note": c.note} for c in verdict.checks
+        ],
+        "turns": [_turn(turn) for turn in transcript.turns],
+        "facts": _facts(transcript),
+        "input": transcript.input,
+        "response": transcript.response,
+        "unused": list(transcript.unused_mocks),
+        "warnings": list(transcript.warnings),
+        "fault": None if transcript.fault is None else (transcript.fault.traceback or transcript.fault.message),
+    }
+
+
+def _facts(transcript: Transcript) -> list[list[str]]:
+    pairs = {"stop reason": transcript.stop_reason, "model": transcript.model, "cassette": transcript.cassette}
+    pairs["instruction"] = transcript.instruction_used
+    if (usage := transcript.usage) is not None:
+        pairs["tokens"] = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
+        if usage.reasoning_tokens or usage.cached_tokens:
+            pairs["of them"] = f"{usage.reasoning_tokens:,} reasoning, {usage.cached_tokens:,} cached"
+    if transcript.cost_usd is not None:
+        pairs["cost"] = f"${transcript.cost_usd:.6f}"
+    if (timing := transcript.timing) is not None:
+        pairs["model time"] = duration_text(timing.model_ms)
+        pairs["function time"] = duration_text(timing.function_ms)
+        pairs["agent's own time"] = duration_text(timing.overhead_ms)
+    return [[name, value] for name, value in pairs.items() if value]
+
+
+def _turn(turn: ModelTurn) -> dict[str, Any]:
+    usage = None if turn.usage is None else f"{turn.usage.input_tokens:,} tokens in, {turn.usage.output_tokens:,} out"
+    malformed = [f"{call.name}: {call.malformed}" for call in turn.calls if call.malformed]
+    facts = [turn.finish_reason, usage, duration_text(turn.duration_ms) if turn.duration_ms else None]
+    return {"text": turn.text, "facts": [fact for fact in facts if fact], "malformed": malformed}
+
+
+def _reason(reason: Reason) -> dict[str, Any]:
+    return {
+        "code": reason.code,
+        "message": reason.message,
+        "place": reason.location or reason.place,
+        "call": reason.call,
+        "path": list(reason.path),
+        "expected": reason.expected,
+        "actual": reason.actual,
+    }
+
+
+def _call(verdict: CallVerdict, case: Mapping[str, Any]) -> dict[str, Any]:
+    bad = [result for result in verdict.results if result.status != "passed"]
+    data: dict[str, Any] = {
+        "status": verdict.status,
+        "place": verdict.expectation,
+        "expected": at_place(case, verdict.expectation),
+        "expected_name": verdict.expected_name,
+        "problems": [_reason(reason) for result in bad for reason in result.reasons]
+        + [{"message": result.message or result.check} for result in bad if not result.reasons],
+        "notes": list(dict.fromkeys(r.note for r in verdict.results if r.status == "passed" and r.note)),
+    }
+    if (call := verdict.call) is not None:
+        names = ("name", "index", "arguments", "result", "outcome", "turn", "user_turn", "channel", "duration_ms")
+        data |= {name: getattr(call, name) for name in (*names, "requested_name", "repairs", "answered_by", "problem")}
+    return data
+
+
+def at_place(case: Mapping[str, Any], place: str) -> Any:
+    """What stands in the case at a place such as ``expected_output.expected_function_calls[1]``; None if nothing."""
+    value: Any = case
+    for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", place):
+        if isinstance(value, Mapping) and name in value:
+            value = value[name]
+        elif isinstance(value, (list, tuple)) and number and int(number) < len(value):
+            value = value[int(number)]
+        else:
+            return None
+    return None if place == "" else value

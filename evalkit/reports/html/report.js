@@ -1,0 +1,259 @@
+"use strict";
+(() => {
+  const CHUNK = 100;
+  const MARKS = { passed: "✓", failed: "✗", error: "!", not_run: "–", quarantined: "~" };
+  const WORDS = { not_run: "not run" };
+  const RANK = { failed: 0, error: 1, not_run: 2, quarantined: 3, passed: 4 };
+  const byId = (id) => document.getElementById(id);
+  const rows = JSON.parse(byId("index").textContent);
+  rows.forEach((row, place) => {
+    row.place = place;
+    row.search = `${row.id} ${row.category} ${row.tags.join(" ")} ${row.codes.join(" ")} ${row.text}`.toLowerCase();
+  });
+  let found = rows;
+  let drawn = 0;
+
+  // Everything from the run gets into the page through here, as text.
+  const make = (tag, attributes, ...children) => {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (value === true) element.setAttribute(name, "");
+      else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+    }
+    element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+    return element;
+  };
+  const word = (status) => WORDS[status] || status;
+  const badge = (status) => make("span", { class: `badge ${status}` }, `${MARKS[status] || ""} ${word(status)}`);
+  const time = (ms) => ms === null ? "" : ms < 100 ? `${Math.round(ms)} ms` : ms < 10000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms / 1000)} s`;
+  const money = (usd) => usd === null ? "" : `$${usd.toFixed(4)}`;
+  const link = (row) => `#case=${encodeURIComponent(row.id)}`;
+
+  // The list
+
+  const choices = { status: (row) => [row.status], category: (row) => [row.category || "(none)"], tag: (row) => row.tags, code: (row) => row.codes, change: (row) => row.changes };
+  const fill = () => {
+    for (const [id, of] of Object.entries(choices)) {
+      const tally = new Map();
+      for (const row of rows) for (const value of of(row)) tally.set(value, (tally.get(value) || 0) + 1);
+      const select = byId(id);
+      select.append(make("option", { value: "" }, "all"));
+      for (const value of [...tally.keys()].sort()) select.append(make("option", { value }, `${word(value)} (${tally.get(value)})`));
+      select.closest("label").hidden = tally.size === 0;
+    }
+  };
+  const filter = () => {
+    const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = Object.entries(choices).map(([id, of]) => [byId(id).value, of]).filter(([value]) => value);
+    found = rows.filter((row) => words.every((part) => row.search.includes(part)) && wanted.every(([value, of]) => of(row).includes(value)));
+    const order = byId("order").value;
+    if (order === "bad") found.sort((a, b) => RANK[a.status] - RANK[b.status] || a.place - b.place);
+    else if (order !== "run") found.sort((a, b) => (b[order] || 0) - (a[order] || 0) || a.place - b.place);
+    byId("count").textContent = `${found.length} of ${rows.length} cases`;
+    byId("rows").replaceChildren();
+    drawn = 0;
+    draw();
+  };
+  const draw = () => {
+    const part = document.createDocumentFragment();
+    for (const row of found.slice(drawn, drawn + CHUNK)) part.append(line(row));
+    drawn = Math.min(drawn + CHUNK, found.length);
+    byId("rows").append(part);
+    byId("more").hidden = drawn >= found.length;
+  };
+  const line = (row) => make("tr", {},
+    make("td", {}, badge(row.status), make("a", { href: link(row), title: row.id }, row.name),
+      row.must ? make("span", { class: "badge" }, "must pass") : null,
+      row.runs ? make("span", { class: "badge" }, `${row.runs[0]} of ${row.runs[1]} runs`) : null,
+      ...row.changes.map((change) => make("span", { class: "badge" }, change)),
+      row.description ? make("span", { class: "sub" }, row.description) : null),
+    make("td", {}, row.category, ...row.tags.map((tag) => make("span", { class: "sub" }, `#${tag}`))),
+    make("td", { class: "why-cell" }, row.status === "passed" ? "" : row.why),
+    make("td", { class: "num" }, String(row.calls)), make("td", { class: "num" }, time(row.ms)), make("td", { class: "num" }, money(row.cost)));
+
+  // A case
+
+  const block = (value) => typeof value === "string" ? make("pre", { tabindex: "0" }, value) : tree(value === undefined ? null : value, []);
+  const same = (a, b) => a.length === b.length && a.every((step, i) => step === b[i]);
+  // JSON in lines, those at one of `paths` marked.
+  const tree = (value, paths) => {
+    const pre = make("pre", { tabindex: "0" });
+    const walk = (item, path, indent, head, tail) => {
+      const hit = paths.some((wanted) => wanted.length && same(wanted, path));
+      const put = (text) => pre.append(hit ? make("span", { class: "hit" }, text) : text, "\n");
+      const entries = item !== null && typeof item === "object" ? Object.entries(item) : null;
+      if (typeof item === "string" && item.includes("\n")) {
+        put(`${indent}${head}`.trimEnd());
+        item.replace(/\n$/, "").split("\n").forEach((line) => { pre.append(make("span", { class: "bar-line" }, `${indent}  │ `)); put(line); });
+        return;
+      }
+      if (!entries || !entries.length) return put(`${indent}${head}${JSON.stringify(item)}${tail}`);
+      const list = Array.isArray(item);
+      put(`${indent}${head}${list ? "[" : "{"}`);
+      entries.forEach(([key, inner], i) => walk(inner, [...path, list ? i : key], `${indent}  `, list ? "" : `${JSON.stringify(key)}: `, i + 1 < entries.length ? "," : ""));
+      put(`${indent}${list ? "]" : "}"}${tail}`);
+    };
+    walk(value, [], "", "", "");
+    return pre;
+  };
+  // Two texts, what differs between their common head and tail marked.
+  const marked = (text, other, tag) => {
+    let head = 0;
+    while (head < text.length && head < other.length && text[head] === other[head]) head += 1;
+    let tail = 0;
+    while (tail < text.length - head && tail < other.length - head && text[text.length - 1 - tail] === other[other.length - 1 - tail]) tail += 1;
+    const middle = text.slice(head, text.length - tail);
+    return make("code", {}, text.slice(0, head), middle ? make(tag, {}, middle) : null, text.slice(text.length - tail));
+  };
+  const has = (value) => value !== null && value !== undefined;
+  const differences = (problems) => {
+    const told = problems.filter((problem) => has(problem.expected) || has(problem.actual));
+    if (!told.length) return null;
+    return make("table", { class: "diff" },
+      make("thead", {}, make("tr", {}, ...["where", "expected", "actual"].map((name) => make("th", { scope: "col" }, name)))),
+      make("tbody", {}, ...told.map((problem) => {
+        const [wanted, got] = [problem.expected, problem.actual].map((value) => has(value) ? JSON.stringify(value) : "");
+        return make("tr", {}, make("td", {}, (problem.path || []).join(".") || problem.code || ""),
+          make("td", {}, marked(wanted, got, "ins")), make("td", {}, marked(got, wanted, "del")));
+      })));
+  };
+  const call = (item) => {
+    const missing = !has(item.name);
+    const facts = missing ? [] : [item.outcome === "ok" ? "" : item.outcome, item.channel === "text" ? "written as text" : "", item.channel === "direct" ? "called by code" : "",
+      item.requested_name ? `as ${item.requested_name}` : "", item.duration_ms ? time(item.duration_ms) : "",
+      item.answered_by ? `mock ${item.answered_by}` : "", item.problem || ""].filter(Boolean);
+    const box = make("section", { class: `call ${item.status}${missing ? " missing" : ""}` },
+      make("h5", {}, `${MARKS[item.status]} ${missing ? "" : `${item.index + 1}. `}${missing ? item.expected_name : item.name}`,
+        missing ? " was not called" : "", " ", make("span", { class: "quiet" }, [...facts, ...item.notes].join(" · "))));
+    const pair = make("div", { class: "pair" });
+    if (has(item.expected)) pair.append(make("div", {}, make("h6", {}, "expected"), tree(item.expected, [])));
+    if (!missing) {
+      pair.append(make("div", {}, make("h6", {}, has(item.expected) ? "actual arguments" : "arguments (nothing expected this call)"), tree(item.arguments, item.problems.map((problem) => problem.path || []))));
+    }
+    box.append(pair);
+    const prefix = missing ? "" : `call ${item.index + 1}, ${item.name}: `;
+    for (const text of new Set(item.problems.map(({ message }) => message.startsWith(prefix) ? message.slice(prefix.length) : message))) box.append(make("p", { class: "problem" }, text));
+    const table = differences(item.problems);
+    if (table) box.append(table);
+    if (!missing) box.append(make("h6", { class: "quiet" }, "returned"), tree(item.result === undefined ? null : item.result, []));
+    if (item.repairs && item.repairs.length) box.append(make("p", { class: "quiet" }, `mended: ${item.repairs.join("; ")}`));
+    return box;
+  };
+  const turn = (title, facts, text, calls, extra) => make("section", { class: "turn" },
+    make("h4", {}, title, " ", make("span", { class: "quiet" }, [...facts, calls.length > 1 && title.startsWith("Turn") ? `${calls.length} calls in parallel` : ""].filter(Boolean).join(" · "))),
+    has(text) && text !== "" ? block(text) : null, ...extra, calls.length ? make("div", { class: "calls" }, ...calls.map(call)) : null);
+  const timeline = (run) => {
+    const shown = [turn("Input", [], run.input, [], [])];
+    const made = run.calls.filter((item) => has(item.name));
+    run.turns.forEach((one, i) => shown.push(turn(`Turn ${i + 1}`, one.facts, one.text, made.filter((item) => item.turn === i),
+      one.malformed.map((text) => make("p", { class: "problem" }, `malformed call ${text}`)))));
+    const rest = made.filter((item) => !has(item.turn) || item.turn >= run.turns.length);
+    rest.forEach((item) => shown.push(turn(`Call ${item.index + 1}`, ["outside any model turn"], "", [item], [])));
+    const missing = run.calls.filter((item) => !has(item.name));
+    if (missing.length) shown.push(turn("Never made", [], "", missing, []));
+    if (run.response) shown.push(turn("Response", [], run.response, [], []));
+    if (run.fault) shown.push(turn("Ended by", [], run.fault, [], []));
+    return shown;
+  };
+  const reasons = (list, status) => make("ul", { class: `reasons ${status}` }, ...list.map((reason) =>
+    make("li", {}, make("span", { class: "badge" }, reason.code), reason.message, reason.place ? make("span", { class: "quiet" }, `\n${reason.place}`) : null)));
+  const fold = (title, open, ...children) => make("details", { open }, make("summary", {}, title), ...children);
+  const mocks = (detail, run) => {
+    const used = new Map();
+    for (const item of run.calls) if (has(item.name)) used.set(item.name, (used.get(item.name) || 0) + 1);
+    const names = Object.keys(detail.mocks);
+    if (!names.length && !run.unused.length) return null;
+    return fold(`Mocks: ${names.filter((name) => used.has(name)).length} of ${names.length} used${run.unused.length ? `, ${run.unused.length} unused` : ""}`, false,
+      make("ul", {}, ...names.map((name) => make("li", {}, `${name}: ${used.has(name) ? `${used.get(name)} call${used.get(name) > 1 ? "s" : ""}` : "unused"}`)), ...run.unused.filter((name) => !names.includes(name)).map((name) => make("li", {}, `${name}: unused`))), block(detail.mocks));
+  };
+  const checks = (run) => run.checks.length ? fold(`Checks (${run.checks.length})`, false, make("ul", {}, ...run.checks.map((one) =>
+    make("li", {}, badge(one.status), `${one.check}: ${one.message}${one.note ? ` (${one.note})` : ""}`)))) : null;
+  const before = (row, detail) => {
+    if (!detail.before) return null;
+    const old = row.before;
+    const facts = [`was ${word(detail.before.status)}, is ${word(row.status)}`];
+    if (old.ms !== null && row.ms !== null) facts.push(`${time(old.ms)} then, ${time(row.ms)} now`);
+    if (old.cost !== null && row.cost !== null) facts.push(`${money(old.cost)} then, ${money(row.cost)} now`);
+    return fold(`Baseline: ${facts.join("; ")}`, row.changes.length > 0, make("div", { class: "pair" },
+      make("div", {}, make("h6", {}, "baseline"), block(detail.before.trace)), make("div", {}, make("h6", {}, "this run"), block(detail.before.now))));
+  };
+  const show = (row, chosen) => {
+    const detail = JSON.parse(byId(`case-${row.place}`).textContent);
+    const run = detail.runs[chosen];
+    const near = found.includes(row) ? found : rows;
+    const place = near.indexOf(row);
+    const step = (other, text) => other ? make("a", { href: link(other) }, text) : null;
+    const heading = make("h2", { tabindex: "-1" }, badge(row.status), row.name);
+    const page = [
+      make("nav", { class: "bar-nav", "aria-label": "Cases" }, make("a", { href: "#" }, "← all cases"), step(near[place - 1], "previous"), step(near[place + 1], "next"), make("span", { class: "quiet" }, `${place + 1} of ${near.length}`)),
+      heading,
+      make("p", {}, row.description, " ", ...[row.category, ...row.tags.map((tag) => `#${tag}`), row.must ? "must pass" : "", ...row.changes].filter(Boolean).map((text) => make("span", { class: "badge" }, text))),
+      make("p", { class: "quiet" }, row.id),
+      detail.quarantined !== null ? make("p", {}, `Quarantined: ${detail.quarantined}`) : null,
+    ];
+    if (detail.runs.length > 1) {
+      page.push(make("div", { class: "runs", role: "group", "aria-label": "Runs" }, ...detail.runs.map((one, i) => {
+        const button = make("button", { type: "button", "aria-pressed": String(i === chosen) }, `${MARKS[one.status]} run ${i + 1}`);
+        button.addEventListener("click", () => { show(row, i); document.querySelectorAll(".runs button")[i].focus(); });
+        return button;
+      })), make("p", { class: "quiet" }, `${row.runs[0]} of ${row.runs[1]} runs passed; ${detail.min_pass} wanted`));
+    }
+    const said = detail.runs.length > 1 ? run.reasons : detail.reasons;
+    const warned = [...new Set([...detail.warnings, ...run.warnings])];
+    page.push(said.length ? reasons(said, row.status) : null,
+      warned.length ? make("ul", { class: "reasons error" }, ...warned.map((text) => make("li", {}, text))) : null,
+      make("dl", { class: "facts" }, ...run.facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
+      before(row, detail), make("h3", {}, "What happened"), ...timeline(run), checks(run), mocks(detail, run),
+      fold("Everything expected", false, block(detail.expected)));
+    byId("case").replaceChildren(...page.filter(Boolean));
+    return heading;
+  };
+
+  // Getting about
+
+  let opener = null;
+  const route = () => {
+    const match = /^#case=(.+)$/.exec(location.hash);
+    let id = null;
+    try { id = match && decodeURIComponent(match[1]); } catch { id = null; }
+    const row = id === null ? null : rows.find((one) => one.id === id);
+    for (const id of ["list", "charts", "why"]) byId(id).hidden = Boolean(row);
+    byId("case").hidden = !row;
+    document.title = row ? `${row.name} · ${title}` : title;
+    if (row) {
+      opener = row;
+      show(row, 0).focus();
+      scrollTo(0, byId("main").offsetTop - 8);
+    } else if (opener) {
+      const back = [...byId("rows").querySelectorAll("a")].find((one) => one.getAttribute("href") === link(opener));
+      if (back) back.focus();
+      opener = null;
+    }
+  };
+  const title = document.title;
+  const keys = (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+    if (event.key === "Escape" && opener) location.hash = "";
+    else if (event.key === "/" && !typing) {
+      event.preventDefault();
+      if (opener) { opener = null; history.pushState(null, "", "#"); }
+      route();
+      byId("search").focus();
+    } else if ((event.key === "j" || event.key === "k") && !typing) {
+      const near = opener && !found.includes(opener) ? rows : found;
+      const next = near[opener ? near.indexOf(opener) + (event.key === "j" ? 1 : -1) : 0];
+      if (next) location.hash = link(next);
+    }
+  };
+  fill();
+  filter();
+  byId("filters").addEventListener("input", filter);
+  byId("filters").addEventListener("submit", (event) => event.preventDefault());
+  byId("filters").addEventListener("reset", () => setTimeout(filter));
+  byId("more").addEventListener("click", draw);
+  new IntersectionObserver((seen) => { if (seen[0].isIntersecting && drawn < found.length) draw(); }, { rootMargin: "600px" }).observe(byId("more"));
+  addEventListener("hashchange", route);
+  addEventListener("keydown", keys);
+  route();
+})();

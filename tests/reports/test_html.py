@@ -1,0 +1,393 @@
+"""The HTML report in a real browser: what it shows, how it is used, and what hostile text can't do there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.gate import decide
+from evalkit.model.run import Policy, Run
+from evalkit.model.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
+from evalkit.reports.html import render_html
+from evalkit.reports.html.data import at_place, embedded, shown
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+Open = Callable[..., Any]
+
+
+def page_of(*verdicts: Verdict, baseline: Run | None = None) -> str:
+    ids = tuple(verdict.case_id for verdict in verdicts)
+    run = Run(verdicts=verdicts, selected=ids, collected=len(ids), wall_s=3.2, evalkit="0.1.0")
+    return render_html(run, decide(run, Policy(), baseline), baseline, title="shop")
+
+
+def case(name: str, status: str = "passed", reason: str = "", **fields: Any) -> Verdict:
+    reasons = (Reason(code="wrong_argument", message=reason),) if reason else ()
+    return Verdict(case_id=f"scenarios/{name}.yaml", status=status, reasons=reasons, **fields)
+
+
+def ticket() -> Verdict:
+    """Two calls in one turn, the second wrong; then one that was never made."""
+    wrong = Reason(
+        code="wrong_argument",
+        message='call 2, open: arguments.address.city: expected "Łódź", got "Lodz"',
+        call=1,
+        path=("address", "city"),
+        expected="Łódź",
+        actual="Lodz",
+    )
+    calls = (
+        FunctionCall(name="check", arguments={"id": "A1"}, result={"ends": "2027"}, turn=0, channel="native"),
+        FunctionCall(name="open", arguments={"address": {"city": "Lodz"}}, index=1, turn=0, answered_by="$sequence[0]"),
+    )
+    used = Usage(input_tokens=900, output_tokens=20)
+    failed = CheckResult(check="arguments", status="failed", reasons=(wrong,))
+    return case(
+        "ticket_001",
+        "failed",
+        category="tickets",
+        tags=("smoke",),
+        must_pass=True,
+        description="opens a ticket",
+        calls=(
+            CallVerdict(call=calls[0], expectation="expected_output.expected_function_calls[0]"),
+            CallVerdict(call=calls[1], status="failed", results=(failed,)),
+            CallVerdict(call=None, status="failed", expected_name="mail"),
+        ),
+        transcript=Transcript(
+            input={"message": "Hello\nworld"},
+            calls=calls,
+            turns=(ModelTurn(finish_reason="tool_calls", usage=used), ModelTurn(text="Done.")),
+            response="Done.",
+            usage=used,
+            cost_usd=0.0012,
+            timing=Timing(model_ms=800),
+            unused_mocks=("mail",),
+        ),
+        case={
+            "input": {"mock_function_responses": {"check": {}, "open": {}, "mail": {}}},
+            "expected_output": {"expected_function_calls": [{"function_name": "check", "arguments": {"id": "A1"}}]},
+        },
+    )  # fmt: skip
+
+
+def with_reasons(verdict: Verdict) -> Verdict:
+    reasons = tuple(r for call in verdict.calls for result in call.results for r in result.reasons)
+    return replace(verdict, reasons=(*reasons, Reason(code="missing_call", message="mail was not called")))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine")
+    with api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Open a page from disk; at the end, no script error, dialog or request has happened."""
+    trouble: list[str] = []
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+
+    def open_page(text: str, place: str = "") -> Any:
+        file = tmp_path / "report.html"
+        file.write_text(text, "utf-8", errors="strict")
+        page = context.new_page()
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("console", lambda message: trouble.append(message.text))
+        page.on("dialog", lambda dialog: trouble.append("dialog"))
+        page.on("request", lambda sent: trouble.extend([] if sent.url.startswith("file:") else [sent.url]))
+        page.goto(file.as_uri() + place)
+        return page
+
+    yield open_page
+    context.close()
+    assert trouble == []
+
+
+def until(page: Any, expression: str, expected: object) -> None:
+    """Playwright's own waiting for a function needs eval, which the page's policy forbids."""
+    for _ in range(100):
+        if page.evaluate(expression) == expected:
+            return
+        page.wait_for_timeout(50)
+    assert page.evaluate(expression) == expected
+
+
+def names(page: Any) -> list[str]:
+    return [str(text) for text in page.locator("#rows a").all_inner_texts()]
+
+
+def several() -> tuple[Verdict, ...]:
+    return (
+        with_reasons(ticket()),
+        case("mail_001", category="mails", transcript=Transcript(timing=Timing(model_ms=90_000))),
+        case("mail_002", "error", "cassette missing", category="mails"),
+        case("mail_003", "not_run"),
+        case("mail_004", "failed", "known", quarantined="known bug", category="mails"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("choose", "value", "expected"),
+    [
+        ("#status", "failed", ["ticket_001"]),
+        ("#status", "quarantined", ["mail_004"]),
+        ("#category", "mails", ["mail_001", "mail_002", "mail_004"]),
+        ("#tag", "smoke", ["ticket_001"]),
+        ("#code", "missing_call", ["ticket_001"]),
+        ("#order", "ms", ["mail_001", "ticket_001", "mail_002", "mail_003", "mail_004"]),
+        ("#order", "bad", ["ticket_001", "mail_002", "mail_003", "mail_004", "mail_001"]),
+    ],
+)
+def test_the_list_is_filtered_and_ordered(opened: Open, choose: str, value: str, expected: list[str]) -> None:
+    page = opened(page_of(*several()))
+    page.select_option(choose, value)
+    assert names(page) == expected
+    assert page.inner_text("#count") == f"{len(expected)} of 5 cases"
+    page.click("button[type=reset]")
+    until(page, "document.querySelectorAll('#rows tr').length", 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("LODZ open", ["ticket_001"]), ("cassette", ["mail_002"]), ("zzz", [])]
+)
+def test_search_looks_at_names_reasons_and_functions(opened: Open, words: str, expected: list[str]) -> None:
+    page = opened(page_of(*several()))
+    page.fill("#search", words)
+    assert names(page) == expected
+
+
+def test_a_case_shows_its_timeline_with_parallel_calls_side_by_side(opened: Open) -> None:
+    page = opened(page_of(*several()))
+    page.click("#rows a >> text=ticket_001")
+    page.wait_for_selector("#case h2")
+    assert page.inner_text(".turn >> nth=1 >> h4") == "Turn 1 tool_calls · 900 tokens in, 20 out · 2 calls in parallel"
+    first, second = (page.locator(".turn").nth(1).locator(".call").nth(i).bounding_box() for i in (0, 1))
+    assert first["y"] == second["y"]
+    assert first["x"] + first["width"] <= second["x"]
+    assert page.inner_text(".call.missing h5").strip() == "✗ mail was not called"
+    shown_input = page.inner_text(".turn >> nth=0 >> pre")
+    assert "│ Hello\n" in shown_input
+    assert (
+        page.inner_text(".facts")
+        .replace("\n", " ")
+        .startswith("stop reason completed tokens 900 in, 20 out cost $0.001200")
+    )
+    assert "Mocks: 2 of 3 used, 1 unused" in page.inner_text("#case")
+
+
+def test_what_differs_is_marked(opened: Open) -> None:
+    page = opened(page_of(*several()), "#case=scenarios%2Fticket_001.yaml")
+    assert page.inner_text(".call.failed .hit").strip() == '"city": "Lodz"'
+    assert page.inner_text(".diff ins") == "Łódź"
+    assert page.inner_text(".diff del") == "Lodz"
+    assert page.inner_text(".call.failed .problem") == 'arguments.address.city: expected "Łódź", got "Lodz"'
+
+
+def test_the_page_is_used_with_keys_alone(opened: Open) -> None:
+    """Search, open, next, previous, back: the focus is always where the reader is."""
+    page = opened(page_of(*several()))
+    page.keyboard.press("/")
+    page.keyboard.type("mail_")
+    assert names(page) == ["mail_001", "mail_002", "mail_003", "mail_004"]
+    page.locator("#rows a").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#case h2")
+    assert page.evaluate("document.activeElement.tagName") == "H2"
+    assert page.title() == "mail_001 · shop"
+    page.keyboard.press("j")
+    until(page, "document.title", "mail_002 · shop")
+    page.keyboard.press("k")
+    until(page, "document.title", "mail_001 · shop")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#list", state="visible")
+    until(page, "document.activeElement.textContent", "mail_001")
+    assert page.is_visible("#charts")
+
+
+def test_every_control_has_a_name_and_every_chart_a_description(opened: Open) -> None:
+    page = opened(page_of(*several()))
+    unnamed = (
+        "[...document.querySelectorAll('input,select,button,a')].filter(e => !e.innerText.trim() && !e.labels?.length)"
+    )
+    assert page.evaluate(f"{unnamed}.length") == 0
+    labels = page.evaluate("[...document.querySelectorAll('svg')].map(e => e.getAttribute('aria-label'))")
+    assert labels[0].startswith("mails: 1 of 1 passed.") or "tickets: 0 of 1 passed." in labels[0]
+    assert labels[1].startswith("Latency per case: 2 cases; median ")
+    assert labels[2].startswith("Cost per case: 1 cases")
+    assert page.get_attribute("html", "lang") == "en"
+    assert page.get_attribute("#count", "aria-live") == "polite"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_background(opened: Open, scheme: str) -> None:
+    """WCAG's contrast ratio of 4.5, for every kind of text on the page."""
+    page = opened(page_of(*several()))
+    page.emulate_media(color_scheme=scheme)
+    ratios = page.evaluate(CONTRAST)
+    assert {name: ratio for name, ratio in ratios.items() if ratio < 4.5} == {}
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)"
+    assert dark is (scheme == "dark")
+
+
+CONTRAST = """() => {
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (c) => { const [r, g, b] = c.slice(0, 3).map((v) => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b; };
+  const back = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
+  const found = {};
+  for (const e of document.querySelectorAll('h1,.gate,.tiles li,.tiles b,.quiet,.badge,#rows a,.sub,.why-cell,label,th,td,button')) {
+    const [a, b] = [light(rgb(getComputedStyle(e).color)), light(back(e))].sort((x, y) => y - x);
+    found[`${e.tagName}.${e.className}`] = (a + .05) / (b + .05);
+  }
+  return found;
+}"""  # noqa: E501
+
+
+def test_repeats_and_the_baseline_are_shown(opened: Open) -> None:
+    bad = case("mail_001", "failed", "too short", transcript=Transcript(timing=Timing(model_ms=3000)))
+    repeated = replace(bad, runs=(case("mail_001"), bad, bad), runs_planned=3, min_pass=3)
+    before = Run(verdicts=(case("mail_001", transcript=Transcript(timing=Timing(model_ms=1000))),))
+    page = opened(page_of(repeated, baseline=before))
+    page.select_option("#change", "newly failing")
+    assert "1 of 3 runs" in page.inner_text("#rows")
+    page.click("#rows a")
+    page.wait_for_selector("#case h2")
+    assert "1 of 3 runs passed; 3 wanted" in page.inner_text("#case")
+    assert page.locator(".reasons li").count() == 0
+    page.click("text=run 2")
+    assert page.inner_text(".reasons li").startswith("wrong_argument")
+    assert page.inner_text("article > details summary") == "Baseline: was passed, is failed; 1.0 s then, 6.0 s now"
+
+
+HOSTILE = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(1)><!--<script> {{ 7 * 7 }} ]]> \x1b[2J\x1b[31m "
+    "@everyone **bold** \u202egnp.exe \x00 \u2028 \ud800 &amp; &lt; ' \" ` javascript:alert(1)"
+)
+
+
+def hostile_case() -> Verdict:
+    call = FunctionCall(
+        name=HOSTILE, arguments={HOSTILE: [HOSTILE]}, result={HOSTILE: HOSTILE}, turn=0, problem=HOSTILE
+    )
+    reason = Reason(
+        code=HOSTILE, message=HOSTILE, place=HOSTILE, path=(HOSTILE, 0), expected=HOSTILE, actual={"a": HOSTILE}, call=0
+    )
+    check = CheckResult(check=HOSTILE, status="failed", message=HOSTILE, reasons=(reason,), note=HOSTILE)
+    return replace(
+        case("hostile_001", "failed"),
+        case_id=f"scenarios/{HOSTILE}.yaml",
+        reasons=(reason,),
+        category=HOSTILE,
+        tags=(HOSTILE,),
+        description=HOSTILE,
+        warnings=(HOSTILE,),
+        quarantined=None,
+        calls=(CallVerdict(call=call, status="failed", results=(check,)),),
+        checks=(check,),
+        transcript=Transcript(
+            input={HOSTILE: HOSTILE},
+            calls=(call,),
+            turns=(ModelTurn(text=HOSTILE, finish_reason=HOSTILE),),
+            response=HOSTILE + "x" * 10_000_000,
+            unused_mocks=(HOSTILE,),
+            model=HOSTILE,
+            timing=Timing(model_ms=1),
+            fault=RunFault(code="x", message=HOSTILE),
+            warnings=(HOSTILE,),
+        ),
+        case={"input": {"mock_function_responses": {HOSTILE: HOSTILE}}, "expected_output": {HOSTILE: HOSTILE}},
+    )
+
+
+def test_a_hostile_transcript_shows_and_does_nothing(opened: Open) -> None:
+    """No script, element, request or dialog comes of it; nothing reorders the page; ten megabytes don't fill it."""
+    before = Run(verdicts=(replace(hostile_case(), status="passed"),))
+    text = page_of(hostile_case(), baseline=before)
+    assert len(text) < 1_000_000
+    page = opened(text)
+    page.click("#rows a")
+    page.wait_for_selector("#case h2")
+    page.evaluate("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+    body = page.inner_text("body")
+    assert "</script><script>alert(1)</script><img src=x onerror=alert(1)>" in body
+    assert "{{ 7 * 7 }}" in body
+    assert r"\x1b[2J" in body
+    assert r"\u202egnp.exe \x00 \u2028 \ud800" in body
+    for char in ("\x1b", "\u202e", "\x00", "\u2028", "\ufffd"):
+        assert char not in body, repr(char)
+    assert page.locator("img, iframe, object, a[href^=javascript]").count() == 0
+    assert page.evaluate("[...document.scripts].filter((s) => s.type !== 'application/json').length") == 1
+    assert "characters, whole in the run file" in body
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_no_other_script_would_run(opened: Open) -> None:
+    """Even if markup got in: the policy of the page names the one script by its hash."""
+    text = page_of(case("mail_001")).replace("</header>", "<p id=p></p></header>")
+    page = opened(text)
+    policy = page.get_attribute("meta[http-equiv]", "content")
+    assert re.fullmatch(
+        r"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-[A-Za-z0-9+/]{43}='; "
+        r"base-uri 'none'; form-action 'none'",
+        policy,
+    )
+    assert names(page) == ["mail_001"]
+
+
+def test_five_thousand_cases_stay_fluid(opened: Open) -> None:
+    """A hundred rows are built at first, and more as the reader scrolls."""
+    cases = [replace(with_reasons(ticket()), case_id=f"scenarios/ticket_{i:05}.yaml") for i in range(5000)]
+    text = page_of(*cases)
+    started = time.perf_counter()
+    page = opened(text)
+    assert page.inner_text("#count") == "5000 of 5000 cases"
+    assert time.perf_counter() - started < 15
+    assert page.locator("#rows tr").count() == 100
+    took = page.evaluate(
+        "() => { const t = performance.now(); const s = document.getElementById('search'); s.value = '04999';"
+        " s.dispatchEvent(new Event('input', {bubbles: true})); return performance.now() - t; }"
+    )
+    assert took < 500
+    assert names(page) == ["ticket_04999"]
+    page.fill("#search", "")
+    page.evaluate("document.getElementById('more').scrollIntoView()")
+    until(page, "document.querySelectorAll('#rows tr').length > 100", True)
+
+
+def test_json_in_a_page_ends_no_element() -> None:
+    text = embedded({"a": "</script><!--<script>&\u2028"})
+    assert text == r'{"a":"\u003c/script\u003e\u003c!--\u003cscript\u003e\u0026\u2028"}'
+
+
+def test_long_texts_are_cut_and_control_characters_shown() -> None:
+    assert shown({"\x00": ["\x1b", 1, None]}) == {r"\x00": [r"\x1b", 1, None]}
+    assert shown("x" * 30_000).endswith("xxx… (30,000 characters, whole in the run file)")
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [("a.b[1].c", 5), ("a.b[7].c", None), ("a.x", None), ("", None), ("a.b[0]", 4)],
+)
+def test_a_place_in_the_case_is_looked_up(place: str, found: object) -> None:
+    assert at_place({"a": {"b": [4, {"c": 5}]}}, place) == found
+
+
+def test_secrets_are_redacted() -> None:
+    text = page_of(case("mail_001", "failed", 'sent "api_key": "hunter2hunter2"'))
+    assert "hunter2" not in text
+    assert "[redacted]" in text
