@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from evalkit.agents.clock import WaitingTime
@@ -33,6 +33,8 @@ class Asking:
     ) -> None:
         self.provider: Provider | None = None
         self.fault: EvalkitError | None = None
+        # Around evalkit's own requests, where those of the agent's client are caught.
+        self.uncaught: Callable[[], AbstractContextManager[None]] = nullcontext
         self._open_model = open_model
         self._settings = settings
         self._waited = waited
@@ -57,10 +59,14 @@ class Asking:
         with self._waiting():
             reply = await self._opened().turn(request)
             await self._pace(reply)
+        self.add(reply)
+        return reply
+
+    def add(self, reply: ModelTurn) -> None:
+        """One more turn, whose calls code may carry out from now on."""
         with self._lock:
             self._turns.append(reply)
             self._requested.extend((len(self._turns) - 1, call) for call in reply.calls)
-        return reply
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """`Task.stream`."""
@@ -128,7 +134,7 @@ class Asking:
     def _waiting(self) -> Iterator[None]:
         """Around everything that waits for the model."""
         try:
-            with self._waited.waiting():
+            with self._waited.waiting(), self.uncaught():
                 yield
         except STICKY as error:
             self.fault = self.fault or error

@@ -31,6 +31,11 @@ class WaitingTime:
                 if self._inside == 0:
                     self._total += perf_counter() - self._since
 
+    def add(self, seconds: float) -> None:
+        """Count a wait that somebody else measured."""
+        with self._lock:
+            self._total += seconds
+
     @property
     def seconds(self) -> float:
         """So far, an interval that is still open included."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from evalkit.agents.instruction import Instruction
     from evalkit.functions import FakeDispatcher
     from evalkit.providers import Provider
+    from evalkit.providers.http_tape import HttpTape
     from evalkit.providers.streamed import Chunk
 
 T = TypeVar("T")
@@ -63,6 +64,20 @@ class Task:
         dispatcher.task = self
         self._asking = Asking(open_model, settings, self.waited, case_id)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._tape: HttpTape | None = None
+
+    @property
+    def tape(self) -> HttpTape | None:
+        """The HTTP cassette of this run; None where requests of the agent's own client go out as they are."""
+        return self._tape
+
+    @tape.setter
+    def tape(self, tape: HttpTape | None) -> None:
+        self._tape = tape
+        if tape is not None:
+            from evalkit.providers.http_interception import passing
+
+            self._asking.uncaught = passing
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -206,6 +221,11 @@ class Task:
     def note_fault(self, error: EvalkitError) -> None:
         """Remember that the run could not be measured, however it ends."""
         self._asking.fault = self.fault or error
+
+    def note_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> None:
+        """Add a turn that the agent's own model client took; it waited so long for it."""
+        self._asking.add(turn)
+        self.waited.add(waited_ms / 1000)
 
 
 async def _awaited(awaitable: Awaitable[T]) -> T:

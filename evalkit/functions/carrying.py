@@ -1,8 +1,8 @@
 """Which case runs here: a context variable, carried into threads and executors that the agent starts.
 
 Tasks and `asyncio.to_thread` keep context variables; `Thread.start`, `ThreadPoolExecutor.submit` and with it
-`run_in_executor` lose them. While a patch is installed these start points carry the one variable that matters, and
-nothing else, so that the agent's own context variables behave as they do in production.
+`run_in_executor` lose them. While anything needs it (a patch, a cassette of HTTP traffic) these start points carry the
+one variable that matters, and nothing else, so that the agent's own context variables behave as they do in production.
 """
 
 from __future__ import annotations
@@ -21,23 +21,29 @@ CASE: ContextVar[Any] = ContextVar("evalkit_case", default=None)
 
 _start = threading.Thread.start
 _submit = ThreadPoolExecutor.submit
+_lock = threading.Lock()
+_needed_by: set[str] = set()
 
 
-def carry() -> None:
-    """Patch the start points. Whoever calls this keeps count, and calls `stop_carrying` in the end."""
+def carry(need: str) -> None:
+    """Patch the start points, unless they are. `need` names what for, to be given to `stop_carrying` in the end."""
     global _start, _submit
-    _start, _submit = threading.Thread.start, ThreadPoolExecutor.submit
-    threading.Thread.start = _start_in_case  # type: ignore[method-assign]
-    ThreadPoolExecutor.submit = _submit_in_case  # type: ignore[assignment,method-assign]
+    with _lock:
+        if not _needed_by:
+            _start, _submit = threading.Thread.start, ThreadPoolExecutor.submit
+            threading.Thread.start = _start_in_case  # type: ignore[method-assign]
+            ThreadPoolExecutor.submit = _submit_in_case  # type: ignore[assignment,method-assign]
+        _needed_by.add(need)
 
 
-def is_carrying() -> bool:
-    return threading.Thread.start is _start_in_case
-
-
-def stop_carrying() -> None:
-    threading.Thread.start = _start  # type: ignore[method-assign]
-    ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign]
+def stop_carrying(need: str) -> None:
+    """`need` is over. The last one takes the patches away."""
+    with _lock:
+        if need in _needed_by:
+            _needed_by.remove(need)
+            if not _needed_by:
+                threading.Thread.start = _start  # type: ignore[method-assign]
+                ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign]
 
 
 def _start_in_case(self: threading.Thread) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from evalkit.errors import MockError
-from evalkit.functions.carrying import CASE, bind, carry, is_carrying, stop_carrying
+from evalkit.functions.carrying import CASE, bind, carry, stop_carrying
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.patchable import PatchTarget, patch_target
 from evalkit.functions.patchpoint import ACTIVE, LOCK, PatchedCase, PatchPoint
@@ -92,8 +92,8 @@ def _install(case: PatchedCase) -> None:
         _remove(done)
         target = next(point.target.text for point in case.names if point not in done)
         raise MockError(f"'{target}' can't be patched: {error}") from error
-    if done and not is_carrying():
-        carry()
+    if done:
+        carry("patches")
     ACTIVE.append(case)
 
 
@@ -102,5 +102,5 @@ def _remove(points: Iterable[PatchPoint]) -> None:
         point.users -= 1
         if not point.users:
             point.remove()
-    if is_carrying() and not any(point.users for point in _POINTS.values()):
-        stop_carrying()
+    if not any(point.users for point in _POINTS.values()):
+        stop_carrying("patches")

@@ -13,6 +13,15 @@ DEFAULT_SEED = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """What becomes of the requests that an agent's own client sends. `cassettes` None: as far as vcrpy is installed."""
+
+    cassettes: bool | None = None
+    ignore_hosts: tuple[str, ...] = ()  # patterns of hosts that are reached as if nothing was there: "*.internal"
+    ignore_fields: tuple[str, ...] = ()  # paths in JSON bodies that differ each time: "metadata.run_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Settings of a run; a case's own `settings:` wins over the defaults here, an explicit option over both."""
 
@@ -29,4 +38,5 @@ class Settings:
     allow_real: bool = False  # {$real: true} may reach the real function
     real_sleep: bool = False  # mocked latency is slept, not only added to the run's clock
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # model -> USD per million tokens
+    http: HttpSettings = HttpSettings()
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from evalkit.agents import Reply, Task
+from evalkit.agents import Reply, Task, http_recording
 from evalkit.agents.message import visible_input
 from evalkit.agents.models import provider_for
 from evalkit.errors import MockError
@@ -34,11 +34,14 @@ class Attempt:
     wall_s: float = 0.0
     timeout_s: float | None = None  # the agent's own time limit, where it ends before the deadline
     patches: PatchedCase | None = None
+    is_left_behind: bool = False
 
     def ended_late(self) -> None:
-        """An agent that was left behind has ended: nobody needs the patches any more."""
+        """An agent that was left behind has ended: nobody needs the patches and the cassette any more."""
         if self.patches is not None:
             release(self.patches)
+        if self.is_left_behind:
+            http_recording.release(self.task.tape)
 
     def time_out(self, *, abandoned: bool) -> None:
         """The agent ran past its deadline; `abandoned` if it could not be stopped."""
@@ -50,6 +53,7 @@ class Attempt:
         )
         self.fault = RunFault(code="deadline", message=f"agent '{name}' was still running after {limit}")
         if abandoned:
+            self.is_left_behind = True
             if self.patches is not None:
                 self.patches.keep()
                 self.patches.leave()
@@ -69,22 +73,29 @@ def begin(plan: Plan, run: int) -> Attempt:
         case_id=plan.case.id,
         run=run,
     )
+    task.tape = http_recording.tape_of_run(task, plan.settings)
     return Attempt(plan, task, dispatcher)
 
 
 async def converse(going: Attempt) -> None:
     """Call the agent once per user turn, until one of its replies says that it did not complete.
 
-    The functions that the case patches answer from its mocks meanwhile, for this context alone.
+    The functions that the case patches answer from its mocks meanwhile, and its HTTP cassette answers the requests of
+    the agent's own client, both for this context alone.
     """
     going.started = perf_counter()
     try:
-        with patched(going.plan.case.functions, going.dispatcher) as going.patches:
+        with (
+            patched(going.plan.case.functions, going.dispatcher) as going.patches,
+            http_recording.caught(going.task.tape),
+        ):
             await _converse(going)
     except MockError as error:
         going.fault = unmeasured(error)
     finally:
         going.wall_s = perf_counter() - going.started
+        if not going.is_left_behind:
+            http_recording.release(going.task.tape)
 
 
 async def _converse(going: Attempt) -> None:
@@ -159,7 +170,7 @@ def conclude(going: Attempt) -> Transcript:
         timing=_timing(going),
         instruction_used=last.instruction_used or task.instruction_used,
         model=model,
-        cassette=cassette.kind if cassette else None,
+        cassette=cassette.kind if cassette else task.tape.kind if task.tape else None,
         cost_usd=cost_of(usage, model, going.plan.settings.prices),
         functions=tuple(dispatcher.names),
         unused_mocks=dispatcher.unused(),
@@ -182,6 +193,10 @@ def _warn_of_unused_turns(going: Attempt) -> None:
         which = f"turn {unused[0]} was" if len(unused) == 1 else f"turns {unused[0]} to {unused[-1]} were"
         file = getattr(going.task.provider, "path", "the cassette")
         going.warnings.append(f"{file}: {which} never asked for; the agent stopped before")
+    file, count = going.task.tape.unused() if going.task.tape else ("", 0)
+    if count and going.fault is None:
+        which = "1 recorded request was" if count == 1 else f"{count} recorded requests were"
+        going.warnings.append(f"{file}: {which} never made")
 
 
 def _usage(going: Attempt) -> Usage | None:

@@ -91,9 +91,10 @@ async def _attempted(plan: Plan, run: int, watch: Watch) -> Attempt:
         watch.started(going)
         await converse(going)
     if going.fault is None and going.task.fault is None:
-        save = getattr(going.task.provider, "save", None)  # a recording provider's
-        if save is not None:
-            save()
+        for recorder in (going.task.provider, going.task.tape):
+            save = getattr(recorder, "save", None)  # a recording provider's, and a tape's
+            if save is not None:
+                save()
     return going
 
 

@@ -103,8 +103,8 @@ def fingerprint(data: Mapping[str, Any]) -> str:
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What changed between two requests, one sentence each, the most telling first."""
     found = [*_instruction(was.get("system"), now.get("system"))]
-    found += _functions(was.get("functions") or [], now.get("functions") or [])
-    found += [f"settings: {line}" for line in _values(was.get("settings") or {}, now.get("settings") or {})]
+    found += functions_changed(was.get("functions") or [], now.get("functions") or [])
+    found += [f"settings: {line}" for line in value_changes(was.get("settings") or {}, now.get("settings") or {})]
     found += _messages(was.get("messages") or [], now.get("messages") or [])
     return found
 
@@ -121,14 +121,15 @@ def _instruction(was: str | None, now: str | None) -> Iterator[str]:
     yield f"the instruction changed:{shown}"
 
 
-def _functions(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
+def functions_changed(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
+    """What changed between two lists of declarations, which have names."""
     old = {function.get("name"): function for function in was}
     new = {function.get("name"): function for function in now}
     yield from (f"function '{name}' is no longer declared" for name in old if name not in new)
     yield from (f"function '{name}' is newly declared" for name in new if name not in old)
     for name in old:
         if name in new and old[name] != new[name]:
-            changed = "; ".join(list(_values(old[name], new[name]))[:SHOWN_DIFFERENCES])
+            changed = "; ".join(list(value_changes(old[name], new[name]))[:SHOWN_DIFFERENCES])
             yield f"function '{name}' is declared differently: {changed}"
     if list(old) != list(new) and set(old) == set(new):
         yield f"the functions are declared in another order: {', '.join(map(str, new))}"
@@ -137,14 +138,14 @@ def _functions(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
 def _messages(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
     for index, (old, new) in enumerate(zip(was, now, strict=False)):
         if old != new:
-            changed = "; ".join(list(_values(old, new))[:SHOWN_DIFFERENCES])
+            changed = "; ".join(list(value_changes(old, new))[:SHOWN_DIFFERENCES])
             yield f"message {index + 1} of the conversation changed: {changed}"
             return
     if len(was) != len(now):
         yield f"the conversation had {len(was)} messages, and has {len(now)}"
 
 
-def _values(was: Any, now: Any) -> Iterator[str]:
+def value_changes(was: Any, now: Any) -> Iterator[str]:
     """The paths at which two JSON values differ, with both values; an item put into a list is one difference."""
     from deepdiff import DeepDiff
     from deepdiff.helper import notpresent

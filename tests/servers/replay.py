@@ -30,6 +30,11 @@ class Received:
     headers: dict[str, str]
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # many cases at a time connect at once
+
+
 class ReplayServer:
     """Answers request after request with `answers`, in order, and keeps what it `received`."""
 
@@ -38,8 +43,7 @@ class ReplayServer:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.received: list[Received] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 

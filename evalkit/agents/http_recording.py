@@ -1,0 +1,135 @@
+"""HTTP cassettes of agents that bring their own client: which run has one, and whose a request is.
+
+A request is of the case in whose context it is sent: the agent's task or thread, and all that they start. One from a
+thread that was there before (a client with an event loop of its own) is of the only case that runs; with several of
+them nobody knows, and it is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evalkit.agents.models import cassette_name
+from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
+from evalkit.functions.carrying import CASE, carry, stop_carrying
+from evalkit.model.settings import Settings
+
+if TYPE_CHECKING:
+    from evalkit.agents.task import Task
+    from evalkit.providers.http_messages import HttpAnswer
+    from evalkit.providers.http_tape import HttpTape
+
+NEEDS_EXTRA = "HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
+
+_open: list[HttpTape] = []
+_lock = threading.Lock()
+
+
+class _Listener:
+    """Tells a task of the traffic of its agent's own client."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def refused(self, error: EvalkitError) -> None:
+        self._task.note_fault(error)
+
+    def answered(self, answer: HttpAnswer, duration_ms: float, *, is_live: bool) -> None:
+        from evalkit.providers.http_turns import turn_in
+
+        turn = turn_in(answer, duration_ms)
+        if turn is not None:
+            self._task.note_turn(turn, waited_ms=duration_ms if is_live else 0.0)
+
+
+def tape_of_run(task: Task, settings: Settings) -> HttpTape | None:
+    """The tape of the run that `task` is; None where requests go out as they are: live, switched off, no vcrpy."""
+    goes_live = settings.model is not None and settings.record is None
+    if goes_live or settings.http.cassettes is False or not _is_possible(settings):
+        return None
+    from evalkit.providers.http_cassette import http_path
+    from evalkit.providers.http_tape import HttpTape, TapeOptions
+
+    root = settings.root or Path.cwd()
+    base = root / settings.cassettes / cassette_name(task.case_id)
+    options = TapeOptions(
+        path=http_path(base, task.run_index),
+        first=http_path(base, 0),
+        root=root,
+        record=settings.record,
+        secrets=tuple(settings.extra.get("secrets", ())),
+        ignore_hosts=settings.http.ignore_hosts,
+        ignore_fields=settings.http.ignore_fields,
+    )
+    return HttpTape(options, _Listener(task))
+
+
+def _is_possible(settings: Settings) -> bool:
+    if _has_vcrpy():
+        return True
+    if settings.http.cassettes:
+        raise UsageError(NEEDS_EXTRA)
+    return False
+
+
+@cache
+def _has_vcrpy() -> bool:
+    return find_spec("vcr") is not None
+
+
+@contextmanager
+def caught(tape: HttpTape | None) -> Iterator[None]:
+    """While inside, `tape` answers the requests of this context. Who is left behind asks a closed tape for ever."""
+    if tape is None:
+        yield
+        return
+    from evalkit.providers.http_interception import install
+
+    with _lock:
+        _open.append(tape)
+        carry("http")
+    install(_current)
+    try:
+        yield
+    finally:
+        tape.close()
+        with _lock:
+            if not any(other.is_open for other in _open):
+                stop_carrying("http")
+
+
+def release(tape: HttpTape | None) -> None:
+    """The agent has ended: nobody can ask `tape` any more."""
+    from evalkit.providers.http_interception import uninstall
+
+    with _lock:
+        if tape is None or tape not in _open:
+            return
+        _open.remove(tape)
+    uninstall()
+
+
+def _current() -> HttpTape | None:
+    """The tape of the case in whose context this is called."""
+    case = CASE.get()
+    if case is not None:
+        task: Any = case.dispatcher.task
+        tape: HttpTape | None = task.tape
+        return tape
+    if threading.current_thread() is threading.main_thread():
+        return None  # pytest's own, and its plugins': agents do not run there without a context
+    with _lock:
+        going = [tape for tape in _open if tape.is_open]
+    if len(going) > 1:
+        raise MissingCassetteError(
+            f"an HTTP request came from thread '{threading.current_thread().name}', which was there before the "
+            f"{len(going)} cases that run, so nobody knows whose it is: tie what runs there to its case with "
+            "evalkit.bind(function), or run one case at a time (--evalkit-concurrency 1)"
+        )
+    return going[0] if going else None

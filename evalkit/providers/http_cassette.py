@@ -1,0 +1,103 @@
+"""HTTP cassettes: what an agent's own client asked and what came back, one YAML file per case and run.
+
+Beside the model's cassette of a case, ``valid_001.yaml``, its HTTP cassette is ``valid_001.http.yaml``, and that of its
+second run ``valid_001.run-2.http.yaml``. A file that says ``recorded: true`` was recorded; others are hand-written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import Location, PathProblem, Problem, SpecError
+from evalkit.providers.cassettefile import CODE, path_of_run
+from evalkit.providers.http_bodies import FORMS
+from evalkit.providers.turns import shown, unknown_keys
+from evalkit.yamlfile import Limits, dump, load, positions
+
+HTTP_CASSETTE_VERSION = 1
+ENDING = ".http.yaml"
+HEADER = "# Recorded by evalkit: what the agent's own HTTP client asked, and the answers. Record it again with\n"
+HEADER += "# pytest --evalkit --evalkit-record=stale\n"
+KEYS = ("evalkit_http_cassette", "recorded", "description", "exchanges")
+REQUEST_KEYS = ("method", "url", *FORMS)
+ANSWER_KEYS = ("status", "headers", "duration_ms", "json", "text", "base64")
+_LIMITS = Limits(max_bytes=100_000_000, max_nodes=5_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpCassette:
+    """The exchanges of one run, as `http_messages` writes them: ``{"request": {...}, "response": {...}}``."""
+
+    exchanges: tuple[Mapping[str, Any], ...] = ()
+    kind: str = "recorded"  # or "hand-written"
+    file: str = ""
+
+
+def http_path(base: Path, run: int) -> Path:
+    """Where the HTTP cassette of run `run` (from 0) is, beside the model's cassette `base`."""
+    of_run = path_of_run(base, run)
+    return of_run.with_name(f"{of_run.stem}{ENDING}")
+
+
+def load_http_cassette(path: Path, shown_as: str) -> HttpCassette:
+    """Read a cassette. Raises SpecError with every problem and its place."""
+    text = path.read_bytes()
+    data = load(text, shown_as, _LIMITS)
+    problems: list[PathProblem] = []
+    cassette = _read(data, shown_as, problems)
+    if problems:
+        places = positions(text)
+        located = [(places.locate(problem.path, key=problem.at_key), problem.message) for problem in problems]
+        raise SpecError([Problem(Location(shown_as, *place), message, CODE) for place, message in sorted(located)])
+    return cassette
+
+
+def _read(data: Any, file: str, problems: list[PathProblem]) -> HttpCassette:
+    if not isinstance(data, Mapping) or not isinstance(data.get("exchanges"), list):
+        problems.append(PathProblem((), f"an HTTP cassette is a mapping with 'exchanges', got {shown(data)}", CODE))
+        return HttpCassette(file=file)
+    unknown_keys(data, KEYS, (), problems, "an HTTP cassette")
+    version = data.get("evalkit_http_cassette", HTTP_CASSETTE_VERSION)
+    if version != HTTP_CASSETTE_VERSION:
+        message = (
+            f"version {shown(version)} is not {HTTP_CASSETTE_VERSION}, the one this evalkit reads; record it again"
+        )
+        problems.append(PathProblem(("evalkit_http_cassette",), message, CODE))
+    for index, exchange in enumerate(data["exchanges"]):
+        _check_exchange(exchange, ("exchanges", index), problems)
+    kind = "recorded" if data.get("recorded") is True else "hand-written"
+    return HttpCassette(tuple(data["exchanges"]), kind, file)
+
+
+def _check_exchange(data: Any, path: tuple[str | int, ...], problems: list[PathProblem]) -> None:
+    if not isinstance(data, Mapping):
+        problems.append(PathProblem(path, f"an exchange has 'request' and 'response', got {shown(data)}", CODE))
+        return
+    unknown_keys(data, ("request", "response"), path, problems, "an exchange")
+    for part, keys, needed in (("request", REQUEST_KEYS, "url"), ("response", ANSWER_KEYS, "status")):
+        value = data.get(part)
+        if not isinstance(value, Mapping):
+            problems.append(
+                PathProblem((*path, part), f"'{part}' is a mapping with '{needed}', got {shown(value)}", CODE)
+            )
+            continue
+        unknown_keys(value, keys, (*path, part), problems, f"a {part}")
+        wanted = str if needed == "url" else int
+        if not isinstance(value.get(needed), wanted):
+            what = "an absolute URL" if needed == "url" else "a number such as 200"
+            problems.append(
+                PathProblem((*path, part, needed), f"'{needed}' is {what}, got {shown(value.get(needed))}", CODE)
+            )
+
+
+def write_http_cassette(path: Path, exchanges: list[dict[str, Any]]) -> None:
+    """Write a recording, in one step."""
+    data = {"evalkit_http_cassette": HTTP_CASSETTE_VERSION, "recorded": True, "exchanges": exchanges}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(HEADER + dump(data), encoding="utf-8")
+    os.replace(partial, path)

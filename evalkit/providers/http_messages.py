@@ -1,0 +1,148 @@
+"""HTTP requests and answers, as clients send and get them and as cassettes hold them.
+
+A cassette has of a request its method, its URL and its body, without secrets; of an answer the status, the body and the
+few headers that a client goes by. All else differs from one recording to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+
+from evalkit.model.redaction import REDACTED
+from evalkit.providers.asked import without_secrets
+from evalkit.providers.http_bodies import Body, body_bytes, read_body, unpacked
+
+# fmt: off
+KEPT_HEADERS = frozenset(
+    {
+        "content-disposition", "content-language", "content-type", "etag", "link", "location", "mcp-session-id",
+        "retry-after", "retry-after-ms", "www-authenticate", "x-amzn-errortype", "x-goog-upload-status",
+        "x-goog-upload-url", "x-should-retry",
+    }
+)
+_SECRET_PARAMETERS = frozenset(
+    {
+        "access_token", "api-key", "api_key", "apikey", "auth", "client_secret", "code", "key", "password", "sig",
+        "signature", "subscription-key", "token", "x-amz-credential", "x-amz-security-token", "x-amz-signature",
+        "x-goog-signature",
+    }
+)
+# fmt: on
+# A key of model replies that is no secret there: the tokens of a text, with their probabilities.
+_NO_SECRET = "token"  # noqa: S105 - the name of a key
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request on its way out. `url` is absolute."""
+
+    method: str
+    url: str
+    body: bytes = b""
+    content_type: str = ""
+
+    @property
+    def host(self) -> str:
+        """``api.example.com``, with the port where the URL names one."""
+        return urlsplit(self.url).netloc.rpartition("@")[2].lower()
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """A response that came in."""
+
+    status: int
+    reason: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+    def header(self, name: str) -> str:
+        return next((value for key, value in self.headers if key.lower() == name), "")
+
+
+def asked_data(request: HttpRequest, secrets: tuple[str, ...], ignored: Iterable[str] = ()) -> dict[str, Any]:
+    """`request` as a cassette has it. `ignored` are paths below a JSON body (``metadata.run_id``) that are left out."""
+    body = read_body(request.body, request.content_type)
+    value = _cleaned(body.value, secrets)
+    for path in ignored if body.form == "json" else ():
+        value = _without(value, path.split("."))
+    data = {"method": request.method.upper(), "url": clean_url(request.url, secrets)}
+    return data if body.value is None else {**data, body.form: value}
+
+
+def answer_data(answer: HttpAnswer, secrets: tuple[str, ...]) -> dict[str, Any]:
+    """`answer` as a cassette has it."""
+    encoding = answer.header("content-encoding")
+    content = unpacked(answer.body, encoding) if encoding else answer.body
+    headers = {key.lower(): value for key, value in answer.headers if key.lower() in KEPT_HEADERS}
+    if content is None:
+        content, headers["content-encoding"] = answer.body, encoding
+    body = read_body(content, answer.header("content-type"))
+    data: dict[str, Any] = {"status": answer.status}
+    if headers:
+        data["headers"] = without_secrets(headers, secrets)
+    return data if body.value is None else {**data, body.form: _cleaned(body.value, secrets)}
+
+
+def answer_of(data: Mapping[str, Any]) -> HttpAnswer:
+    """The answer that `answer_data` described."""
+    from http import HTTPStatus
+
+    headers = {str(key).lower(): str(value) for key, value in (data.get("headers") or {}).items()}
+    form = next((form for form in ("json", "text", "base64") if form in data), None)
+    if form == "json":
+        headers.setdefault("content-type", "application/json")
+    body = Body() if form is None else Body(form, data[form])
+    content = body_bytes(body, headers.get("content-type", ""))
+    status = int(data["status"])
+    reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
+    return HttpAnswer(status, reason, (*headers.items(), ("content-length", str(len(content)))), content)
+
+
+def clean_url(url: str, secrets: tuple[str, ...]) -> str:
+    """`url` without user, password, fragment, and the values of parameters that are secret."""
+    parts = urlsplit(url)
+    query = parts.query
+    names = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
+    if names & _SECRET_PARAMETERS:
+        pairs = parse_qsl(query, keep_blank_values=True)
+        query = "&".join(
+            f"{quote(name)}={REDACTED if name.lower() in _SECRET_PARAMETERS else quote(value)}" for name, value in pairs
+        )
+    netloc = parts.netloc.rpartition("@")[2]
+    cleaned: str = without_secrets(urlunsplit((parts.scheme, netloc, parts.path or "/", query, "")), secrets)
+    return cleaned
+
+
+def _cleaned(value: Any, secrets: tuple[str, ...]) -> Any:
+    """`value` without secrets. ``{"token": "Hel"}`` is a piece of text in a model's reply, and stays if it is short."""
+    if isinstance(value, Mapping):
+        return {
+            key: item
+            if key == _NO_SECRET and isinstance(item, str) and len(item) < 16
+            else _cleaned(item, secrets)
+            if isinstance(item, (Mapping, list))
+            else without_secrets({key: item}, secrets)[key]
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_cleaned(item, secrets) for item in value]
+    return without_secrets(value, secrets)
+
+
+def _without(value: Any, path: list[str]) -> Any:
+    """`value` without what is at `path`; ``*`` stands for every item of a list and every key."""
+    step, rest = path[0], path[1:]
+    if isinstance(value, Mapping):
+        if not rest:
+            return {} if step == "*" else {key: item for key, item in value.items() if key != step}
+        return {key: _without(item, rest) if step in (key, "*") else item for key, item in value.items()}
+    if isinstance(value, list) and (step == "*" or step.isdecimal()):
+        chosen = range(len(value)) if step == "*" else [int(step)]
+        if not rest:
+            return [item for index, item in enumerate(value) if index not in chosen]
+        return [_without(item, rest) if index in chosen else item for index, item in enumerate(value)]
+    return value

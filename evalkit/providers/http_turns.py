@@ -1,0 +1,115 @@
+"""Model turns in the traffic of an agent's own client, so that its turns, tokens and cost are known too.
+
+Read are OpenAI's chat completions and responses, Anthropic's messages and Gemini's contents, whole or streamed.
+Whatever else a client asks is no turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+from evalkit.providers.events import values_of
+from evalkit.providers.http_bodies import unpacked
+from evalkit.providers.http_messages import HttpAnswer
+from evalkit.providers.http_volatile import is_model_reply
+from evalkit.providers.streamed import Chunk, turn_of_stream
+from evalkit.providers.turns import parse_arguments
+
+_READABLE = ("json", "event-stream", "ndjson")
+_RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed")
+
+
+def turn_in(answer: HttpAnswer, duration_ms: float) -> ModelTurn | None:
+    """The model turn that `answer` is, or None. Never raises on any answer."""
+    if answer.status != 200 or not any(kind in answer.header("content-type").lower() for kind in _READABLE):
+        return None
+    encoding = answer.header("content-encoding")
+    content = unpacked(answer.body, encoding) if encoding else answer.body
+    try:
+        values = [value for value in values_of((content or b"").decode()) if isinstance(value, Mapping)]
+    except (ValueError, RecursionError):
+        return None
+    if not any(is_model_reply(value) for value in values):
+        return None
+    turn = _read(values)
+    return None if turn is None else replace(turn, duration_ms=duration_ms, raw=None, content=None)
+
+
+def _read(values: Sequence[Mapping[str, Any]]) -> ModelTurn | None:
+    if any("candidates" in value or "usageMetadata" in value for value in values):
+        from evalkit.providers.gemini_reply import merged, turn_of
+
+        return turn_of(merged(values))
+    if any("choices" in value for value in values):
+        return _chat(values)
+    if any(value.get("type") == "message_start" for value in values):
+        return turn_of_stream([Chunk("anthropic", value) for value in values])
+    message = next((value for value in values if value.get("type") == "message"), None)
+    if message is not None:
+        end = {"type": "message_delta", "delta": {"stop_reason": message.get("stop_reason")}}
+        start = {"type": "message_start", "message": message}
+        return turn_of_stream([Chunk("anthropic", start), Chunk("anthropic", end)])
+    return _response(values)
+
+
+def _chat(values: Sequence[Mapping[str, Any]]) -> ModelTurn | None:
+    from evalkit.providers.openai_reply import streamed_turn, turn_of
+
+    choices = [choice for value in values for choice in value.get("choices") or () if isinstance(choice, Mapping)]
+    if any("delta" in choice for choice in choices):
+        return streamed_turn(values)
+    return turn_of(values[0]) if any("message" in choice for choice in choices) else None
+
+
+def _response(values: Sequence[Mapping[str, Any]]) -> ModelTurn | None:
+    """OpenAI's responses: the object itself, or the one that ends the stream."""
+    ends = [value.get("response") for value in values if value.get("type") in _RESPONSE_ENDS]
+    whole = next((value for value in [*reversed(ends), *values] if _is_response(value)), None)
+    if whole is None:
+        return None
+    output = [item for item in whole.get("output") or () if isinstance(item, Mapping)]
+    calls = tuple(_function_call(item) for item in output if item.get("type") == "function_call")
+    parts = [part for item in output if item.get("type") == "message" for part in item.get("content") or ()]
+    text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text")
+    refused = next((str(part["refusal"]) for part in parts if part.get("refusal")), None)
+    done = "tool_calls" if calls else "content_filter" if refused else "stop" if text else "empty"
+    cut = (whole.get("incomplete_details") or {}).get("reason")
+    return ModelTurn(
+        text=text,
+        calls=calls,
+        finish_reason={"max_output_tokens": "length", "content_filter": "content_filter"}.get(str(cut), done),
+        finish_message=refused,
+        usage=_usage(whole.get("usage")),
+        model=whole.get("model") if isinstance(whole.get("model"), str) else None,
+    )
+
+
+def _is_response(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.get("object") == "response"
+
+
+def _function_call(item: Mapping[str, Any]) -> ModelCall:
+    raw = item.get("arguments")
+    name, call_id = str(item.get("name")), item.get("call_id")
+    known_id = call_id if isinstance(call_id, str) else None
+    if isinstance(raw, Mapping):
+        return ModelCall(name=name, arguments=dict(raw), call_id=known_id)
+    arguments, why = parse_arguments(str(raw or ""))
+    return ModelCall(name=name, arguments=raw if why else arguments, call_id=known_id, malformed=why, raw=str(raw))
+
+
+def _usage(data: Any) -> Usage | None:
+    if not isinstance(data, Mapping):
+        return None
+    reasoning = (data.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
+    given, asked = data.get("output_tokens") or 0, data.get("input_tokens") or 0
+    return Usage(
+        input_tokens=asked,
+        output_tokens=max(given - reasoning, 0),
+        reasoning_tokens=reasoning,
+        cached_tokens=(data.get("input_tokens_details") or {}).get("cached_tokens") or 0,
+        total_tokens=data.get("total_tokens") or asked + given,
+    )

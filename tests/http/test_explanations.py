@@ -1,0 +1,223 @@
+"""What a person reads when a recording no longer fits, and when a cassette can't be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.agents import Task
+from evalkit.model.settings import HttpSettings
+from evalkit.model.verdict import Verdict
+
+Run = Callable[..., Verdict]
+FILE = "mocks/cassettes/scenarios/s/case_001.http.yaml"
+AGAIN = "Record it again: pytest --evalkit --evalkit-record=stale"
+PROMPT = "You answer customers.\nBe brief.\nBe kind."
+
+
+def sending(url: str, *bodies: Any, query: str = "") -> Callable[[Task], str]:
+    """An agent that posts these bodies, one after the other."""
+
+    def agent(task: Task) -> str:
+        import requests
+
+        for body in bodies:
+            kind = {"json": body} if isinstance(body, (dict, list)) else {"data": body}
+            requests.post(f"{url}/v1/chat/completions{query}", timeout=5, **kind)
+        return "re: hi"
+
+    return agent
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    tool = {"type": "function", "function": {"name": "check", "parameters": {"required": ["n"]}}}
+    messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": "hi"}]
+    return {"messages": messages, "tools": [tool], "temperature": 0, **changes}
+
+
+KIND = PROMPT.replace("Be kind", "Be very kind")
+OTHER_TOOL = {"type": "function", "function": {"name": "check", "parameters": {"required": ["n", "m"]}}}
+NEW_TOOL = {"type": "function", "function": {"name": "send"}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "lines"),
+    [
+        (
+            {"messages": [{"role": "system", "content": KIND}, {"role": "user", "content": "hi"}]},
+            "  messages[0].content changed:\n    line 3: - Be kind.\n    line 3: + Be very kind.",
+        ),
+        (
+            {"messages": [{"role": "system", "content": PROMPT}, {"role": "user", "content": "ho"}]},
+            '  messages[1].content was "hi", is "ho"',
+        ),
+        (
+            {"tools": [OTHER_TOOL]},
+            "  function 'check' is declared differently: parameters.required[1] was absent, is \"m\"",
+        ),
+        ({"tools": [NEW_TOOL]}, "  function 'check' is no longer declared\n  function 'send' is newly declared"),
+        ({"temperature": 1}, "  temperature was 0, is 1"),
+        ({"seed": 7}, "  seed was absent, is 7"),
+    ],
+    ids=["instruction", "message", "declaration", "other functions", "setting", "new setting"],
+)
+def test_a_stale_recording_says_what_changed(changed: dict[str, Any], lines: str, echo: Any, run: Run) -> None:
+    run(sending(echo.url, body()), record="all")
+    verdict = run(sending(echo.url, body(**changed)))
+
+    assert verdict.reasons[0].code == "stale_cassette"
+    assert verdict.reasons[0].message == (
+        f"{FILE}: POST {echo.url}/v1/chat/completions was recorded with another request:\n{lines}\n{AGAIN}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "line"),
+    [
+        ("a=1&b=2", "a=1&b=3", None),
+        ("plain text", "plain text!", "  the body changed:\n    line 1: - plain text\n    line 1: + plain text!"),
+        (b"\x00\x01", b"\x00\x02", "  the body changed:\n    line 1: - AAE=\n    line 1: + AAI="),
+    ],
+)
+def test_bodies_that_are_no_json_are_compared_too(was: Any, now: Any, line: str | None, echo: Any, run: Run) -> None:
+    echo.reply = lambda *request: echo.answer("{}")
+    run(sending(echo.url, was), record="all")
+    message = run(sending(echo.url, now)).reasons[0].message
+
+    assert (line or "the body changed") in message
+
+
+def test_a_changed_query_is_named(echo: Any, run: Run) -> None:
+    run(sending(echo.url, {}, query="?page=1"), record="all")
+
+    assert '  the URL\'s query: page was "1", is "2"' in run(sending(echo.url, {}, query="?page=2")).reasons[0].message
+
+
+def test_a_request_that_is_made_too_often_is_missing(echo: Any, run: Run) -> None:
+    run(sending(echo.url, body()), record="all")
+    verdict = run(sending(echo.url, body(), body()))
+
+    assert verdict.reasons[0].code == "missing_cassette"
+    assert verdict.reasons[0].message == (
+        f"POST {echo.url}/v1/chat/completions stands in {FILE} once, and the agent asked it once more. "
+        "Record the case again: pytest --evalkit --evalkit-record=all"
+    )
+
+
+def test_a_request_to_another_place_is_missing(echo: Any, run: Run) -> None:
+    def elsewhere(task: Task) -> str:
+        import requests
+
+        return str(requests.post(f"{echo.url}/v2", json=body(), timeout=5).text)
+
+    run(sending(echo.url, body()), record="all")
+
+    assert run(elsewhere).reasons[0].message == (
+        f"POST {echo.url}/v2 is not in {FILE}; what is left there is POST {echo.url}/v1/chat/completions. "
+        "Record the case again: pytest --evalkit --evalkit-record=all"
+    )
+
+
+def test_fields_that_differ_each_time_can_be_left_out(echo: Any, run: Run, cassette: Path) -> None:
+    http = HttpSettings(ignore_fields=("metadata.run", "messages.*.stamp"))
+
+    def stamped(stamp: int) -> dict[str, Any]:
+        message = {"role": "user", "content": "hi", "stamp": stamp}
+        return {"messages": [message], "metadata": {"run": stamp, "user": "u"}}
+
+    run(sending(echo.url, stamped(1)), record="all", http=http)
+
+    assert run(sending(echo.url, stamped(2)), http=http).status == "passed"
+    assert run(sending(echo.url, stamped(2))).reasons[0].code == "stale_cassette"
+    assert "stamp" not in cassette.read_text()
+
+
+def test_uuids_of_the_client_do_not_matter_but_tell_requests_apart(echo: Any, run: Run) -> None:
+    def drawn(*ids: str) -> list[dict[str, Any]]:
+        return [{"messages": [{"content": "hi"}], "id": f"{id * 8}-0000-4000-8000-000000000000"} for id in ids]
+
+    run(sending(echo.url, *drawn("a", "b")), record="all")
+
+    assert run(sending(echo.url, *drawn("b", "a"))).status == "passed"
+    assert run(sending(echo.url, *drawn("c", "d"))).status == "passed"
+
+
+def test_a_hand_written_cassette_answers_every_run_and_is_never_overwritten(
+    echo: Any, run: Run, cassette: Path, make_case: Any
+) -> None:
+    from evalkit.model.case import Repeat
+
+    def secure(task: Task) -> str:
+        import httpx2
+        import requests
+
+        first = requests.post("https://api.example.com/ask", json={"q": task.message}, timeout=5)
+        second = httpx2.get("https://api.example.com/tell?x=1")
+        return f"{first.json()['answer']} {first.headers['X-Kind']} {second.text}"
+
+    cassette.parent.mkdir(parents=True)
+    cassette.write_text(
+        "exchanges:\n"
+        "  - request: {method: POST, url: https://api.example.com/ask, json: {q: hi}}\n"
+        "    response: {status: 201, headers: {x-kind: own}, json: {answer: 're: hi'}}\n"
+        "  - request: {url: 'https://api.example.com/tell?x=1'}\n"
+        "    response: {status: 200, text: zażółć}\n"
+    )
+    verdict = run(secure, make_case(repeat=Repeat(runs=3, min_pass=3)))
+    refused = run(secure, record="all")
+
+    assert (verdict.status, verdict.transcript.response) == ("passed", "re: hi own zażółć")
+    assert verdict.transcript.cassette == "hand-written"
+    assert verdict.warnings[0].startswith("3 runs over one hand-written cassette")
+    assert refused.reasons[0].message == (
+        f"{FILE} is hand-written, and recording would overwrite it; move it away to record the case, "
+        "or use --evalkit-record=missing to keep it"
+    )
+
+
+def test_every_problem_of_a_file_is_one_line_with_its_place(run: Run, echo: Any, cassette: Path) -> None:
+    cassette.parent.mkdir(parents=True)
+    cassette.write_text(
+        "evalkit_http_cassette: 2\n"
+        "exchangs: 1\n"
+        "exchanges:\n"
+        "  - request: {uri: x}\n"
+        "    response: {status: '200', body: y}\n"
+        "  - nothing\n"
+    )
+    verdict = run(sending(echo.url, {}))
+
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "invalid_cassette")
+    assert verdict.reasons[0].message.splitlines() == [
+        f"{FILE}:1:24: version 2 is not 1, the one this evalkit reads; record it again",
+        f"{FILE}:2:1: unknown key 'exchangs' in an HTTP cassette; did you mean 'exchanges'?",
+        f"{FILE}:4:14: 'url' is an absolute URL, got nothing",
+        f"{FILE}:4:15: unknown key 'uri' in a request; a request has method, url, json, form, text, base64",
+        f"{FILE}:5:24: 'status' is a number such as 200, got \"200\"",
+        f"{FILE}:5:31: unknown key 'body' in a response; a response has status, headers, duration_ms, json, text, "
+        "base64",
+        f"{FILE}:6:5: an exchange has 'request' and 'response', got \"nothing\"",
+    ]
+
+
+def test_a_file_that_is_none_says_so(run: Run, echo: Any, cassette: Path) -> None:
+    cassette.parent.mkdir(parents=True)
+    cassette.write_text("[]")
+
+    assert run(sending(echo.url, {})).reasons[0].message == (
+        f"{FILE}:1:1: an HTTP cassette is a mapping with 'exchanges', got a list of 0"
+    )
+
+
+def test_ids_that_are_no_models_stay(echo: Any, run: Run, cassette: Path) -> None:
+    """The id of an order may be what a case is about."""
+    order = {"id": "ord_8f3k2j1hxyz", "created": 1700000001}
+    echo.reply = lambda *request: echo.answer(json.dumps(order))
+    run(sending(echo.url, {}), record="all")
+
+    assert "id: ord_8f3k2j1hxyz\n" in cassette.read_text()
+    assert "created: 1700000001\n" in cassette.read_text()

@@ -1,0 +1,362 @@
+"""Agents that bring their own client: recorded once, replayed offline, with every client library alike."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import evalkit
+from evalkit.agents import Task
+from evalkit.model.case import Case, Repeat
+from evalkit.model.settings import HttpSettings
+from evalkit.model.verdict import Verdict
+from evalkit.providers import http_interception
+
+CLIENTS = ["requests", "urllib", "urllib3", "httpx", "async_httpx", "async_httpx2", "openai", "async_openai"]
+Run = Callable[..., Verdict]
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_patched() -> Any:
+    import http.client
+
+    def patched() -> tuple[Any, ...]:
+        return http.client.HTTPConnection.send, threading.Thread.start, http_interception._users
+
+    before = patched()  # agents that other tests left behind keep what they need
+    yield
+    assert patched() == before
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_offline_a_request_without_a_recording_is_an_error_and_never_goes_out(
+    client: str, clients: Any, echo: Any, run: Run
+) -> None:
+    verdict = run(clients[client])
+
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
+    assert echo.received == []
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_what_was_recorded_is_replayed_without_the_server(client: str, clients: Any, echo: Any, run: Run) -> None:
+    recorded = run(clients[client], record="missing")
+    echo.close()
+    replayed = run(clients[client])
+
+    assert (recorded.status, replayed.status) == ("passed", "passed")
+    assert (recorded.transcript.cassette, replayed.transcript.cassette) == (None, "recorded")
+    assert len(echo.received) == 1
+
+
+def test_the_message_says_what_to_do(clients: Any, echo: Any, run: Run) -> None:
+    verdict = run(clients["httpx"])
+
+    assert verdict.reasons[0].message == (
+        f"no HTTP cassette: the agent's client asked POST {echo.url}/v1/chat/completions, and "
+        "mocks/cassettes/scenarios/s/case_001.http.yaml does not exist. "
+        "Record it: pytest --evalkit --evalkit-record=missing\n"
+        "Offline nothing goes out to the network; hosts that should be reached all the same are named in "
+        "[tool.evalkit.http] ignore_hosts"
+    )
+
+
+def test_a_cassette_is_readable_and_without_ids_times_and_headers(
+    clients: Any, echo: Any, run: Run, cassette: Path
+) -> None:
+    run(clients["httpx"], record="all")
+
+    assert (
+        re.sub(r"duration_ms: \d+", "duration_ms: 1", cassette.read_text())
+        == f"""\
+# Recorded by evalkit: what the agent's own HTTP client asked, and the answers. Record it again with
+# pytest --evalkit --evalkit-record=stale
+evalkit_http_cassette: 1
+recorded: true
+exchanges:
+  - request:
+      method: POST
+      url: {echo.url}/v1/chat/completions
+      json:
+        model: echo
+        messages:
+          - role: user
+            content: hi
+    response:
+      status: 200
+      duration_ms: 1
+      headers:
+        content-type: application/json
+      json:
+        id: chatcmpl-1
+        object: chat.completion
+        created: 0
+        model: echo-1
+        choices:
+          - index: 0
+            message:
+              role: assistant
+              content: "re: hi"
+            finish_reason: stop
+        usage:
+          prompt_tokens: 10
+          completion_tokens: 2
+          total_tokens: 12
+"""
+    )
+
+
+def test_recording_twice_gives_the_same_file(clients: Any, run: Run, cassette: Path) -> None:
+    texts = []
+    for _ in range(2):
+        run(clients["async_openai"], record="all")
+        texts.append(re.sub(r"duration_ms: \d+", "", cassette.read_text()))
+
+    assert texts[0] == texts[1]
+
+
+def test_secrets_are_in_no_cassette_and_do_not_matter_on_replay(echo: Any, run: Run, cassette: Path) -> None:
+    def with_key(key: str) -> Callable[[Task], str]:
+        def agent(task: Task) -> str:
+            import requests
+
+            headers, body = {"authorization": f"Bearer {key}", "x-api-key": key}, {"messages": [{"content": "hi"}]}
+            url = f"{echo.url}/v1?key={key}&page=2"
+            answer = requests.post(url, json={**body, "api_key": key}, headers=headers, timeout=5)
+            return str(answer.json()["choices"][0]["message"]["content"])
+
+        return agent
+
+    first = run(with_key("sk-abcdefghijklmnopqrstuvwxyz"), record="all")
+    text = cassette.read_text()
+    second = run(with_key("another-key-altogether"))
+
+    assert (first.status, second.status) == ("passed", "passed")
+    assert "sk-abc" not in text
+    assert "s3cr3t" not in text
+    assert "key=[redacted]&page=2" in text
+
+
+@pytest.mark.parametrize(("mode", "asked"), [("missing", 0), ("stale", 0), ("all", 1)])
+def test_the_switches_mean_what_they_mean_for_models(mode: str, asked: int, clients: Any, echo: Any, run: Run) -> None:
+    """A recording that fits is replayed by ``missing`` and ``stale``, and made anew by ``all``."""
+    run(clients["httpx"], record="missing")
+    verdict = run(clients["httpx"], record=mode)
+
+    assert verdict.status == "passed"
+    assert len(echo.received) == 1 + asked
+
+
+def test_stale_records_again_what_no_longer_fits(clients: Any, run: Run, make_case: Callable[..., Case]) -> None:
+    run(clients["httpx"], record="missing")
+    changed = make_case("changed")
+
+    assert run(clients["httpx"], changed).reasons[0].code == "stale_cassette"
+    assert run(clients["httpx"], changed, record="missing").reasons[0].code == "stale_cassette"
+    assert run(clients["httpx"], changed, record="stale").status == "passed"
+    assert run(clients["httpx"], changed).status == "passed"
+
+
+def test_live_means_live_and_nothing_is_recorded(clients: Any, echo: Any, run: Run, cassette: Path) -> None:
+    verdict = run(clients["httpx"], model="openai:m?base_url=http://127.0.0.1:9")
+
+    assert verdict.status == "passed"
+    assert len(echo.received) == 1
+    assert not cassette.exists()
+
+
+def test_repeats_are_recorded_each_for_itself(clients: Any, run: Run, cassette: Path, make_case: Any) -> None:
+    case = make_case(repeat=Repeat(runs=2, min_pass=2))
+    run(clients["httpx"], case, record="missing")
+    names = sorted(path.name for path in cassette.parent.iterdir())
+    replayed = run(clients["httpx"], case)
+
+    assert names == ["case_001.http.yaml", "case_001.run-2.http.yaml"]
+    assert replayed.status == "passed"
+    assert len(replayed.runs) == 2
+
+
+def test_a_failed_run_of_the_agent_records_and_a_broken_one_does_not(echo: Any, run: Run, cassette: Path) -> None:
+    def broken(task: Task) -> str:
+        import httpx
+
+        httpx.post(f"{echo.url}/v1", json={"messages": [{"content": "hi"}]})
+        raise ValueError("oops")
+
+    def wrong(task: Task) -> str:
+        import httpx
+
+        httpx.post(f"{echo.url}/v1", json={"messages": [{"content": "hi"}]})
+        return "wrong"
+
+    assert run(broken, record="all").reasons[0].code == "agent_raised"
+    assert not cassette.exists()
+    assert run(wrong, record="all").status == "failed"
+    assert cassette.exists()
+
+
+def test_requests_from_threads_and_executors_are_the_cases(clients: Any, echo: Any, run: Run) -> None:
+    def in_a_thread(task: Task) -> str:
+        said: list[str] = []
+        thread = threading.Thread(target=lambda: said.append(clients["requests"](task)))
+        thread.start()
+        thread.join()
+        return said[0]
+
+    def in_an_executor(task: Task) -> str:
+        with ThreadPoolExecutor() as pool:
+            return str(pool.submit(clients["httpx"], task).result())
+
+    for agent in (in_a_thread, in_an_executor):
+        assert run(agent, record="all").status == "passed"
+        assert run(agent).status == "passed"
+    assert len(echo.received) == 2
+
+
+def test_a_client_on_a_loop_of_its_own_is_the_only_running_cases(echo: Any, run: Run) -> None:
+    """A thread that was there before the case has no context; with one case running nothing else can be meant."""
+    import asyncio
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def ask() -> str:
+        import httpx2
+
+        async with httpx2.AsyncClient() as client:
+            body = {"messages": [{"content": "hi"}]}
+            answer = (await client.post(f"{echo.url}/v1", json=body)).json()
+            return str(answer["choices"][0]["message"]["content"])
+
+    def agent(task: Task) -> str:
+        return asyncio.run_coroutine_threadsafe(ask(), loop).result(5)
+
+    try:
+        assert run(agent).reasons[0].code == "missing_cassette"
+        assert run(agent, record="all").status == "passed"
+        assert run(agent).status == "passed"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+    assert len(echo.received) == 1
+
+
+def test_an_agent_that_swallows_the_error_is_not_measured_all_the_same(clients: Any, run: Run) -> None:
+    def stubborn(task: Task) -> str:
+        try:
+            return str(clients["httpx"](task))
+        except Exception:
+            return "re: hi, I guess"
+
+    verdict = run(stubborn)
+
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
+
+
+def test_hosts_that_are_ignored_are_reached_and_leave_no_trace(clients: Any, echo: Any, run: Run) -> None:
+    for pattern in ("127.0.0.1", "127.*", echo.url.removeprefix("http://")):
+        verdict = run(clients["requests"], http=HttpSettings(ignore_hosts=(pattern,)))
+        assert (verdict.status, verdict.transcript.cassette) == ("passed", None)
+    assert run(clients["requests"], http=HttpSettings(ignore_hosts=("example.com",))).status == "error"
+
+
+def test_the_cassettes_can_be_switched_off(clients: Any, echo: Any, run: Run) -> None:
+    verdict = run(clients["urllib"], http=HttpSettings(cassettes=False))
+
+    assert verdict.status == "passed"
+    assert len(echo.received) == 1
+
+
+def test_without_vcrpy_requests_go_out_and_asking_for_cassettes_is_refused(
+    clients: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evalkit.agents.http_recording._has_vcrpy", lambda: False)
+
+    assert run(clients["urllib"]).status == "passed"
+    with pytest.raises(evalkit.UsageError) as refused:
+        run(clients["urllib"], http=HttpSettings(cassettes=True))
+    assert str(refused.value) == "HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
+
+
+def test_streams_are_recorded_whole_and_replayed_as_streams(echo: Any, run: Run, cassette: Path) -> None:
+    events = [{"choices": [{"delta": {"content": part}}]} for part in ("re: ", "hi")]
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+
+    def agent(task: Task) -> str:
+        import openai
+
+        with openai.OpenAI(base_url=f"{echo.url}/v1", api_key="k") as client:
+            stream: Any = client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "hi"}], stream=True
+            )
+            return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+    echo.reply = lambda *request: echo.answer(body, content_type="text/event-stream")
+    assert run(agent, record="all").status == "passed"
+    echo.close()
+    assert run(agent).status == "passed"
+    assert 'data: {"choices": [{"delta": {"content": "hi"}}]}' in cassette.read_text()
+
+
+def test_compressed_answers_are_stored_readable(echo: Any, run: Run, cassette: Path) -> None:
+    import gzip
+
+    def agent(task: Task) -> str:
+        import requests
+
+        return str(requests.post(f"{echo.url}/page", timeout=5).json()["text"])
+
+    answer = echo.answer(gzip.compress(b'{"text": "re: hi"}'), headers={"content-encoding": "gzip"})
+    echo.reply = lambda *request: answer
+    assert run(agent, record="all").status == "passed"
+    assert run(agent).status == "passed"
+    assert 'text: "re: hi"' in cassette.read_text()
+
+
+def test_recorded_requests_that_nobody_makes_any_more_are_a_warning(clients: Any, run: Run, cassette: Path) -> None:
+    def twice(task: Task) -> str:
+        clients["httpx"](task)
+        return str(clients["httpx"](task))
+
+    run(twice, record="all")
+    verdict = run(clients["httpx"])
+
+    assert verdict.status == "passed"
+    assert verdict.warnings == ("mocks/cassettes/scenarios/s/case_001.http.yaml: 1 recorded request was never made",)
+
+
+def test_an_agent_left_behind_asks_a_closed_cassette(clients: Any, echo: Any, run: Run, make_case: Any) -> None:
+    from evalkit.model.case import CaseSettings
+
+    users, going_on, asked = http_interception._users, threading.Event(), threading.Event()
+    caught: list[str] = []
+
+    def slow(task: Task) -> str:
+        going_on.wait(5)
+        try:
+            clients["requests"](task)
+        except Exception as error:
+            caught.append(str(error))
+        asked.set()
+        return ""
+
+    verdict = run(slow, make_case(settings=CaseSettings(deadline_s=0.05)))
+    going_on.set()
+    assert asked.wait(5)
+    for _ in range(100):  # the thread says that it has ended shortly after
+        if http_interception._users == users:
+            break
+        threading.Event().wait(0.01)
+
+    assert verdict.reasons[0].code == "deadline"
+    assert "the run that this request is of is over" in caught[0]
+    assert echo.received == []
