@@ -191,6 +191,28 @@ def test_an_agent_that_was_left_behind_never_reaches_the_real_function(
     restored(shop)
 
 
+def test_an_agent_that_blocks_its_event_loop_never_reaches_the_real_function_either(
+    make_case: MakeCase, make_module: MakeModule
+) -> None:
+    shop = make_module(SHOP)
+    wake, outcome = threading.Event(), queue.Queue[Any]()
+
+    async def blocking(task: Task) -> None:
+        wake.wait(10)
+        try:
+            await shop.send("ana@example.com", "late")
+        except BaseException as error:
+            outcome.put(error)
+
+    verdict = run_case(make_case(MOCKS, EXPECTED, functions=patches(shop), settings={"deadline_s": 0.05}), blocking)
+    wake.set()
+
+    assert codes(verdict)[0] == "deadline"
+    assert "of a case that is over" in str(outcome.get(timeout=10))
+    assert shop.REACHED == []
+    restored(shop)
+
+
 def restored(shop: ModuleType) -> None:
     """The real function is back, at the latest when the abandoned agent has ended."""
     until = time.monotonic() + 5

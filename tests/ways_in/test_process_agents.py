@@ -355,7 +355,7 @@ def test_a_process_that_ignores_sigterm_is_killed_and_could_not_be_measured(desk
         "import os, signal, time; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(60)"
     )
 
-    verdict = desk.python(source, settings={"deadline_s": 0.5})
+    verdict = desk.python(source, settings={"deadline_s": 1})
 
     assert told(verdict) == (
         "error",
@@ -390,7 +390,7 @@ def test_what_it_started_ends_with_it(desk: Desk, start: str, ending: str) -> No
     wait = "" if ending == "it ends" else "time.sleep(60)"
     source = f"import subprocess, time\nD = subprocess.DEVNULL\npid = {start}.pid\n"
     source += f"open('pid', 'w').write(str(pid))\nprint('done', flush=True)\n{wait}"
-    verdict = desk.python(source, settings={"deadline_s": 0.5 if wait else 20})
+    verdict = desk.python(source, settings={"deadline_s": 1 if wait else 20})
 
     assert verdict.status == ("failed" if wait else "passed"), verdict.reasons
     assert wait or verdict.transcript.response == "done"
