@@ -126,6 +126,7 @@ KEYS: dict[str, Callable[[Any], Any]] = {
     "max_text_call_rate": _rate,
     "no_regressions": _flag,
     "results": _text,
+    "html": _text,
     "baseline": _text,
     "model": _text,
     "record": _one_of(*RECORD_MODES),

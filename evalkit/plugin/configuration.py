@@ -34,10 +34,12 @@ class Configuration:
     settings: Settings
     agent: str | None = None
     baseline: Path | None = None
+    html: Path | None = None
     trace: str | None = None
     concurrency: int = DEFAULT_CONCURRENCY
     conversation: bool = False
     resume: bool = False
+    faults: bool = False
     secrets: tuple[str, ...] = ()  # values, from the environment
     secret_keys: tuple[str, ...] = ()
 
@@ -110,9 +112,11 @@ class _Reader:
             secrets=secrets,
             agent=self.value("agent"),
             baseline=self.path("baseline"),
+            html=self.path("html"),
             trace=self.value("trace"),
             concurrency=self.value("concurrency") or DEFAULT_CONCURRENCY,
             conversation=self.value("show") == "conversation",
             resume=bool(self.value("resume")),
+            faults=bool(self._config.getoption("evalkit_faults")),
             secret_keys=self.value("secret_keys") or (),
         )

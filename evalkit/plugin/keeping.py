@@ -19,6 +19,7 @@ from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.display import Display
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
 from evalkit.plugin.progress import Progress
+from evalkit.plugin.publishing import annotation_lines, publish
 from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shape
 from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import load_run, write_run
@@ -48,6 +49,7 @@ class Keeper:
         self._decision: GateDecision | None = None
         self._progress: Progress | None = None
         self._trouble: list[str] = []
+        self._annotations: list[str] = []
         runner.resumed.update(self._resumable())
         self._rendezvous = None if configuration.concurrency == 1 or one_at_a_time(config) else Rendezvous()
 
@@ -195,6 +197,10 @@ class Keeper:
             _keep_out_of_git(self._configuration)
         except OSError as error:
             self._trouble.append(f"the run file was not written: {error}")
+            return
+        if selected:
+            self._trouble += publish(self._configuration, self._decision, self._baseline)
+            self._annotations = annotation_lines(self._configuration)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._decision is not None:
@@ -202,6 +208,8 @@ class Keeper:
             self._display.summary(
                 terminalreporter, self._decision, self._outcomes, selected, self._journal, self._trouble
             )
+            for line in self._annotations:
+                terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:
         if self._rendezvous is not None:

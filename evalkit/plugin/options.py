@@ -14,6 +14,7 @@ OPTIONS: dict[str, tuple[str | None, str]] = {
     "min_pass_rate": ("PERCENT", "the gate: how many percent of the measured cases must pass (default: 99)"),
     "max_errors": ("N", "the gate: how many cases may end without being measured (default: 0)"),
     "results": ("FILE", "write the run file here (default: .evalkit/last-run.json)"),
+    "html": ("FILE", "write an HTML report here: one file that opens from disk"),
     "baseline": ("FILE", "compare with the run file of an earlier run"),
     "model": ("KIND:MODEL", "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)"),
     "concurrency": ("N", "how many cases may overlap; 1 is exactly one after another (default: 50)"),
@@ -27,6 +28,7 @@ SWITCHES = {
 }
 # What only the person who types the command may allow: no ini option, no key of [tool.evalkit].
 COMMAND_LINE_ONLY = {
+    "faults": "run each passing case again with each of its functions failing in turn, and check its on_fault",
     "allow_real": "let mocks that say {$real: true} reach the real function (never without this flag)",
     "update": "rewrite the expectations of failing cases from what happened, and show the differences",
     "update_diff": "show what --evalkit-update would rewrite, and write nothing",

@@ -93,7 +93,7 @@ class Project:
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     for name in list(os.environ):
-        if name.startswith(("PYTEST_", "NO_COLOR", "FORCE_COLOR")) and name != "PYTEST_CURRENT_TEST":
+        if name.startswith(("PYTEST_", "NO_COLOR", "FORCE_COLOR", "GITHUB_")) and name != "PYTEST_CURRENT_TEST":
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("STARTED", "")

@@ -1,0 +1,90 @@
+"""Reports that a session writes by itself: HTML on request, and on a GitHub runner the step summary and annotations."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+Project = Any
+WRONG = {"calls": [["check", {"id": "B2"}]]}
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_an_html_report_is_written_where_it_is_asked_for(project: Project, workers: tuple[str, ...]) -> None:
+    project.case("bad_001", WRONG)
+    project.run_apart("--evalkit-html=out/report.html", *workers)
+    text = (project.root / "out" / "report.html").read_text("utf-8")
+    assert "scenarios/bad_001.yaml" in text
+    assert "gate missed" in text
+
+
+def test_its_place_may_stand_in_the_project(project: Project) -> None:
+    project.write("pyproject.toml", '[tool.evalkit]\nhtml = "report.html"\n')
+    project.case("good_001")
+    project.run()
+    assert (project.root / "report.html").is_file()
+
+
+def test_a_report_that_cannot_be_written_is_said_and_changes_no_verdict(project: Project) -> None:
+    project.write("blocked", "a file")
+    project.case("good_001")
+    result = project.run("--evalkit-html=blocked/report.html")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["evalkit: the HTML report was not written: *"])
+
+
+def test_on_a_runner_the_step_summary_says_what_happened(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = project.write("summary.md", "before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    project.case("bad_001", WRONG)
+    project.run()
+    text = summary.read_text("utf-8")
+    assert text.startswith("before\n## ❌ evalkit: gate missed\n")
+    assert "scenarios/bad_001.yaml" in text
+
+
+def test_on_a_runner_failures_are_annotated_at_the_expectation(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(project.root.parent))
+    project.case("bad_001", WRONG)
+    lines = [line for line in project.run().outlines if line.startswith("::")]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"::error file={project.root.name}/scenarios/bad_001.yaml,line=1,")
+    assert lines[0].endswith('expected "A1", got "B2"')
+
+
+def test_elsewhere_nothing_is_annotated(project: Project) -> None:
+    project.case("bad_001", WRONG)
+    assert not [line for line in project.run().outlines if line.startswith("::")]
+
+
+HOSTILE = "\x1b[31m \x00 \x07 ]]> </failure> \u202e \ufffe"
+
+
+def test_junit_of_pytest_has_properties_readable_text_and_nothing_illegal(project: Project) -> None:
+    """pytest writes what it is given: control characters would make a file that no server reads."""
+    project.case("bad_001", {"calls": [["check", {"id": HOSTILE}]], "print": HOSTILE, "say": HOSTILE}, category="odd")
+    project.case("bad_002", {"raise": HOSTILE})
+    project.case("good_001")
+    project.write("scenarios/broken_001.yaml", "input: [")
+    project.run_apart("--junitxml=junit.xml")
+    root = ElementTree.parse(project.root / "junit.xml").getroot()
+    cases = {str(case.get("name")): case for case in root.iter("testcase")}
+    bad = next(case for name, case in cases.items() if "bad_001" in name or "bad_001" in str(case.get("classname")))
+    assert {p.get("name"): p.get("value") for p in bad.iter("property")} == {
+        "evalkit_status": "failed",
+        "evalkit_category": "odd",
+        "evalkit_codes": "wrong_argument",
+    }
+    failure = bad.find("failure")
+    assert failure is not None
+    assert "✗ bad_001" in str(failure.text)
+    assert r"\u001b[31m" in str(failure.text)
+    assert "]]> </failure>" in str(failure.text)
+    suite = root.find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "2", "1")
