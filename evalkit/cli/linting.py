@@ -48,10 +48,9 @@ def run_lint(paths: tuple[str, ...], asked: Asked, **told: Any) -> tuple[str, in
 def project_options(root: Path, paths: tuple[str, ...] = (), **told: Any) -> LintOptions:
     """The options of the project in `root`. `paths` (from the command line) replace its own, for cases too."""
     table = project_table(root)
-    values = {
-        name: read_value(name, table[name], f"tool.evalkit.{name}") for name in ("paths", "mocks") if name in table
-    }
-    options = read_options(table.get("lint", {}), root=root, **told)
+    said = (name for name in ("paths", "mocks", "lint") if name in table)
+    values = {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in said}
+    options = read_options(values.get("lint", {}), root=root, **told)
     options = replace(options, cases=values.get("paths"), mocks=Path(values.get("mocks", options.mocks)))
     return replace(options, paths=paths, cases=tuple(_cases_in(paths, options))) if paths else options
 

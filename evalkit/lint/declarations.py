@@ -172,22 +172,28 @@ def conflicts(declared: list[Declared]) -> Iterator[Finding]:
         if function.form != DECORATED and function.properties is not None:
             by_name.setdefault(function.name, []).append(function)
     for same in by_name.values():
-        for index, function in enumerate(same):
-            for other in _comparable(function, same[:index]):
+        told = [function for function in same if function.form != SUITE]
+        for function in same:
+            others = told if function.form == SUITE else told[: told.index(function)]
+            for other in _comparable(function, others):
                 difference = _difference(other, function)
                 if difference:
-                    yield Finding(
-                        name="conflicting-declarations",
-                        location=function.place,
-                        message=f"'{function.name}' is declared otherwise in {other.file}: {difference}",
-                        advice="declare it once, or make both say the same",
-                        related=other.place,
-                    )
+                    yield _conflict(function, other, difference)
                     break
 
 
+def _conflict(function: Declared, other: Declared, difference: str) -> Finding:
+    return Finding(
+        name="conflicting-declarations",
+        location=function.place,
+        message=f"'{function.name}' is declared otherwise in {other.file}: {difference}",
+        advice="declare it once, or make both say the same",
+        related=other.place,
+    )
+
+
 def _comparable(function: Declared, others: list[Declared]) -> list[Declared]:
-    """Earlier declarations that mean the same function: of the same folder's instructions, or the nearest elsewhere.
+    """Those of `others` that mean the same function: of the same folder's instructions, or the nearest elsewhere.
 
     Two lists of tools in code may belong to two agents; they are not compared.
     """
@@ -196,8 +202,8 @@ def _comparable(function: Declared, others: list[Declared]) -> list[Declared]:
         for other in others
         if _layer(other) != _layer(function) or (function.form == INSTRUCTION and _folder(other) == _folder(function))
     ]
-    if function.form == SUITE or any(other.form == SUITE for other in found):
-        found = [other for other in found if other.parameters]
+    if function.form == SUITE and not function.parameters:
+        return []  # it says nothing of them
     near = closest(found, function.file, [other.file for other in found])
     return near[:1] if len(near) == 1 or function.form == INSTRUCTION else []
 

@@ -242,8 +242,8 @@ def _partner(function: Declared, left: list[Declared], free: Iterable[str], comp
 
 
 def _is_partner(name: str, functions: list[str], table: Table) -> bool:
-    """Whether the entry is a declared function under another name: that is told at the declaration."""
-    return any(alike(name, function) for function in functions if function not in table.names)
+    """Whether the entry is a declared function under another name: beside its own, or instead, which is told there."""
+    return any(related(name, function) if function in table.names else alike(name, function) for function in functions)
 
 
 def _dispatched_as(function: Declared, entry: Entry) -> Finding:

@@ -1,0 +1,131 @@
+"""Whatever stands in a project's files, lint ends with a report: nobody's code can make it fail."""
+
+from __future__ import annotations
+
+import ast
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from evalkit.lint.formats import FORMATS, rendered
+from evalkit.lint.pythonfile import PythonFile
+
+MODERATE = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+BUNDLES = sorted(Path(__file__).with_name("corpus").glob("*/*.txt"))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "name",
+                    "type",
+                    "function",
+                    "parameters",
+                    "properties",
+                    "required",
+                    "enum",
+                    "items",
+                    "inputSchema",
+                    "description",
+                    "default",
+                    "anyOf",
+                    "tools",
+                    "$ref",
+                    "alias",
+                    "x",
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=25,
+)
+
+
+@MODERATE
+@given(data=JSON)
+def test_any_data_is_linted_in_every_place(data: Any, project: Any) -> None:
+    """As JSON, as a literal in code, as a frontmatter, as functions of a suite, as a case."""
+    import json
+
+    from evalkit.yamlfile import dump
+
+    text = dump(data)
+    frontmatter = dump({"name": "desk", "available_functions": data})
+    files = {
+        "tools.json": json.dumps({"tools": data}),
+        "agent.py": f"TOOLS = {data!r}\nTABLE = {{**TOOLS, 'a': print}}\nf(name='x', parameters={data!r})\n",
+        "desk.md": f"---\n{frontmatter}---\nCall `search`.\n",
+        "scenarios/suite.yaml": dump({"functions": data}),
+        "scenarios/desk_001.yaml": text,
+        "scenarios/desk_002.yaml": dump(
+            {
+                "agent": "desk.md",
+                "input": {"mock_function_responses": data},
+                "expected_output": {"expected_function_calls": data},
+            }
+        ),
+    }
+    report = project.lint(files, select=("ALL",))
+    for form in FORMATS:
+        rendered(report, form, version="1")
+
+
+@pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.stem)
+def test_damaged_files_are_linted_too(bundle: Path, project: Any, unbundled: Any) -> None:
+    """Each file of the corpus with a piece cut out, doubled, or replaced."""
+    damage = random.Random(bundle.stem)
+    files = {name: text for name, text in unbundled(bundle).items() if name not in ("expected", "pyproject.toml")}
+    for _ in range(4):
+        broken = {}
+        for name, text in files.items():
+            start = damage.randrange(len(text) + 1)
+            end = min(len(text), start + damage.randrange(1, 40))
+            filling = damage.choice(["", text[start:end] * 2, "{", '"', "\t", "\0", "---\n", "é", "[", ": "])
+            broken[name] = text[:start] + filling + text[end:]
+        project.lint(broken)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = " + "-" * 5000 + "1",
+        "x = " + "(" * 150 + ")" * 150,
+        "A = B\nB = A\nTOOLS = [{'name': A, 'input_schema': {}}]",
+        "A = {'name': 'x', 'parameters': {**A}}",
+        "A = [*A]\nB = {'type': 'function', 'function': {'name': A[0], 'parameters': A}}",
+        "from agent import TOOLS\nX = TOOLS",
+        "from . import agent\nfrom .agent import x\nT = {'name': agent.x, 'input_schema': x}",
+        "TOOLS = {'a': {'name': 'x', 'parameters': {'type': 'object', 'properties': {'q': None}, 'required': None}}}",
+        "T = {'name': 'x', 'parameters': {'type': 'object', 'properties': {'q': {'enum': {}, 'type': []}}}}",
+        "def f(a, /, b, *, c: 'not an annotation [' = 1, **d): ...\nT = {'f': f}",
+        "# -*- coding: utf-8 -*-\r\nT = {'é': lambda: 0, \"f\": f}\r\n",
+        "match x:\n    case 'a' | b.c | 1 | None: pass\n    case {'a': 1}: pass\n",
+        "f(*a, **k); f(name=1, parameters=2); Tool(name=1, inputSchema=2); FunctionDeclaration(name=f, **k)",
+    ],
+)
+def test_odd_code_is_read(code: str, project: Any) -> None:
+    """Circles, depth, star expressions, annotations that are none."""
+    project.lint({"agent.py": code, "pkg/__init__.py": code}, select=("ALL",))
+
+
+def test_places_count_characters_and_not_bytes(tmp_path: Path) -> None:
+    """As editors do; the syntax tree counts bytes."""
+    file = PythonFile(tmp_path / "a.py", "a.py", "x = 'żółw', [1,\n 'ś', 2]\n")
+    found = {node.value: file for node in ast.walk(file.tree) if isinstance(node, ast.Constant)}
+    assert set(found) == {"żółw", 1, "ś", 2}
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Constant):
+            start, end = file.span(node)
+            assert file.text[start:end] == repr(node.value)
+            line = file.text.split("\n")[file.place(node).line - 1]
+            assert line[file.place(node).column - 1 :].startswith(repr(node.value))

@@ -1,0 +1,59 @@
+"""docs/lint.md says what there is: every rule, every setting, and examples that are true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evalkit.lint import RULES, read_options
+from evalkit.lint.options import _READERS
+from evalkit.lint.rules import GROUPS
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "lint.md"
+
+
+def table() -> str:
+    """The rules, as the page has them."""
+    lines: list[str] = []
+    for prefix, title in GROUPS.items():
+        lines += ["", f"### {title}", "", "| code | name | severity | |", "|---|---|---|---|"]
+        for rule in RULES:
+            if rule.code.startswith(prefix):
+                marks = [" Off by default."] if rule.optional else []
+                marks += [" `--fix` mends some."] if rule.fixable else []
+                lines.append(f"| {rule.code} | `{rule.name}` | {rule.severity} | {rule.summary}{''.join(marks)} |")
+    return "\n".join(lines) + "\n\n"
+
+
+def test_the_page_lists_the_rules_as_they_are() -> None:
+    """After a change of the rules, write what this test expects into the page."""
+    assert PAGE.read_text("utf-8").partition("<!-- rules -->\n")[2].partition("<!-- end -->")[0] == table()
+
+
+def test_the_settings_on_the_page_are_those_there_are() -> None:
+    import tomllib
+
+    block = re.search(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert block is not None
+    settings = tomllib.loads(block[1])["tool"]["evalkit"]["lint"]
+    assert settings.keys() == _READERS.keys()
+    read_options(settings, root=ROOT)
+
+
+def test_the_finding_on_the_page_is_a_true_one(project: Any, unbundled: Any) -> None:
+    """It is what lint says of the audited system in small."""
+    files = unbundled(Path(__file__).with_name("corpus") / "broken" / "audited_system.txt")
+    shown = re.search(r"```\n(src/.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert shown is not None
+    assert shown[1] in project.text(files) + "\n"
+
+
+def test_the_hook_for_pre_commit_runs_what_the_page_says() -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    assert hook["entry"] == "evalkit lint"
+    assert hook["pass_filenames"] is False
+    assert f"- id: {hook['id']}" in PAGE.read_text("utf-8")

@@ -1,0 +1,87 @@
+"""When two names are probably one, and when they only look alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from evalkit.lint.names import affix, alike, difference, related, relative, words
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("search_procedure", ("search", "procedure")),
+        ("searchProcedure", ("search", "procedure")),
+        ("SearchProcedure", ("search", "procedure")),
+        ("search-procedure", ("search", "procedure")),
+        ("SEARCH_PROCEDURE", ("search", "procedure")),
+        ("searchRAGIndex", ("search", "rag", "index")),
+        ("get_page2", ("get", "page", "2")),
+        ("", ()),
+        ("日本", ()),
+    ],
+)
+def test_the_words_of_a_name(name: str, expected: tuple[str, ...]) -> None:
+    assert words(name) == expected
+
+
+RELATED = [
+    ("tool_search_procedure", "search_procedure", "the prefix 'tool_' differs"),
+    ("search_procedure", "tool_search_procedure", "the prefix 'tool_' differs"),
+    ("search_procedure_v2", "search_procedure", "the suffix '_v2' differs"),
+    ("handle_search", "search", "the prefix 'handle_' differs"),
+    ("mcp__crm__search", "search", "the prefix 'mcp__crm__' differs"),
+    ("crm.search", "search", "the prefix 'crm.' differs"),
+    ("searchProcedure", "search_procedure", "the spelling differs"),
+    ("search-procedure", "search_procedure", "the spelling differs"),
+    ("toolSearchProcedure", "search_procedure", "the prefix 'tool' differs"),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "said"), RELATED)
+def test_names_that_are_one_but_for_an_affix_or_their_spelling(one: str, other: str, said: str) -> None:
+    assert related(one, other)
+    assert related(other, one)
+    assert difference(one, other) == said
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("search", "search"),
+        ("search_procedure", "search_guidelines"),
+        ("procedure", "search_procedure"),
+        ("search", "search_index"),
+        ("call", "call_tool"),
+        ("tool", "tool_call"),
+        ("get_user", "get_users_by_name"),
+        ("", "search"),
+        ("日本", "日本語"),
+    ],
+)
+def test_names_that_are_two(one: str, other: str) -> None:
+    assert not related(one, other)
+    assert not related(other, one)
+
+
+def test_a_slip_of_a_key_is_alike_and_not_related() -> None:
+    """Related names are paired wherever they stand; a slip is only assumed where both sides miss a partner."""
+    assert alike("serach_procedure", "search_procedure")
+    assert not related("serach_procedure", "search_procedure")
+    assert not alike("search_procedure", "search_procedure")
+    assert not alike("get", "set")
+    assert difference("serach_procedure", "search_procedure") == "a few letters differ"
+
+
+def test_a_relative_is_the_only_one() -> None:
+    """Two that are equally near are none; the same words are nearer than an affix."""
+    assert relative("tool_search", ["search", "fetch"]) == "search"
+    assert relative("search", ["tool_search", "run_search"]) is None
+    assert relative("search_page", ["searchPage", "run_search_page"]) == "searchPage"
+    assert relative("search", ["search", "fetch"]) is None
+
+
+def test_an_affix_is_written_as_it_stands() -> None:
+    assert affix("TOOL_search", "Search") == "TOOL_"
+    assert affix("searchPageTool", "search_page") == "tool"
+    assert affix("search", "tool_search") is None

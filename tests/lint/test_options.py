@@ -1,0 +1,92 @@
+"""[tool.evalkit.lint]: what it may say, and what is said of what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.errors import UsageError
+from evalkit.lint import RULES, read_options
+from evalkit.lint.rules import BY_NAME, DEFAULT, GROUPS
+
+ROOT = Path("project")
+
+
+def options(**table: Any) -> Any:
+    return read_options(table, root=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"selct": ["L1"]}, "unknown key 'selct' in [tool.evalkit.lint]; did you mean 'select'?"),
+        ({"select": 5}, "tool.evalkit.lint.select: 5 is not a list of texts"),
+        (
+            {"select": ["not-dispatchd"]},
+            "tool.evalkit.lint.select: there is no rule 'not-dispatchd'; did you mean 'not-dispatched'?",
+        ),
+        ({"ignore": ["X9"]}, "tool.evalkit.lint.ignore: there is no rule 'X9'; docs/lint.md lists them"),
+        ({"severity": []}, "tool.evalkit.lint.severity: [] is not a table of rules and severities"),
+        ({"severity": {"L1": "fatal"}}, "tool.evalkit.lint.severity.L1: 'fatal' is not one of error, warning, note"),
+        ({"severity": {"L99": "note"}}, "tool.evalkit.lint.severity: there is no rule 'L99'; docs/lint.md lists them"),
+        (
+            {"per_file_ignores": ["L1"]},
+            "tool.evalkit.lint.per_file_ignores: ['L1'] is not a table of patterns and lists of rules",
+        ),
+        ({"per_file_ignores": {"a/*": [1]}}, "tool.evalkit.lint.per_file_ignores.a/*: [1] is not a list of texts"),
+        (
+            {"providers": ["openia"]},
+            "tool.evalkit.lint.providers: 'openia' is not one of gemini, openai; did you mean 'openai'?",
+        ),
+        ({"fail_on": "never"}, "tool.evalkit.lint.fail_on: 'never' is not one of error, warning, note"),
+        ({"baseline": ""}, "tool.evalkit.lint.baseline: '' is not a text"),
+        ({"in_collection": "yes"}, "tool.evalkit.lint.in_collection: 'yes' is not true or false"),
+    ],
+)
+def test_what_makes_no_sense_is_named(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_options(table, root=ROOT)
+    assert str(caught.value) == message
+
+
+def test_rules_are_selected_by_name_code_and_beginning_of_code() -> None:
+    assert options(select=["not-dispatched", "L201"]).rules == {"not-dispatched", "not-implemented"}
+    assert options(select=["L3"], ignore=["L304"]).rules == {"not-dispatched", "dispatch-name", "undeclared-dispatch"}
+    assert options(select="ALL").rules == set(BY_NAME)
+    assert options().rules == DEFAULT == set(BY_NAME) - {"parameter-description-missing"}
+
+
+def test_what_the_command_line_says_wins() -> None:
+    table = {"select": ["L1"], "ignore": ["L2"], "fail_on": "error", "baseline": "old.json"}
+    read = read_options(table, root=ROOT, select=("L2", "L3"), ignore=None, fail_on="note", baseline=None)
+    assert {name[:1] for name in read.rules} <= {"d", "n", "u", "a"}
+    assert read.rules == {rule.name for rule in RULES if rule.code.startswith("L3")}
+    assert (read.fail_on, read.baseline) == ("note", "old.json")
+
+
+def test_a_rule_is_off_in_the_files_that_say_so() -> None:
+    read = options(per_file_ignores={"legacy/*.py": ["L104"], "old": ["not-dispatched"]})
+    assert read.is_off("description-missing", "legacy/agent.py")
+    assert not read.is_off("description-missing", "src/agent.py")
+    assert read.is_off("not-dispatched", "old/deep/agent.py")
+    assert not read.is_off("not-dispatched", "older/agent.py")
+
+
+def test_severities_may_be_set_for_groups() -> None:
+    read = options(severity={"L3": "note", "not-dispatched": "warning"})
+    assert read.severity_of("alias-target") == "note"
+    assert read.severity_of("not-dispatched") == "warning"
+    assert read.severity_of("not-implemented") == "error"
+
+
+def test_codes_and_names_are_distinct_and_grouped() -> None:
+    """Codes count within their group, names are words in small letters, and each rule says one sentence."""
+    assert len({rule.code for rule in RULES}) == len(BY_NAME) == len(RULES)
+    for rule in RULES:
+        assert rule.code[:2] in GROUPS
+        assert rule.name == rule.name.lower()
+        assert " " not in rule.name
+        assert rule.summary.endswith(".")
+        assert rule.severity in ("error", "warning", "note")
