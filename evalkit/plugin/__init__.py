@@ -18,6 +18,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("evalkit"):
+        from evalkit.plugin.plain_imports import import_plainly
+
+        import_plainly(config)
         from evalkit.plugin.starting import start
 
         start(config)

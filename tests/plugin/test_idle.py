@@ -46,3 +46,24 @@ def test_a_passing_case_without_need_loads_no_heavy_library(project: Project, mo
     result = project.run_apart("-q", "--color=no")
     assert "AssertionError" not in result.stderr.str()
     assert result.ret == 0
+
+
+def test_its_modules_are_not_rewritten_for_assertions_though_a_wheel_marks_them(project: Project) -> None:
+    project.write("marks.py", "import pytest\npytest.register_assert_rewrite('evalkit')\n")
+    project.write(
+        "scenarios/conftest.py",
+        "def pytest_unconfigure():\n    import sys\n"
+        "    print('LOADERS', {type(module.__loader__).__name__ for name, module in sys.modules.items()\n"
+        "                      if name.startswith(('evalkit.spec', 'evalkit.checks'))})\n",
+    )
+    project.case("a_001")
+    result = project.run_apart("-s", "-p", "marks")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["LOADERS {'SourceFileLoader'}"])
+
+
+def test_the_way_round_rewriting_ends_with_the_run(project: Project) -> None:
+    project.case("a_001")
+    before = list(sys.meta_path)
+    assert project.run().ret == 0
+    assert [finder for finder in sys.meta_path if finder not in before] == []
