@@ -112,6 +112,12 @@ class ProviderError(MeasurementError):
         self.retry_after_s = retry_after_s
 
 
+class BudgetSpentError(MeasurementError):
+    """Nothing is left to spend on live models: what was not measured by then is ``not_run``."""
+
+    code = "budget"
+
+
 class MockError(MeasurementError):
     """A mock is broken: it raised what it did not declare, or it does not fit its schema."""
 

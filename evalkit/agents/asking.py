@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from evalkit.agents.clock import WaitingTime
 from evalkit.agents.settings import TaskSettings
-from evalkit.errors import EvalkitError, MissingCassetteError, SpecError, StaleCassetteError, UsageError
+from evalkit.errors import (
+    BudgetSpentError,
+    EvalkitError,
+    MissingCassetteError,
+    SpecError,
+    StaleCassetteError,
+    UsageError,
+)
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 
 if TYPE_CHECKING:
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("evalkit.model")
 
 # Faults that decide the verdict even if the agent swallows the exception: going on would measure something else.
-STICKY = (MissingCassetteError, StaleCassetteError, SpecError, UsageError)
+STICKY = (MissingCassetteError, StaleCassetteError, BudgetSpentError, SpecError, UsageError)
 
 
 class Asking:
@@ -33,6 +40,7 @@ class Asking:
     ) -> None:
         self.provider: Provider | None = None
         self.fault: EvalkitError | None = None
+        self.queued = WaitingTime()
         # Around evalkit's own requests, where those of the agent's client are caught.
         self.uncaught: Callable[[], AbstractContextManager[None]] = nullcontext
         self._open_model = open_model
@@ -134,11 +142,25 @@ class Asking:
     def _waiting(self) -> Iterator[None]:
         """Around everything that waits for the model."""
         try:
-            with self._waited.waiting(), self.uncaught():
+            with self._waited.waiting(), self.uncaught(), self._queueing():
                 yield
         except STICKY as error:
             self.fault = self.fault or error
             raise
+
+    @contextmanager
+    def _queueing(self) -> Iterator[None]:
+        """Count apart what is waited for a turn at the model's service: the deadline stands still meanwhile."""
+        if self.provider is not None and self.provider.name == "cassette":
+            yield
+            return
+        from evalkit.providers.limits import queueing
+
+        token = queueing.set(self.queued.waiting)
+        try:
+            yield
+        finally:
+            queueing.reset(token)
 
     def _opened(self) -> Provider:
         if self.provider is None:

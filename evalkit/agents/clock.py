@@ -31,6 +31,11 @@ class WaitingTime:
                 if self._inside == 0:
                     self._total += perf_counter() - self._since
 
+    @property
+    def is_going_on(self) -> bool:
+        """Whether somebody is inside right now."""
+        return self._inside > 0
+
     def add(self, seconds: float) -> None:
         """Count a wait that somebody else measured."""
         with self._lock:

@@ -2,9 +2,9 @@
 
 How it ends is a value, never an exception: ``completed``; ``max_iterations``; ``deadline``; ``blocked`` (a safety
 filter); ``malformed_call`` (the service says so, or the text holds a call that can't be read); ``length``,
-``truncated``, ``empty`` and ``other`` (a reply without calls that is not whole); ``provider_error``; or the caller's
-word for a required last call that is missing. The exceptions are a missing, stale or broken cassette: there is no
-reply to go on with.
+``truncated``, ``empty`` and ``other`` (a reply without calls that is not whole); ``provider_error``; ``budget``
+(nothing is left to spend); or the caller's word for a required last call that is missing. The exceptions are a missing,
+stale or broken cassette: there is no reply to go on with.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from evalkit.agents.reply import COMPLETED, Reply
 from evalkit.agents.textturns import TextReading, correction_note, read_text_calls, results_as_text
-from evalkit.errors import ProviderError
+from evalkit.errors import BudgetSpentError, ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelRequest, ModelTurn
 
@@ -75,9 +75,9 @@ async def _converse(task: Task, request: ModelRequest) -> tuple[str, str]:
             return "deadline", text
         try:
             turn = await task.turn(replace(request, messages=tuple(task.messages)))
-        except ProviderError as error:
+        except (ProviderError, BudgetSpentError) as error:
             task.note_fault(error)
-            return "provider_error", text
+            return error.code, text
         text = turn.text
         stop_reason = await _answer(task, turn, request.functions)
         if stop_reason is not None:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evalkit.agents.live import MeteredProvider
 from evalkit.agents.settings import TaskSettings
 from evalkit.errors import MissingCassetteError
 from evalkit.model.settings import Settings
@@ -33,7 +34,7 @@ def provider_for(case_id: str, run: int, settings: Settings, in_force: TaskSetti
         provided: Provider = chosen(case_id, run)
         return provided
     if settings.model and settings.record is None:
-        return shared_provider(settings.model)
+        return MeteredProvider(shared_provider(settings.model), settings.model, settings)
     from evalkit.providers import CassetteProvider
     from evalkit.providers.cassettefile import find_cassette, path_of_run
 
@@ -41,7 +42,7 @@ def provider_for(case_id: str, run: int, settings: Settings, in_force: TaskSetti
     path = root / settings.cassettes / cassette_name(case_id)
     secrets = tuple(settings.extra.get("secrets", ()))
     if settings.record == "all" or (settings.record and not _has_cassette(path, run)):
-        return _recording(path_of_run(path, run), root, in_force.model, secrets)
+        return _recording(path_of_run(path, run), root, in_force.model, settings)
     found = find_cassette(path)
     base = path if found is None else found
     return CassetteProvider(base, run=run, root=root, model=in_force.model, secrets=secrets)
@@ -57,7 +58,7 @@ def _has_cassette(path: Path, run: int) -> bool:
     return first is not None and load_cassette(first).kind == "hand-written"
 
 
-def _recording(path: Path, root: Path, model: str | None, secrets: tuple[str, ...]) -> Provider:
+def _recording(path: Path, root: Path, model: str | None, settings: Settings) -> Provider:
     from evalkit.providers.recording import RecordingProvider
 
     if model is None:
@@ -65,7 +66,9 @@ def _recording(path: Path, root: Path, model: str | None, secrets: tuple[str, ..
             "recording needs a model: --evalkit-model=gemini:MODEL, or settings.model in the case or its suite"
         )
     shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
-    return RecordingProvider(shared_provider(model), path, model=model, shown_as=shown, secrets=secrets)
+    live = MeteredProvider(shared_provider(model), model, settings)
+    secrets = tuple(settings.extra.get("secrets", ()))
+    return RecordingProvider(live, path, model=model, shown_as=shown, secrets=secrets)
 
 
 def cassette_name(case_id: str) -> str:

@@ -105,6 +105,11 @@ class Task:
         return self._asking.fault
 
     @property
+    def queued(self) -> WaitingTime:
+        """How long this run waited for its turn at a model's service, because of a limit or a retry."""
+        return self._asking.queued
+
+    @property
     def clock_ms(self) -> float:
         """The run's clock: recorded model time and mocked latency, in milliseconds."""
         return self._dispatcher.virtual_ms + sum(turn.duration_ms for turn in self.turns)

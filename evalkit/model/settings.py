@@ -38,5 +38,9 @@ class Settings:
     allow_real: bool = False  # {$real: true} may reach the real function
     real_sleep: bool = False  # mocked latency is slept, not only added to the run's clock
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # model -> USD per million tokens
+    limits: Mapping[str, Any] = field(default_factory=dict)  # requests_per_minute, tokens_per_minute; for all, by model
+    max_cost_usd: float | None = None  # live models are asked until so much is spent; the rest is not_run
+    ledger: Path | None = None  # the file in which several processes book what they spend
+    workers: int = 1  # processes that share the limits
     http: HttpSettings = HttpSettings()
     extra: Mapping[str, Any] = field(default_factory=dict)

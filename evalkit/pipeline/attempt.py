@@ -12,9 +12,9 @@ from evalkit.agents.message import visible_input
 from evalkit.agents.models import provider_for
 from evalkit.errors import MockError
 from evalkit.functions import FakeDispatcher, PatchedCase, patched, release
+from evalkit.model.prices import cost_of, cost_of_turns
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.pipeline.calling import Outcome, call_agent
-from evalkit.pipeline.cost import cost_of
 from evalkit.pipeline.evidence import json_safe
 from evalkit.pipeline.faults import fault_of, interrupt_in, unmeasured
 from evalkit.pipeline.plan import Plan
@@ -103,7 +103,7 @@ async def _converse(going: Attempt) -> None:
     deadline_s = going.plan.in_force.deadline_s
     for index, user in enumerate(users):
         going.task.begin(user, index=index)
-        left = deadline_s - (perf_counter() - going.started)
+        left = deadline_s - (perf_counter() - going.started) + going.task.queued.seconds
         agent = going.plan.agent
         going.timeout_s = agent.timeout_s if agent.timeout_s is not None and agent.timeout_s < left else None
         limit = max(left if going.timeout_s is None else going.timeout_s, 0.0)
@@ -171,7 +171,7 @@ def conclude(going: Attempt) -> Transcript:
         instruction_used=last.instruction_used or task.instruction_used,
         model=model,
         cassette=cassette.kind if cassette else task.tape.kind if task.tape else None,
-        cost_usd=cost_of(usage, model, going.plan.settings.prices),
+        cost_usd=_cost(going, usage, model),
         functions=tuple(dispatcher.names),
         unused_mocks=dispatcher.unused(),
         warnings=tuple(going.warnings),
@@ -200,10 +200,21 @@ def _warn_of_unused_turns(going: Attempt) -> None:
 
 
 def _usage(going: Attempt) -> Usage | None:
-    """Tokens of all turns; of the replies where the agent has a model client of its own. None: nobody counted."""
-    counted = [turn.usage for turn in going.task.turns if turn.usage is not None]
-    counted = counted or [reply.usage for reply in going.replies if reply.usage is not None]
-    return sum(counted[1:], counted[0]) if counted else None
+    """Tokens of all turns; of the replies where nobody saw the turns of the agent's own client. None: not known, as
+    soon as one turn did not say."""
+    counted = [turn.usage for turn in going.task.turns]
+    known = [usage for usage in counted if usage is not None]
+    if not known or len(known) < len(counted):
+        known = [reply.usage for reply in going.replies if reply.usage is not None]
+    return sum(known[1:], known[0]) if known else None
+
+
+def _cost(going: Attempt, usage: Usage | None, model: str | None) -> float | None:
+    """Of the turns, each by its model; of what the replies report, by the case's. None: unknown, which is not zero."""
+    prices = going.plan.settings.prices
+    if going.task.turns:
+        return cost_of_turns(going.task.turns, model, prices) if prices else None
+    return cost_of(usage, (model, going.task.model), prices)
 
 
 def _timing(going: Attempt) -> Timing:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -44,10 +45,10 @@ async def call_agent(
     when the caller itself is cancelled; the agent is cancelled with it.
     """
     if agent.is_async:
-        return await _within(_captured(agent.run, task), timeout_s, agent, ended_late)
+        return await _within(_captured(agent.run, task), task, timeout_s, agent, ended_late)
     outcome = await _in_thread(agent, task, timeout_s, ended_late)
     if outcome.error is None and inspect.isawaitable(outcome.value):
-        return await _within(_awaited(outcome.value), timeout_s, agent, ended_late)
+        return await _within(_awaited(outcome.value), task, timeout_s, agent, ended_late)
     return outcome
 
 
@@ -90,12 +91,13 @@ def _being_cancelled() -> bool:
     return current is not None and current.cancelling() > 0
 
 
-async def _within(coroutine: Any, timeout_s: float, agent: AgentUnderTest, ended_late: Callable[[], None]) -> Outcome:
+async def _within(
+    coroutine: Any, task: Task, timeout_s: float, agent: AgentUnderTest, ended_late: Callable[[], None]
+) -> Outcome:
     running: asyncio.Task[Outcome] = asyncio.create_task(coroutine)
     grace_s = max(GRACE_S, agent.grace_s)
     try:
-        done, _ = await asyncio.wait({running}, timeout=timeout_s)
-        if done:
+        if await _done(running, task, timeout_s):
             return running.result()
         running.cancel()
         done, _ = await asyncio.wait({running}, timeout=grace_s)
@@ -133,12 +135,22 @@ async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float, ended_
             loop.call_soon_threadsafe(settle, outcome)
 
     in_daemon_thread(work)
-    done, _ = await asyncio.wait({finished}, timeout=timeout_s)
-    if done:
+    if await _done(finished, task, timeout_s):
         return finished.result()
     abandon(agent.name)
     late.happened()
     return Outcome(timed_out=True, abandoned=True)
+
+
+async def _done(future: asyncio.Future[Outcome], task: Task, timeout_s: float) -> bool:
+    """Whether `future` is done within so much time, not counting what the case waited for its turn at the model."""
+    until, before = perf_counter() + timeout_s, task.queued.seconds
+    left = timeout_s
+    while True:
+        done, _ = await asyncio.wait({future}, timeout=max(left, 0.02 if task.queued.is_going_on else 0.0))
+        left = until + task.queued.seconds - before - perf_counter()
+        if done or left <= 0:
+            return bool(done)
 
 
 class _Both:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from evalkit.checks import judge_conversation
-from evalkit.errors import EvalkitError, SpecError
+from evalkit.errors import BudgetSpentError, EvalkitError, SpecError
 from evalkit.model.case import Case
 from evalkit.model.transcript import RunFault, Transcript
-from evalkit.model.verdict import ERROR, FAILED, CallVerdict, CheckResult, Reason, Verdict
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.pipeline.plan import Plan
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]")
@@ -22,8 +22,11 @@ BREAKDOWNS = frozenset({"agent_raised", "crashed", "invalid_reply"})
 
 
 def judge_run(plan: Plan, transcript: Transcript) -> Verdict:
-    """The verdict of one run."""
+    """The verdict of one run. One that ended because nothing was left to spend was not run."""
     case = plan.case
+    if transcript.fault is not None and transcript.fault.code == BudgetSpentError.code:
+        reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
+        return _verdict(case, NOT_RUN, (reason,), transcript)
     turns = [turn.expectation for turn in case.turns]
     judgement = judge_conversation(transcript, plan.expectation, turns, input=case.input)
     unused = () if judgement.status == ERROR else _unused_mocks(plan, transcript)
@@ -73,6 +76,13 @@ def path_of(place: str) -> tuple[str | int, ...]:
 
 def _unescaped(text: str) -> str:
     return text.replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
+
+
+def not_run_verdict(case: Case, error: BudgetSpentError) -> Verdict:
+    """The verdict of a case for which nothing was left to spend."""
+    fault = RunFault(code=error.code, message=str(error), measured=False)
+    transcript = Transcript(input=dict(case.input), stop_reason=fault.code, fault=fault)
+    return _verdict(case, NOT_RUN, (Reason(code=error.code, message=str(error)),), transcript)
 
 
 def error_verdict(case: Case, error: EvalkitError) -> Verdict:

@@ -1,8 +1,8 @@
 """Several runs of one case: when the outcome is decided, and the one verdict that they make.
 
-A run that could not be measured counts neither way. The case passes once `min_pass` runs passed; it failed once even
-the runs that were not made, and those that could not be measured, would not lift it there; it is an error if they
-would have.
+A run that could not be measured, or was not made because nothing was left to spend, counts neither way. The case
+passes once `min_pass` runs passed; it failed once even the runs that were not made, and those that could not be
+measured, would not lift it there; it is an error, or not run, if they would have.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from evalkit.model.case import Repeat
-from evalkit.model.verdict import ERROR, FAILED, PASSED, Reason, Verdict
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 
 ONE_CASSETTE = "{runs} runs over one hand-written cassette would be the same run: it ran once"
 
@@ -34,11 +34,12 @@ def combined(runs: Sequence[Verdict], repeat: Repeat) -> Verdict:
         warning = ONE_CASSETTE.format(runs=repeat.runs)
         return replace(runs[0], warnings=(*runs[0].warnings, warning))
     passed = sum(run.status == PASSED for run in runs)
-    errors = sum(run.status == ERROR for run in runs)
+    errors = sum(run.status in (ERROR, NOT_RUN) for run in runs)
     left = repeat.runs - len(runs)
-    status = PASSED if passed >= repeat.min_pass else ERROR if passed + left + errors >= repeat.min_pass else FAILED
+    why = NOT_RUN if runs[-1].status == NOT_RUN else ERROR
+    status = PASSED if passed >= repeat.min_pass else why if passed + left + errors >= repeat.min_pass else FAILED
     shown = next((run for wanted in (status, FAILED, ERROR) for run in runs if run.status == wanted), runs[0])
-    early = f", stopped after {len(runs)} of {repeat.runs}: decided" if left else ""
+    early = f", stopped after {len(runs)} of {repeat.runs}: decided" if left and why == ERROR else ""
     measured = f" ({errors} not measured)" if errors else ""
     summary = f"{passed}/{len(runs)} runs passed{measured}, {repeat.min_pass} needed{early}"
     reasons = () if status == PASSED else _reasons(runs, status, summary)

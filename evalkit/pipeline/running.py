@@ -9,15 +9,23 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
+from evalkit.agents.live import check_budget
 from evalkit.agents.models import RECORD_MODES, aclose_shared, check_model
-from evalkit.errors import MeasurementError, MissingCassetteError, SpecError, StaleCassetteError, UsageError
+from evalkit.errors import (
+    BudgetSpentError,
+    MeasurementError,
+    MissingCassetteError,
+    SpecError,
+    StaleCassetteError,
+    UsageError,
+)
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import NOT_RUN, Reason, Verdict
 from evalkit.pipeline.attempt import Attempt, begin, conclude, converse
 from evalkit.pipeline.calling import GRACE_S, slot
-from evalkit.pipeline.judging import error_verdict, judge_run
+from evalkit.pipeline.judging import error_verdict, judge_run, not_run_verdict
 from evalkit.pipeline.plan import Plan, plan_case
 from evalkit.pipeline.repeats import combined, is_decided
 from evalkit.pipeline.threads import in_daemon_thread
@@ -76,6 +84,11 @@ async def _arun_repeats(plan: Plan, watch: Watch) -> Verdict:
     """Run until the outcome is decided."""
     repeat = plan.case.repeat
     for run in range(repeat.runs):
+        try:
+            check_budget(plan.settings)
+        except BudgetSpentError as error:
+            watch.finished(not_run_verdict(plan.case, error))
+            break
         going = await _attempted(plan, run, watch)
         if plan.settings.record == "stale" and isinstance(going.task.fault, OUTDATED):
             going = await _attempted(_recording_all(plan), run, watch)

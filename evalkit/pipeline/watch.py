@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 
 from evalkit.model.verdict import Verdict
@@ -22,6 +23,7 @@ class Watch:
         self.runs: list[Verdict] = []
         self._going: Attempt | None = None
         self._until = 0.0
+        self.told_as: Callable[[Verdict], Verdict] | None = None  # what the verdict of a run cut short comes to
         self.began: float | None = None  # perf_counter at the start of the first run, after any wait for its turn
 
     def started(self, going: Attempt) -> None:
@@ -36,14 +38,19 @@ class Watch:
         self._going = None
         self.runs.append(verdict)
 
+    def left(self) -> None:
+        """Nothing is going on any more."""
+        self._going = None
+
     def seconds_left(self) -> float:
         """How long to wait before looking again."""
-        return max(self._until - perf_counter(), 0.05) if self._going is not None else 0.5
+        going = self._going
+        return max(self._until + going.task.queued.seconds - perf_counter(), 0.05) if going is not None else 0.5
 
     def hung_verdict(self) -> Verdict | None:
         """The verdict of the case if its current run is long past its deadline, else None."""
         going = self._going
-        if going is None or perf_counter() < self._until:
+        if going is None or perf_counter() < self._until + going.task.queued.seconds:
             return None
         abandon(going.plan.agent.name)
         going.time_out(abandoned=True)
@@ -59,5 +66,7 @@ class Watch:
 
     def _cut_short(self, going: Attempt) -> Verdict:
         verdict = judge_run(going.plan, conclude(going))
+        if self.told_as is not None:
+            return self.told_as(verdict)
         repeat = going.plan.case.repeat
         return combined([*self.runs, verdict], repeat) if repeat.runs > 1 else verdict

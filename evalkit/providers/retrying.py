@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from evalkit.errors import ProviderError
+from evalkit.providers.limits import in_force, queueing
 
 T = TypeVar("T")
 
@@ -41,15 +42,26 @@ def may_work_later(error: ProviderError) -> bool:
 
 
 async def with_retries(ask: Callable[[], Awaitable[T]], policy: RetryPolicy) -> T:
-    """What `ask` gives. Raises the last ProviderError when the attempts are used up or waiting is pointless."""
+    """What `ask` gives. Raises the last ProviderError when the attempts are used up or waiting is pointless.
+
+    Each attempt waits for its turn at the limiter in force, which is told of what came of it.
+    """
+    limiter = in_force.get()
     for attempt in range(policy.retries + 1):
+        aside = 0.0 if limiter is None else await limiter.enter()
         try:
-            return await ask()
+            reply = await ask()
+            if limiter is not None:
+                limiter.leave(aside, getattr(reply, "usage", None))
+            return reply
         except ProviderError as error:
+            if limiter is not None and error.status == 429:
+                limiter.refused(error.retry_after_s)
             wait_s = policy.wait_s(attempt, error.retry_after_s)
             if attempt == policy.retries or not may_work_later(error) or wait_s > policy.cap_s:
                 raise _final(error, attempt + 1, wait_s, policy) from error.__cause__
-        await policy.sleep(wait_s)
+        with queueing.get()():
+            await policy.sleep(wait_s)
     raise AssertionError("unreachable")
 
 

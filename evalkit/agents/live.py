@@ -1,0 +1,84 @@
+"""Live models under the limits of the run: not faster than the service allows, and not beyond the budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evalkit.errors import UsageError
+from evalkit.model.prices import cost_of, price_of
+from evalkit.model.settings import Settings
+from evalkit.model.transcript import ModelRequest, ModelTurn
+
+if TYPE_CHECKING:
+    from evalkit.providers import Provider
+    from evalkit.providers.spending import Account
+
+
+class MeteredProvider:
+    """Hands requests on to `live`, the model that `spec` names, and counts."""
+
+    def __init__(self, live: Provider, spec: str, settings: Settings) -> None:
+        from evalkit.providers.limits import limiter_for, rates_for
+        from evalkit.providers.opening import parse_model_spec
+
+        self.name = live.name
+        self._live = live
+        self._spec = spec
+        self._prices = settings.prices
+        self._account = account_of(settings)
+        parsed = parse_model_spec(spec)
+        rates = rates_for(parsed.kind, parsed.model, settings.limits, settings.workers)
+        place = parsed.options.get("base_url", "")
+        self._limiter = limiter_for(f"{parsed.kind}:{parsed.model}@{place}", rates)
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """The model's turn. Raises BudgetSpentError when nothing is left, beside what the live provider raises."""
+        from evalkit.providers.limits import in_force
+
+        token = in_force.set(self._limiter)
+        try:
+            return await (self._live.turn(request) if self._account is None else self._paid(request, self._account))
+        finally:
+            in_force.reset(token)
+
+    async def _paid(self, request: ModelRequest, account: Account) -> ModelTurn:
+        if price_of((self._spec,), self._prices) is None:
+            raise UsageError(no_price(self._spec))
+        account.enter()
+        cost: float | None = None
+        is_known = True
+        try:
+            reply = await self._live.turn(request)
+            cost = cost_of(reply.usage, (reply.model, self._spec), self._prices)
+            is_known = cost is not None
+        finally:
+            account.leave(cost) if is_known else account.is_blind()
+        return reply
+
+    async def aclose(self) -> None:
+        """The live provider is shared, and closed by whoever opened it."""
+
+
+def account_of(settings: Settings) -> Account | None:
+    """Where live turns are booked; None without a budget."""
+    if settings.max_cost_usd is None:
+        return None
+    from evalkit.providers.spending import account_for
+
+    return account_for(settings.max_cost_usd, settings.ledger)
+
+
+def check_budget(settings: Settings) -> None:
+    """Raises BudgetSpentError if the run goes live and nothing is left to spend."""
+    account = account_of(settings)
+    if account is not None and (settings.record is not None or settings.model is not None):
+        account.check()
+
+
+def no_price(spec: str) -> str:
+    """A budget without a price could not be kept."""
+    name = spec.partition(":")[2].partition("?")[0]
+    return (
+        f"max_cost is set, and '{name}' has no price: write [tool.evalkit.prices] "
+        f'"{name}" = {{input = ..., output = ...}}, in USD per million tokens'
+    )

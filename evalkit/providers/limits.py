@@ -1,0 +1,174 @@
+"""How fast a model's service is asked: one token bucket per provider, shared by every case of the process.
+
+A request waits until the bucket has a place for it, in the order of asking. Tokens are known only afterwards: a
+request takes what requests took on average so far, and the difference is settled when its reply has come. A service
+that answers 429 is left alone by all for as long as it says, and asked half as fast from then on; each success makes it
+a little faster again, up to the configured rate, or until nothing holds it back any more.
+
+The clock is real time and the waits are computed, so that one bucket serves several event loops and threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from evalkit.model.transcript import Usage
+
+RATES = ("requests_per_minute", "tokens_per_minute")
+BURST_S = 6.0  # so many seconds' worth may go out at once
+PAUSE_S = 1.0  # after a 429 that does not say how long to wait
+SLOWEST = 1 / 60  # requests per second: a service that keeps refusing is still asked once a minute
+_SPEED_UP = 1.1
+
+# What to be in while a case waits for its turn: its deadline stands still meanwhile.
+queueing: ContextVar[Callable[[], AbstractContextManager[Any]]] = ContextVar("evalkit_queueing", default=nullcontext)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Limits of one provider, for this process; None is no limit."""
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+
+def rates_for(kind: str, model: str, limits: Mapping[str, Any], workers: int = 1) -> Rates:
+    """What `limits` say of a model: under ``kind:model``, else under ``kind``, else for all. Shared by `workers`
+    processes, each of which keeps to its part."""
+    found: dict[str, float] = {}
+    for table in (limits, limits.get(kind), limits.get(f"{kind}:{model}")):
+        if isinstance(table, Mapping):
+            found |= {name: float(table[name]) / workers for name in RATES if table.get(name) is not None}
+    return Rates(**found)
+
+
+class Limiter:
+    """The bucket of one provider. `clock` and `sleep` are for tests."""
+
+    def __init__(
+        self,
+        rates: Rates | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        rates = rates or Rates()
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._requests = _Bucket(rates.requests_per_minute, clock())
+        self._tokens = _Bucket(rates.tokens_per_minute, clock())
+        self._average = 0.0  # tokens of a request so far
+        self._paused_until = 0.0
+        self._recent: deque[float] = deque(maxlen=200)  # when the latest requests went out
+        self._unlimited_again = 0.0  # requests per second at which a learned limit is forgotten
+
+    async def enter(self) -> float:
+        """Wait for a place. Gives the tokens that were set aside, to be handed to `leave`."""
+        with self._lock:
+            now = self._clock()
+            aside = self._average
+            wait_s = max(self._requests.take(1, now), self._tokens.take(aside, now), self._paused_until - now)
+            self._recent.append(now + max(wait_s, 0.0))
+        while wait_s > 0:
+            with queueing.get()():
+                await self._sleep(wait_s)
+            with self._lock:
+                wait_s = self._paused_until - self._clock()
+        return aside
+
+    def leave(self, aside: float, usage: Usage | None) -> None:
+        """The reply has come, and took so many tokens."""
+        with self._lock:
+            if usage is not None:
+                used = float(usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.reasoning_tokens)
+                self._tokens.take(used - aside, self._clock())
+                self._average = used if not self._average else 0.8 * self._average + 0.2 * used
+            if self._requests.is_slowed:
+                self._requests.speed_up(_SPEED_UP, self._unlimited_again, self._clock())
+
+    def refused(self, asked_s: float | None) -> None:
+        """The service answered 429, and asked to be left alone for `asked_s` seconds, if it said so."""
+        with self._lock:
+            now = self._clock()
+            is_first = now >= self._paused_until  # the others that were under way are refused for the same reason
+            self._paused_until = max(self._paused_until, now + (PAUSE_S if asked_s is None else asked_s))
+            if is_first:
+                seen = self._observed(now)
+                self._unlimited_again = max(self._unlimited_again, 2 * seen)
+                self._requests.slow_down(max(seen / 2, SLOWEST), now)
+
+    def _observed(self, now: float) -> float:
+        """Requests per second of late."""
+        recent = [moment for moment in self._recent if now - 10 <= moment <= now]
+        if len(recent) < 2:
+            return 1.0
+        return len(recent) / max(now - recent[0], 1.0)
+
+    @property
+    def requests_per_minute(self) -> float | None:
+        """The rate in force; None: as fast as the cases ask."""
+        return None if self._requests.per_s is None else self._requests.per_s * 60
+
+
+class _Bucket:
+    """Fills at `per_s`; None: never empty. A level below zero is what is owed, and has to be waited for."""
+
+    def __init__(self, per_minute: float | None, now: float) -> None:
+        self._configured = None if per_minute is None else per_minute / 60
+        self.per_s = self._configured
+        self._level = self._capacity()
+        self._since = now
+
+    @property
+    def is_slowed(self) -> bool:
+        return self.per_s != self._configured
+
+    def take(self, amount: float, now: float) -> float:
+        """Take `amount` out (or put it back); the seconds until that much was there."""
+        if self.per_s is None:
+            return 0.0
+        self._level = min(self._level + (now - self._since) * self.per_s, self._capacity()) - amount
+        self._since = now
+        return max(-self._level / self.per_s, 0.0)
+
+    def slow_down(self, per_s: float, now: float) -> None:
+        if self.per_s is None:
+            self._level, self._since = 0.0, now
+        self.take(0, now)
+        self.per_s = per_s if self.per_s is None else max(min(self.per_s / 2, per_s), SLOWEST)
+        self._level = min(self._level, 0.0)
+
+    def speed_up(self, factor: float, forgotten_at: float, now: float) -> None:
+        self.take(0, now)
+        assert self.per_s is not None
+        faster = self.per_s * factor
+        limit = self._configured
+        if limit is None:
+            self.per_s = None if faster >= forgotten_at else faster
+        else:
+            self.per_s = min(faster, limit)
+
+    def _capacity(self) -> float:
+        return 0.0 if self.per_s is None else max(self.per_s * BURST_S, 1.0)
+
+
+# The limiter of the request that is being sent.
+in_force: ContextVar[Limiter | None] = ContextVar("evalkit_limiter", default=None)
+
+_limiters: dict[tuple[str, Rates], Limiter] = {}
+_limiters_lock = threading.Lock()
+
+
+def limiter_for(provider: str, rates: Rates) -> Limiter:
+    """The one limiter of this process for `provider`, a model at its address."""
+    with _limiters_lock:
+        return _limiters.setdefault((provider, rates), Limiter(rates))
