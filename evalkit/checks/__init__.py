@@ -14,6 +14,7 @@ from evalkit.checks.custom import check
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement
 from evalkit.checks.keys import CALL_KEYS, DEFINITIONS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, Key
+from evalkit.checks.on_fault import ending_as, expectation_on_fault, problems_of_on_fault
 from evalkit.checks.turns import judge_conversation, part_of
 
 __all__ = [
@@ -27,6 +28,9 @@ __all__ = [
     "Key",
     "check",
     "compile_expectation",
+    "ending_as",
+    "expectation_on_fault",
     "judge_conversation",
     "part_of",
+    "problems_of_on_fault",
 ]

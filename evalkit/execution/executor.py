@@ -8,7 +8,7 @@ registered with ``threads=N``; their deadline counts from when they run.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from evalkit.execution.flight import Flight, Job
 from evalkit.execution.loop import BackgroundLoop
@@ -18,14 +18,17 @@ from evalkit.model.verdict import ERROR, Reason, Verdict
 from evalkit.pipeline import arun_case
 
 _LONGEST_NAP_S = 0.5  # between looks at whether an agent blocks the loop
+RunsCase = Callable[..., Awaitable[Verdict]]
 _AHEAD = 4  # times the concurrency: so far ahead, so that a slow case does not hold up the others
 
 
 class Executor:
     """Gives each case a verdict, whatever happens. Used from one thread."""
 
-    def __init__(self, settings: Settings, concurrency: int = 1) -> None:
+    def __init__(self, settings: Settings, concurrency: int = 1, run: RunsCase | None = None) -> None:
+        """`run` is what a case goes through, `arun_case` by default: it has its parameters, and may do more."""
         self._settings = settings
+        self._run = run or arun_case
         self._concurrency = concurrency
         self._loop: BackgroundLoop | None = None
         self._flights: dict[str, Flight] = {}  # by case id: started and not taken yet
@@ -86,7 +89,7 @@ class Executor:
     async def _fly(self, flight: Flight) -> None:
         verdict, error = None, None
         try:
-            verdict = await arun_case(flight.job.case, flight.job.agent, self._settings, watch=flight.watch)
+            verdict = await self._run(flight.job.case, flight.job.agent, self._settings, watch=flight.watch)
         except BaseException as raised:
             error = raised
         began = flight.watch.began

@@ -115,7 +115,8 @@ class FakeDispatcher:
         for declaration in added:
             mock = self._routes.mock(declaration.name)
             if declaration.returns is not None and mock is not None:
-                plain = (leaf for leaf in leaves(mock[1]) if isinstance(leaf, Static) and not leaf.templated)
+                found = (leaf for leaf in leaves(mock[1]) if isinstance(leaf, Static))
+                plain = (leaf for leaf in found if not leaf.templated and not leaf.is_fault)
                 for leaf in plain:
                     for path, message in return_problems(leaf.value, declaration.returns):
                         raise self.blame(MockError(broken_returns(declaration.name, path, message)))

@@ -25,6 +25,7 @@ class Static:
     templated: bool = False
     path: Path = ()  # in the case
     source: str = ""  # the `$include` that it came from
+    is_fault: bool = False  # a result of the fault sweep, which may break the `returns` schema
 
 
 @dataclass(frozen=True, slots=True)

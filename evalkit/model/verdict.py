@@ -64,6 +64,25 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FaultRun:
+    """One run of the fault sweep: the case again, with one function failing in one way.
+
+    `not_run`: what the agent would have done can't be told offline. `transcript` is then of no use, and left empty.
+    """
+
+    function: str
+    fault: str  # "timeout", "error", "empty" or "malformed"
+    status: str = PASSED
+    reasons: tuple[Reason, ...] = ()
+    transcript: Transcript = field(default_factory=Transcript)
+
+    @property
+    def head(self) -> str:
+        """What reasons of the case's own verdict begin with."""
+        return f"under {self.function} {self.fault}: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The outcome of a case, or of one run of a repeated case (`runs` holds those)."""
 
@@ -83,6 +102,7 @@ class Verdict:
     must_pass: bool = False
     quarantined: str | None = None  # the reason of an xfail that is in force
     runs: tuple[Verdict, ...] = ()
+    faults: tuple[FaultRun, ...] = ()  # of a case that passed, where the fault sweep was asked for
     runs_planned: int = 1
     min_pass: int = 1
     path: str = ""

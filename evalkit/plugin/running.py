@@ -51,7 +51,7 @@ class Runner:
         self._configuration = configuration
         self._is_worker = hasattr(config, "workerinput")
         self._concurrency = 1 if one_at_a_time(config) else configuration.concurrency
-        self._executor = Executor(configuration.settings, self._concurrency)
+        self._executor = _executor(configuration, self._concurrency)
         self._redact = Redactor(configuration.secrets, configuration.secret_keys)
         self._outputs: dict[str, Output] = {}
         self._places: dict[pytest.Item, int] = {}
@@ -146,6 +146,8 @@ class Runner:
         if line is None or item.case is None:
             return None
         verdict = from_line(line)
+        if self._configuration.faults and verdict.passed and not verdict.faults:
+            return None  # it was not swept, or nothing could fail: that is soon found again
         current = from_line(self._redact(to_line(Verdict(case=item.case.merged))))
         return verdict if verdict.case == current.case else None
 
@@ -190,6 +192,14 @@ class Runner:
         line = to_line(verdict)
         redacted = self._redact(line)
         return Told(line, verdict) if redacted == line else Told(redacted, from_line(redacted))
+
+
+def _executor(configuration: Configuration, concurrency: int) -> Executor:
+    if not configuration.faults:
+        return Executor(configuration.settings, concurrency)
+    from evalkit.probing.sweeping import arun_swept
+
+    return Executor(configuration.settings, concurrency, arun_swept)
 
 
 def one_at_a_time(config: pytest.Config) -> bool:

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, Reason, Verdict
 from evalkit.reports.conversation import conversation
+from evalkit.reports.faults import fault_lines, reasons_told
 from evalkit.reports.hostile import encodable, visible, visible_lines
 from evalkit.reports.spans import Line, line_text
 from evalkit.reports.values import arguments_text, shortened, value_text
@@ -64,7 +65,7 @@ def lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
         shown += _runs(verdict, options)
     else:
         shown += _body(verdict, options)
-    return shown
+    return shown + fault_lines(verdict)
 
 
 def _header(verdict: Verdict, width: int) -> Line:
@@ -120,6 +121,7 @@ def _body(verdict: Verdict, options: TraceOptions) -> list[Line]:
         shown += _call(call, number, told, max(options.width, _NARROWEST))
     if options.conversation:
         shown += conversation(verdict.transcript)
+    told |= reasons_told(verdict)
     beside = [reason for reason in verdict.reasons if _key(reason) not in told]
     fault = verdict.transcript.fault
     if fault is not None and beside and beside[0].code == fault.code:  # it raised, it ran into its deadline

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
-from evalkit.checks import compile_expectation
+from evalkit.checks import GROUP_KEYS, compile_expectation, problems_of_on_fault
 from evalkit.errors import PathProblem, nearest
 from evalkit.functions import mock_files, parse_declarations, parse_mocks
 from evalkit.model.case import CaseSettings, Declaration, UserTurn
@@ -60,7 +60,11 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath, check_targ
             check_targets=check_targets,
         )
         reader.problems.extend(found)
-    expectations = _Expectations(reader, given, _with_mocked(declared, parts.mocks))
+    known = _with_mocked(declared, parts.mocks)
+    if data.get("on_fault") is not None:
+        names = (*(known or parts.mocks or ()), *_expected_names(data.get("expected_output")))
+        reader.problems.extend(problems_of_on_fault(data["on_fault"], names, declarations=known, input=given))
+    expectations = _Expectations(reader, given, known)
     parts.turns = expectations.of_turns()
     parts.expectation = expectations.of_the_whole(data, parts.turns)
     parts.problems = tuple(reader.problems)
@@ -123,6 +127,18 @@ def _with_mocked(declared: dict[str, Declaration], mocks: Any) -> dict[str, Decl
     aliases = {alias for function in declared.values() for alias in function.aliases}
     undeclared = {name: Declaration(name=name) for name in mocks if name not in declared and name not in aliases}
     return {**declared, **undeclared}
+
+
+def _expected_names(expected: Any) -> Iterator[str]:
+    """The functions that `expected_output` names: an instruction file may declare them in the run."""
+    if isinstance(expected, dict):
+        for key, value in expected.items():
+            if key == "function_name" and isinstance(value, str):
+                yield value
+            elif key in ("expected_function_calls", *GROUP_KEYS):
+                yield from _expected_names({key: value} if isinstance(value, dict) else None)
+                for item in value if isinstance(value, list) else ():
+                    yield from [item] if isinstance(item, str) else _expected_names(item)
 
 
 class _Expectations:

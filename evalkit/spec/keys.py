@@ -81,6 +81,12 @@ CASE_KEYS: dict[str, Row] = {
     ),
     "input": Row(reading.case_input, {"$ref": "#/$defs/input"}, "What the agent gets, and what its functions answer."),
     "expected_output": Row(reading.mapping, {"$ref": "#/$defs/expected_output"}, "What must hold for the run."),
+    "on_fault": Row(
+        reading.anything,
+        {"$ref": "#/$defs/on_fault"},
+        "What must hold while a function fails (`--evalkit-faults`): keys of `expected_output`, and under the name of "
+        "a function those for that one.",
+    ),
     "functions": Row(
         reading.anything,
         {"$ref": "#/$defs/functions"},

@@ -43,6 +43,11 @@ def case_schema(checks: Iterable[str] = ()) -> dict[str, Any]:
             },
             "settings": _object(_described(SETTINGS_KEYS)),
             "expected_output": {**_object(expected), "minProperties": 1},
+            "on_fault": {
+                "type": "object",
+                "properties": {key: {"$ref": f"#/$defs/expected_output/properties/{key}"} for key in expected},
+                "additionalProperties": {"anyOf": [{"$ref": "#/$defs/expected_output"}, {"type": "null"}]},
+            },
             "mocks": {"type": "object", "additionalProperties": {"$ref": "#/$defs/answer"}},
             "answer": _answer(),
             "functions": _functions(),

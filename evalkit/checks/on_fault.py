@@ -1,0 +1,115 @@
+"""`on_fault`: what must hold while a function fails. Expectations for every function, and under a name for that one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.expectation import Expectation
+from evalkit.checks.keys import EXPECTED_KEYS
+from evalkit.checks.reading import Path
+from evalkit.checks.run_checks import COMPLETED, StopReason
+from evalkit.errors import PathProblem, did_you_mean
+from evalkit.model.case import Declaration
+from evalkit.model.registry import CHECKS
+from evalkit.operators.shown import type_shown
+
+ON_FAULT: Path = ("on_fault",)
+_NOTHING = Expectation(valid_arguments=False)
+
+
+def expectation_on_fault(
+    on_fault: Any,
+    function: str,
+    *,
+    declarations: Mapping[str, Declaration] | None = None,
+    input: Any = None,
+) -> Expectation:
+    """What must hold while `function` fails: its own keys, and those for every function that it does not repeat.
+
+    Without any it demands what every run must keep to: no exception, no call that nothing answers.
+    """
+    if not isinstance(on_fault, dict):
+        return _NOTHING
+    own = _present(on_fault.get(function)) if not _is_expectation(function) else {}
+    shared = {key: value for key, value in _present(on_fault).items() if _is_expectation(key)}
+    shared = {key: value for key, value in shared.items() if key not in (on_fault.get(function) or {})}
+    parts = [(shared, ON_FAULT), (own, (*ON_FAULT, function))]
+    found = _NOTHING
+    for keys, path in parts:
+        if keys:
+            compiled, _ = compile_expectation(keys, path=path, declarations=declarations, input=input)
+            found = _joined(found, compiled, valid_arguments=keys.get("valid_arguments", found.valid_arguments))
+    return found
+
+
+def problems_of_on_fault(
+    on_fault: Any,
+    functions: Iterable[str],
+    *,
+    declarations: Mapping[str, Declaration] | None = None,
+    input: Any = None,
+) -> list[PathProblem]:
+    """All that is wrong with `on_fault`. `functions` are those that the case declares, mocks or expects."""
+    if on_fault is None:
+        return []
+    if not isinstance(on_fault, dict):
+        what = f"on_fault must be a mapping of expectations and of function names, got {type_shown(on_fault)}"
+        return [PathProblem(ON_FAULT, what)]
+    names = list(dict.fromkeys(functions))
+    shared = {key: value for key, value in _present(on_fault).items() if _is_expectation(key)}
+    problems = _compiled(shared, ON_FAULT, declarations, input)
+    for key, value in on_fault.items():
+        if _is_expectation(key):
+            continue
+        if key not in names:
+            problems.append(_unknown(key, names))
+        elif value is not None and not isinstance(value, dict):
+            what = f"on_fault.{key} must be a mapping of what is expected, got {type_shown(value)}"
+            problems.append(PathProblem((*ON_FAULT, key), what))
+        else:
+            problems += _compiled(_present(value), (*ON_FAULT, key), declarations, input)
+    return problems
+
+
+def _is_expectation(key: object) -> bool:
+    return key in EXPECTED_KEYS or key in CHECKS
+
+
+def _present(keys: Any) -> dict[str, Any]:
+    """Without the keys that null takes away."""
+    return {key: value for key, value in keys.items() if value is not None} if isinstance(keys, dict) else {}
+
+
+def _compiled(
+    keys: dict[str, Any], path: Path, declarations: Mapping[str, Declaration] | None, input: Any
+) -> list[PathProblem]:
+    return compile_expectation(keys, path=path, declarations=declarations, input=input)[1] if keys else []
+
+
+def _unknown(key: object, names: list[str]) -> PathProblem:
+    hint = did_you_mean(str(key), [*names, *EXPECTED_KEYS, *CHECKS])
+    message = f"unknown key '{key}' in on_fault, which is neither an expectation nor a function of this case{hint}"
+    return PathProblem((*ON_FAULT, str(key)), message, at_key=True)
+
+
+def _joined(first: Expectation, second: Expectation, *, valid_arguments: bool) -> Expectation:
+    """Both; of what only one can say, the second."""
+    return replace(
+        second,
+        calls=second.calls or first.calls,
+        forbidden=second.forbidden or first.forbidden,
+        grounded=second.grounded or first.grounded,
+        valid_arguments=valid_arguments,
+        stop_reason=second.stop_reason if second.stop_reason.written else first.stop_reason,
+        checks=(*first.checks, *second.checks),
+    )
+
+
+def ending_as(expectation: Expectation, stop_reason: str) -> Expectation:
+    """`expectation`, to which a run that ended with `stop_reason` is as good as one that completed."""
+    if expectation.stop_reason.written or stop_reason == COMPLETED:
+        return expectation
+    return replace(expectation, stop_reason=StopReason(stop_reason, (), written=False))

@@ -1,0 +1,59 @@
+"""`--evalkit-faults`: fault runs decide the verdict where they are asked for, and only there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+Project = Any
+
+RAISED = "the agent raised MockedError: check timed out"
+
+
+@pytest.mark.parametrize("concurrency", ["1", "4"])
+def test_a_case_whose_agent_does_not_handle_a_failure_fails(project: Project, concurrency: str) -> None:
+    project.case("a_001")
+    result = project.run("--evalkit-faults", f"--evalkit-concurrency={concurrency}")
+    assert result.ret == 1
+    assert project.statuses() == {"a_001": "failed"}
+    result.stdout.fnmatch_lines([f"  under check timeout: ✗ {RAISED}", "  under check empty, malformed: ✓"])
+    (verdict,) = project.run_file.verdicts
+    assert [(run.fault, run.status) for run in verdict.faults] == [
+        ("timeout", "failed"), ("error", "failed"), ("empty", "passed"), ("malformed", "passed"),
+    ]  # fmt: skip
+    assert verdict.reasons[0].message.startswith(f"under check timeout: {RAISED}")
+
+
+def test_nothing_is_swept_without_the_flag(project: Project) -> None:
+    project.case("a_001", on_fault={"final_function_call": "check"})
+    assert project.run().ret == 0
+    assert project.starts() == ["scenarios/a_001.yaml"]
+    assert project.run_file.verdicts[0].faults == ()
+
+
+def test_a_resumed_run_sweeps_the_cases_that_were_not_swept(project: Project) -> None:
+    project.case("a_001")
+    assert project.run().ret == 0
+    assert project.run("--evalkit-resume", "--evalkit-faults").ret == 1
+
+
+def test_an_agent_that_blocks_the_loop_under_a_fault_ends_with_its_deadline(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+import time, evalkit
+
+@evalkit.agent("blocks")
+async def blocks(task):
+    if not (await task.acall("check", id="A1")):
+        time.sleep(6)
+    return "done"
+""",
+    )
+    project.case("a_001", agent="blocks", settings={"deadline_s": 0.2})
+    project.run_apart("--evalkit-faults")
+    (verdict,) = project.run_file.verdicts
+    assert verdict.status == "failed"
+    assert [run.fault for run in verdict.faults][-1] == "empty"
+    assert "under check empty: agent 'blocks' was still running after 0.2 s" in verdict.reasons[-1].message
