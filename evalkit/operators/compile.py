@@ -9,18 +9,16 @@ from typing import Literal as OneOf
 from evalkit.errors import EvalkitError, PathProblem, did_you_mean, nearest, shown_path
 from evalkit.model.registry import OPERATORS
 from evalkit.model.template import Literal, Template, TemplateError, parse, plain
-from evalkit.operators.builtin import BUILTIN, joined
+from evalkit.operators.builtin import BUILTIN, build
 from evalkit.operators.equality import ARRAY, NUMBER, OBJECT, STRING, kind
 from evalkit.operators.extension import Custom
-from evalkit.operators.lists import Found
-from evalkit.operators.logic import AnyValue
 from evalkit.operators.matcher import Matcher, Path
 from evalkit.operators.names import INSTEAD, LITERAL, MODIFIERS
 from evalkit.operators.operand import Deferred, Operand, has_template, operand_data
 from evalkit.operators.phrases import fold_text
 from evalkit.operators.shown import shown, type_shown
 from evalkit.operators.structure import Items, Keyed
-from evalkit.operators.values import Equal, Pending, Words
+from evalkit.operators.values import AnyValue, Equal, Pending, Words
 
 Mode = OneOf["equal", "contain", "partial"]
 MODES = ("equal", "contain", "partial")
@@ -70,7 +68,7 @@ def build_bound(deferred: Deferred, value: Any, beside: dict[str, Any]) -> Match
         return Custom(deferred.name[1:], plain(value))
     form = BUILTIN[deferred.name]
     operand = Operand(deferred.name, plain(value) if form.takes == "data" else value, beside, (), compiler)
-    matcher = form.build(operand)
+    matcher = build(operand)
     if compiler.problems:
         raise TemplateError(f"{deferred.describe()}: {compiler.problems[0].message}")
     return matcher
@@ -149,6 +147,8 @@ class Compiler:
     def _list(self, value: list[Any], path: Path) -> Matcher:
         items = tuple(self.under(item, (*path, index), in_items=True) for index, item in enumerate(value))
         if self.mode == "contain":
+            from evalkit.operators.lists import Found
+
             return Found(items)
         if all(type(item) is Equal for item in items):
             plain_value = [item.value for item in items if isinstance(item, Equal)]
@@ -200,6 +200,8 @@ class Compiler:
                 self.problem((*path, name), f"'{name}' goes with {MODIFIERS[name]}, which is not here", at_key=True)
         if len(parts) < 2:
             return parts[0] if parts else self.nothing
+        from evalkit.operators.builders import joined
+
         return joined(Operand("", value, value, path, self), tuple(parts), one_mapping=True)
 
     def _one_operator(self, name: str, beside: dict[str, Any], path: Path) -> Matcher:
@@ -208,14 +210,14 @@ class Compiler:
         if form is None and name[1:] not in OPERATORS:
             return self.problem(path, f"unknown operator '{name}'{_instead(name)}", at_key=True)
         if form is not None and (form.takes == "value" or (form.takes == "list" and kind(value) != STRING)):
-            return form.build(Operand(name, value, beside, path, self))
+            return build(Operand(name, value, beside, path, self))
         data = operand_data(value, path, self)
         modifiers = {key: operand_data(beside[key], (*path[:-1], key), self) for key in MODIFIERS if key in beside}
         if has_template(data) or has_template(modifiers):
             return Deferred(name, data, modifiers, self.mode)
         if form is None:
             return Custom(name[1:], plain(data))
-        return form.build(Operand(name, plain(data), {**beside, **plain(modifiers)}, path, self))
+        return build(Operand(name, plain(data), {**beside, **plain(modifiers)}, path, self))
 
 
 def _is_plain(value: Any, depth: int) -> bool:

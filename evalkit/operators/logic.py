@@ -15,24 +15,6 @@ _NEAREST = 3  # differences of the nearest alternative that its message lists
 
 
 @dataclass(frozen=True, slots=True)
-class AnyValue(Matcher):
-    """Present, with any value, null included."""
-
-    @property
-    def absence(self) -> bool | None:
-        return False
-
-    def holds(self, actual: Any) -> bool:
-        return True
-
-    def wording(self) -> str:
-        return "any value"
-
-    def written(self) -> Any:
-        return {"$any": True}
-
-
-@dataclass(frozen=True, slots=True)
 class Absent(Matcher):
     """Not sent at all."""
 

@@ -1,4 +1,4 @@
-"""Matchers of single values: the same JSON value, words in a text, and templates that have no value yet."""
+"""Matchers of single values: any value, the same JSON value, words in a text, and templates that have no value yet."""
 
 from __future__ import annotations
 
@@ -13,6 +13,24 @@ from evalkit.operators.hints import value_hint
 from evalkit.operators.matcher import MAX_DIFFERENCES, Matcher, Mismatch, Path, Resolve, Undecided
 from evalkit.operators.phrases import find_words, fold_text
 from evalkit.operators.shown import WINDOW, shown, window
+
+
+@dataclass(frozen=True, slots=True)
+class AnyValue(Matcher):
+    """Present, with any value, null included."""
+
+    @property
+    def absence(self) -> bool | None:
+        return False
+
+    def holds(self, actual: Any) -> bool:
+        return True
+
+    def wording(self) -> str:
+        return "any value"
+
+    def written(self) -> Any:
+        return {"$any": True}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

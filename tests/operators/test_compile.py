@@ -11,6 +11,8 @@ import pytest
 from evalkit import operator
 from evalkit.errors import PathProblem
 from evalkit.operators import OperatorProblems, compile_value
+from evalkit.operators.builders import BUILDERS
+from evalkit.operators.builtin import BUILTIN
 from evalkit.operators.compile import known_operators
 from evalkit.operators.names import INSTEAD
 
@@ -228,3 +230,7 @@ def test_what_was_written_can_be_read_back(value: Any) -> None:
 
 def test_true_is_not_one_in_compiled_values_either() -> None:
     assert compile_value({"a": True}, mode="equal") != compile_value({"a": 1}, mode="equal")
+
+
+def test_every_built_in_operator_has_a_builder_and_no_other_has() -> None:
+    assert list(BUILDERS) == list(BUILTIN)
