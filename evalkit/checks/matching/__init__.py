@@ -17,7 +17,7 @@ Explanations are optimal up to `weigh.EXACT` pairs of expected and actual calls,
 verdict is the same.
 """
 
-from evalkit.checks.matching.assignment import Assignment, Pair
+from evalkit.checks.matching.assignment import Assignment, Pair, SearchTooLargeError
 from evalkit.checks.matching.plan import (
     MAX_CHILDREN,
     ActualCall,
@@ -30,7 +30,6 @@ from evalkit.checks.matching.plan import (
     Plan,
     Position,
 )
-from evalkit.checks.matching.search import SearchTooLargeError
 from evalkit.checks.matching.solve import solve
 
 __all__ = [

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from evalkit.checks.matching.plan import Position
+from evalkit.errors import MeasurementError
+
+
+class SearchTooLargeError(MeasurementError):
+    """The groups are so ambiguous that no exact answer was found within the bound. Nothing was judged."""
 
 
 class Pair(NamedTuple):

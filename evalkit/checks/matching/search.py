@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from evalkit.checks.matching.assignment import SearchTooLargeError
 from evalkit.checks.matching.cover import cover
 from evalkit.checks.matching.parts import Bag, Chain, Choice, One, Part, Rules, Shuffle, Together
 from evalkit.checks.matching.symmetry import Symmetry
-from evalkit.errors import MeasurementError
 
 MAX_STATES = 400_000  # some ten seconds; reached only where several long chains compete for the same calls
 _PATIENCE = 2_000  # states after which it is worth asking whether the plan could be satisfied in any order at all
 MAX_WIDTH = 256  # states kept per call when looking for the best explanation
 
 _Taker = One | Bag
-
-
-class SearchTooLargeError(MeasurementError):
-    """The groups are so ambiguous that no exact answer was found within the bound. Nothing was judged."""
 
 
 def satisfy(root: Part, rules: Rules, *, forbid: bool) -> dict[int, int] | None:

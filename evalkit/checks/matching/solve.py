@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 
 from evalkit.checks.matching.assignment import Assignment, Pair
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Plan, walk
-from evalkit.checks.matching.table import Table
-from evalkit.checks.matching.task import Task
 
 Fits = Callable[[int, int], bool]
 
@@ -32,6 +30,9 @@ def solve(plan: Plan, actual: Sequence[ActualCall], fits: Fits, distance: Callab
     if met is not None:
         pairs = tuple(Pair(leaf.id, actual[call].index) for leaf, call in zip(leaves, met, strict=True))
         return Assignment(satisfied=True, pairs=pairs, extra=_others(actual, met))
+    from evalkit.checks.matching.table import Table
+    from evalkit.checks.matching.task import Task
+
     table = Table(leaves, actual, fits, distance)
     for leaf, call, answer in asked:
         table.learn(leaf, call, answer)

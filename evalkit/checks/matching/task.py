@@ -7,14 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from evalkit.checks.matching.alternatives import Choices, best, decided
-from evalkit.checks.matching.assignment import Assignment, Pair
+from evalkit.checks.matching.assignment import Assignment, Pair, SearchTooLargeError
 from evalkit.checks.matching.build import build
 from evalkit.checks.matching.cover import cover
 from evalkit.checks.matching.explain import Draft, drafts
 from evalkit.checks.matching.order import filled_between, is_plain
 from evalkit.checks.matching.parts import Bag, One, Rules
 from evalkit.checks.matching.plan import InParallel, Leaf, OneOf, Plan, Position, walk
-from evalkit.checks.matching.search import SearchTooLargeError, most_in_order, satisfy
+from evalkit.checks.matching.search import most_in_order, satisfy
 from evalkit.checks.matching.table import Table
 from evalkit.checks.matching.weigh import EXACT
 
