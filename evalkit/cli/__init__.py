@@ -239,3 +239,23 @@ def smoke(paths: tuple[str, ...], verbose: bool, form: str) -> int:
     for line in [as_json(found, status)] if form == "json" else as_text(found, verbose=verbose):
         click.echo(line)
     return status
+
+
+@commands.command("record-mocks")
+@click.argument("target")
+@click.option("--call", "given", metavar="JSON", multiple=True, help="Arguments by name; may be repeated.")
+@click.option("--calls", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A call per line, as JSON.")
+@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The mock file (YAML).")
+@click.option("--key", help="The key for calls that name none themselves.")
+@click.option("--force", is_flag=True, help="Replace keys that the file has already.")
+def record_mocks_command(
+    target: str, given: tuple[str, ...], calls: Path | None, to: Path, key: str | None, *, force: bool
+) -> None:
+    """Call the real function TARGET (module:function, module:Class.method), and keep what it returns as mocks.
+
+    This reaches whatever the function reaches. Secrets are redacted.
+    """
+    from evalkit.cli.recording import record_mocks, wanted_calls
+
+    for line in record_mocks(target, wanted_calls(given, calls, key), to, force=force):
+        click.echo(line)
