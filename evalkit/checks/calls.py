@@ -33,6 +33,8 @@ class FunctionCalls:
         True  # every child of the root is one call, made once: the list itself is the assignment to try first
     )
 
+    key = "expected_function_calls"
+
     @property
     def forbids_extras(self) -> bool:
         return self.plan.extras == "forbid" or not self.leaves

@@ -11,7 +11,8 @@ from evalkit.checks.drafts import CallsJudged, Draft, unjudged
 from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls, add_problems
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.judgement import Judgement, conclude
-from evalkit.checks.reasons import unmeasured
+from evalkit.checks.reading import Path
+from evalkit.checks.reasons import place_of, unmeasured
 from evalkit.checks.run_checks import COMPLETED, StopReason
 from evalkit.errors import MeasurementError
 from evalkit.model.transcript import Transcript
@@ -20,11 +21,18 @@ from evalkit.model.verdict import CheckResult
 _COMPLETES = StopReason(COMPLETED, (), written=False)
 
 
-class RunCheck(Protocol):
-    """A demand on the run: a frozen dataclass with one method, its fields the keys of the case."""
+class Keyed(Protocol):
+    """Anything that stands in the case under a key."""
 
     @property
     def key(self) -> str: ...
+
+    @property
+    def path(self) -> Path: ...
+
+
+class RunCheck(Keyed, Protocol):
+    """A demand on the run: a frozen dataclass with one method, its fields the keys of the case."""
 
     def judge(self, evidence: Evidence) -> CheckResult | None: ...
 
@@ -83,21 +91,20 @@ class Expectation:
         try:
             return self.calls.judge(evidence)
         except Exception as error:
-            broken = _broken("expected_function_calls", error)
-            return CallsJudged(unjudged(evidence.calls), [broken], None)
+            return CallsJudged(unjudged(evidence.calls), [_broken(self.calls, error)], None)
 
     def _over_calls(self, drafts: Sequence[Draft], evidence: Evidence) -> list[CheckResult]:
         results = []
         try:
             add_problems(drafts, valid_arguments=self.valid_arguments)
         except Exception as error:
-            results.append(_broken("valid_arguments", error))
+            results.append(_broken(self.stop_reason, error))
         for check in (self.forbidden, self.grounded):
             if check is not None:
                 try:
                     results.append(check.judge(drafts, evidence))
                 except Exception as error:
-                    results.append(_broken(check.key, error))
+                    results.append(_broken(check, error))
         return results
 
 
@@ -105,10 +112,10 @@ def _guarded(check: RunCheck, evidence: Evidence) -> CheckResult | None:
     try:
         return check.judge(evidence)
     except Exception as error:
-        return _broken(check.key, error)
+        return _broken(check, error)
 
 
-def _broken(key: str, error: Exception) -> CheckResult:
+def _broken(check: Keyed, error: Exception) -> CheckResult:
     """A check that could not do its work is no failure of the agent, and no pass either."""
     told = str(error) if isinstance(error, MeasurementError) else f"judging it raised {type(error).__name__}: {error}"
-    return unmeasured(key, f"can't be judged: {told}", "expected_output", "run")
+    return unmeasured(check.key, f"can't be judged: {told}", place_of(check.path), "run")

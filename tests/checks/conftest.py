@@ -46,6 +46,27 @@ def make_calls(items: Sequence[Any]) -> tuple[FunctionCall, ...]:
     return tuple(made)
 
 
+IMPLIED = {"call_order", "extra_calls", "valid_arguments", "stop_reason", "outcome", "in_parallel", "times"}
+REFUSED = {"unmocked_call", "unknown_function", "malformed_call"}
+
+
+def is_complete(judgement: Judgement, expected: Mapping[str, Any]) -> None:
+    """Every result names a key of the case (or what goes without saying) and says something; every reason its place."""
+    written = {*expected, *IMPLIED, *REFUSED}
+    results = [(line.call, result) for line in judgement.calls for result in line.results]
+    for call, result in [*results, *((None, result) for result in judgement.checks)]:
+        assert result.check in written or (call and result.check in str(expected)), result
+        assert isinstance(result.message, str)
+        if result.status == "failed" and call is not None:
+            assert result.message
+            assert [reason.call for reason in result.reasons] == [call.index] * len(result.reasons)
+    whole_run = {"agent_raised", "deadline", "crashed", "provider_error", "mock_error"}
+    for reason in judgement.reasons:
+        if reason.code not in whole_run | REFUSED | {"invalid_arguments"}:
+            key = reason.place.removeprefix("expected_output").removeprefix(".").partition(".")[0].partition("[")[0]
+            assert key in expected or (key == "" and reason.code == "stop_reason"), reason
+
+
 @pytest.fixture(scope="session")
 def calls() -> Callable[..., tuple[FunctionCall, ...]]:
     return lambda *items: make_calls(items)
@@ -92,7 +113,9 @@ def judged(compiled: Callable[..., Expectation]) -> Callable[..., Judgement]:
         expected: Any, made: Sequence[Any] = (), *, mode: str = "run", given: Any = None, **transcript: Any
     ) -> Judgement:
         record = Transcript(calls=make_calls(made), **transcript)
-        return compiled(expected).judge(record, input=given, mode=mode)
+        judgement = compiled(expected).judge(record, input=given, mode=mode)
+        is_complete(judgement, expected)
+        return judgement
 
     return judge
 

@@ -116,9 +116,14 @@ ARGUMENTS: list[tuple[dict[str, Any], Any, list[str]]] = [
 
 @pytest.mark.parametrize(("keys", "arguments", "reasons"), ARGUMENTS)
 def test_a_difference_in_arguments_names_path_and_values(
-    keys: dict[str, Any], arguments: Any, reasons: list[str], told: Callable[..., list[str]]
+    keys: dict[str, Any], arguments: Any, reasons: list[str], judged: Callable[..., Judgement]
 ) -> None:
-    assert told(mail(**keys), [("send_email", arguments)]) == reasons
+    """And the result that holds them is that of the key, with the words that stand under the call in the trace."""
+    judgement = judged(mail(**keys), [("send_email", arguments)])
+    assert [f"{reason.code}: {reason.message}" for reason in judgement.reasons] == reasons
+    (result,) = judgement.calls[0].results
+    assert [result.check] == list(keys)
+    assert result.message.splitlines() == [reason.partition("send_email: ")[2] for reason in reasons]
 
 
 OTHERS: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
@@ -217,9 +222,15 @@ OTHERS: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("keys", "call", "reasons"), OTHERS)
 def test_everything_else_about_a_call_is_told(
-    keys: dict[str, Any], call: dict[str, Any], reasons: list[str], told: Callable[..., list[str]]
+    keys: dict[str, Any], call: dict[str, Any], reasons: list[str], judged: Callable[..., Judgement]
 ) -> None:
-    assert told(mail(**keys), [{"name": "send_email", **call}]) == reasons
+    judgement = judged(mail(**keys), [{"name": "send_email", **call}])
+    assert [f"{reason.code}: {reason.message}" for reason in judgement.reasons] == reasons
+    failed = [result for result in judgement.calls[0].results if result.status == "failed"]
+    assert failed[0].message.splitlines() == [reason.partition("send_email: ")[2] for reason in reasons]
+    assert failed[0].check in ([*keys] or ["outcome", "valid_arguments", judgement.reasons[0].code]) or call.get(
+        "problem"
+    )
 
 
 LISTS: list[tuple[dict[str, Any], list[Any], list[str]]] = [
@@ -390,6 +401,36 @@ def test_a_reason_names_its_place_in_the_case(
     expected: Any, call: Any, place: str, judged: Callable[..., Judgement]
 ) -> None:
     assert judged(expected, [call]).reasons[0].place == f"expected_output.{place}"
+
+
+DETAILS: list[tuple[dict[str, Any], dict[str, Any], tuple[Any, ...], Any, Any]] = [
+    ({"arguments": {"a": {"b": 1}}}, {"arguments": {"a": {"b": [2]}}}, ("a", "b"), 1, [2]),
+    ({"arguments": {"a": 1}}, {}, ("a",), 1, None),
+    ({"arguments": {}}, {"arguments": {"c": 5}}, ("c",), None, 5),
+    ({"result_contains": {"a": 1}}, {"result": {"a": 2}}, ("a",), 1, 2),
+    ({"body_contains": "x"}, {"arguments": {"body": "y"}}, ("body",), "x", "y"),
+    ({"body_excludes": "y"}, {"arguments": {"body": "yes"}}, ("body",), "y", "yes"),
+    ({"body_excludes": "y"}, {}, ("body",), None, None),
+    ({"arguments_absent": "cc"}, {"arguments": {"cc": [1]}}, ("cc",), None, [1]),
+    ({"outcome": "error"}, {}, (), "error", "ok"),
+    ({"channel": "native"}, {"channel": "text"}, (), ["native"], "text"),
+    ({"grounded": True}, {"arguments": {"a": [5]}}, ("a", 0), None, 5),
+    (
+        {},
+        {"violations": (Violation(path=("a", 0), schema_path=("type",), message="bad"),)},
+        ("a", 0),
+        None,
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("keys", "call", "path", "expected", "actual"), DETAILS)
+def test_a_reason_carries_what_its_words_say(
+    keys: Any, call: Any, path: Any, expected: Any, actual: Any, judged: Callable[..., Judgement]
+) -> None:
+    (reason,) = judged(mail(**keys), [{"name": "send_email", **call}]).reasons
+    assert (reason.call, reason.path, reason.expected, reason.actual) == (0, path, expected, actual)
 
 
 def test_a_reason_carries_its_path_and_both_values(judged: Callable[..., Judgement]) -> None:

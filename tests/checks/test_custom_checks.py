@@ -16,7 +16,7 @@ from evalkit.model.registry import Table
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult, Reason
 
-OWN = Reason(code="too_slow", message="slow", place="x")
+OWN = Reason(code="too_slow", message="slow", place="expected_output.steps[0]")
 
 RETURNED: list[tuple[Any, str, list[str]]] = [
     (None, "passed", []),
@@ -60,6 +60,12 @@ def test_what_a_check_returns_decides(
     judgement = judged({"steps": [1]})
     assert judgement.status == status
     assert [f"{reason.code}: {reason.message}" for reason in judgement.reasons] == reasons
+    (result,) = judgement.checks
+    assert result.check == "steps"
+    told = [reason.split(": ", 2)[-1] for reason in reasons]
+    if not isinstance(returned, CheckResult):
+        assert result.message == ("\n".join(told) or "passed")
+    assert {reason.place for reason in judgement.reasons} <= {"expected_output.steps", OWN.place}
 
 
 def test_a_check_gets_what_is_expected_and_the_transcript(judged: Callable[..., Judgement], own_checks: Table) -> None:
@@ -103,7 +109,8 @@ def test_a_check_that_raises_is_an_error_of_the_check(
     (reason,) = judgement.reasons
     assert (judgement.status, reason.code) == ("error", "check_raised")
     assert reason.message == f"the check 'steps' {what}"
-    assert reason.place == "expected_output.steps"
+    assert (reason.place, reason.expected) == ("expected_output.steps", 1)
+    assert judgement.checks[0].message == reason.message
 
 
 def test_an_asynchronous_check_is_refused(judged: Callable[..., Judgement], own_checks: Table) -> None:
@@ -144,6 +151,7 @@ def test_a_check_may_be_missing_in_another_process(compiled: Callable[..., Any],
     (reason,) = expectation.judge(Transcript(), mode="judge").reasons
     assert reason.code == "not_measured"
     assert reason.message == "steps: can't be judged: no check of this name is registered in this process"
+    assert reason.place == "expected_output.steps"
 
 
 def test_a_registered_key_is_known_and_suggested(problems: Callable[..., list[str]], own_checks: Table) -> None:

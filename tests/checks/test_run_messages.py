@@ -129,6 +129,27 @@ def test_a_demand_on_the_run_says_what_it_found(
         assert [result.message for result in judgement.checks] == [message]
     else:
         assert [f"{reason.code}: {reason.message}" for reason in judgement.reasons] == [message]
+        (result,) = [result for result in judgement.checks if result.status == status]
+        assert result.check in (*expected, "stop_reason")
+        assert message.endswith(result.message)
+
+
+MEASURES: list[tuple[dict[str, Any], dict[str, Any], Any, Any]] = [
+    ({"stop_reason": "a"}, {}, "a", "completed"),
+    ({"scenario_instruction_used": "a"}, {"instruction_used": "b"}, "a", "b"),
+    ({"max_function_calls": 0}, {"made": ["f"]}, 0, 1),
+    ({"max_cost_usd": 0.01}, {"cost_usd": 0.5}, 0.01, 0.5),
+    ({"final_function_call": "a"}, {"made": ["a", "b"]}, "a", "b"),
+    ({"final_function_call": "a"}, {"made": ["b"]}, "a", "b"),
+]
+
+
+@pytest.mark.parametrize(("expected", "transcript", "wanted", "found"), MEASURES)
+def test_a_reason_about_the_run_carries_both_values(
+    expected: Any, transcript: Any, wanted: Any, found: Any, judged: Callable[..., Judgement]
+) -> None:
+    (reason,) = judged(expected, **transcript).reasons
+    assert (reason.expected, reason.actual, reason.call) == (wanted, found, None)
 
 
 FINAL: list[tuple[list[str], str, str]] = [
