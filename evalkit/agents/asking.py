@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from evalkit.agents.clock import WaitingTime
+from evalkit.agents.opencalls import Known, OpenCalls
 from evalkit.agents.settings import TaskSettings
 from evalkit.errors import (
     BudgetSpentError,
@@ -19,7 +20,7 @@ from evalkit.errors import (
     StaleCassetteError,
     UsageError,
 )
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.model.transcript import ModelRequest, ModelTurn
 
 if TYPE_CHECKING:
     from evalkit.agents.streaming import RunningStream
@@ -48,7 +49,7 @@ class Asking:
         self._waited = waited
         self._case_id = case_id
         self._turns: list[ModelTurn] = []
-        self._requested: list[tuple[int, ModelCall]] = []
+        self._open = OpenCalls()
         self._streams: list[RunningStream] = []
         self._lock = threading.Lock()
 
@@ -74,7 +75,7 @@ class Asking:
         """One more turn, whose calls code may carry out from now on."""
         with self._lock:
             self._turns.append(reply)
-            self._requested.extend((len(self._turns) - 1, call) for call in reply.calls)
+            self._open.add_turn(len(self._turns) - 1, reply)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """`Task.stream`."""
@@ -117,26 +118,22 @@ class Asking:
         """The stream is over, unless it was before."""
         with self._lock:
             if running in self._streams:
-                self._requested.extend((running.index, call) for call in running.ended())
+                self._open.add(running.index, running.ended())
                 self._streams.remove(running)
                 self._turns[running.index] = turn
 
     def answered(self) -> int:
         """The index of the latest turn, all of whose calls are carried out now."""
         with self._lock:
-            self._requested.clear()
+            self._open.clear()
             return len(self._turns) - 1
 
-    def attributed(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def attributed(self, name: str, arguments: Mapping[str, Any], known: Known) -> dict[str, Any]:
         """Turn, channel and id of the model's call that code is carrying out now, if it is one."""
         with self._lock:
             for running in self._streams:
-                self._requested.extend((running.index, call) for call in running.certain())
-            for position, (turn, call) in enumerate(self._requested):
-                if call.name == name and call.arguments == arguments:
-                    del self._requested[position]
-                    return {"turn": turn, "channel": call.channel, "call_id": call.call_id, "repairs": call.repairs}
-        return {}
+                self._open.add(running.index, running.certain())
+            return self._open.taken(name, arguments, known)
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:

@@ -128,12 +128,19 @@ class Task:
     def call(self, name: str, /, **arguments: Any) -> Any:
         """Call a function through the dispatcher and return what it answers. Raises FunctionError when it fails."""
         with self.waited.waiting():
-            return self._dispatcher.call(name, arguments, **self._asking.attributed(name, arguments))
+            return self._dispatcher.call(name, arguments, **self.attributed(name, arguments))
 
     async def acall(self, name: str, /, **arguments: Any) -> Any:
         """`call` for async agents."""
         with self.waited.waiting():
-            return await self._dispatcher.acall(name, arguments, **self._asking.attributed(name, arguments))
+            return await self._dispatcher.acall(name, arguments, **self.attributed(name, arguments))
+
+    def attributed(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn, channel and id of the model's call that code is carrying out by this call, if it is one.
+
+        Asked once for each call, of patched functions too.
+        """
+        return self._asking.attributed(name, arguments, self._dispatcher)
 
     def offered(self) -> list[dict[str, Any]]:
         """Every function that can be called, as JSON: what an agent elsewhere is told of them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from evalkit.errors import MockError
@@ -73,6 +73,16 @@ class FakeDispatcher:
     @property
     def declarations(self) -> tuple[Declaration, ...]:
         return self._routes.declarations
+
+    @property
+    def canonical(self) -> Callable[[str], str]:
+        """From a name or alias to the name that calls are recorded under."""
+        return self._routes.canonical
+
+    def attributed(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """How a call that patched code makes came about, as far as the task knows: turn, channel, id."""
+        known: Callable[..., dict[str, Any]] | None = getattr(self.task, "attributed", None)
+        return {} if known is None else known(name, arguments)
 
     @property
     def names(self) -> tuple[str, ...]:

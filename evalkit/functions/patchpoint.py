@@ -127,8 +127,8 @@ class PatchPoint:
         try:
             call["arguments"] = self.target.named(args, kwargs)
         except TypeError as error:
-            call |= {"arguments": kwargs, "malformed": str(error)}
-        return call
+            return call | {"arguments": kwargs, "malformed": str(error)}
+        return call | case.dispatcher.attributed(call["name"], call["arguments"])
 
     def _really(self, *args: Any, **kwargs: Any) -> Any:
         token = _REALLY.set(_REALLY.get() | {self})

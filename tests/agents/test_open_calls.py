@@ -1,0 +1,146 @@
+"""A call that an agent's own loop carries out is recorded with the turn and the channel that it came from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import evalkit
+from evalkit.model.transcript import FunctionCall, ModelRequest
+
+TOOLS = '''\
+def tool_search(query: str, limit: int = 5):
+    """Never called: every case mocks it."""
+    raise AssertionError("the real function was called")
+'''
+SEARCH = {
+    "patch": "desk_tools:tool_search",
+    "alias": ["tool_search"],
+    "parameters": {
+        "type": "object",
+        "properties": {"query": {"type": "string"}, "limit": {"type": "integer"}},
+        "required": ["query"],
+    },
+}
+Agent = Callable[[evalkit.Task, Any], Any]
+
+
+@pytest.fixture
+def tools() -> Iterator[Any]:
+    """The agent's own module."""
+    module = ModuleType("desk_tools")
+    exec(compile(TOOLS, "desk_tools.py", "exec"), module.__dict__)
+    sys.modules["desk_tools"] = module
+    yield module
+    del sys.modules["desk_tools"]
+
+
+def calls_of(agent: Agent, tools: Any, *turns: Any) -> list[FunctionCall]:
+    """The calls on record after `agent(task, ask)` ran over scripted turns; `ask` takes the next one."""
+
+    async def run(task: evalkit.Task) -> str:
+        async def ask() -> Any:
+            return await task.turn(ModelRequest(messages=tuple(task.messages)))
+
+        await agent(task, ask)
+        return "done"
+
+    case = evalkit.case_from_dict(
+        {
+            "functions": {"search": SEARCH},
+            "input": {"message": "hello", "mock_function_responses": {"search": ["found"]}},
+            "expected_output": {"response_contains": "done"},
+        }
+    )
+    script = evalkit.ScriptedProvider(turns)
+    verdict = evalkit.run_case(case, run, evalkit.Settings(extra={"provider": lambda case_id, run: script}))
+    assert verdict.passed, verdict.reasons
+    return list(verdict.transcript.calls)
+
+
+def origin(call: FunctionCall) -> tuple[str, int | None, str | None]:
+    return call.channel, call.turn, call.requested_name
+
+
+NATIVE = {"calls": [{"name": "search", "arguments": {"query": "hotel"}, "id": "c1"}]}
+TEXT = 'I need it.\n<TOOL>search: "hotel"</TOOL>'
+
+
+def test_a_patched_function_is_attributed_to_the_native_call_it_carries_out(tools: Any) -> None:
+    async def agent(task: evalkit.Task, ask: Any) -> None:
+        for call in (await ask()).calls:
+            tools.tool_search(**call.arguments)
+        tools.tool_search("something else")
+
+    carried_out, own = calls_of(agent, tools, NATIVE)
+    assert origin(carried_out) == ("native", 0, None)
+    assert carried_out.call_id == "c1"
+    assert origin(own) == ("direct", None, None)
+
+
+def test_a_call_that_the_agents_own_parser_read_is_a_text_call(tools: Any) -> None:
+    """The detour shows although nobody told evalkit of it."""
+
+    async def agent(task: evalkit.Task, ask: Any) -> None:
+        await ask()
+        tools.tool_search(query="hotel")
+
+    assert [origin(call) for call in calls_of(agent, tools, TEXT)] == [("text", 0, None)]
+
+
+def test_what_an_older_turn_asked_for_in_vain_does_not_hide_the_detour(tools: Any) -> None:
+    """Native, in vain; native again; then as text, and only that is carried out."""
+
+    async def agent(task: evalkit.Task, ask: Any) -> None:
+        for _ in range(3):
+            await ask()
+        tools.tool_search(query="hotel")
+
+    assert [origin(call) for call in calls_of(agent, tools, NATIVE, NATIVE, TEXT)] == [("text", 2, None)]
+
+
+def test_the_same_call_twice_in_one_turn_is_taken_in_order(tools: Any) -> None:
+    async def agent(task: evalkit.Task, ask: Any) -> None:
+        await ask()
+        for _ in range(3):
+            await task.acall("search", query="hotel")
+
+    twice = {"calls": [{"name": "search", "arguments": {"query": "hotel"}, "id": name} for name in ("c1", "c2")]}
+    calls = calls_of(agent, tools, twice)
+    assert [(call.call_id, call.channel) for call in calls] == [("c1", "native"), ("c2", "native"), (None, "direct")]
+
+
+def test_an_alias_is_the_function_it_stands_for(tools: Any) -> None:
+    """The model asks under one name, the code calls under the other, and both stand on record."""
+
+    async def agent(task: evalkit.Task, ask: Any) -> None:
+        await ask()
+        await task.acall("tool_search", query="hotel")
+        await ask()
+        task.call("search", query="hotel")
+
+    other = {"calls": [{"tool_search": {"query": "hotel"}}]}
+    calls = calls_of(agent, tools, NATIVE, other)
+    assert [origin(call) for call in calls] == [("native", 0, "tool_search"), ("native", 1, None)]
+    assert {call.name for call in calls} == {"search"}
+
+
+def test_arguments_without_a_truth_value_are_no_models(tools: Any) -> None:
+    """Patched code passes what it likes."""
+
+    class Array:
+        def __eq__(self, other: object) -> Any:
+            raise ValueError("the truth value of an array is ambiguous")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    async def agent(task: evalkit.Task, ask: Any) -> None:
+        await ask()
+        tools.tool_search(query=Array())
+
+    (call,) = calls_of(agent, tools, NATIVE)
+    assert call.channel == "direct"
