@@ -10,13 +10,16 @@ from dataclasses import dataclass
 import pytest
 
 from evalkit.gate import Outcome
+from evalkit.gate.rates import percentage
 from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.configuration import Configuration
+from evalkit.reports.accounting import accounting_lines, fallback_warning
 from evalkit.reports.hostile import encodable, visible
 from evalkit.reports.journal import Journal
 from evalkit.reports.spans import Line, line_text
 from evalkit.reports.trace import TraceOptions, duration_text, lines, paint
+from evalkit.stats import Accounting
 
 MOST_PASSED_TRACES = 50
 _WORDS = {MET: "gate met", MISSED: "gate MISSED"}
@@ -98,7 +101,7 @@ class Display:
         """The section at the end: traces of passed cases, a table by category, the gate with its reasons."""
         if not selected and not outcomes:
             return
-        verbosity = self._config.option.verbose
+        verbosity = self._config.getoption("verbose", 0)
         reporter.write_sep("=", "evalkit")
         if journal is not None and self._shows_passed(len(selected), verbosity):
             self._passed_traces(reporter, outcomes, selected, journal)
@@ -110,6 +113,18 @@ class Display:
             reporter.write_line(f"evalkit: {line}", red=True, bold=True)
         if verbosity >= 0:
             reporter.write_line(f"run file: {self._shown_results()}")
+
+    def accounting(self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str] = ()) -> None:
+        """What models took, and warnings: cases for which nothing was left to spend, calls that came as text."""
+        if self._config.option.verbose >= 0:
+            for line in accounting_lines(accounting):
+                reporter.write_line(self._encoded(line))
+        if unpaid:
+            cases = "1 case was" if len(unpaid) == 1 else f"{len(unpaid)} cases were"
+            reporter.write_line(self._encoded(f"evalkit: {cases} not run: {unpaid[0]}"), yellow=True, bold=True)
+        warning = fallback_warning(accounting, percentage(self._configuration.max_fallback_rate))
+        if warning is not None:
+            reporter.write_line(self._encoded(f"evalkit: {warning}"), yellow=True, bold=True)
 
     def _shows_passed(self, number: int, verbosity: int) -> bool:
         if self._configuration.trace is not None:

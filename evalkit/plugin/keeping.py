@@ -11,19 +11,22 @@ from typing import Any
 import pytest
 
 import evalkit
+from evalkit.errors import BudgetSpentError
 from evalkit.gate import Outcome, decide_outcomes, outcome_of
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Reason
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.display import Display
+from evalkit.plugin.metering import ledger_of
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
 from evalkit.plugin.progress import Progress
 from evalkit.plugin.publishing import annotation_lines, publish
-from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shape
+from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shape, shows_logs_live
 from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import load_run, write_run
 from evalkit.reports.wire import from_line, to_line
+from evalkit.stats import Tally
 
 # Options under which pytest lists something and runs nothing.
 _LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
@@ -42,6 +45,9 @@ class Keeper:
         self._clock = time.perf_counter()
         self._journal: Journal | None = None
         self._outcomes: dict[str, Outcome] = {}
+        self._tally = Tally()
+        self._unpaid: list[str] = []  # why the cases were not run for which nothing was left to spend
+        self._ledger: Path | None = None  # where the workers of xdist book what they spend
         self._failed_reports = 0  # of cases; any further failure is of something else
         self._wanted: dict[str, str] = {}  # under xdist: node ids of the cases that a worker collected -> case ids
         self._collected = 0
@@ -69,6 +75,7 @@ class Keeper:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput[RESUMED] = self._runner.resumed
+        self._ledger = ledger_of(self._configuration.results, node.workerinput["testrunuid"])
         if self._rendezvous is not None:
             node.workerinput[RENDEZVOUS] = str(self._rendezvous.folder)
 
@@ -123,6 +130,9 @@ class Keeper:
     def _keep(self, told: Told, report: pytest.TestReport) -> None:
         verdict = told.verdict
         self._outcomes[verdict.case_id] = outcome_of(verdict)
+        self._tally.add(verdict)
+        if verdict.status == NOT_RUN:
+            self._unpaid += [reason.message for reason in verdict.reasons if reason.code == BudgetSpentError.code]
         self._failed_reports += report.failed
         if self._progress is not None:
             self._progress.told(report, passed=verdict.status == PASSED)
@@ -158,7 +168,7 @@ class Keeper:
         self._show_progress(sum(isinstance(item, CaseItem) for item in session.items))
 
     def _show_progress(self, total: int) -> None:
-        if self._progress is None and Progress.wanted(self._config, total):
+        if self._progress is None and Progress.wanted(self._config, total, logs_are_live=shows_logs_live(self._config)):
             self._progress = Progress(self._display.stream, total)
             self._config.pluginmanager.register(self._progress, "evalkit-progress")
 
@@ -190,7 +200,11 @@ class Keeper:
             wall_s=round(time.perf_counter() - self._clock, 3),
             evalkit=evalkit.__version__,
             interrupted=interrupted,
-            metadata={"gate": self._decision, "model": self._configuration.settings.model},
+            metadata={
+                "gate": self._decision,
+                "model": self._configuration.settings.model,
+                "accounting": self._tally.result().to_json(),
+            },
         )
         try:
             write_run(self._configuration.results, run, () if self._journal is None else self._journal.lines(selected))
@@ -208,10 +222,13 @@ class Keeper:
             self._display.summary(
                 terminalreporter, self._decision, self._outcomes, selected, self._journal, self._trouble
             )
+            self._display.accounting(terminalreporter, self._tally.result(), self._unpaid)
             for line in self._annotations:
                 terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:
+        if self._ledger is not None:
+            self._ledger.unlink(missing_ok=True)
         if self._rendezvous is not None:
             self._rendezvous.remove()
         if self._journal is not None:

@@ -30,11 +30,11 @@ class Progress:
         self._report: object = None  # the one that is being told
 
     @staticmethod
-    def wanted(config: pytest.Config, total: int) -> bool:
+    def wanted(config: pytest.Config, total: int, *, logs_are_live: bool) -> bool:
         """On a terminal, at the usual verbosity, for a run that is long enough, and where nothing else is printed."""
         reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-        quiet = config.option.verbose == 0 and config.option.capture != "no" and not config.getini("log_cli")
-        return bool(getattr(reporter, "isatty", False)) and quiet and total > SHORTEST_RUN
+        usual = config.getoption("verbose", 0) == 0 and config.getoption("capture", "fd") != "no"
+        return bool(getattr(reporter, "isatty", False)) and usual and total > SHORTEST_RUN and not logs_are_live
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(self, report: object) -> Generator[None, Any, Any]:

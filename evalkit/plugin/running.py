@@ -205,9 +205,16 @@ def _executor(configuration: Configuration, concurrency: int) -> Executor:
 def one_at_a_time(config: pytest.Config) -> bool:
     """Whether the session asks for what only makes sense one after another: to stop at a failure, to see output live,
     to debug."""
-    option = config.option
-    asked = (option.maxfail, option.usepdb, option.trace, option.capture == "no", getattr(option, "stepwise", False))
-    return any(asked) or bool(config.getini("log_cli"))
+    switches = any(config.getoption(name, False) for name in ("maxfail", "usepdb", "trace", "stepwise"))
+    return switches or config.getoption("capture", "fd") == "no" or shows_logs_live(config)
+
+
+def shows_logs_live(config: pytest.Config) -> bool:
+    """Whether log records go to the terminal as they come."""
+    try:
+        return bool(config.getini("log_cli")) or config.getoption("log_cli_level", None) is not None
+    except ValueError:  # pytest's logging plugin is switched off
+        return False
 
 
 def shape(report: pytest.TestReport, verdict: Verdict) -> None:

@@ -266,3 +266,26 @@ def test_the_run_file_tells_of_the_gate_and_the_merged_cases(project: Project) -
     assert run.verdicts[0].case["tags"] == ["smoke"]
     assert json.loads((project.root / ".evalkit/last-run.json").read_text("ascii"))["version"] == 1
     assert (project.root / ".evalkit/.gitignore").read_text() == "*\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cacheprovider",
+        "debugging",
+        "faulthandler",
+        "junitxml",
+        "logging",
+        "skipping",
+        "stepwise",
+        "terminal",
+        "warnings",
+        "xdist",
+    ],
+)
+def test_any_plugin_of_pytest_may_be_switched_off(project: Project, name: str) -> None:
+    project.case("good_001")
+    project.case("bad_001", WRONG, xfail="known")
+    result = project.run("-p", f"no:{name}", "--evalkit-min-pass-rate=0")
+    assert result.ret == 0
+    assert project.statuses() == {"bad_001": "failed", "good_001": "passed"}
