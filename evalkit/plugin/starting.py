@@ -27,6 +27,10 @@ def start(config: pytest.Config) -> None:
         if not hasattr(config, "workerinput"):
             config.pluginmanager.register(Keeper(config, configuration, runner), "evalkit-keeper")
             update_cases(config, configuration)
+            if configuration.faults:
+                from evalkit.plugin.faults import FaultCounter
+
+                config.pluginmanager.register(FaultCounter(), "evalkit-faults")
     except UsageError as error:
         raise pytest.UsageError(f"evalkit: {error}") from None
 

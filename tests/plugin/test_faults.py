@@ -18,6 +18,7 @@ def test_a_case_whose_agent_does_not_handle_a_failure_fails(project: Project, co
     assert result.ret == 1
     assert project.statuses() == {"a_001": "failed"}
     result.stdout.fnmatch_lines([f"  under check timeout: ✗ {RAISED}", "  under check empty, malformed: ✓"])
+    result.stdout.fnmatch_lines(["fault sweep: 4 fault runs: 2 passed, 2 failed"])
     (verdict,) = project.run_file.verdicts
     assert [(run.fault, run.status) for run in verdict.faults] == [
         ("timeout", "failed"), ("error", "failed"), ("empty", "passed"), ("malformed", "passed"),
@@ -57,3 +58,28 @@ async def blocks(task):
     assert verdict.status == "failed"
     assert [run.fault for run in verdict.faults][-1] == "empty"
     assert "under check empty: agent 'blocks' was still running after 0.2 s" in verdict.reasons[-1].message
+
+
+def test_a_sweep_that_measured_nothing_says_so(project: Project) -> None:
+    project.write(
+        "desk.md",
+        "---\nname: desk\ntrigger: any\nversion: 1\navailable_functions:\n"
+        "  - {name: check, description: d, parameters: {type: object, properties: {id: {type: string}}}}\n"
+        "---\nAnswer.\n",
+    )
+    project.write("mocks/cassettes/scenarios/a_001.yaml", "turns: [{calls: [check: {id: A1}]}, {text: Done.}]")
+    project.case("a_001", agent="desk.md")
+    result = project.run("--evalkit-faults")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "fault sweep: 4 fault runs: 4 not measurable offline; NOTHING was measured, sweep with a model "
+            "(--evalkit-model)"
+        ]
+    )
+
+
+def test_a_sweep_of_cases_that_call_nothing_says_so(project: Project) -> None:
+    project.case("a_001", {"calls": []}, expected_output={"expected_function_calls": []})
+    result = project.run("--evalkit-faults")
+    result.stdout.fnmatch_lines(["fault sweep: nothing was swept: in 1 case, none passed with a call"])
