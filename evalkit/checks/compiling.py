@@ -7,11 +7,10 @@ from typing import Any
 
 from evalkit.checks import older, response, run_checks
 from evalkit.checks.calls import FunctionCalls, is_listed
-from evalkit.checks.contradictions import excluded_in_wanted, is_plain
+from evalkit.checks.contradictions import always_forbidden, excluded_in_wanted
 from evalkit.checks.custom import read_custom, read_graded
 from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls, read_forbidden
 from evalkit.checks.expectation import Expectation, RunCheck
-from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.keys import CALL_KEYS, CALL_ORDERS, EXPECTED_KEYS, EXTRA_CALLS, MODIFIERS, SCORES
 from evalkit.checks.read_call import CallReader, offered, read_grounded, text_argument
 from evalkit.checks.reading import Path, Reader, known_arguments, meant
@@ -198,34 +197,10 @@ class _Compilation:
             if not entry.checks and entry.function_name == final:
                 self.reader.problem(at, f"final_function_call can't be: {final} is forbidden")
             for leaf in calls.leaves if calls else ():
-                if leaf.function_name == entry.function_name and self._is_forbidden(leaf, entry, expected):
+                demanded, ruled_out = (_item(expected, call.path, self.path) for call in (leaf, entry))
+                if leaf.function_name == entry.function_name and always_forbidden(demanded, ruled_out):
                     here, there = self.reader.shown(leaf.path), self.reader.shown(entry.path)
                     self.reader.problem(leaf.path, f"{here} expects {leaf.function_name}, which {there} forbids")
-
-    def _is_forbidden(self, leaf: ExpectedCall, entry: ExpectedCall, expected: Mapping[str, Any]) -> bool:
-        """Whether every call that meets `leaf` is one that `entry` forbids, as far as the plain values tell."""
-        demanded, ruled_out = _item(expected, leaf.path, self.path), _item(expected, entry.path, self.path)
-        if not isinstance(ruled_out, dict) or not entry.checks:
-            return True
-        if not isinstance(demanded, dict):
-            return False
-        if any(
-            demanded.get(key) != ruled_out[key]
-            for key in ruled_out
-            if key not in ("function_name", "arguments_contain")
-        ):
-            return False
-        wanted = ruled_out.get("arguments_contain")
-        if wanted is None:
-            return True
-        said = demanded.get("arguments", demanded.get("arguments_contain"))
-        if said == wanted:
-            return True
-        if not is_plain(wanted) or not isinstance(said, dict) or not is_plain(said):
-            return False
-        from evalkit.operators import compile_value
-
-        return compile_value(wanted, mode="contain").matches(said)
 
 
 def _hint(key: str, names: list[str]) -> str:

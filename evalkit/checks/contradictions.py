@@ -7,7 +7,7 @@ from typing import Any
 
 from evalkit.checks.phrases import text_pieces
 from evalkit.checks.reading import Path, Reader
-from evalkit.operators import OperatorProblems, compile_value, fold_text
+from evalkit.operators import OperatorProblems, compile_value, fold_text, json_equal
 from evalkit.operators.shown import shown
 
 _ENDS = ("_contains", "_excludes")
@@ -25,7 +25,7 @@ def is_plain(value: Any) -> bool:
 
 def within_call(reader: Reader, path: Path, written: Mapping[str, Any]) -> None:
     """Report what contradicts itself within one expected call."""
-    exact = written.get("arguments", {})
+    exact = written.get("arguments")
     if "arguments" in written and (exact is None or isinstance(exact, dict)):
         _against_exact(reader, path, written, exact or {})
     _text_against_itself(reader, path, written)
@@ -48,7 +48,7 @@ def _against_exact(reader: Reader, path: Path, written: Mapping[str, Any], exact
             reader.problem(
                 at, f"{reader.shown(at)} can't be: arguments lists all of them, and '{name}' is not among them"
             )
-        elif is_plain(exact[name]) and not _contains(value, exact[name]):
+        elif is_plain(exact[name]) and not _contains(value, exact[name], otherwise=True):
             reader.problem(at, f"{reader.shown(at)} can't be: arguments says that '{name}' is {shown(exact[name])}")
     for key, value in written.items():
         if key.endswith(_ENDS) and key not in _NOT_TEXT:
@@ -60,11 +60,13 @@ def _against_exact(reader: Reader, path: Path, written: Mapping[str, Any], exact
             reader.problem(at, f"{reader.shown(at)} forbids '{name}', which arguments demands")
 
 
-def _contains(value: Any, actual: Any) -> bool:
+def _contains(value: Any, actual: Any, *, otherwise: bool) -> bool:
+    """Whether `actual` contains `value`; `otherwise` where that can't be said yet, or the value is itself a mistake."""
     try:
-        return compile_value(value, mode="contain").matches(actual)
+        matcher = compile_value(value, mode="contain")
     except OperatorProblems:
-        return True  # reported where the value is read
+        return otherwise
+    return otherwise if matcher.has_templates else matcher.matches(actual)
 
 
 def _text_against_exact(reader: Reader, path: Path, value: Any, exact: Mapping[Any, Any]) -> None:
@@ -83,6 +85,29 @@ def _text_against_exact(reader: Reader, path: Path, value: Any, exact: Mapping[A
         if found is excludes:
             says = f"arguments says that '{name}' is {shown(exact[name])}"
             reader.problem(path, f"{reader.shown(path)}: {shown(phrase)} can't be: {says}")
+
+
+def always_forbidden(demanded: Any, ruled_out: Any) -> bool:
+    """Whether every call that meets an expected call is forbidden by another entry, as far as plain values tell.
+
+    Both are entries as written, of the same function.
+    """
+    if not isinstance(ruled_out, dict):
+        return True
+    keys = ruled_out.keys() - {"function_name", "arguments_contain"}
+    if not isinstance(demanded, dict):
+        return ruled_out.keys() == {"function_name"}
+    if not all(key in demanded and json_equal(demanded[key], ruled_out[key]) for key in keys):
+        return False
+    wanted = ruled_out.get("arguments_contain")
+    if wanted is None:
+        return True
+    exact, contained = demanded.get("arguments"), demanded.get("arguments_contain")
+    if json_equal(wanted, exact) or json_equal(wanted, contained):
+        return True
+    # What a text contains is contained in every longer text; of operators that can't be said.
+    said = exact if isinstance(exact, dict) else contained if is_plain(wanted) else None
+    return isinstance(said, dict) and is_plain(said) and _contains(wanted, said, otherwise=False)
 
 
 def _phrases(value: Any) -> list[str]:

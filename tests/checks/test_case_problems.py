@@ -300,7 +300,7 @@ FORBIDDEN = [
     ),
 ]
 
-EXPECTED_AND_FORBIDDEN = [
+EXPECTED_AND_FORBIDDEN: list[tuple[Any, Any, bool]] = [
     ("f", "f", True),
     ({"function_name": "f", "optional": True}, "f", True),
     (
@@ -327,6 +327,59 @@ EXPECTED_AND_FORBIDDEN = [
     ),
     ({"function_name": "f", "channel": "native"}, {"function_name": "f", "channel": "text"}, False),
     ("f", "g", False),
+    ("f", {"function_name": "f"}, True),
+    ("f", {"function_name": "f", "channel": "text"}, False),
+    (
+        {"function_name": "f", "arguments": {"x": True}},
+        {"function_name": "f", "arguments": {"x": 1}},
+        False,
+    ),
+    (
+        {"function_name": "f", "arguments_contain": {"x": True}},
+        {"function_name": "f", "arguments_contain": {"x": 1}},
+        False,
+    ),
+    (
+        {"function_name": "f", "arguments": {"x": 5}},
+        {"function_name": "f", "channel": "text", "arguments_contain": {"x": {"$gt": 1}}},
+        False,
+    ),
+    (
+        {"function_name": "f", "arguments": {"x": 5}, "channel": "text"},
+        {"function_name": "f", "channel": "text", "arguments_contain": {"x": {"$gt": 1}}},
+        True,
+    ),
+    (
+        {"function_name": "f", "arguments_contain": {"x": "ab"}},
+        {"function_name": "f", "arguments_contain": {"x": {"$ne": "a"}}},
+        False,
+    ),
+    (
+        {"function_name": "f", "arguments_contain": {"x": "big red", "y": 1}},
+        {"function_name": "f", "arguments_contain": {"x": "red"}},
+        True,
+    ),
+    (
+        {"function_name": "f", "arguments": {"x": 1}},
+        {"function_name": "f", "arguments_contain": {"x": "{{ calls.g.result }}"}},
+        False,
+    ),
+    (
+        {"function_name": "f", "arguments": {"x": "{{ calls.g.result }}"}},
+        {"function_name": "f", "arguments_contain": {"x": {"$any": True}}},
+        False,
+    ),
+    (
+        {"function_name": "f", "arguments": {"body": "a"}},
+        {"function_name": "f", "body_contains": "a"},
+        False,
+    ),
+    (
+        {"function_name": "f", "body_contains": "a"},
+        {"function_name": "f", "body_contains": "a"},
+        True,
+    ),
+    ({"function_name": "f"}, {"function_name": "f", "arguments_contain": {"x": 1}}, False),
 ]
 
 DECLARED = [
@@ -542,6 +595,7 @@ CONTRADICTORY = [
     ({"arguments": {"a": "SN12345"}, "arguments_contain": {"a": "SN1"}}, "arguments_contain.a"),
     ({"arguments": {"a": ["x", "y"]}, "a_excludes": ["q", "Y"]}, "a_excludes"),
     ({"arguments": {"a": 1}, "arguments_absent": ["b", "a"]}, "arguments_absent"),
+    ({"arguments_contain": {"a": 1}, "arguments_absent": "a"}, "arguments_absent"),
 ]
 
 

@@ -128,6 +128,14 @@ def test_arguments_are_those_of_the_call_that_is_judged(judged: Callable[..., Ju
     assert judged({CALLS: [call], "extra_calls": "allow"}, ["x", *good]).calls[1].results[0].status == "passed"
 
 
+def test_a_call_that_meets_its_own_arguments_says_how(judged: Callable[..., Judgement]) -> None:
+    call = {"function_name": "f", "arguments_contain": {"copy": "{{ arguments.name }}"}}
+    made = ["other", ("f", {"name": "Jan", "copy": "for Jan"})]
+    judgement = judged({CALLS: [call], "extra_calls": "allow"}, made)
+    assert judgement.status == "passed"
+    assert judgement.calls[1].results[0].note == "contained, not equal"
+
+
 def test_an_alias_is_as_good_as_the_name(judged: Callable[..., Judgement]) -> None:
     made = [{"name": "create_ticket", "requested_name": "open_ticket", "result": 5}, ("send_email", {"x": 5})]
     assert judged(mail("{{ calls.open_ticket.result }}"), made).status == "passed"

@@ -20,6 +20,7 @@ def f(**arguments: Any) -> dict[str, Any]:
 SCORES: list[tuple[dict[str, Any], list[Any], tuple[float, float, float, float]]] = [
     ({CALLS: ["a", "b"]}, ["a", "b"], (1, 1, 1, 1)),
     ({CALLS: []}, [], (1, 1, 1, 1)),
+    ({CALLS: [{"any_order": ["a", "b"]}]}, ["b", "a"], (1, 1, 1, 1)),
     ({CALLS: ["a"]}, [], (0, 0, 0, 1)),
     ({CALLS: []}, ["a"], (0, 1, 0, 1)),
     ({CALLS: ["a", "b"]}, ["a"], (1, 1 / 2, 2 / 3, 1)),
