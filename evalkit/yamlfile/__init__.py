@@ -8,9 +8,17 @@ YAML that `load` reads back as the same data.
 
 from __future__ import annotations
 
+from typing import Any
+
 from evalkit.yamlfile.builder import Read, load, read
 from evalkit.yamlfile.limits import Limits
 from evalkit.yamlfile.places import Positions, positions
-from evalkit.yamlfile.writing import dump
 
 __all__ = ["Limits", "Positions", "Read", "dump", "load", "positions", "read"]
+
+
+def dump(data: Any) -> str:
+    """`writing.dump`, imported when first used: running cases writes no YAML."""
+    from evalkit.yamlfile import writing
+
+    return writing.dump(data)
