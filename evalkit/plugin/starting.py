@@ -39,6 +39,8 @@ def update_cases(config: pytest.Config, configuration: Configuration) -> None:
     """Registered after the keeper, which takes the verdicts from the reports: hooks of the last come first."""
     dry = config.getoption("evalkit_update_diff")
     if dry or config.getoption("evalkit_update"):
+        if configuration.faults:
+            raise UsageError("--evalkit-faults and --evalkit-update exclude each other: a sweep writes no expectation")
         from evalkit.plugin.updating import Updater
 
         config.pluginmanager.register(Updater(configuration.root, writes=not dry), "evalkit-updater")

@@ -274,3 +274,24 @@ def test_the_case_on_the_page_loads_and_its_agent_may_pass() -> None:
         "send_email empty",
         "send_email malformed",
     }
+
+
+def test_patched_code_gets_the_exceptions_that_such_code_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "swept_shop.py").write_text("def check(number):\n    return {'status': 'real'}\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    raised: list[str] = []
+
+    def unchanged(task: Any) -> str:
+        import swept_shop  # type: ignore[import-not-found]
+
+        try:
+            return str(swept_shop.check("SN1"))
+        except (TimeoutError, RuntimeError) as error:
+            raised.append(f"{type(error).__name__}: {error}")
+            return "later"
+
+    patched = {"check": {"patch": "swept_shop:check"}}
+    loaded = case({"expected_function_calls": ["check"]}, {"check": MOCKS["check"]}, functions=patched)
+    verdict = swept(loaded, unchanged)
+    assert [run.status for run in verdict.faults] == [PASSED] * 4
+    assert raised == ["TimeoutError: check timed out", "RuntimeError: 500 Internal Server Error"]
