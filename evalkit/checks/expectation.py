@@ -64,21 +64,17 @@ class Expectation:
         `user_turn`: only what belongs to that turn of the conversation (from 0) is judged; `turn_starts` are then the
         numbers of model turns before each user turn, where the caller counted them.
         """
-        given = transcript.input if input is None else input
         known = None
         if user_turn is not None:
             from evalkit.checks.turns import part_of
 
             known = tuple(call for call in transcript.calls if call.user_turn <= user_turn)
             transcript = part_of(transcript, user_turn, turn_starts)
-        evidence = Evidence(transcript, given, mode, known)
+        evidence = Evidence(transcript, transcript.input if input is None else input, mode, known)
         judged = self._calls(evidence)
         results = judged.results
         results += self._over_calls(judged.drafts, evidence)
-        stop_reason = _guarded(self.stop_reason, evidence)
-        if stop_reason is not None:
-            results.append(stop_reason)
-        for check in self.checks:
+        for check in (self.stop_reason, *self.checks):
             result = _guarded(check, evidence)
             if result is not None:
                 results.append(result)

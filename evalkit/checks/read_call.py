@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from evalkit.checks.call_checks import AbsentCheck, CallCheck, TextCheck, ValuesCheck
+from evalkit.checks.call_checks import AbsentCheck, CallCheck, ValuesCheck
 from evalkit.checks.contradictions import within_call
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.keys import CALL_KEYS, CHANNELS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, OUTCOMES
@@ -13,6 +13,7 @@ from evalkit.checks.phrases import read_phrases
 from evalkit.checks.reading import Path, Reader, known_arguments, meant
 from evalkit.checks.reasons import place_of
 from evalkit.checks.references import check_references
+from evalkit.checks.text_check import TextCheck
 from evalkit.checks.whole_checks import ChannelCheck, GroundedCheck, OutcomeCheck, ValidCheck
 from evalkit.model.case import Declaration
 from evalkit.operators import Mode
@@ -37,37 +38,36 @@ class CallReader:
         name = self.reader.function(
             path if isinstance(item, str) else (*path, "function_name"), written["function_name"]
         )
-        valid = self._boolean(path, written, "valid")
-        checks = self._checks(path, written, name, judges_arguments=valid is not False)
-        implied: list[CallCheck] = []
-        if "outcome" not in written:
-            implied.append(OutcomeCheck("ok", path))
-        if valid is not None:
-            checks.append(ValidCheck(valid, (*path, "valid")))
-        elif self.valid_arguments:
-            implied.append(ValidCheck(True, path, "valid_arguments"))
+        checks = self._checks(path, written, name)
         least, most = self._times(path, written)
         optional = bool(self._boolean(path, written, "optional"))
         within_call(self.reader, path, written)
-        if name is None:
-            return None
         per_call = False
         for key, value in written.items():
             per_call = check_references(self.reader, (*path, key), value, in_call=True) or per_call
+        if name is None:
+            return None
         return ExpectedCall(
             id,
             path,
             place_of(path),
             name,
             tuple(checks),
-            tuple(implied),
-            least,
-            most,
-            optional,
-            "times" in written,
-            per_call,
-            any(check.has_templates for check in checks),
+            tuple(self._implied(path, written)),
+            min=least,
+            max=most,
+            optional=optional,
+            counted="times" in written,
+            per_call=per_call,
+            has_templates=any(check.has_templates for check in checks),
         )
+
+    def _implied(self, path: Path, written: Mapping[str, Any]) -> Iterator[CallCheck]:
+        """What goes without saying: the call succeeds, and its arguments are valid."""
+        if "outcome" not in written:
+            yield OutcomeCheck("ok", path)
+        if "valid" not in written and self.valid_arguments:
+            yield ValidCheck(True, path, "valid_arguments")
 
     def forbidden(self, path: Path, item: Any) -> ExpectedCall | None:
         """A forbidden call: what it takes to be one of them. Whether it succeeded does not matter."""
@@ -128,11 +128,9 @@ class CallReader:
         self.reader.unknown_key(path, key, names, hint)
         return isinstance(key, str) and any(f"'{name}'" in meant(key, names) for name in ("function_name", *groups))
 
-    def _checks(
-        self, path: Path, written: Mapping[str, Any], name: str | None, *, judges_arguments: bool = True
-    ) -> list[CallCheck]:
+    def _checks(self, path: Path, written: Mapping[str, Any], name: str | None) -> list[CallCheck]:
         checks: list[CallCheck | None] = []
-        judges_arguments = judges_arguments and self.valid_arguments
+        judges_arguments = self.valid_arguments and written.get("valid") is not False
         for key, value in written.items():
             at = (*path, key)
             argument = text_argument(key) if key not in CALL_KEYS else None
@@ -175,6 +173,10 @@ class CallReader:
         outcome = self.reader.choice(path, value, OUTCOMES)
         return OutcomeCheck(outcome, path) if outcome in ("ok", "error") else None
 
+    def _valid(self, path: Path, value: Any, name: str | None) -> ValidCheck | None:
+        valid = self.reader.boolean(path, value)
+        return None if valid is None else ValidCheck(valid, path)
+
     def _channel(self, path: Path, value: Any, name: str | None) -> ChannelCheck | None:
         values = value if isinstance(value, list) and value else [value]
         channels = [self.reader.choice(path, item, CHANNELS) for item in values]
@@ -200,6 +202,7 @@ _READERS: dict[str, Callable[[CallReader, Path, Any, str | None], CallCheck | No
     "arguments_absent": CallReader._absent,
     "outcome": CallReader._outcome,
     "channel": CallReader._channel,
+    "valid": CallReader._valid,
     "grounded": CallReader._grounded,
 }
 

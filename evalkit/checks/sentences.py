@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evalkit.checks.call_checks import TextCheck, ValuesCheck
+from evalkit.checks.call_checks import ValuesCheck
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.matching import Assignment, InOrder, Pair
 from evalkit.checks.matching.plan import Leaf, Node, Position, children, walk
+from evalkit.checks.text_check import TextCheck
 from evalkit.errors import nearest
 from evalkit.model.transcript import FunctionCall
 from evalkit.operators.shown import shown
