@@ -113,6 +113,53 @@ def _one_of(*choices: str) -> Callable[[Any], str]:
     return chosen
 
 
+def _amount(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if isinstance(value, bool) or not 0 <= number < float("inf"):
+        raise ValueError("a number, 0 or more")
+    return number
+
+
+def _per_minute(value: Any) -> float:
+    number = _amount(value)
+    if not number:
+        raise ValueError("a number above 0")
+    return number
+
+
+_RATES = ("requests_per_minute", "tokens_per_minute")
+
+
+def _limits(value: Any) -> dict[str, Any]:
+    """Rates for all models, and tables of rates under ``gemini``, ``"gemini:MODEL"``, ..."""
+    what = f"a table of {' and '.join(_RATES)}, or of such tables by kind of model or kind:model"
+    if not isinstance(value, dict):
+        raise ValueError(what)
+    limits: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, dict) and set(item) <= set(_RATES):
+            limits[name] = {rate: _per_minute(number) for rate, number in item.items()}
+        elif name in _RATES:
+            limits[name] = _per_minute(item)
+        else:
+            raise ValueError(what)
+    return limits
+
+
+def _http(value: Any) -> dict[str, Any]:
+    readers: dict[str, Callable[[Any], Any]] = {
+        "cassettes": _flag,
+        "ignore_hosts": _strings,
+        "ignore_fields": _strings,
+    }
+    if not isinstance(value, dict) or not set(value) <= set(readers):
+        raise ValueError(f"a table with {', '.join(readers)}")
+    return {name: readers[name](item) for name, item in value.items()}
+
+
 # Every key of [tool.evalkit], and how its value is read.
 KEYS: dict[str, Callable[[Any], Any]] = {
     "paths": _strings,
@@ -142,6 +189,12 @@ KEYS: dict[str, Callable[[Any], Any]] = {
     "seed": _count,
     "strict_mocks": _flag,
     "prices": _prices,
+    "max_cost": _amount,
+    "max_fallback_rate": _rate,
+    "limits": _limits,
+    "requests_per_minute": _per_minute,
+    "tokens_per_minute": _per_minute,
+    "http": _http,
     "secret_keys": _strings,
     "lint": _table,  # its own keys are checked by evalkit.lint.options
 }

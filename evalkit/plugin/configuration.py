@@ -14,11 +14,13 @@ from evalkit.errors import UsageError
 from evalkit.model.redaction import secrets_of
 from evalkit.model.run import Policy
 from evalkit.model.settings import Settings
+from evalkit.plugin.metering import metering
 from evalkit.plugin.options import OPTIONS, SWITCHES, flag_of, told
 from evalkit.project import POLICY, project_table, read_value
 
 DEFAULT_PATHS = ("scenarios",)
 DEFAULT_CONCURRENCY = 50
+DEFAULT_FALLBACK_RATE = "10"
 DEFAULT_RESULTS = ".evalkit/last-run.json"
 
 
@@ -42,6 +44,7 @@ class Configuration:
     faults: bool = False
     secrets: tuple[str, ...] = ()  # values, from the environment
     secret_keys: tuple[str, ...] = ()
+    max_fallback_rate: str = DEFAULT_FALLBACK_RATE  # percent; above it the summary warns
 
 
 def read_configuration(config: pytest.Config) -> Configuration:
@@ -107,6 +110,7 @@ class _Reader:
                 extra={"secrets": secrets},
                 allow_real=bool(self._config.getoption("evalkit_allow_real")),
                 **self._told(_SETTINGS),
+                **metering(self.value, self._config, results),
                 **folders,
             ),
             secrets=secrets,
@@ -119,4 +123,5 @@ class _Reader:
             resume=bool(self.value("resume")),
             faults=bool(self._config.getoption("evalkit_faults")),
             secret_keys=self.value("secret_keys") or (),
+            max_fallback_rate=self.value("max_fallback_rate") or DEFAULT_FALLBACK_RATE,
         )

@@ -19,6 +19,10 @@ OPTIONS: dict[str, tuple[str | None, str]] = {
     "model": ("KIND:MODEL", "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)"),
     "concurrency": ("N", "how many cases may overlap; 1 is exactly one after another (default: 50)"),
     "record": ("all|missing|stale", "record the live model's turns as cassettes: all, or what is missing or outdated"),
+    "max_cost": ("USD", "stop asking live models when so much is spent; the rest is not run (needs prices)"),
+    "requests_per_minute": ("N", "ask each live model at most so often, all cases together"),
+    "tokens_per_minute": ("N", "let each live model read and write at most so many tokens"),
+    "max_fallback_rate": ("PERCENT", "warn if more of the model's calls came as text (default: 10)"),
     "trace": ("failed|all|none", "which traces to print (default: failed ones, and passed ones of small runs)"),
     "show": ("calls|conversation", "what a trace shows: the calls, or the turns whole (default: calls)"),
 }

@@ -10,6 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evalkit.stats.accounting import Accounting as Accounting
+    from evalkit.stats.accounting import Channels as Channels
+    from evalkit.stats.accounting import Tally as Tally
+    from evalkit.stats.accounting import account as account
     from evalkit.stats.comparison import MeanChange as MeanChange
     from evalkit.stats.comparison import PairedChange as PairedChange
     from evalkit.stats.comparison import TallyChange as TallyChange
@@ -35,11 +39,15 @@ if TYPE_CHECKING:
     from evalkit.stats.repeats import settled as settled
 
 _HOMES = {
+    "Accounting": "accounting",
+    "Channels": "accounting",
     "Characteristic": "repeats",
     "MeanChange": "comparison",
     "PairedChange": "comparison",
     "SequentialTest": "repeats",
+    "Tally": "accounting",
     "TallyChange": "comparison",
+    "account": "accounting",
     "classify": "comparison",
     "clean_runs_needed": "intervals",
     "clopper_pearson": "intervals",

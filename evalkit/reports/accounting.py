@@ -1,0 +1,74 @@
+"""What a run used, in two or three lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from evalkit.stats.accounting import Accounting
+
+_NAMED = 4  # functions in the warning
+
+
+def accounting_lines(accounting: Accounting) -> Iterator[str]:
+    """Nothing for a run without model turns."""
+    if not accounting.turns:
+        return
+    parts = [f"{_number(accounting.turns, 'model turn')}"]
+    if accounting.turns_per_call is not None:
+        parts.append(f"{accounting.turns_per_call:.2g} per function call")
+    parts += [_tokens(accounting), _cost(accounting)]
+    median, slow = accounting.latency_ms(0.5), accounting.latency_ms(0.95)
+    if median is not None and slow is not None and slow > 0:
+        parts.append(f"a turn takes {_duration(median)} (95 % within {_duration(slow)})")
+    yield "models: " + ", ".join(parts)
+    calls = accounting.calls
+    if calls.text or calls.malformed:
+        mended = f" ({calls.mended} mended)" if calls.mended else ""
+        yield (
+            f"calls: {calls.native} native ({_percent(calls.native, calls.total)}), {calls.text} as text{mended} "
+            f"({_percent(calls.text, calls.total)}), {calls.malformed} malformed "
+            f"({_percent(calls.malformed, calls.total)})"
+        )
+
+
+def fallback_warning(accounting: Accounting, most: Fraction) -> str | None:
+    """What to say if more than `most` percent of the calls came as text."""
+    calls = accounting.calls
+    if not calls.total or Fraction(100 * calls.text, calls.total) <= most:
+        return None
+    written = {name: channels for name, channels in accounting.functions.items() if channels.text}
+    worst = sorted(written.items(), key=lambda item: (-item[1].text, item[0]))
+    named = ", ".join(f"{name} {channels.text} of {channels.total}" for name, channels in worst[:_NAMED])
+    more = f" and {len(worst) - _NAMED} more" if len(worst) > _NAMED else ""
+    return (
+        f"{calls.text} of {calls.total} calls came as text ({_percent(calls.text, calls.total)}), more than "
+        f"{float(most):g} %: {named}{more}"
+    )
+
+
+def _tokens(accounting: Accounting) -> str:
+    usage = accounting.usage
+    if usage is None:
+        return "tokens unknown"
+    given = usage.output_tokens + usage.reasoning_tokens
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    return f"{usage.input_tokens:,} tokens in{cached} and {given:,} out"
+
+
+def _cost(accounting: Accounting) -> str:
+    if accounting.cost_usd is not None:
+        return f"{accounting.cost_usd:.4g} USD"
+    return "cost unknown"
+
+
+def _percent(part: int, total: int) -> str:
+    return f"{100 * part / total:.3g} %"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _duration(ms: float) -> str:
+    return f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms:.0f} ms"

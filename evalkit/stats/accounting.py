@@ -1,0 +1,170 @@
+"""What a run used: model turns, tokens, money, time per turn, and how its function calls came.
+
+A call came natively, was recovered from the model's text, or was malformed: arguments that are no JSON object, or a
+reply that set out to call and could not be read. Calls that code made are no model's. Unknown is never counted as zero:
+tokens and money are None as soon as a part of them is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from evalkit.model.run import Run
+from evalkit.model.transcript import FunctionCall, Transcript, Usage
+from evalkit.model.verdict import Verdict
+
+UNREADABLE = "(unreadable)"  # under this name stand replies whose call could not be read at all
+_MALFORMED = "malformed_call"
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """How calls came: counts, and as shares of all (None where there are none). `mended` are among `text`."""
+
+    native: int = 0
+    text: int = 0
+    malformed: int = 0
+    mended: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.native + self.text + self.malformed
+
+    @property
+    def native_rate(self) -> float | None:
+        return self._share(self.native)
+
+    @property
+    def text_rate(self) -> float | None:
+        """The fallback rate."""
+        return self._share(self.text)
+
+    @property
+    def malformed_rate(self) -> float | None:
+        return self._share(self.malformed)
+
+    def _share(self, part: int) -> float | None:
+        return part / self.total if self.total else None
+
+    def __add__(self, other: Channels) -> Channels:
+        return Channels(
+            self.native + other.native,
+            self.text + other.text,
+            self.malformed + other.malformed,
+            self.mended + other.mended,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounting:
+    """`runs` counts repeats. `usage` and `cost_usd` are None if some of it is unknown: `without_usage` and
+    `without_cost` say of how many runs with model turns. `latencies_ms` are those of the turns, sorted."""
+
+    runs: int = 0
+    turns: int = 0
+    calls: Channels = Channels()
+    functions: Mapping[str, Channels] = field(default_factory=dict)
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    without_usage: int = 0
+    without_cost: int = 0
+    latencies_ms: tuple[float, ...] = ()
+
+    @property
+    def turns_per_call(self) -> float | None:
+        """Model turns for each function call; None without calls."""
+        return self.turns / self.calls.total if self.calls.total else None
+
+    def latency_ms(self, share: float) -> float | None:
+        """The time within which `share` (0 to 1) of the turns came: the nearest rank. None without turns."""
+        if not self.latencies_ms:
+            return None
+        rank = max(-(-len(self.latencies_ms) * share // 1), 1)
+        return self.latencies_ms[min(int(rank), len(self.latencies_ms)) - 1]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the run file."""
+        from evalkit.model.codec import encode
+
+        known = {"usage": None if self.usage is None else encode(self.usage), "cost_usd": self.cost_usd}
+        return {
+            "runs": self.runs,
+            "model_turns": self.turns,
+            **known,
+            "runs_without_usage": self.without_usage,
+            "runs_without_cost": self.without_cost,
+            "latency_ms": {"median": self.latency_ms(0.5), "p95": self.latency_ms(0.95), "max": self.latency_ms(1)},
+            "calls": encode(self.calls),
+            "functions": {name: encode(channels) for name, channels in sorted(self.functions.items())},
+        }
+
+
+class Tally:
+    """Counts verdict after verdict, so that their transcripts need not stay in memory."""
+
+    def __init__(self) -> None:
+        self._runs = self._turns = self._without_usage = self._without_cost = 0
+        self._functions: dict[str, Channels] = {}
+        self._usage: Usage | None = None
+        self._cost: float | None = None
+        self._latencies: list[float] = []
+
+    def add(self, verdict: Verdict) -> None:
+        """One case, with all its runs."""
+        for run in verdict.runs or (verdict,):
+            self._add(run.transcript)
+
+    def _add(self, transcript: Transcript) -> None:
+        self._runs += 1
+        self._turns += len(transcript.turns)
+        self._latencies += [turn.duration_ms for turn in transcript.turns]
+        for name, channels in _channels_of(transcript):
+            self._functions[name] = self._functions.get(name, Channels()) + channels
+        if transcript.usage is not None:
+            self._usage = transcript.usage if self._usage is None else self._usage + transcript.usage
+        if transcript.cost_usd is not None:
+            self._cost = (self._cost or 0.0) + transcript.cost_usd
+        if transcript.turns:
+            self._without_usage += transcript.usage is None
+            self._without_cost += transcript.cost_usd is None
+
+    def result(self) -> Accounting:
+        """So far."""
+        return Accounting(
+            runs=self._runs,
+            turns=self._turns,
+            calls=sum(self._functions.values(), Channels()),
+            functions=dict(self._functions),
+            usage=None if self._without_usage else self._usage,
+            cost_usd=None if self._without_cost else self._cost,
+            without_usage=self._without_usage,
+            without_cost=self._without_cost,
+            latencies_ms=tuple(sorted(self._latencies)),
+        )
+
+
+def account(run: Run | Iterable[Verdict]) -> Accounting:
+    """What a run, or the verdicts of one, used."""
+    tally = Tally()
+    for verdict in run.verdicts if isinstance(run, Run) else run:
+        tally.add(verdict)
+    return tally.result()
+
+
+def _channels_of(transcript: Transcript) -> Iterable[tuple[str, Channels]]:
+    for call in transcript.calls:
+        if call.channel in ("native", "text"):
+            yield call.name, _channel_of(call)
+    for turn in transcript.turns:
+        if turn.finish_reason == _MALFORMED and not turn.calls:
+            yield UNREADABLE, Channels(malformed=1)
+
+
+def _channel_of(call: FunctionCall) -> Channels:
+    if call.problem == _MALFORMED:
+        return Channels(malformed=1)
+    if call.channel == "text":
+        return Channels(text=1, mended=int(bool(call.repairs)))
+    return Channels(native=1)

@@ -1,0 +1,105 @@
+"""What a run used: unknown is not zero, and a call is counted as it came, by function and in all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evalkit.model.run import Run
+from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript, Usage
+from evalkit.model.verdict import Verdict
+from evalkit.stats import Channels, account
+
+
+def call(name: str, channel: str = "native", **more: Any) -> FunctionCall:
+    return FunctionCall(name=name, channel=channel, **more)
+
+
+def verdict(*calls: FunctionCall, turns: Any = (), **transcript: Any) -> Verdict:
+    return Verdict(transcript=Transcript(calls=calls, turns=tuple(turns), **transcript))
+
+
+def tokens(count: int) -> Usage:
+    return Usage(input_tokens=count, total_tokens=count)
+
+
+TURN = ModelTurn(duration_ms=100.0)
+
+
+def test_calls_are_counted_by_channel_for_each_function_and_in_all() -> None:
+    found = account(
+        [
+            verdict(call("a"), call("a", "text", repairs=("closed a brace",)), call("b", "text"), call("c", "direct")),
+            verdict(
+                call("a", problem="malformed_call", arguments="{"),
+                turns=[ModelTurn(finish_reason="malformed_call"), TURN],
+            ),
+        ]
+    )
+
+    assert found.functions == {
+        "a": Channels(native=1, text=1, malformed=1, mended=1),
+        "b": Channels(text=1),
+        "(unreadable)": Channels(malformed=1),
+    }
+    assert found.calls == Channels(native=1, text=2, malformed=2, mended=1)
+    assert (found.calls.native_rate, found.calls.text_rate, found.calls.malformed_rate) == (0.2, 0.4, 0.4)
+    assert found.turns_per_call == 0.4
+
+
+def test_rates_of_nothing_are_unknown() -> None:
+    found = account([verdict()])
+
+    assert (found.calls.native_rate, found.turns_per_call, found.latency_ms(0.5)) == (None, None, None)
+    assert (found.usage, found.cost_usd) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("transcripts", "usage", "cost"),
+    [
+        ([{"usage": tokens(1), "cost_usd": 0.5}, {"usage": tokens(2), "cost_usd": 0.25}], tokens(3), 0.75),
+        ([{"usage": tokens(1), "cost_usd": 0.5}, {"usage": tokens(2)}], tokens(3), None),
+        ([{"usage": tokens(1), "cost_usd": 0.5}, {}], None, None),
+        ([{"usage": tokens(1), "cost_usd": 0.0}], tokens(1), 0.0),
+    ],
+)
+def test_tokens_and_money_are_unknown_as_soon_as_a_part_is(transcripts: Any, usage: Any, cost: Any) -> None:
+    found = account([verdict(turns=[TURN], **transcript) for transcript in transcripts])
+
+    assert (found.usage, found.cost_usd) == (usage, cost)
+
+
+def test_cases_without_a_model_have_nothing_unknown() -> None:
+    found = account([verdict(call("a", "direct")), verdict(turns=[TURN], usage=tokens(5), cost_usd=1.0)])
+
+    assert (found.runs, found.usage, found.cost_usd) == (2, tokens(5), 1.0)
+
+
+def test_repeats_are_counted_each() -> None:
+    run = verdict(call("a"), turns=[TURN])
+    found = account(Run(verdicts=(Verdict(runs=(run, run, run)),)))
+
+    assert (found.runs, found.turns, found.calls.native) == (3, 3, 3)
+
+
+def test_latencies_are_those_of_turns_by_nearest_rank() -> None:
+    found = account([verdict(turns=[ModelTurn(duration_ms=float(ms)) for ms in range(1, 101)])])
+
+    assert [found.latency_ms(share) for share in (0, 0.5, 0.95, 1)] == [1.0, 50.0, 95.0, 100.0]
+
+
+def test_the_run_file_has_all_of_it() -> None:
+    found = account([verdict(call("a"), turns=[TURN], usage=tokens(5))])
+
+    assert found.to_json() == {
+        "runs": 1,
+        "model_turns": 1,
+        "usage": {"input_tokens": 5, "output_tokens": 0, "reasoning_tokens": 0, "cached_tokens": 0, "total_tokens": 5},
+        "cost_usd": None,
+        "runs_without_usage": 0,
+        "runs_without_cost": 1,
+        "latency_ms": {"median": 100.0, "p95": 100.0, "max": 100.0},
+        "calls": {"native": 1, "text": 0, "malformed": 0, "mended": 0},
+        "functions": {"a": {"native": 1, "text": 0, "malformed": 0, "mended": 0}},
+    }
