@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from evalkit.model.prices import cost_of
 from evalkit.model.transcript import Usage
-from evalkit.model.prices import cost_of, cost_of_turns
 
 USAGE = Usage(input_tokens=1_000_000, cached_tokens=400_000, output_tokens=100_000, reasoning_tokens=50_000)
 PRICES = {"m": {"input": 1.0, "output": 10.0}, "dear": {"input": 1.0, "cached": 0.5, "output": 10.0, "reasoning": 20.0}}
