@@ -18,14 +18,14 @@ class RefusedError(ValueError):
 
 
 class Names:
-    """The declared functions, by the names that models write for them."""
+    """The declared functions, by the names that models write for them, aliases included."""
 
     def __init__(self, functions: Iterable[Any] | None) -> None:
         self.declared = functions is not None
         self.parameters: dict[str, Mapping[str, Any]] = {}
         for function in functions or ():
             name, schema = _declaration(function)
-            self.parameters[name] = schema
+            self.parameters |= dict.fromkeys((name, *_aliases(function)), schema)
         self._folded: dict[str, list[str]] = {}
         for name in self.parameters:
             self._folded.setdefault(name.casefold(), []).append(name)
@@ -139,6 +139,12 @@ def _declaration(function: Any) -> tuple[str, Mapping[str, Any]]:
         schema = function.get("parameters") or function.get("inputSchema") or function.get("input_schema")
         return str(function["name"]), schema if isinstance(schema, Mapping) else {}
     return str(function.name), function.parameters or {}
+
+
+def _aliases(function: Any) -> Iterable[str]:
+    """Other names of a declaration: a call keeps the one that was written, and the dispatcher knows whose it is."""
+    found: Iterable[str] = getattr(function, "aliases", ())
+    return found
 
 
 def _kinds(schema: Any, root: Mapping[str, Any]) -> set[str]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evalkit.model.case import Declaration
 from evalkit.providers.textcalls import ParsedText, parse_text_calls
 
 FUNCTIONS: list[dict[str, Any]] = [
@@ -275,3 +276,13 @@ def test_any_text_is_read_without_an_exception_and_only_declared_names_come_out(
 def test_hostile_text_is_given_up_in_bounded_work(piece: str) -> None:
     """The budget is counted in characters, so this needs no clock: it ends, and finds nothing."""
     assert parse_text_calls(piece * 4_000, FUNCTIONS).calls == ()
+
+
+def test_an_alias_is_a_declared_name_too() -> None:
+    """The call keeps the name that was written; another one is still refused."""
+    declared = Declaration(
+        name="search", aliases=("tool_search",), parameters={"type": "object", "properties": {"query": {}}}
+    )
+    parsed = parse_text_calls('<TOOL>tool_search: "hotel"</TOOL> <TOOL>tool_fetch: "hotel"</TOOL>', [declared])
+    assert [(call.name, call.arguments) for call in parsed.calls] == [("tool_search", {"query": "hotel"})]
+    assert [refused.reason for refused in parsed.rejected] == ["'tool_fetch' is not declared"]

@@ -1,0 +1,30 @@
+"""The functions, and the table that finds them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scenarios.procedures.library import DOCUMENTS, GUIDELINES, PROCEDURES, matching
+
+
+def tool_search_procedure(query: str) -> list[dict[str, str]]:
+    """Search the company's procedures."""
+    return matching(PROCEDURES, query)
+
+
+def tool_search_guidelines(query: str) -> list[dict[str, str]]:
+    """Search the guidelines."""
+    return matching(GUIDELINES, query)
+
+
+def tool_search_rag(query: str) -> list[dict[str, str]]:
+    """Search all other documents."""
+    return matching(DOCUMENTS, query)
+
+
+TOOLS: dict[str, Callable[..., Any]] = {
+    "tool_search_procedure": tool_search_procedure,
+    "tool_search_guidelines": tool_search_guidelines,
+    "tool_search_rag": tool_search_rag,
+}
