@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from evalkit.lint.instructions import ENDINGS, declaration, read_instruction
 from evalkit.lint.options import LintOptions
 from evalkit.lint.pythonfile import PythonFile
 from evalkit.model.registry import CHECKS, OPERATORS, Table
-from evalkit.spec import examine_case, find_cases
+from evalkit.spec import FoundFile, examine_case, find_cases
 
 _LARGEST = 1_000_000  # bytes; nobody writes such files by hand
 _READ = (".py", ".json", *ENDINGS)
@@ -112,7 +112,8 @@ def _walk(folder: str, options: LintOptions) -> Iterator[str]:
 
 
 def _shown(path: str, root: Path) -> str:
-    return os.path.relpath(path, root).replace(os.sep, "/")
+    shown = os.path.relpath(path, root).replace(os.sep, "/")
+    return "" if shown == "." else shown
 
 
 def _text(path: Path, shown: str, facts: Facts) -> str | None:
@@ -145,10 +146,7 @@ def _read_cases(facts: Facts) -> None:
     if options.cases is None and not (options.root / folders[0]).exists():
         return
     with _registered(facts.code):
-        for found in find_cases(folders, options.root):
-            shown = _shown(os.fspath(found.path), options.root)
-            if options.is_excluded(shown, code=False):
-                continue
+        for found in _case_files(folders, options):
             if found.problem is not None:
                 facts.misnamed.append((found.path, found.problem))
                 continue
@@ -158,6 +156,17 @@ def _read_cases(facts: Facts) -> None:
             except SpecError as error:
                 facts.broken += error.problems
     facts.declared += _declared_by_cases(facts.cases)
+
+
+def _case_files(folders: Iterable[str], options: LintOptions) -> Iterator[FoundFile]:
+    seen: set[str] = set()
+    for folder in folders:
+        below = _shown(os.path.normpath(options.root / folder), options.root)
+        for found in find_cases([folder], options.root):
+            shown = _shown(os.fspath(found.path), options.root)
+            if shown not in seen and not options.is_excluded(shown, below=below, code=False):
+                seen.add(shown)
+                yield found
 
 
 @contextmanager

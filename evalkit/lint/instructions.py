@@ -134,6 +134,7 @@ def declaration(
 ) -> Declared:
     """A declaration as case files, suites and instruction files write it."""
     alias = entry.get("alias")
+    aliases = [alias] if isinstance(alias, str) else alias if isinstance(alias, list) else ()
     returns = entry.get("returns")
     return Declared(
         name=name,
@@ -142,7 +143,7 @@ def declaration(
         description=entry.get("description"),
         parameters=schema(entry.get("parameters")),
         returns=returns if isinstance(returns, Mapping) else None,
-        aliases=tuple(item for item in ([alias] if isinstance(alias, str) else alias or ()) if isinstance(item, str)),
+        aliases=tuple(item for item in aliases if isinstance(item, str)),
         locate=locate,
         listed_in=listed_in,
         add_alias=add_alias,

@@ -31,9 +31,9 @@ class Matcher:
         for function in self._declared:
             self._files.setdefault(function.file, []).append(function)
         self._names = {name for function in declared for name in (function.name, *function.aliases)}
+        # The code's own; an `alias` in YAML is for evalkit's dispatcher, and of no help where the code runs.
         self._aliases = {alias.name: alias.target for alias in code.aliases}
-        for function in declared:
-            self._aliases |= dict.fromkeys(function.aliases, function.name)
+        self._declared_names = {function.name for function in declared}
         self._tables = self._tables_of_files()
         self._told: set[tuple[str, str, str]] = set()
 
@@ -83,7 +83,7 @@ class Matcher:
         compared = {entry.name for table in tables if table.branches for entry in table.entries}
         names = {function.name for function in functions}
         left = [function for function in functions if not self._is_dispatched(function, entries)]
-        free = {name: entry for name, entry in entries.items() if name not in names and name not in self._names}
+        free = {name: entry for name, entry in entries.items() if name not in names | self._declared_names}
         renamed = {function.name: free[name] for function in left if (name := _partner(function, left, free, compared))}
         covered = len(functions) - len(left) + len(renamed)
         for function in functions:

@@ -49,10 +49,15 @@ class LintOptions:
     in_collection: bool = False
 
     def is_excluded(self, path: str, *, below: str = "", code: bool = True) -> bool:
-        """Whether a pattern fits `path` (from the root, with slashes) as a whole, or one of its parts below `below`."""
+        """Whether a pattern fits `path` (from the root, with slashes), a folder around it, or one of its parts.
+
+        `below` is the folder that was named to be read: what it is in itself excludes nothing.
+        """
         patterns = (*self.exclude, *DEFAULT_EXCLUDE) if code else self.exclude
-        parts = path.removeprefix(below).strip("/").split("/")
-        return any(fnmatchcase(part, pattern) for pattern in patterns for part in (path, *parts))
+        inside = path.removeprefix(below).strip("/").split("/")
+        start = path[: len(path) - len("/".join(inside))].rstrip("/")
+        wholes = ["/".join(filter(None, (start, *inside[: length + 1]))) for length in range(len(inside))]
+        return any(fnmatchcase(part, pattern) for pattern in patterns for part in (*wholes, *inside))
 
     def is_off(self, rule: str, file: str) -> bool:
         """Whether `rule` is off, everywhere or in `file`."""

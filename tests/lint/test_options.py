@@ -74,6 +74,33 @@ def test_a_rule_is_off_in_the_files_that_say_so() -> None:
     assert not read.is_off("not-dispatched", "older/agent.py")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "path", "below", "excluded"),
+    [
+        ("legacy", "src/legacy/agent.py", "", True),
+        ("legacy", "src/legacy/agent.py", "src/legacy", False),
+        ("src/legacy", "src/legacy/agent.py", "", True),
+        ("src/legacy", "src/legacy/deep/agent.py", "src", True),
+        ("src/legacy", "src/legacy/agent.py", "src/legacy", False),
+        ("src/legacy", "src/legacy2/agent.py", "", False),
+        ("src/*/agent.py", "src/one/agent.py", "", True),
+        ("*.md", "src/one/agent.md", "", True),
+        ("legacy", "src/agent_legacy.py", "", False),
+    ],
+)
+def test_what_a_pattern_excludes(pattern: str, path: str, below: str, excluded: bool) -> None:
+    """Names of parts, whole paths and the folders around; not the folder that was named to be read."""
+    assert options(exclude=[pattern]).is_excluded(path, below=below) is excluded
+    assert options(exclude=[pattern]).is_excluded(path, below=below, code=False) is excluded
+
+
+def test_tests_are_no_code_to_lint_but_may_hold_cases() -> None:
+    assert options().is_excluded("tests/agent.py")
+    assert options().is_excluded("src/test_agent.py")
+    assert not options().is_excluded("tests/agent.py", below="tests")
+    assert not options().is_excluded("tests/scenarios/desk_001.yaml", code=False)
+
+
 def test_severities_may_be_set_for_groups() -> None:
     read = options(severity={"L3": "note", "not-dispatched": "warning"})
     assert read.severity_of("alias-target") == "note"
