@@ -39,7 +39,7 @@ def turn_in(answer: HttpAnswer, duration_ms: float) -> ModelTurn | None:
 
 
 def _read(values: Sequence[Mapping[str, Any]]) -> ModelTurn | None:
-    if any("candidates" in value or "usageMetadata" in value for value in values):
+    if any({"candidates", "usageMetadata", "promptFeedback"} & set(value) for value in values):
         from evalkit.providers.gemini_reply import merged, turn_of
 
         return turn_of(merged(values))

@@ -117,7 +117,7 @@ def is_model_reply(value: Any) -> bool:
     """Whether `value` looks like a reply of OpenAI's, Anthropic's or Google's API, or an event of its stream."""
     if not isinstance(value, Mapping):
         return False
-    if isinstance(value.get("candidates"), list) or "usageMetadata" in value:
+    if isinstance(value.get("candidates"), list) or {"usageMetadata", "promptFeedback"} & set(value):
         return True
     if str(value.get("object", "")).startswith(("chat.completion", "text_completion")) or "choices" in value:
         return True

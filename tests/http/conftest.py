@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -139,3 +140,15 @@ def run(tmp_path: Path) -> Callable[..., Verdict]:
 @pytest.fixture
 def cassette(tmp_path: Path) -> Path:
     return tmp_path / "mocks/cassettes/scenarios/s/case_001.http.yaml"
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Callable[[str], list[dict[str, Any]]]:
+    def rows(name: str) -> list[dict[str, Any]]:
+        path = Path(__file__).parents[2].parent / "shared" / "corpora" / f"{name}.jsonl.gz"
+        if not path.exists():
+            pytest.skip(f"the recorded exchanges ({path.name}) are not on this machine")
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+    return rows

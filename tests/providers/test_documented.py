@@ -7,14 +7,15 @@ from pathlib import Path
 
 from evalkit.providers import parse_cassette
 from evalkit.providers.gemini import GeminiOptions
+from evalkit.providers.http_cassette import load_http_cassette
 from evalkit.providers.turns import FINISH_REASONS, TURN_KEYS
 from evalkit.yamlfile import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "cassettes.md"
 
 
-def test_the_cassettes_on_the_page_are_cassettes() -> None:
-    examples = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+def test_the_cassettes_on_the_page_are_cassettes(tmp_path: Path) -> None:
+    *examples, http = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
     read = [parse_cassette(load(example, "docs/cassettes.md")) for example in examples]
 
@@ -22,6 +23,9 @@ def test_the_cassettes_on_the_page_are_cassettes() -> None:
     assert [len(cassette.turns) for cassette, _ in read] == [3, 1]
     (streamed,) = read[1][0].turns
     assert [call.arguments for call in streamed.reply.calls] == [{"urls": ["https://shop.example"]}]
+    (tmp_path / "example.http.yaml").write_text(http, encoding="utf-8")
+    cassette = load_http_cassette(tmp_path / "example.http.yaml", "docs/cassettes.md")
+    assert (len(cassette.exchanges), cassette.kind) == (1, "recorded")
 
 
 def test_the_page_names_every_key_finish_reason_and_option() -> None:
