@@ -107,8 +107,8 @@ def numbers_in(text: str) -> list[Found]:
     """Every number in `text` that is not part of a word, with its sign and every reading of its separators."""
     found = []
     for match in _NUMBER.finditer(text):
-        sign = -1 if match["sign"] else 1
-        readings = frozenset(sign * number for number in _readings(match["n"]))
+        # Exact: arithmetic on a Decimal would round it to the precision of the context.
+        readings = frozenset(number.copy_negate() if match["sign"] else number for number in _readings(match["n"]))
         if readings:
             found.append(Found(match.span(), readings))
     return found

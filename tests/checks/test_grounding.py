@@ -138,6 +138,30 @@ def test_what_the_user_says_later_grounds_nothing_now(judged: Callable[..., Judg
         assert judged({"grounded": True}, made, given=told).status == status
 
 
+def test_turns_of_the_user_may_be_plain_texts(judged: Callable[..., Judgement]) -> None:
+    made = [{"name": "a", "arguments": {"id": "SN-1"}, "user_turn": 1}]
+    assert judged({"grounded": True}, made, given={"turns": ["Hello", "It is SN-1"]}).status == "passed"
+    assert judged({"grounded": True}, made, given={"turns": [{"user": "Hello", "note": "SN-1"}]}).status == "failed"
+
+
+IDENTIFIERS = [
+    ("SN123", "sn 123", True),
+    ("SN-123", "SN123", True),
+    ("sn12", "SN 12", False),
+    ("heatline", "heat line", False),
+    ("heat-lines", "heatlines", False),
+    ("1-2345", "12345", False),
+    ("SN12345", "XSN 12345", False),
+    ("SN12345", "SN_12345", False),
+    ("SN#123", "SN123", False),
+]
+
+
+@pytest.mark.parametrize(("value", "told", "traceable"), IDENTIFIERS)
+def test_identifiers_may_be_written_with_and_without_spaces_and_hyphens(value: str, told: str, traceable: bool) -> None:
+    assert (ungrounded(value, told) == []) is traceable
+
+
 def test_mocks_in_the_input_are_no_knowledge() -> None:
     for key in ("mock_function_responses", "mock_responses"):
         assert ungrounded("TKT-9", {"message": "Hi", key: {"create_ticket": {"id": "TKT-9"}}}) == ["TKT-9"]
@@ -254,6 +278,16 @@ NUMBERS: list[tuple[str, list[list[str]]]] = [
     ("sn5", []),
     ("5kg", [["5"]]),
     ("$5, or 6.", [["5"], ["6"]]),
+    ("10", [["10"]]),
+    ("05", []),
+    ("1234.567", [["1234.567"]]),
+    ("123,456", [["123456", "123.456"]]),
+    ("1,234.567", [["1234.567"]]),
+    ("1.234.567,89", [["1234567.89"]]),
+    ("12.345.67", []),
+    ("1,00.5", []),
+    ("1,234,56.7", []),
+    ("9" * 100, [["9" * 100]]),
     ("9" * 101, []),
 ]
 

@@ -265,6 +265,27 @@ def test_a_fault_of_the_world_is_an_error_and_nothing_else(judged: Callable[...,
     assert len(judgement.calls) == 1
 
 
+def test_a_fault_fails_a_run_that_says_it_completed(judged: Callable[..., Judgement]) -> None:
+    assert judged({"max_function_calls": 5}, fault=RAISED).status == "failed"
+
+
+def test_after_a_fault_everything_that_was_found_is_kept(judged: Callable[..., Judgement]) -> None:
+    """For the trace; the end of the run itself is told once, by the fault."""
+    expected = {"expected_function_calls": ["a"], "max_function_calls": 5}
+    for fault, stop_reason in ((RAISED, "agent_raised"), (DOWN, "provider_error")):
+        judgement = judged(expected, ["a"], fault=fault, stop_reason=stop_reason)
+        assert [(line.call and line.call.name, line.status) for line in judgement.calls] == [("a", "passed")]
+        found = {result.check: result.status for result in judgement.checks}
+        assert found["expected_function_calls"] == found["max_function_calls"] == "passed"
+        assert judgement.summary == fault.message
+        assert [reason.place for reason in judgement.reasons] == [""]
+    raised = judged(expected, ["a"], fault=RAISED, stop_reason="agent_raised")
+    assert "stop_reason" not in {result.check for result in raised.checks}
+    assert raised.score is not None
+    expected_end = judged({**expected, "stop_reason": "deadline"}, ["a"], fault=LATE, stop_reason="deadline")
+    assert expected_end.summary == "1 call, 3 checks passed"
+
+
 def test_a_pass_sums_up_what_was_judged(judged: Callable[..., Judgement]) -> None:
     expected = {"expected_function_calls": ["a"], "max_function_calls": 1}
     assert judged(expected, ["a"]).summary == "1 call, 2 checks passed"

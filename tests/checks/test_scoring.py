@@ -81,6 +81,8 @@ def test_min_score_replaces_the_demand_that_every_call_matches(judged: Callable[
         ("passed", []),
         ("passed", [("not_judged", "b was not called")]),
     ]
+    assert [line.expected_name for line in judgement.calls] == ["a", "b"]
+    assert all(result.reasons == () for line in judgement.calls for result in line.results)
     assert [(found.check, found.status, found.message) for found in judgement.checks] == [
         (CALLS, "not_judged", "1 of 2 expected calls met"),
         ("min_score", "passed", "f1 is 0.667, at least 0.66"),
