@@ -142,9 +142,9 @@ EXPECTED_KEYS: dict[str, Key] = {
 # Keys that only say how other keys are judged: a case that holds nothing else demands nothing.
 MODIFIERS = frozenset({"call_order", "extra_calls", "valid_arguments", "min_score"})
 
-# `<argument>_contains` and `<argument>_excludes`; `result_contains` takes any value and has its own row.
+# `<argument>_contains` and `<argument>_excludes`; `result_contains` is about the result, the others are misspelled.
 _TEXT_KEYS = {
-    "patternProperties": {"^(?!result_contains$|arguments_contains$).+_(contains|excludes)$": _ref("phrases")}
+    "patternProperties": {"^(?!(result|arguments)_(contains|excludes)$).+_(contains|excludes)$": _ref("phrases")}
 }
 
 

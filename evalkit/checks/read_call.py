@@ -20,7 +20,7 @@ from evalkit.operators import Mode
 
 _MODES: dict[str, Mode] = {"arguments": "equal", "arguments_contain": "contain", "result_contains": "partial"}
 # These end like a text key, and are never one unless an argument of that name is declared.
-_MISSPELLED = ("arguments_contains", "arguments_excludes")
+_MISSPELLED = ("arguments_contains", "arguments_excludes", "result_excludes")
 
 
 class CallReader:

@@ -214,6 +214,7 @@ ONE_CALL = [
     ({"args": {}}, f"unknown key 'args' in {FIRST}; did you mean 'arguments'?"),
     ({"argument_contain": {"a": 1}}, f"unknown key 'argument_contain' in {FIRST}; did you mean 'arguments_contain'?"),
     ({"arguments_contains": ["a"]}, f"unknown key 'arguments_contains' in {FIRST}; did you mean 'arguments_contain'?"),
+    ({"result_excludes": "x"}, f"unknown key 'result_excludes' in {FIRST}; did you mean 'result_contains'?"),
     ({"call_order": "any"}, f"unknown key 'call_order' in {FIRST}; it belongs in expected_output, beside the list"),
     ({"_contains": "x"}, f"unknown key '_contains' in {FIRST}; did you mean 'result_contains'?"),
     ({"arguments": [1]}, f"{FIRST}.arguments must be a mapping of argument names to values, got a list"),

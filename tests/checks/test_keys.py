@@ -137,6 +137,7 @@ WRONG: list[dict[str, Any]] = [
     {"expected_function_calls": [{"args": {}}]},
     {"expected_function_calls": [{"function_name": "a", "argument_contain": {}}]},
     {"expected_function_calls": [{"function_name": "a", "arguments_contains": "x"}]},
+    {"expected_function_calls": [{"function_name": "a", "result_excludes": "x"}]},
     {"expected_function_calls": [{"function_name": "a", "body_contains": {"x": 1}}]},
     {"expected_function_calls": [{"function_name": "a", "times": 0}]},
     {"expected_function_calls": [{"function_name": "a", "outcome": "okay"}]},
