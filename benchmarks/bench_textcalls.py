@@ -1,9 +1,10 @@
 """What the text-call parser recovers of real small models' outputs: python benchmarks/bench_textcalls.py [FILE].
 
-FILE (default: ../shared/corpora/real_model_outputs.jsonl.gz beside the project) has one output a line: `format` as it was
-asked for, `output`, `verdict` (a heuristic's: `no_call` for outputs that hold none) and `count`. An output is recovered if at
-least one call of a declared function comes out of it; *before* repairs if one does that needed no repair, *after* if any does.
-Recovered does not mean right: what the model decided is another question. The rest is mostly cut off by the token limit.
+FILE (default: ../shared/corpora/real_model_outputs.jsonl.gz beside the project) has one output a line: `format` as it
+was asked for, `output`, `verdict` (a heuristic's: `no_call` for outputs that hold none) and `count`. An output is
+recovered if at least one call of a declared function comes out of it; *before* repairs if one does that needed no
+repair, *after* if any does. Recovered does not mean right: what the model decided is another question. Most of the rest
+was cut off by the token limit.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def main() -> None:
         counts["outputs"] += count
         counts["before"] += count * any(not call.repairs for call in parsed.calls)
         counts["after"] += count * bool(parsed.calls)
-        for repair in {repair.partition(":")[0] for call in parsed.calls for repair in call.repairs}:
+        for repair in {repair.partition(": ")[0] for call in parsed.calls for repair in call.repairs}:
             repairs[repair] += count
     print(f"{'format as asked':26} {'outputs':>7}   {'before':>11}   {'after':>11}   {'no call':>7} {'invented':>8}")
     total: Counter[str] = sum(found.values(), Counter())
