@@ -30,6 +30,8 @@ def accounting_lines(accounting: Accounting) -> Iterator[str]:
             f"({_percent(calls.text, calls.total)}), {calls.malformed} malformed "
             f"({_percent(calls.malformed, calls.total)})"
         )
+    if calls.unanswered:
+        yield _unanswered(accounting)
 
 
 def fallback_warning(accounting: Accounting, most: Fraction) -> str | None:
@@ -45,6 +47,15 @@ def fallback_warning(accounting: Accounting, most: Fraction) -> str | None:
         f"{calls.text} of {calls.total} calls came as text ({_percent(calls.text, calls.total)}), more than "
         f"{float(most):g} %: {named}{more}"
     )
+
+
+def _unanswered(accounting: Accounting) -> str:
+    counts = {name: channels.unanswered for name, channels in accounting.functions.items() if channels.unanswered}
+    worst = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    named = ", ".join(f"{name} {count}" for name, count in worst[:_NAMED])
+    more = f" and {len(worst) - _NAMED} more" if len(worst) > _NAMED else ""
+    calls = _number(accounting.calls.unanswered, "native call")
+    return f"{calls} carried out by no code: {named}{more}; `evalkit lint` compares the names"
 
 
 def _tokens(accounting: Accounting) -> str:

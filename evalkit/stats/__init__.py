@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evalkit.stats.accounting import Accounting as Accounting
     from evalkit.stats.accounting import Channels as Channels
+    from evalkit.stats.accounting import Multiplier as Multiplier
     from evalkit.stats.accounting import Tally as Tally
     from evalkit.stats.accounting import account as account
+    from evalkit.stats.accounting import cost_multiplier as cost_multiplier
     from evalkit.stats.comparison import MeanChange as MeanChange
     from evalkit.stats.comparison import PairedChange as PairedChange
     from evalkit.stats.comparison import TallyChange as TallyChange
@@ -43,6 +45,7 @@ _HOMES = {
     "Channels": "accounting",
     "Characteristic": "repeats",
     "MeanChange": "comparison",
+    "Multiplier": "accounting",
     "PairedChange": "comparison",
     "SequentialTest": "repeats",
     "Tally": "accounting",
@@ -54,6 +57,7 @@ _HOMES = {
     "compare_cases": "comparison",
     "compare_means": "comparison",
     "compare_tallies": "comparison",
+    "cost_multiplier": "accounting",
     "early_rate": "repeats",
     "fisher_worse": "comparison",
     "holm": "comparison",

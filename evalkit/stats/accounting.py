@@ -1,18 +1,19 @@
 """What a run used: model turns, tokens, money, time per turn, and how its function calls came.
 
 A call came natively, was recovered from the model's text, or was malformed: arguments that are no JSON object, or a
-reply that set out to call and could not be read. Calls that code made are no model's. Unknown is never counted as zero:
-tokens and money are None as soon as a part of them is unknown.
+reply that set out to call and could not be read. Calls that code made are no model's. Beside these stand unanswered
+calls: asked for natively, and carried out by no code, as happens where the code knows a function under another name.
+Unknown is never counted as zero: tokens and money are None as soon as a part of them is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from evalkit.model.run import Run
-from evalkit.model.transcript import FunctionCall, Transcript, Usage
+from evalkit.model.transcript import FunctionCall, ModelCall, Transcript, Usage
 from evalkit.model.verdict import Verdict
 
 UNREADABLE = "(unreadable)"  # under this name stand replies whose call could not be read at all
@@ -21,12 +22,16 @@ _MALFORMED = "malformed_call"
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """How calls came: counts, and as shares of all (None where there are none). `mended` are among `text`."""
+    """How calls came: counts, and as shares of all (None where there are none). `mended` are among `text`.
+
+    `unanswered` are none of them, and no part of the shares: nothing came of them.
+    """
 
     native: int = 0
     text: int = 0
     malformed: int = 0
     mended: int = 0
+    unanswered: int = 0
 
     @property
     def total(self) -> int:
@@ -54,6 +59,7 @@ class Channels:
             self.text + other.text,
             self.malformed + other.malformed,
             self.mended + other.mended,
+            self.unanswered + other.unanswered,
         )
 
 
@@ -99,6 +105,38 @@ class Accounting:
             "calls": encode(self.calls),
             "functions": {name: encode(channels) for name, channels in sorted(self.functions.items())},
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplier:
+    """How many times as much one system takes as another for a function call; None where that can't be told."""
+
+    turns: float | None
+    tokens: float | None
+
+
+def cost_multiplier(one: Accounting, other: Accounting) -> Multiplier:
+    """`one` over `other`: model turns and tokens for each function call, so that they need not have done as much.
+
+    The number that tells what a detour costs: a system that falls back to text against the same system repaired.
+    """
+    return Multiplier(
+        turns=_ratio(one.turns_per_call, other.turns_per_call),
+        tokens=_ratio(_tokens_per_call(one), _tokens_per_call(other)),
+    )
+
+
+def _tokens_per_call(accounting: Accounting) -> float | None:
+    usage = accounting.usage
+    if usage is None or not accounting.calls.total:
+        return None
+    return (usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.reasoning_tokens) / (
+        accounting.calls.total
+    )
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return one / other if one is not None and other else None
 
 
 class Tally:
@@ -160,6 +198,28 @@ def _channels_of(transcript: Transcript) -> Iterable[tuple[str, Channels]]:
     for turn in transcript.turns:
         if turn.finish_reason == _MALFORMED and not turn.calls:
             yield UNREADABLE, Channels(malformed=1)
+    for asked in _left_over(transcript):
+        yield asked.name, Channels(malformed=1) if asked.malformed is not None else Channels(unanswered=1)
+
+
+def _left_over(transcript: Transcript) -> Iterator[ModelCall]:
+    """What the model asked for natively, and no record answers: neither one of its turn, nor one that code made."""
+    made: dict[int | None, list[FunctionCall]] = {}
+    for call in transcript.calls:
+        made.setdefault(call.turn, []).append(call)
+    own = made.pop(None, [])
+    for index, turn in enumerate(transcript.turns):
+        for asked in turn.calls:
+            answers = made.get(index, []), own
+            found = next(((calls, call) for calls in answers for call in calls if _is_of(call, asked)), None)
+            if found is not None:
+                found[0].remove(found[1])
+            else:
+                yield asked
+
+
+def _is_of(call: FunctionCall, asked: ModelCall) -> bool:
+    return asked.name in (call.name, call.requested_name) and call.channel != "text"
 
 
 def _channel_of(call: FunctionCall) -> Channels:

@@ -38,6 +38,20 @@ USAGE = Usage(input_tokens=12_000, cached_tokens=4_000, output_tokens=900, reaso
                 "calls: 5 native (55.6 %), 3 as text (2 mended) (33.3 %), 1 malformed (11.1 %)",
             ],
         ),
+        (
+            Accounting(
+                turns=9,
+                calls=Channels(native=3, unanswered=16),
+                functions={
+                    name: Channels(unanswered=count) for name, count in zip("abcde", (1, 2, 4, 4, 5), strict=True)
+                },
+            ),
+            [
+                "models: 9 model turns, 3 per function call, tokens unknown, cost unknown",
+                "16 native calls carried out by no code: e 5, c 4, d 4, b 2 and 1 more; "
+                "`evalkit lint` compares the names",
+            ],
+        ),
     ],
 )
 def test_the_lines_say_what_models_took(accounting: Accounting, lines: list[str]) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from evalkit.model.run import Run
-from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript, Usage
+from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript, Usage
 from evalkit.model.verdict import Verdict
-from evalkit.stats import Channels, account
+from evalkit.stats import Accounting, Channels, Multiplier, account, cost_multiplier
 
 
 def call(name: str, channel: str = "native", **more: Any) -> FunctionCall:
@@ -100,6 +100,46 @@ def test_the_run_file_has_all_of_it() -> None:
         "runs_without_usage": 0,
         "runs_without_cost": 1,
         "latency_ms": {"median": 100.0, "p95": 100.0, "max": 100.0},
-        "calls": {"native": 1, "text": 0, "malformed": 0, "mended": 0},
-        "functions": {"a": {"native": 1, "text": 0, "malformed": 0, "mended": 0}},
+        "calls": {"native": 1, "text": 0, "malformed": 0, "mended": 0, "unanswered": 0},
+        "functions": {"a": {"native": 1, "text": 0, "malformed": 0, "mended": 0, "unanswered": 0}},
     }
+
+
+def asking(*names: str, **more: Any) -> ModelTurn:
+    return ModelTurn(calls=tuple(ModelCall(name=name, **more) for name in names))
+
+
+def test_what_no_code_carried_out_is_unanswered() -> None:
+    """Asked natively twice in vain, then written as text: what a dispatcher does that knows another name."""
+    found = account(
+        [verdict(call("search", "text", turn=2), turns=[asking("search"), asking("search"), ModelTurn(text="<TOOL>")])]
+    )
+
+    assert found.functions == {"search": Channels(text=1, unanswered=2)}
+    assert (found.calls.total, found.calls.text_rate, found.turns_per_call) == (1, 1.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("calls", "turns", "expected"),
+    [
+        ([call("a", turn=0), call("a", turn=0)], [asking("a", "a", "a")], Channels(native=2, unanswered=1)),
+        ([call("a", turn=1)], [asking("a"), asking("a")], Channels(native=1, unanswered=1)),
+        ([call("a", turn=0, requested_name="b")], [asking("b")], Channels(native=1)),
+        ([call("a", "direct")], [asking("a")], Channels()),
+        ([call("b", "direct")], [asking("a")], Channels(unanswered=1)),
+        ([], [asking("a", malformed="no JSON", arguments="{")], Channels(malformed=1)),
+        ([call("a", turn=0, problem="malformed_call")], [asking("a", malformed="no JSON")], Channels(malformed=1)),
+    ],
+)
+def test_a_call_is_answered_once_and_in_its_turn(calls: Any, turns: Any, expected: Channels) -> None:
+    """A loop that evalkit does not see into calls the dispatcher itself, and that is an answer."""
+    assert account([verdict(*calls, turns=turns)]).calls == expected
+
+
+def test_the_multiplier_compares_for_each_call() -> None:
+    found = Accounting(turns=8, calls=Channels(text=2), usage=Usage(total_tokens=9000))
+    repaired = Accounting(turns=9, calls=Channels(native=6), usage=Usage(input_tokens=8000, output_tokens=1000))
+
+    assert cost_multiplier(found, repaired) == Multiplier(turns=4 / 1.5, tokens=3.0)
+    assert cost_multiplier(found, Accounting(turns=1)) == Multiplier(turns=None, tokens=None)
+    assert cost_multiplier(Accounting(turns=1, calls=Channels(native=1)), repaired).tokens is None
