@@ -116,8 +116,8 @@ def test_a_case_that_can_be_satisfied_is_clean(desk: Desk, expected: str) -> Non
             "2",
         ),
         (
-            CALLS + "    - {function_name: check, arguments: {id: A1}}\n"
-            "  forbidden_function_calls: [{function_name: check, arguments_contain: {id: {$any: true}}}]\n",
+            CALLS + "    - {function_name: check, arguments: {id: {$starts_with: A}}}\n"
+            "  forbidden_function_calls: [{function_name: check, arguments_contain: {id: {$search: A}}}]\n",
             "10:",
             "forbidden_call",
             "check",
