@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import evalkit
-from evalkit.lint import RULES, LintOptions, LintReport, lint, read_options
+from evalkit.lint import RULES, LintOptions, LintReport, lint
 from evalkit.lint.baseline import baseline_text
 from evalkit.lint.fixing import apply, planned
 from evalkit.lint.formats import rendered
+from evalkit.lint.options import PROJECT_KEYS, options_of_project
 from evalkit.lint.rules import GROUPS
 from evalkit.project import project_table, read_value
 
@@ -46,25 +47,10 @@ def run_lint(paths: tuple[str, ...], asked: Asked, **told: Any) -> tuple[str, in
 
 
 def project_options(root: Path, paths: tuple[str, ...] = (), **told: Any) -> LintOptions:
-    """The options of the project in `root`. `paths` (from the command line) replace its own, for cases too."""
+    """The options of the project in `root`; `paths` and `told` are the command line's."""
     table = project_table(root)
-    said = (name for name in ("paths", "mocks", "lint") if name in table)
-    values = {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in said}
-    options = read_options(values.get("lint", {}), root=root, **told)
-    options = replace(options, cases=values.get("paths"), mocks=Path(values.get("mocks", options.mocks)))
-    return replace(options, paths=paths, cases=tuple(_cases_in(paths, options))) if paths else options
-
-
-def _cases_in(paths: tuple[str, ...], options: LintOptions) -> Iterator[str]:
-    """Where to look for cases when `paths` are named: the project's folders of cases inside them, else they."""
-    folders = options.cases if options.cases is not None else ("scenarios",)
-    for path in paths:
-        named = (options.root / path).resolve()
-        inside = [folder for folder in folders if (options.root / folder).resolve().is_relative_to(named)]
-        if inside:
-            yield from (folder for folder in inside if (options.root / folder).exists())
-        elif named.is_dir() or named.suffix in (".yaml", ".yml"):
-            yield path
+    said = {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in PROJECT_KEYS if name in table}
+    return options_of_project(said, root=root, paths=paths, **told)
 
 
 def _written(options: LintOptions) -> str:

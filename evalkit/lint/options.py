@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,30 @@ def read_options(table: Mapping[str, Any], *, root: Path, **told: Any) -> LintOp
     selected = DEFAULT if told_rules is None else chosen(_strings(told_rules, "--select"), "--select")
     ignored = chosen(_strings(values.pop("ignore", []), "--ignore"), "--ignore")
     return LintOptions(root=root, rules=selected - ignored, **values)
+
+
+PROJECT_KEYS = ("paths", "mocks", "lint")  # of [tool.evalkit]
+
+
+def options_of_project(said: Mapping[str, Any], *, root: Path, paths: tuple[str, ...] = (), **told: Any) -> LintOptions:
+    """The options of a project of which [tool.evalkit] says `said` (PROJECT_KEYS, already typed).
+
+    `paths` replace the project's own, for cases too: its folders of cases inside them, else they themselves.
+    """
+    options = read_options(said.get("lint", {}), root=root, **told)
+    options = replace(options, cases=said.get("paths"), mocks=Path(said.get("mocks", options.mocks)))
+    return replace(options, paths=paths, cases=tuple(_cases_in(paths, options))) if paths else options
+
+
+def _cases_in(paths: tuple[str, ...], options: LintOptions) -> Iterator[str]:
+    folders = options.cases if options.cases is not None else ("scenarios",)
+    for path in paths:
+        named = (options.root / path).resolve()
+        inside = [folder for folder in folders if (options.root / folder).resolve().is_relative_to(named)]
+        if inside:
+            yield from (folder for folder in inside if (options.root / folder).exists())
+        elif named.is_dir() or named.suffix in (".yaml", ".yml"):
+            yield path
 
 
 def _strings(value: Any, source: str) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ class Configuration:
     secrets: tuple[str, ...] = ()  # values, from the environment
     secret_keys: tuple[str, ...] = ()
     max_fallback_rate: str = DEFAULT_FALLBACK_RATE  # percent; above it the summary warns
+    lint: Mapping[str, Any] | None = None  # what lint has to know, if it is to warn of its findings
 
 
 def read_configuration(config: pytest.Config) -> Configuration:
@@ -55,6 +56,7 @@ def read_configuration(config: pytest.Config) -> Configuration:
 
 _SETTINGS = ("model", "record", "deadline_s", "max_iterations", "temperature", "seed", "strict_mocks", "prices")
 _FOLDERS = ("cassettes", "mocks")
+_LINTED = ("paths", "mocks", "lint")
 
 
 class _Reader:
@@ -124,4 +126,5 @@ class _Reader:
             faults=bool(self._config.getoption("evalkit_faults")),
             secret_keys=self.value("secret_keys") or (),
             max_fallback_rate=self.value("max_fallback_rate") or DEFAULT_FALLBACK_RATE,
+            lint=self._told(_LINTED) if (self.value("lint") or {}).get("in_collection") else None,
         )

@@ -27,6 +27,7 @@ def start(config: pytest.Config) -> None:
         if not hasattr(config, "workerinput"):
             config.pluginmanager.register(Keeper(config, configuration, runner), "evalkit-keeper")
             update_cases(config, configuration)
+            warn_of_findings(config, configuration)
             if configuration.faults:
                 from evalkit.plugin.faults import FaultCounter
 
@@ -44,6 +45,16 @@ def update_cases(config: pytest.Config, configuration: Configuration) -> None:
         from evalkit.plugin.updating import Updater
 
         config.pluginmanager.register(Updater(configuration.root, writes=not dry), "evalkit-updater")
+
+
+def warn_of_findings(config: pytest.Config, configuration: Configuration) -> None:
+    """Nothing of lint is imported unless the project asks for it."""
+    if configuration.lint is not None:
+        from evalkit.lint.options import options_of_project
+        from evalkit.plugin.linting import Linting
+
+        options = options_of_project(configuration.lint, root=configuration.root)
+        config.pluginmanager.register(Linting(options), "evalkit-linting")
 
 
 def put_first_on_path(config: pytest.Config) -> None:
