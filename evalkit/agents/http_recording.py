@@ -53,15 +53,13 @@ def tape_of_run(task: Task, settings: Settings) -> HttpTape | None:
     goes_live = settings.model is not None and settings.record is None
     if goes_live or settings.http.cassettes is False or not _is_possible(settings):
         return None
-    from evalkit.providers.http_cassette import http_path
     from evalkit.providers.http_tape import HttpTape, TapeOptions
 
-    root = settings.root or Path.cwd()
-    base = root / settings.cassettes / cassette_name(task.case_id)
     options = TapeOptions(
-        path=http_path(base, task.run_index),
-        first=http_path(base, 0),
-        root=root,
+        model_cassette=cassette_name(task.case_id),
+        cassettes=settings.cassettes,
+        root=settings.root or Path.cwd(),
+        run=task.run_index,
         record=settings.record,
         secrets=tuple(settings.extra.get("secrets", ())),
         ignore_hosts=settings.http.ignore_hosts,

@@ -109,9 +109,15 @@ def _patch(name: str) -> None:
             _replace(getattr(sys.modules[name], class_name), method, maker)
 
 
+_made: dict[tuple[type, str], tuple[Any, Any]] = {}  # the real method that was patched last, and what was made of it
+
+
 def _replace(owner: Any, method: str, maker: Maker) -> None:
     real = vars(owner)[method]
-    ours = functools.wraps(real)(maker(real))
+    known, ours = _made.get((owner, method), (None, None))
+    if known is not real:
+        ours = functools.wraps(real)(maker(real))
+        _made[owner, method] = real, ours
     setattr(owner, method, ours)
 
     def undo() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from evalkit.errors import EvalkitError, MissingCassetteError
-from evalkit.providers.http_cassette import HttpCassette, load_http_cassette, write_http_cassette
+from evalkit.providers.http_cassette import HttpCassette, http_path, load_http_cassette, write_http_cassette
 from evalkit.providers.http_explaining import ask_too_often, no_http_cassette, not_recorded, overwriting
 from evalkit.providers.http_messages import HttpAnswer, HttpRequest, answer_data, answer_of, asked_data
 from evalkit.providers.http_volatile import is_drawn, settled, without_drawn
@@ -21,15 +21,27 @@ from evalkit.providers.own_hosts import OWN_HOSTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TapeOptions:
-    """How a tape is made. `record` as in Settings; `first` is the first run's file, which may be written by hand."""
+    """How a tape is made. `model_cassette` is where the case has that of its model, below `root`; `record` as in
+    Settings. Most cases send no request, so files are looked for only when one comes."""
 
-    path: Path
-    first: Path
+    model_cassette: str
+    cassettes: Path
     root: Path
+    run: int = 0
     record: str | None = None
     secrets: tuple[str, ...] = ()
     ignore_hosts: tuple[str, ...] = ()
     ignore_fields: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The file of this run."""
+        return http_path(self.root / self.cassettes / self.model_cassette, self.run)
+
+    @property
+    def first(self) -> Path:
+        """The first run's file, which may be written by hand."""
+        return http_path(self.root / self.cassettes / self.model_cassette, 0)
 
     def shown(self, path: Path) -> str:
         return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
