@@ -15,9 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evalkit.agents.live import account_of
 from evalkit.agents.models import cassette_name
 from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
 from evalkit.functions.carrying import CASE, carry, stop_carrying
+from evalkit.model.prices import cost_of
 from evalkit.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,8 +36,14 @@ _lock = threading.Lock()
 class _Listener:
     """Tells a task of the traffic of its agent's own client."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, settings: Settings) -> None:
         self._task = task
+        self._prices = settings.prices
+        self._account = account_of(settings)
+
+    def sending(self) -> None:
+        if self._account is not None:
+            self._account.check()
 
     def refused(self, error: EvalkitError) -> None:
         self._task.note_fault(error)
@@ -46,6 +54,9 @@ class _Listener:
         turn = turn_in(answer, duration_ms)
         if turn is not None:
             self._task.note_turn(turn, waited_ms=duration_ms if is_live else 0.0)
+            cost = cost_of(turn.usage, (turn.model,), self._prices) if is_live else None
+            if self._account is not None and cost is not None:
+                self._account.add(cost)
 
 
 def tape_of_run(task: Task, settings: Settings) -> HttpTape | None:
@@ -65,7 +76,7 @@ def tape_of_run(task: Task, settings: Settings) -> HttpTape | None:
         ignore_hosts=settings.http.ignore_hosts,
         ignore_fields=settings.http.ignore_fields,
     )
-    return HttpTape(options, _Listener(task))
+    return HttpTape(options, _Listener(task, settings))
 
 
 def _is_possible(settings: Settings) -> bool:

@@ -50,6 +50,9 @@ class TapeOptions:
 class Listener(Protocol):
     """Who is told what goes on, in the thread of the request."""
 
+    def sending(self) -> None:
+        """A request is about to go out, to be recorded. May raise, and it does not."""
+
     def refused(self, error: EvalkitError) -> None:
         """A request can't be answered. The exception is raised in the client, and the agent may swallow it."""
 
@@ -102,6 +105,7 @@ class HttpTape:
                 raise MissingCassetteError(f"{asked['method']} {asked['url']}: the run that this request is of is over")
             self._make_ready(asked)
             if self._cassette is None:
+                self._listener.sending()
                 exchange: dict[str, Any] = {"request": asked}
                 self._exchanges.append(exchange)
                 return Recording(exchange, self._options.secrets, self._listener), 0.0

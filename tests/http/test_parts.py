@@ -267,3 +267,20 @@ def test_turns_of_an_own_client_are_evidence(run: Run, echo: Any, make_case: Any
         assert verdict.transcript.model == "echo-1"
         assert verdict.transcript.timing is not None
         assert verdict.transcript.timing.model_ms > 0
+
+
+def test_what_an_own_client_spends_while_recording_is_spent(run: Run, echo: Any, clients: Any, make_case: Any) -> None:
+    """Each echo costs 12 tokens; the third request of the second case does not go out any more."""
+    prices = {"echo-1": {"input": 1000.0, "output": 1000.0}}
+
+    def thrice(task: Task) -> str:
+        return [str(clients["requests"](task)) for _ in range(3)][-1]
+
+    options = {"record": "all", "prices": prices, "max_cost_usd": 0.0501}
+    first = run(thrice, make_case("one", "case_001"), **options)
+    second = run(thrice, make_case("two", "case_002"), **options)
+    third = run(thrice, make_case("three", "case_003"), **options)
+
+    assert [verdict.status for verdict in (first, second, third)] == ["passed", "not_run", "not_run"]
+    assert second.reasons[0].code == "budget"
+    assert len(echo.received) == 5

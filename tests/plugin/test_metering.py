@@ -160,3 +160,35 @@ def test_limits_reach_the_settings(project: Project) -> None:
 
     assert found["limits"] == {"requests_per_minute": 30.0, "gemini": {"tokens_per_minute": 1000.0}}
     assert (found["workers"], found["ledger"], found["max_cost_usd"]) == (4, None, None)
+
+
+def test_an_unchanged_agent_is_recorded_and_then_runs_offline_in_any_number_of_workers(project: Project) -> None:
+    from tests.servers.replay import Answer, ReplayServer
+
+    server = ReplayServer()
+    project.write(
+        "conftest.py",
+        f"""
+import evalkit
+
+@evalkit.agent("own-client")
+def own_client(task):
+    import requests
+    return requests.post("{server.url}/ask", json={{"q": task.message}}, timeout=5).json()["a"]
+""",
+    )
+    for number in range(1, 5):
+        data = {"message": f"q{number}", "mock_function_responses": {}}
+        expected = {"response_contains": f"a{number}"}
+        project.case(f"own_{number:03}", agent="own-client", input=data, expected_output=expected)
+        server.answers.append(Answer(json.dumps({"a": f"a{number}"})))
+    try:
+        recorded = project.run("--evalkit-record=missing", "--evalkit-concurrency=1")
+        asked = len(server.received)
+    finally:
+        server.close()
+    offline = project.run_apart("-n2")
+
+    assert (recorded.ret, asked) == (0, 4)
+    assert offline.ret == 0
+    assert {verdict.transcript.cassette for verdict in project.run_file.verdicts} == {"recorded"}
