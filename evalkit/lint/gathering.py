@@ -46,21 +46,10 @@ def gather(options: LintOptions) -> Facts:
     python: list[PythonFile] = []
     for path, shown in _files(options):
         text = _text(path, shown, facts)
-        if text is None:
-            continue
-        if path.suffix == ".py":
+        if text is not None and path.suffix == ".py":
             python.append(PythonFile(path, shown, text))
-        elif path.suffix == ".json":
-            declared, findings = read_data_file(text, shown)
-            facts.declared += declared
-            facts.findings += findings
-        else:
-            if path.suffix == ".md":
-                facts.documents.append(text)
-            declared, prompts, findings = read_instruction(text, shown)
-            facts.declared += declared
-            facts.prompts += prompts
-            facts.findings += findings
+        elif text is not None:
+            _read_text(path, shown, text, facts)
     reader = CodeReader(python)
     facts.code = reader.read_declaring()
     if options.imports:
@@ -78,6 +67,19 @@ def gather(options: LintOptions) -> Facts:
         for at, message in problems_of(python)
     )
     return facts
+
+
+def _read_text(path: Path, shown: str, text: str, facts: Facts) -> None:
+    """A file that is no code: declarations in JSON, or an instruction."""
+    prompts: list[Prompt] = []
+    if path.suffix == ".json":
+        declared, findings = read_data_file(text, shown)
+    else:
+        declared, prompts, findings = read_instruction(text, shown)
+        facts.documents += [text] if path.suffix == ".md" else []
+    facts.declared += declared
+    facts.prompts += prompts
+    facts.findings += findings
 
 
 def _files(options: LintOptions) -> Iterator[tuple[Path, str]]:

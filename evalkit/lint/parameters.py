@@ -163,6 +163,13 @@ def _same(
             related=parameter.place,
         )
     yield from _values(function, code, parameter, schema)
+    yield from _default(function, code, parameter, schema)
+
+
+def _default(
+    function: Declared, code: Implementation, parameter: Parameter, schema: Mapping[str, Any]
+) -> Iterator[Finding]:
+    name = parameter.name
     if "default" in schema and parameter.default is not UNKNOWN and not _equal(schema["default"], parameter.default):
         yield Finding(
             name="parameter-default",

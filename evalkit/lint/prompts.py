@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from evalkit.errors import did_you_mean
 from evalkit.lint.facts import DECORATED, INSTRUCTION, MCP, PLAIN, Alias, Declared, Mention, Prompt
-from evalkit.lint.finding import Finding
+from evalkit.lint.finding import Edit, Finding
 from evalkit.lint.names import difference, related, relative
 from evalkit.lint.nearby import Nearby
 from evalkit.lint.schemas import is_service_form
@@ -57,34 +57,28 @@ def _unknown(mention: Mention, own: dict[str, Declared], elsewhere: dict[str, De
     near = relative(mention.name, own)
     if near is not None:
         declared = own[near]
+        message = f"the instruction calls '{mention.name}', declared is '{near}': {difference(mention.name, near)}"
+        advice = "write the declared name, or make the other one its alias"
         fix = declared.add_alias(mention.name) if declared.add_alias is not None else None
-        return Finding(
-            name="instruction-function",
-            location=mention.place,
-            message=f"the instruction calls '{mention.name}', declared is '{near}': {difference(mention.name, near)}",
-            advice="write the declared name, or make the other one its alias",
-            related=declared.place,
-            fix=fix,
-        )
+        return _finding(mention, message, advice, declared, fix)
     if mention.negated:
         return None
-    if mention.name in elsewhere:
-        other = elsewhere[mention.name]
-        return Finding(
-            name="instruction-function",
-            location=mention.place,
-            message=f"the instruction speaks of '{mention.name}', which it does not declare; {other.file} does",
-            advice="declare it here too, or take it out of the text",
-            related=other.place,
-        )
+    other = elsewhere.get(mention.name)
+    if other is not None:
+        message = f"the instruction speaks of '{mention.name}', which it does not declare; {other.file} does"
+        return _finding(mention, message, "declare it here too, or take it out of the text", other)
     if not mention.is_call:
         return None  # any word may stand in backticks
-    return Finding(
-        name="instruction-function",
-        location=mention.place,
-        message=f"the instruction calls '{mention.name}', which is not declared{did_you_mean(mention.name, own)}",
-        advice="declare it, or take it out of the text",
-    )
+    message = f"the instruction calls '{mention.name}', which is not declared{did_you_mean(mention.name, own)}"
+    return _finding(mention, message, "declare it, or take it out of the text")
+
+
+def _finding(
+    mention: Mention, message: str, advice: str, other: Declared | None = None, fix: Edit | None = None
+) -> Finding:
+    related = None if other is None else other.place
+    name = "instruction-function"
+    return Finding(name=name, location=mention.place, message=message, advice=advice, related=related, fix=fix)
 
 
 def _is_something_else(name: str, own: dict[str, Declared]) -> bool:

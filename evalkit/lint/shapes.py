@@ -68,25 +68,30 @@ def declared(
     if form == OPENAI and body.keys() <= {"name", "type"}:
         return None  # a tool_choice
     key = next((key for key in _SCHEMA_KEYS if key in body), "")
-    parameters = body.get(key) if key else None
     if form in (GEMINI, GEMINI_SCHEMA):
         form = GEMINI_SCHEMA if key in ("", "parameters") else GEMINI
-
-    def place(path: Path) -> Location:
-        changed = (key, *path[1:]) if path[:1] == ("parameters",) and key else path
-        return locate((*inside, *changed))
-
+    place = _below(locate, inside, key)
     return Declared(
         name=name,
         file=place(("name",)).file if file is None else file,
         form=form,
         description=body.get("description"),
-        parameters=schema(parameters),
+        parameters=schema(body.get(key) if key else None),
         returns=_mapping(body.get("returns") or body.get("outputSchema")),
-        strict=bool(body.get("strict") is True or data.get("strict") is True),
+        strict=body.get("strict") is True or data.get("strict") is True,
         locate=place,
         listed_in=listed_in,
     )
+
+
+def _below(locate: Locate, inside: Path, key: str) -> Locate:
+    """Places in a declaration that stands at `inside`, with its parameters under `key`."""
+
+    def place(path: Path) -> Location:
+        changed = (key, *path[1:]) if path[:1] == ("parameters",) and key else path
+        return locate((*inside, *changed))
+
+    return place
 
 
 def is_server_tool(data: Mapping[str, Any]) -> bool:
