@@ -17,6 +17,7 @@ from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS
 
 if TYPE_CHECKING:
+    from evalkit.agents.instruction import Instruction
     from evalkit.agents.reply import Reply
     from evalkit.agents.task import Task
 
@@ -138,7 +139,22 @@ def put_first(root: Path) -> None:
             sys.path.insert(0, entry)
 
 
+def instruction_of(case: Case, root: Path) -> Instruction | None:
+    """The instruction file that `case` names as its agent; None if its agent is something else."""
+    named = isinstance(case.agent, str) and case.agent.endswith(".md")
+    return _instruction(case.agent, case, root) if named else None
+
+
 def _instruction_agent(spec: str, case: Case, root: Path) -> AgentUnderTest:
+    instruction = _instruction(spec, case, root)
+
+    async def run(task: Task) -> Reply:
+        return await task.run_instruction(instruction)
+
+    return AgentUnderTest(spec, run, is_async=True)
+
+
+def _instruction(spec: str, case: Case, root: Path) -> Instruction:
     from evalkit.agents.instruction import load_instruction
 
     folders = list(dict.fromkeys(_folders(case, root)))
@@ -147,12 +163,7 @@ def _instruction_agent(spec: str, case: Case, root: Path) -> AgentUnderTest:
         looked = ", ".join(_shown(folder, root) for folder in folders)
         near = did_you_mean(Path(spec).name, [file.name for folder in folders for file in folder.glob("*.md")])
         raise UnknownAgentError(f"instruction file '{spec}' is in none of {looked}{near}")
-    instruction = load_instruction(path, shown_as=_shown(path, root))
-
-    async def run(task: Task) -> Reply:
-        return await task.run_instruction(instruction)
-
-    return AgentUnderTest(spec, run, is_async=True)
+    return load_instruction(path, shown_as=_shown(path, root))
 
 
 def _folders(case: Case, root: Path) -> Iterable[Path]:

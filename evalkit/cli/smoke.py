@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
+from evalkit.agents.resolution import instruction_of
 from evalkit.cli.cases import Loaded, Project
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
@@ -35,7 +37,9 @@ def smoked(paths: Sequence[str]) -> list[Smoked]:
 def _one(loaded: Loaded, settings: Settings) -> Smoked:
     if loaded.case is None:
         return Smoked(Walked(loaded.id), tuple(map(str, loaded.problems)))
-    return Smoked(walk_case(loaded.case, settings))
+    instruction = instruction_of(loaded.case, settings.root or Path.cwd())
+    brought = (instruction.available_functions if instruction else None) or ()
+    return Smoked(walk_case(loaded.case, settings, {function.name: function for function in brought}))
 
 
 def exit_status(found: Sequence[Smoked]) -> int:
