@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -25,12 +25,32 @@ def read_data_file(text: str, file: str) -> tuple[list[Declared], list[Finding]]
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
+        if getattr(error, "msg", "") == "Extra data":
+            return list(_declared_by_line(text, file)), []
         at = Location(file, getattr(error, "lineno", 1), getattr(error, "colno", 1))
         message = f"not JSON: {getattr(error, 'msg', error)}"
         advice = "correct the file, or leave it out with `exclude`"
         return [], [Finding(name="unreadable", location=at, message=message, advice=advice)]
     places = _Places(text, file)
     return list(_declared(data, (), places)), []
+
+
+def _declared_by_line(text: str, file: str) -> Iterator[Declared]:
+    """JSON Lines of declarations; other JSON Lines are data."""
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, Mapping) and shapes.form_of(data) is not None:
+            found = shapes.declared(data, _at(Location(file, number, 1)), file=file, listed_in=file)
+            if isinstance(found, Declared):
+                yield found
+
+
+def _at(place: Location) -> Callable[[Path], Location]:
+    """One place for all that stands in a line."""
+    return lambda path: place
 
 
 class _Places:

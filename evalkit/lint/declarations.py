@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from evalkit.errors import did_you_mean
+from evalkit.errors import did_you_mean, shown_path
+from evalkit.functions.schemas import compiled
 from evalkit.lint.facts import DECORATED, INSTRUCTION, SUITE, UNKNOWN, Declared, Path
 from evalkit.lint.finding import Finding
 from evalkit.lint.nearby import closest
@@ -23,9 +24,24 @@ _PARAMETER = re.compile(r"(?:parameter|argument)s? [`'\"](\w+)[`'\"]|[`'\"](\w+)
 def judge(declared: Iterable[Declared]) -> Iterator[Finding]:
     """The findings in single declarations."""
     for function in declared:
+        yield from _schema_problems(function)
         yield from _descriptions(function)
         yield from _required(function)
         yield from _contradictions(function)
+
+
+def _schema_problems(function: Declared) -> Iterator[Finding]:
+    """What is wrong with the schema itself. Instruction files and cases are checked where they are read."""
+    if function.form in (INSTRUCTION, SUITE, DECORATED) or not isinstance(function.parameters, Mapping):
+        return
+    for path, message in compiled(function.parameters).problems():
+        where = shown_path(("parameters", *path))
+        yield Finding(
+            name="invalid-declaration",
+            location=function.locate(("parameters", *path)),
+            message=f"'{function.name}': {where}: {message}",
+            advice="correct the schema: services refuse it, or ignore what they do not know",
+        )
 
 
 def _descriptions(function: Declared) -> Iterator[Finding]:

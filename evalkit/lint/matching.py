@@ -9,7 +9,7 @@ from evalkit.errors import did_you_mean, nearest
 from evalkit.lint.facts import DECORATED, SUITE, Code, Declared, Entry, Implementation, Table
 from evalkit.lint.finding import Edit, Finding
 from evalkit.lint.names import alike, difference, related, relative, words
-from evalkit.lint.nearby import closest
+from evalkit.lint.nearby import closest, is_near
 
 
 @dataclass(slots=True)
@@ -161,14 +161,19 @@ class Matcher:
     def _exists(self, function: Declared) -> bool:
         names = {function.name, *function.aliases, self._aliases.get(function.name, function.name)}
         return any(
-            name in self._code.implementations or any(bound.name == name for bound in self._bound) for name in names
+            self._implementations(name, function.file) or any(bound.name == name for bound in self._bound)
+            for name in names
         ) or any(function.name in table.names for table in self._code.tables)
+
+    def _implementations(self, name: str, file: str) -> list[Implementation]:
+        """The functions of that name that lie near enough to be meant: other agents have functions as well."""
+        return [found for found in self._code.implementations.get(name, ()) if is_near(file, found.place.file)]
 
     def _implementation(self, function: Declared) -> Implementation | None:
         """The function of that name that is nearest; None where several are, or there is none."""
         name = self._aliases.get(function.name, function.name)
         bound = [other.bound for other in self._bound if other.name == function.name and other.bound is not None]
-        found = bound or [it for known in {function.name, name} for it in self._code.implementations.get(known, ())]
+        found = bound or [it for known in {function.name, name} for it in self._implementations(known, function.file)]
         near = closest(found, function.file, [it.place.file for it in found])
         return near[0] if len(near) == 1 else None
 
@@ -176,7 +181,7 @@ class Matcher:
         name = relative(function.name, [known for known in self._code.implementations if known not in self._names])
         if name is None or self._is_seen(function.name, function.file):
             return None
-        found = self._code.implementations[name]
+        found = self._implementations(name, function.file)
         near = closest(found, function.file, [it.place.file for it in found])
         return near[0] if near else None
 

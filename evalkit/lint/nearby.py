@@ -38,6 +38,15 @@ def folders_of(file: str) -> list[str]:
     return ["/".join(parts[:length]) for length in range(len(parts), -1, -1)]
 
 
+def is_near(file: str, other: str) -> bool:
+    """Whether two files share at least half of the folders around the first, and one of them if there are any."""
+    depth = file.count("/")
+    first, second = file.split("/")[:-1], other.split("/")[:-1]
+    shared = next((i for i, (one, two) in enumerate(zip(first, second, strict=False)) if one != two), None)
+    shared = min(len(first), len(second)) if shared is None else shared
+    return shared >= (depth + 1) // 2
+
+
 def closest(candidates: Sequence[T], file: str, file_of: Sequence[str]) -> list[T]:
     """The candidates that lie nearest to `file`; `file_of` says where each lies."""
     if not candidates:

@@ -42,7 +42,7 @@ class LintOptions:
     rules: frozenset[str] = DEFAULT
     severity: Mapping[str, str] = field(default_factory=dict)
     per_file: Mapping[str, frozenset[str]] = field(default_factory=dict)  # pattern -> rules that are off there
-    providers: tuple[str, ...] = PROVIDERS
+    providers: tuple[str, ...] | None = None  # None: both, for what evalkit itself offers to models
     fail_on: str = WARNING
     baseline: str | None = None
     imports: bool = False

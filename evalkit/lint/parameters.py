@@ -20,6 +20,9 @@ _WHOLE = frozenset(_WHOLE_WORDS.split())
 _MAPPINGS = re.compile(
     r"\b(?:dict|Dict|Mapping|MutableMapping|Any|Request|Input|Args|Params|Model|Schema|ToolCall)\b|Input$|Args$"
 )
+# Types as Python names them, which are no JSON Schema types; that is told at the declaration.
+_PYTHON_NAMES = {"dict": "object", "list": "array", "tuple": "array", "str": "string", "int": "integer"}
+_PYTHON_NAMES |= {"float": "number", "bool": "boolean"}
 # What dispatchers hand to functions beside the model's arguments.
 _INJECTED_WORDS = """self cls ctx context state session db client config deps runtime run_context tool_context
     callback callbacks agent app logger user user_id store request_context"""
@@ -215,7 +218,8 @@ def _shown(values: list[Any]) -> str:
 
 def _types(schema: Mapping[str, Any]) -> frozenset[str]:
     kind = schema.get("type")
-    return frozenset([kind] if isinstance(kind, str) else kind if isinstance(kind, list) else ())
+    named = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else ()
+    return frozenset(_PYTHON_NAMES.get(name, name) for name in named if isinstance(name, str))
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 import warnings
 from collections.abc import Iterator
 from functools import cached_property
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from evalkit.errors import Location
 
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _MUTATING = frozenset(("append", "extend", "insert", "update", "setdefault", "pop", "remove", "clear", "add"))
 
@@ -31,9 +33,11 @@ class PythonFile:
                 warnings.simplefilter("ignore")  # of invalid escapes in somebody's code
                 return ast.parse(self.text)
         except SyntaxError as error:
-            self.problem = Location(self.shown, error.lineno or 1, error.offset or 1), f"not Python: {error.msg}"
+            if "{%" not in self.text:  # a template of Python is no Python yet
+                at = Location(self.shown, error.lineno or 1, error.offset or 1)
+                self.problem = at, f"not Python {_VERSION}: {error.msg}"
         except (ValueError, RecursionError, MemoryError) as error:
-            self.problem = Location(self.shown, 1, 1), f"not Python: {error}"
+            self.problem = Location(self.shown, 1, 1), f"not Python {_VERSION}: {error}"
         return ast.Module(body=[], type_ignores=[])
 
     @cached_property

@@ -36,6 +36,7 @@ _INSTEAD = {
     "examples": "write example, or put them into the description",
     "not": "say it in the description",
 }
+JSON_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _NEUTRAL = (INSTRUCTION, SUITE, PLAIN)
 _NAMED = ("properties", "$defs", "definitions", "patternProperties")
 _NESTED = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
@@ -59,12 +60,15 @@ def parts(schema: Any, path: Path = ()) -> Iterator[tuple[Mapping[str, Any], Pat
             yield from parts(item, (*path, key, index))
 
 
-def refused(function: Declared, providers: tuple[str, ...]) -> Iterator[Finding]:
-    """What the services that the declaration is for refuse."""
-    neutral = function.form in _NEUTRAL
-    if function.form in (GEMINI, GEMINI_SCHEMA) or (neutral and "gemini" in providers):
+def refused(function: Declared, providers: tuple[str, ...] | None) -> Iterator[Finding]:
+    """What the services that the declaration is for refuse; `providers` are those that the project says."""
+    meant: tuple[str, ...] = ()
+    if function.form in _NEUTRAL:
+        both = () if function.form == PLAIN else ("gemini", "openai")  # a plain dictionary may be for anybody
+        meant = both if providers is None else providers
+    if function.form in (GEMINI, GEMINI_SCHEMA) or "gemini" in meant:
         yield from _gemini(function)
-    if function.form == OPENAI or (neutral and "openai" in providers):
+    if function.form == OPENAI or "openai" in meant:
         yield from _openai(function)
 
 
@@ -104,7 +108,9 @@ def _openai(function: Declared) -> Iterator[Finding]:
     root = function.parameters
     if not isinstance(root, Mapping):
         return
-    if root and root.get("type") != "object" and "$ref" not in root:
+    kind = root.get("type")
+    is_other = kind is None or (kind in JSON_TYPES and kind != "object")  # what is no type at all is told elsewhere
+    if root and is_other and "$ref" not in root:
         advice = "write type: object"
         yield _finding(rule, function, ("parameters",), "OpenAI wants parameters of type 'object'", advice)
     for key in _OPENAI_ROOT:

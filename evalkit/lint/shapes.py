@@ -65,8 +65,8 @@ def declared(
     name = body.get("name")
     if not isinstance(name, str) or not name:
         return locate((*inside, "name"))
-    if form == OPENAI and body.keys() <= {"name", "type"}:
-        return None  # a tool_choice
+    if form == OPENAI and (body.keys() <= {"name", "type"} or "arguments" in body):
+        return None  # a tool_choice; a call in a conversation
     key = next((key for key in _SCHEMA_KEYS if key in body), "")
     if form in (GEMINI, GEMINI_SCHEMA):
         form = GEMINI_SCHEMA if key in ("", "parameters") else GEMINI
