@@ -22,6 +22,7 @@ from evalkit.model.registry import CHECKS, OPERATORS, Table
 from evalkit.spec import FoundFile, examine_case, find_cases
 
 _LARGEST = 1_000_000  # bytes; nobody writes such files by hand
+_OTHER_PYTHON = "correct the file, lint with the Python that it is written for, or leave it out with `exclude`"
 _READ = (".py", ".json", *ENDINGS)
 
 
@@ -61,9 +62,7 @@ def gather(options: LintOptions) -> Facts:
     reader.read_naming({function.name for function in facts.declared})
     facts.declared = _distinct([*facts.declared, *facts.code.declared])
     facts.findings += (
-        Finding(
-            name="unreadable", location=at, message=message, advice="correct the file, or leave it out with `exclude`"
-        )
+        Finding(name="unreadable", location=at, message=message, advice=_OTHER_PYTHON)
         for at, message in problems_of(python)
     )
     return facts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 import warnings
 from collections.abc import Iterator
 from functools import cached_property
@@ -11,7 +10,6 @@ from pathlib import Path
 
 from evalkit.errors import Location
 
-_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _MUTATING = frozenset(("append", "extend", "insert", "update", "setdefault", "pop", "remove", "clear", "add"))
 
@@ -35,9 +33,9 @@ class PythonFile:
         except SyntaxError as error:
             if "{%" not in self.text:  # a template of Python is no Python yet
                 at = Location(self.shown, error.lineno or 1, error.offset or 1)
-                self.problem = at, f"not Python {_VERSION}: {error.msg}"
+                self.problem = at, f"not Python: {error.msg}"
         except (ValueError, RecursionError, MemoryError) as error:
-            self.problem = Location(self.shown, 1, 1), f"not Python {_VERSION}: {error}"
+            self.problem = Location(self.shown, 1, 1), f"not Python: {error}"
         return ast.Module(body=[], type_ignores=[])
 
     @cached_property
