@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from evalkit.errors import did_you_mean, nearest
 from evalkit.lint.facts import DECORATED, SUITE, Code, Declared, Entry, Implementation, Table
 from evalkit.lint.finding import Edit, Finding
-from evalkit.lint.names import alike, difference, related, relative, words
+from evalkit.lint.names import alike, difference, is_part, related, relative, words
 from evalkit.lint.nearby import closest, is_near
 
 
@@ -155,7 +155,7 @@ class Matcher:
             elif function.name in renamed and enough:
                 matched.findings.append(_implemented_as(function, renamed[function.name]))
                 matched.pairs.append((function, renamed[function.name]))
-            elif function.name not in exact and exact and enough and not self._is_seen(function.name, function.file):
+            elif function.name not in exact and exact and enough and self._should_be_there(function):
                 matched.findings.append(self._no_code(function))
 
     def _exists(self, function: Declared) -> bool:
@@ -185,8 +185,18 @@ class Matcher:
         near = closest(found, function.file, [it.place.file for it in found])
         return near[0] if near else None
 
+    def _should_be_there(self, function: Declared) -> bool:
+        """Whether a Python function could have the name, and no code speaks of it in another way."""
+        return function.name.replace("-", "_").isidentifier() and not self._is_seen(function.name, function.file)
+
     def _no_code(self, function: Declared) -> Finding:
-        known = [name for name in self._code.implementations if name not in self._names and alike(name, function.name)]
+        known = [
+            name
+            for name in self._code.implementations
+            if name not in self._names
+            and self._implementations(name, function.file)
+            and (alike(name, function.name) or is_part(name, function.name))
+        ]
         return Finding(
             name="not-implemented",
             location=function.place,

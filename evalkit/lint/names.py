@@ -60,6 +60,12 @@ def related(one: str, other: str) -> bool:
     return same_words(one, other) or affix(one, other) is not None or affix(other, one) is not None
 
 
+def is_part(one: str, other: str) -> bool:
+    """Whether one name begins or ends with the other, of two words or more: ``list_channels``, ``slack_list_channels``."""
+    short, long = sorted((words(one), words(other)), key=len)
+    return 1 < len(short) < len(long) and short in (long[: len(short)], long[-len(short) :])
+
+
 def alike(one: str, other: str) -> bool:
     """`related`, or a slip of a key apart."""
     if one == other:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evalkit.lint.names import affix, alike, difference, related, relative, words
+from evalkit.lint.names import affix, alike, difference, is_part, related, relative, words
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,22 @@ def test_a_slip_of_a_key_is_alike_and_not_related() -> None:
     assert not alike("search_procedure", "search_procedure")
     assert not alike("get", "set")
     assert difference("serach_procedure", "search_procedure") == "a few letters differ"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("list_channels", "slack_list_channels", True),
+        ("slack_list_channels", "listChannels", True),
+        ("slack_list", "slack_list_channels", True),
+        ("channels", "slack_list_channels", False),
+        ("list_channels", "list_channels", False),
+        ("slack_channels", "slack_list_channels", False),
+    ],
+)
+def test_a_part_of_a_name_is_a_hint(one: str, other: str, expected: bool) -> None:
+    """Good enough to say what may have been meant, not to take two names for one."""
+    assert is_part(one, other) is expected
 
 
 def test_a_relative_is_the_only_one() -> None:
