@@ -61,7 +61,7 @@ def related(one: str, other: str) -> bool:
 
 
 def is_part(one: str, other: str) -> bool:
-    """Whether one name begins or ends with the other, of two words or more: ``list_channels``, ``slack_list_channels``."""
+    """Whether one begins or ends with the other, of two words or more: ``list_channels``, ``slack_list_channels``."""
     short, long = sorted((words(one), words(other)), key=len)
     return 1 < len(short) < len(long) and short in (long[: len(short)], long[-len(short) :])
 
