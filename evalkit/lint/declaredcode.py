@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from evalkit.errors import Location
 from evalkit.lint import shapes
-from evalkit.lint.facts import DECORATED, GEMINI_SCHEMA, MCP, OPENAI, UNKNOWN, Code, Declared, Implementation
+from evalkit.lint.facts import DECORATED, GEMINI_SCHEMA, MCP, OPENAI, PLAIN, UNKNOWN, Code, Declared, Implementation
 from evalkit.lint.pythonfile import Function
 from evalkit.lint.resolving import Resolver
 from evalkit.lint.signatures import schema_of
 from evalkit.lint.static import Evaluator, Reading, last_name
+from evalkit.lint.toolclasses import runner, tool_class
 from evalkit.lint.walking import Visit
 
 _DECORATOR_NAMES = """tool function_tool tool_plain kernel_function ai_function ai_tool register_tool mcp_tool
-    llm_tool beta_tool tool_function"""
+    llm_tool beta_tool tool_function
+    is_tool"""
 DECORATORS = frozenset(_DECORATOR_NAMES.split())
 _NAME_KEYWORDS = ("name", "name_override", "tool_name")
 _FROM_FUNCTION = frozenset(("from_function", "from_defaults", "from_callable", "from_func"))
 _FUNCTION_KEYWORDS = ("func", "fn", "function", "callable", "coroutine", "async_fn")
 _GIVEN = frozenset(("tools", "functions"))
-_RUNNERS = ("run", "_run", "execute", "call", "__call__", "invoke", "forward", "_arun", "arun", "handle")
 _FRAMEWORK_TOOLS = frozenset(("Tool", "FunctionTool", "StructuredTool"))
 
 
@@ -195,24 +195,27 @@ class DeclaredCode:
 
     def _class(self, node: ast.ClassDef, visit: Visit) -> None:
         """``class Search(BaseTool): name = "search"`` with a method that runs it."""
-        fields = dict(_fields(node)) | _registered_name(node)
-        methods = {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
-        runner = next((methods[name] for name in _RUNNERS if name in methods), None)
-        if runner is not None:
-            self._bind_inside(node, runner, visit)
-        looks_like_one = "description" in fields or any("Tool" in last_name(base) for base in node.bases)
-        looks_like_one = looks_like_one or bool(_registered_name(node))
-        if "name" not in fields or runner is None or not looks_like_one:
+        run = runner(node)
+        if run is not None:
+            self._bind_inside(node, run, visit)
+        tool = tool_class(node, DECORATORS)
+        name = self._evaluator.value(tool.name, visit.scope) if tool is not None else None
+        if tool is None or not isinstance(name, str) or not name:
             return
-        name = self._evaluator.value(fields["name"], visit.scope)
-        if isinstance(name, str) and name:  # of class attributes alone: what it takes is said elsewhere
-            implementation = self._resolver.signatures.read(runner, visit.scope.file, name=name, is_method=True)
-            description = self._evaluator.value(fields.get("description"), visit.scope)
-            place = visit.scope.file.place(fields["name"])
-            if "description" not in fields:
-                description = UNKNOWN  # the service itself describes its own tools
-            found = _by_code(name, place, implementation, description)
+        file, reading = visit.scope.file, Reading({(): visit.scope.file.place(tool.name)})
+        implementation = self._resolver.signatures.read(
+            tool.runner, file, name=f"{node.name}.{tool.runner.name}", is_method=True
+        )
+        # Without a description of its own it is one that the service describes, or a base class.
+        described = UNKNOWN if tool.description is None else self._evaluator.value(tool.description, visit.scope)
+        found = _by_code(name, reading.at[()], implementation, described)
+        if tool.parameters is None:
             self._code.declared.append(replace(found, parameters=UNKNOWN))
+            return
+        schema, inner = self._evaluator.read(tool.parameters, visit.scope)
+        reading.at |= {("parameters", *path): place for path, place in inner.at.items()}
+        parameters = shapes.schema(schema)
+        self._code.declared.append(replace(found, form=PLAIN, parameters=parameters, locate=reading.locate))
 
 
 def _by_code(name: str, place: Location, implementation: Implementation | None, description: Any) -> Declared:
@@ -226,22 +229,6 @@ def _by_code(name: str, place: Location, implementation: Implementation | None, 
         locate=lambda path: place,
         bound=implementation,
     )
-
-
-def _registered_name(node: ast.ClassDef) -> dict[str, ast.expr]:
-    """``@register_tool("search")`` over a class: its name."""
-    for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and last_name(decorator.func) in DECORATORS and decorator.args:
-            return {"name": decorator.args[0]}
-    return {}
-
-
-def _fields(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
-    for item in node.body:
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value is not None:
-            yield item.target.id, item.value
-        elif isinstance(item, ast.Assign):
-            yield from ((target.id, item.value) for target in item.targets if isinstance(target, ast.Name))
 
 
 def _may_declare(node: ast.Dict) -> bool:
