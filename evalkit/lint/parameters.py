@@ -54,8 +54,10 @@ def _common(pairs: list[Pair]) -> frozenset[str]:
 
 
 def _takes_all_as_one(function: Declared, code: Implementation) -> bool:
+    if any(it.name in (function.properties or {}) for it in code.parameters):
+        return False
     needed = [it for it in code.parameters if it.required and not _is_injected(it)]
-    if len(needed) != 1 or needed[0].name in (function.properties or {}):
+    if len(needed) != 1:
         return False
     return needed[0].name.lower() in _WHOLE or _MAPPINGS.search(needed[0].annotation) is not None
 
