@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from evalkit.lint import RULES, read_options
+from evalkit.cli.linting import project_options
+from evalkit.lint import RULES, lint, read_options
 from evalkit.lint.options import _READERS
 from evalkit.lint.rules import GROUPS
 
@@ -50,6 +51,13 @@ def test_the_finding_on_the_page_is_a_true_one(project: Any, unbundled: Any) -> 
     shown = re.search(r"```\n(src/.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert shown is not None
     assert shown[1] in project.text(files) + "\n"
+
+
+def test_nothing_is_found_in_this_project() -> None:
+    """Its suites are examples, and examples must not be wrong; what is broken on purpose is excluded by name."""
+    report = lint(project_options(ROOT))
+    assert [f"{finding.location}: {finding.message}" for finding in report.findings] == []
+    assert report.cases > 100
 
 
 def test_the_hook_for_pre_commit_runs_what_the_page_says() -> None:
