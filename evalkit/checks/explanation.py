@@ -75,8 +75,8 @@ class _Explanation:
         """What the list as a whole came to; the reasons stand with the calls."""
         held = [draft for draft in drafts if draft.leaf is not None]
         met = sum(all(result.status == PASSED for result in draft.results) for draft in held)
-        too_many = sum(stray.too_many for stray in self.strays.values())
-        extra = len(self.assignment.extra) if self.expected.forbids_extras else too_many
+        miscounted = sum(stray.miscounted for stray in self.strays.values())
+        extra = len(self.assignment.extra) if self.expected.forbids_extras else miscounted
         wrong = met < len(held) or extra
         also = f", {extra} unexpected" if extra else ""
         status = FAILED if wrong else PASSED
@@ -108,10 +108,10 @@ class _Explanation:
     def _extra(self, place: int) -> None:
         call = self.calls[place]
         stray = self.strays.get(place)
-        if stray is not None and not stray.too_many:
+        if stray is not None and not stray.miscounted:
             self._held(Pair(stray.leaf.id, place, False))
         elif stray is not None:
-            message = self.sentences.too_many(stray.leaf)
+            message = self.sentences.miscounted(stray.leaf)
             self._add(place, failed_call("times", "unexpected_call", message, call, f"{stray.leaf.place}.times"))
         elif self.expected.forbids_extras:
             message = self.sentences.unexpected(call)

@@ -112,9 +112,10 @@ class Budget:
         if isinstance(actual, bool) or not isinstance(actual, (int, float)) or actual != actual:
             message = f"can't be judged: {missing}"
             return unmeasured(self.key, message, place_of(self.path), evidence.mode)
+        measured = what.format(number(actual), "" if actual == 1 else "s")
         if actual <= self.limit:
-            return passed(self.key, f"{what.format(number(actual))}, at most {number(self.limit)}")
-        message = f"{what.format(number(actual))}, expected at most {number(self.limit)}"
+            return passed(self.key, f"{measured}, at most {number(self.limit)}")
+        message = f"{measured}, expected at most {number(self.limit)}"
         return failed(self.key, "budget_exceeded", message, place_of(self.path), expected=self.limit, actual=actual)
 
 
@@ -144,9 +145,9 @@ def _overhead_ms(transcript: Transcript) -> float | None:
 
 _NO_TIME = "the run's time was not measured"
 _BUDGETS: dict[str, tuple[Callable[[Transcript], float | None], str, str]] = {
-    "max_model_turns": (_turns, "{} model turns", "no model turn was recorded"),
-    "max_function_calls": (lambda transcript: len(transcript.calls), "{} function calls", ""),
-    "max_tokens": (_tokens, "{} tokens", "the model's usage of tokens was not reported"),
+    "max_model_turns": (_turns, "{} model turn{}", "no model turn was recorded"),
+    "max_function_calls": (lambda transcript: len(transcript.calls), "{} function call{}", ""),
+    "max_tokens": (_tokens, "{} token{}", "the model's usage of tokens was not reported"),
     "max_cost_usd": (lambda transcript: transcript.cost_usd, "{} USD", "the model has no known price"),
     "processing_time_ms": (_total_ms, "{} ms", _NO_TIME),
     "max_overhead_ms": (_overhead_ms, "{} ms in the agent's own code", _NO_TIME),

@@ -35,11 +35,11 @@ def score(
 ) -> Score:
     """The partial credit of an assignment that does not satisfy its plan."""
     held = [(leaves[pair.leaf_id], pair.actual_index) for pair in (*assignment.pairs, *assignment.wrong_order)]
-    held += [(stray.leaf, stray.place) for stray in strays.values() if not stray.too_many]
+    held += [(stray.leaf, stray.place) for stray in strays.values() if not stray.miscounted]
     missing = [(leaves[leaf_id], count) for leaf_id, count in assignment.missing]
     met = sum(pair.fits for pair in assignment.pairs)
-    too_many = sum(stray.too_many for stray in strays.values())
-    judged = len(evidence.calls) if forbids_extras else len(held) + too_many
+    miscounted = sum(stray.miscounted for stray in strays.values())
+    judged = len(evidence.calls) if forbids_extras else len(held) + miscounted
     expected = len(held) + sum(count for _, count in missing)
     demands = [leaf.arguments_met(evidence.calls[place], evidence) for leaf, place in held]
     demands += [(0, leaf.argument_demands() * count) for leaf, count in missing]

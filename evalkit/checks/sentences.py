@@ -66,8 +66,8 @@ class Sentences:
         others = f"the {len(expected)} expected calls of {call.name} are held against others"
         return f"not expected: extra_calls is 'forbid', and {others}"
 
-    def too_many(self, leaf: ExpectedCall) -> str:
-        """Why one call more of an expectation is not among the extra calls that are allowed."""
+    def miscounted(self, leaf: ExpectedCall) -> str:
+        """Why one call more, or one too few, of an expectation is not among the extra calls that are allowed."""
         return f"not expected: {leaf.function_name} is expected {_times(leaf)}; extra_calls allows other calls only"
 
     def wrong_order(self, pair: Pair) -> str:

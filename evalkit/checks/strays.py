@@ -18,11 +18,11 @@ from evalkit.model.transcript import FunctionCall
 
 
 class Stray(NamedTuple):
-    """An extra call, the expectation that rules it out, and whether there are too many of them (or it differs)."""
+    """An extra call, the expectation that rules it out, and whether their number is wrong (or the call differs)."""
 
     place: int
     leaf: ExpectedCall
-    too_many: bool
+    miscounted: bool
 
 
 def strays(plan: Plan, leaves: Sequence[ExpectedCall], assignment: Assignment, evidence: Evidence) -> tuple[Stray, ...]:
@@ -38,6 +38,7 @@ def _strays(
 ) -> Iterator[Stray]:
     made = Counter(pair.leaf_id for pair in assignment.pairs)
     names = {leaf.function_name for leaf in bound}
+    filling: dict[int, list[Stray]] = {}  # extra calls of expectations that had room for them
     for place in assignment.extra:
         call = evidence.calls[place]
         if call.name not in names:
@@ -51,12 +52,19 @@ def _strays(
                 yield Stray(place, fitting[0], True)
             else:
                 made[room.id] += 1
+                filling.setdefault(room.id, []).append(Stray(place, room, True))
+    for calls in filling.values():
+        if made[calls[0].leaf.id] < calls[0].leaf.min:  # of "twice or not at all", once
+            yield from calls
 
 
 def _differing(
     place: int, call: FunctionCall, bound: Sequence[ExpectedCall], made: Counter[int], evidence: Evidence
 ) -> Iterator[Stray]:
-    """A call that meets nothing: is it meant for an optional expectation that nothing else has met?"""
+    """A call that meets nothing: is it meant for an optional expectation that nothing else has met?
+
+    The matching itself sees to expectations that may be met once; this is for "twice or not at all".
+    """
     # Of alternatives only one is met, and the calls of the others are not expected at all.
     open_ones = [leaf for leaf in bound if leaf.optional and not made[leaf.id] and "one_of" not in leaf.path]
     named = [leaf for leaf in open_ones if leaf.function_name == call.name]

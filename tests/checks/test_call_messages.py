@@ -567,3 +567,65 @@ def test_the_most_specific_reason_comes_first(told: Callable[..., list[str]]) ->
         "budget_exceeded",
         "not_measured",
     ]
+
+
+REFUSALS = [
+    ("unmocked_call", "input.mock_function_responses"),
+    ("unknown_function", ""),
+    ("malformed_call", ""),
+]
+
+
+@pytest.mark.parametrize(("problem", "place"), REFUSALS)
+def test_a_refused_call_points_to_what_can_mend_it(problem: str, place: str, judged: Callable[..., Judgement]) -> None:
+    judgement = judged({"max_function_calls": 5}, [{"name": "a", "problem": problem}])
+    assert [(reason.code, reason.place) for reason in judgement.reasons] == [(problem, place)]
+
+
+def test_a_refused_call_without_words_gets_some(told: Callable[..., list[str]]) -> None:
+    def words(**fields: Any) -> str:
+        (reason,) = told({"max_function_calls": 5}, [{"name": "a", "problem": "malformed_call", **fields}])
+        return reason
+
+    unreadable = "malformed_call: call 1, a: the arguments could not be read"
+    for result in ({"error": {"message": ""}}, {"error": {"message": 5}}, {"error": "x"}, "x"):
+        assert words(result=result) == unreadable
+    assert words(arguments=None) == words(arguments={}) == unreadable
+    for odd, shown in (([], "[]"), ("", '""'), ({"x": 1}, '{"x": 1}')):
+        assert words(arguments=odd) == f"{unreadable}: {shown}"
+
+
+def test_forbidden_calls_are_counted_in_one_line(judged: Callable[..., Judgement]) -> None:
+    def line(*made: str) -> str:
+        return judged({"forbidden_function_calls": ["a", "b"]}, made).checks[0].message
+
+    assert line("c") == "none was made"
+    assert line("a") == "1 forbidden call made"
+    assert line("a", "b", "a") == "3 forbidden calls made"
+
+
+def test_violations_are_reasons_at_their_call(judged: Callable[..., Judgement]) -> None:
+    violations = (
+        Violation(path=(), schema_path=(), message="bad"),
+        Violation(path=("x",), schema_path=(), message="odd"),
+    )
+    call = {"name": "f", "violations": violations}
+    for expected, place in (
+        ({CALLS: [{"function_name": "f", "valid": True}]}, f"expected_output.{CALLS}[0].valid"),
+        ({CALLS: ["f"]}, f"expected_output.{CALLS}[0]"),
+        ({"max_function_calls": 5}, ""),
+    ):
+        judgement = judged(expected, [call])
+        assert [(reason.code, reason.place, reason.path) for reason in judgement.reasons] == [
+            ("invalid_arguments", place, ()),
+            ("invalid_arguments", place, ("x",)),
+        ]
+
+
+def test_alternatives_are_named_only_where_they_fail(judged: Callable[..., Judgement]) -> None:
+    expected = {CALLS: [{"one_of": [{"function_name": "f", "arguments_contain": {"x": 1}, "body_contains": "a"}, "g"]}]}
+    (passed, failed) = judged(expected, [("f", {"x": 1, "body": "b"})]).calls[0].results
+    assert (passed.message, failed.message) == (
+        "arguments contained",
+        'body does not contain "a" (closest alternative: one_of[0])',
+    )

@@ -197,6 +197,10 @@ LISTS: list[tuple[Any, str]] = [
     ([{"one_of": "a"}], f'{FIRST}.one_of must be a list of calls or of lists of calls, got "a"'),
     ([{"in_order": ["a"], "optional": True}], f"{FIRST} is a group ('in_order'), and can't have 'optional' beside it"),
     (
+        [{"one_of": ["a"], "times": 2, "outcome": "ok"}],
+        f"{FIRST} is a group ('one_of'), and can't have 'times', 'outcome' beside it",
+    ),
+    (
         [{"any_order": list("abcdefg")}],
         f"{FIRST}.any_order has 7 children, at most 6 can be solved exactly",
     ),
@@ -253,6 +257,8 @@ ONE_CALL = [
     ({"times": {}}, f"{FIRST}.times must be a number, or a mapping with 'min' and 'max', got an empty mapping"),
     ({"times": "2"}, f'{FIRST}.times must be a whole number from 0, got "2"; write 2 without quotes'),
     ({"times": -1}, f"{FIRST}.times must be a whole number from 0, got -1"),
+    ({"times": {"min": "1"}}, f'{FIRST}.times.min must be a whole number from 0, got "1"; write 1 without quotes'),
+    ({"times": {"max": 1.5}}, f"{FIRST}.times.max must be a whole number from 0, got 1.5"),
     (
         {"arguments": {"a": 1}, "arguments_contain": {"b": 1}},
         f"{FIRST}.arguments_contain.b can't be: arguments lists all of them, and 'b' is not among them",
@@ -288,6 +294,11 @@ ONE_CALL = [
 ]
 
 FORBIDDEN = [
+    ([""], "forbidden_function_calls[0] must be the name of a function or a mapping with 'function_name', got \"\""),
+    (
+        [{"function_name": 5}],
+        "forbidden_function_calls[0].function_name must be the name of a function, got 5; quote it",
+    ),
     ([5], "forbidden_function_calls[0] must be the name of a function or a mapping with 'function_name', got 5"),
     ([{"arguments": {}}], "forbidden_function_calls[0] has no 'function_name'; write which function is meant"),
     (
@@ -468,6 +479,17 @@ def test_a_call_both_expected_and_forbidden_is_refused(
     message = f"{FIRST} expects f, which forbidden_function_calls[0] forbids"
     found = problems({CALLS: [call], "forbidden_function_calls": [forbidden]})
     assert found == ([message] if contradicts else [])
+
+
+def test_names_of_forbidden_calls_are_held_against_the_declarations(
+    problems: Callable[..., list[str]], declared: Mapping[str, Declaration]
+) -> None:
+    forbidden = ["pign", {"function_name": "pign"}, {"function_name": "ping", "arguments": {"host": 1}}]
+    assert problems({"forbidden_function_calls": forbidden}, declarations=declared) == [
+        "forbidden_function_calls[0]: no function 'pign' is declared; did you mean 'ping'?",
+        "forbidden_function_calls[1].function_name: no function 'pign' is declared; did you mean 'ping'?",
+        "function 'ping' has no argument 'host'; it has: no arguments",
+    ]
 
 
 def test_a_final_call_that_can_not_be_is_refused(problems: Callable[..., list[str]]) -> None:

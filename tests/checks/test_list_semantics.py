@@ -51,7 +51,12 @@ FOUR: list[tuple[list[Any], list[Any], str]] = [
     ([{"function_name": "a", "optional": True}, "b"], ["a", "b"], "1111"),
     ([{"function_name": "a", "optional": True, "times": 2}], ["a", "a"], "1111"),
     ([{"function_name": "a", "optional": True, "times": 2}], [], "1111"),
-    ([{"function_name": "a", "optional": True, "times": 2}], ["a"], "0101"),
+    ([{"function_name": "a", "optional": True, "times": 2}], ["a"], "0000"),
+    ([{"function_name": "a", "optional": True, "times": 2}, "b"], ["b"], "1111"),
+    ([search("1", optional=True, times=2)], [s("2")], "0000"),
+    ([search("1", optional=True, times=2), "b"], [s("1"), s("1"), s("2"), "b"], "0101"),
+    ([search("1", optional=True, times=2), "b"], [s("1"), s("1"), s("1"), "b"], "0000"),
+    ([search("1", optional=True, times={"min": 2})], [s("1"), s("1"), s("1")], "1111"),
     ([search("1", optional=True), "b"], [s("2"), "b"], "0000"),
     ([search("1", optional=True), "s"], [s("2"), s("3")], "0101"),
     ([search("1"), search("2", optional=True)], [s("1"), s("1")], "0101"),
@@ -151,6 +156,19 @@ def test_a_wrong_optional_call_is_told_where_extra_calls_are_allowed(judged: Cal
     assert [reason.message for reason in judgement.reasons] == ['call 2, s: arguments.q: expected "y", got "z"']
     assert judgement.calls[1].expectation == f"expected_output.{CALLS}[1]"
     assert judgement.calls[0].status == "passed"
+
+
+def test_twice_or_not_at_all_is_held_against_calls_that_differ(told: Callable[..., list[str]]) -> None:
+    near = {"function_name": "s", "arguments": {"q": "y", "n": 1}, "optional": True, "times": 2}
+    expected = {CALLS: [search("x", optional=True, times=2), near], "extra_calls": "allow"}
+    assert told(expected, ["other", ("s", {"q": "z", "n": 1})]) == [
+        'wrong_argument: call 2, s: arguments.q: expected "y", got "z"'
+    ]
+    assert told(expected, [s("x"), "other"]) == [
+        "unexpected_call: call 1, s: not expected: s is expected 2 times or not at all; extra_calls allows other calls "
+        "only"
+    ]
+    assert told(expected, [s("x"), "other", s("x")]) == []
 
 
 def test_calls_of_alternatives_that_were_not_chosen_are_extra(judged: Callable[..., Judgement]) -> None:

@@ -58,7 +58,7 @@ RUN: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         "error",
         "not_measured: scenario_instruction_used: can't be judged: the agent did not report which instruction it used",
     ),
-    ({"max_model_turns": 1}, {"turns": (ModelTurn(),)}, "passed", "1 model turns, at most 1"),
+    ({"max_model_turns": 1}, {"turns": (ModelTurn(),)}, "passed", "1 model turn, at most 1"),
     (
         {"max_model_turns": 1},
         {"turns": (ModelTurn(), ModelTurn())},

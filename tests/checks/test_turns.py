@@ -177,3 +177,61 @@ def test_a_fault_of_the_world_is_all_that_is_told() -> None:
 def test_without_turns_the_whole_is_all(compiled: Callable[..., Expectation]) -> None:
     expectation = compiled({CALLS: ["find", "book"]})
     assert judge_conversation(conversation(), expectation, []) == expectation.judge(conversation())
+
+
+def test_what_is_given_reaches_the_whole_and_every_turn() -> None:
+    """The input, the mode, and where the turns of the model begin."""
+    asks = {"response_contains": "{{ input.word }}"}
+    whole, _ = compile_expectation(asks)
+    judgement = judge_conversation(conversation(), whole, [None, turn(asks, 1)], input={"word": "Booked"})
+    assert judgement.status == "passed"
+    budget, _ = compile_expectation({"max_cost_usd": 1})
+    for mode, status in (("judge", "passed"), ("run", "error")):
+        assert judge_conversation(conversation(), budget, [], mode=mode).status == status
+        assert judge_conversation(conversation(), None, [turn({"max_cost_usd": 1})], mode=mode).status == status
+    assert judge_conversation(conversation(), None, [turn({"max_cost_usd": 1})]).status == "error"
+    first = [turn({"max_model_turns": 1})]
+    assert judge_conversation(conversation(), None, first).status == "failed"
+    assert judge_conversation(conversation(), None, first, turn_starts=[0, 1]).status == "passed"
+
+
+def test_cost_and_time_are_not_known_by_turn() -> None:
+    assert part_of(conversation(cost_usd=0.5), 0).cost_usd is None
+
+
+def test_an_end_may_be_expected_of_the_first_turn_too() -> None:
+    stopped = conversation(responses=("Found H-7.",), stop_reason="blocked")
+    assert judge_conversation(stopped, None, [turn({"stop_reason": "blocked"})]).status == "passed"
+    late = conversation(fault=RunFault(code="deadline", message="late"), stop_reason="deadline")
+    expected = [None, turn({"stop_reason": "deadline"}, 1)]
+    assert judge_conversation(late, None, expected, turn_starts=[0, 2]).status == "passed"
+    assert judge_conversation(late, None, expected).status == "failed"
+
+
+def test_what_both_found_of_a_call_is_told_together() -> None:
+    """The whole's expectation is named first, the turn's where the whole has none; checks of both are listed."""
+    whole, _ = compile_expectation({CALLS: [{"function_name": "find", "channel": "native"}], "extra_calls": "allow"})
+    parts = [turn({CALLS: [{"function_name": "find", "arguments": {"q": 1}}]}), turn({CALLS: ["book"]}, 1)]
+    judgement = judge_conversation(conversation(), whole, parts)
+    first, second = judgement.calls
+    assert (first.status, first.expectation) == ("failed", f"expected_output.{CALLS}[0]")
+    assert [result.check for result in first.results] == ["channel", "arguments"]
+    assert (second.status, second.expectation) == ("passed", f"input.turns[1].expected_output.{CALLS}[0]")
+    assert [result.check for result in judgement.checks] == [CALLS, CALLS, CALLS]
+    only_the_turn = judge_conversation(conversation(), None, parts)
+    assert [line.status for line in only_the_turn.calls] == ["failed", "passed"]
+
+
+def test_what_holds_for_every_call_is_told_once() -> None:
+    from evalkit.model.transcript import Violation
+
+    bad = FunctionCall(name="find", violations=(Violation(path=(), schema_path=(), message="bad"),))
+    whole, _ = compile_expectation({CALLS: ["find"]})
+    judgement = judge_conversation(conversation(calls=(bad,)), whole, [turn({CALLS: ["find"]})])
+    assert [reason.code for reason in judgement.reasons] == ["invalid_arguments"]
+    stopped = conversation(responses=("",), stop_reason="blocked")
+    judgement = judge_conversation(stopped, None, [turn({"max_function_calls": 5})])
+    assert [reason.code for reason in judgement.reasons] == ["stop_reason"]
+    own = [turn({"final_function_call": "x"}), turn({"final_function_call": "x"}, 1)]
+    judgement = judge_conversation(conversation(calls=()), None, own)
+    assert len(judgement.reasons) == 2
