@@ -1,0 +1,31 @@
+"""Agents of frameworks as agents under test: the agent object goes in unchanged, the case's functions answer its tools.
+
+One module per framework, each an extra of its own, each with one public coroutine function of the same shape::
+
+    from evalkit.adapters.pydantic_ai import run_agent
+
+    @evalkit.agent("support")
+    async def support(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, support_agent)
+
+``async def run_agent(task, agent, *, message=None, **framework_options) -> Reply``
+
+- `agent` is shared by all cases of the process, and never changed: what a run needs is put around it for that run
+  alone, by the framework's own means (an override, a clone, a toolset or a configuration of the run).
+- `message` is what the user says; by default ``task.message``. `framework_options` go to the framework's own run
+  function. In a conversation (``input.turns``) the framework's history is kept from turn to turn, by task.
+- Every tool is answered by the dispatcher, under the name and with the arguments that the model wrote. The real tool
+  runs only for ``{$real: true}``; a tool that nothing mocks is an unmocked call. The tools' own declarations are added
+  to the case's (a case's declaration of the same name wins).
+- A mocked failure is raised where the real tool would raise: what comes of it is the framework's business.
+- The model is the agent's own unless ``task.model`` names one that the framework can open.
+- Turns, calls and tokens are recorded; the calls of one reply share their turn. A turn that the HTTP cassette has seen
+  already is not counted twice. An agent used as a tool, and a hand-off, is a call of its name; the tools of the agent
+  behind it are answered like the first one's.
+- The final output is the reply's text; if it is structured, its JSON, with the data under ``data["output"]``. Limits and
+  guardrails of the framework become the reply's stop reason (``max_iterations``, ``blocked``, ...).
+
+`recording.Recorder` is what the modules share; frameworks are imported inside the functions that need them.
+"""
+
+from __future__ import annotations
