@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "providers": {"yamlfile"},
     "spec": {"yamlfile", "operators", "functions", "checks"},
     "agents": {"functions", "providers", "yamlfile"},
+    "adapters": {"agents", "functions", "providers"},
     "pipeline": {"agents", "functions", "checks"},
     "execution": {"pipeline"},
     "gate": {"stats"},
