@@ -27,8 +27,9 @@ def project(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     for name in set(AGENTS) - names:
         AGENTS.remove(name)
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    for name in set(sys.modules) - modules:  # only the project's: a library dropped here would come back as a twin
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
     sys.path[:] = path
 
 

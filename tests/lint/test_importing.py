@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,12 +43,13 @@ HANDLERS = {f"tool_search_{name}": globals()[name] for name in NAMES}
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
+def forgotten(tmp_path: Path) -> Iterator[None]:
     """Modules of one test's project are not those of the next."""
     before, path = set(sys.modules), [*sys.path]
     yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    for name in set(sys.modules) - before:  # only the project's: a library dropped here would come back as a twin
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
     assert sys.path == path
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +13,17 @@ from typing import Any
 
 import pytest
 
-import evalkit.plugin.starting  # noqa: F401  # loaded once here, not once per test: pytester forgets what a run imports
+import evalkit
 from evalkit.model.registry import AGENTS, CHECKS, OPERATORS
 from evalkit.model.run import Run
 from evalkit.reports import load_run
+
+# Loaded here, not in a test: pytester forgets what a run inside this process imports, and the next import would make a
+# second copy of it, whose classes and patches the first does not know. evalkit looks into the clients, too.
+for client in ("http.cookiejar", "vcr", "requests", "httpx"):
+    importlib.import_module(client)
+for module in pkgutil.walk_packages(evalkit.__path__, "evalkit."):
+    importlib.import_module(module.name)
 
 AGENTS_FILE = '''\
 import json, os, pathlib, sys, time
