@@ -22,10 +22,12 @@ One module per framework, each an extra of its own, each with one public corouti
 - Turns, calls and tokens are recorded; the calls of one reply share their turn. A turn that the HTTP cassette has seen
   already is not counted twice. An agent used as a tool, and a hand-off, is a call of its name; the tools of the agent
   behind it are answered like the first one's.
-- The final output is the reply's text; if it is structured, its JSON, with the data under ``data["output"]``. Limits and
-  guardrails of the framework become the reply's stop reason (``max_iterations``, ``blocked``, ...).
+- The final output is the reply's text; if it is structured, its JSON, with the data under ``data["output"]``. Limits
+  and guardrails of the framework become the reply's stop reason (``max_iterations``, ``blocked``, ...).
 
-`recording.Recorder` is what the modules share; frameworks are imported inside the functions that need them.
+What the modules share: `recording.Recorder` (one per task) and `recording.Dialogue` (one per run of an agent with its
+model: ``asks()``, ``replied(turn)``, ``await call(...)``), `replies.reply_with`, and `replies.extra` around the imports
+of a framework, which happen inside the functions that need them.
 """
 
 from __future__ import annotations

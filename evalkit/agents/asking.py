@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evalkit.agents.clock import WaitingTime
@@ -20,7 +21,7 @@ from evalkit.errors import (
     StaleCassetteError,
     UsageError,
 )
-from evalkit.model.transcript import ModelRequest, ModelTurn
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 
 if TYPE_CHECKING:
     from evalkit.agents.streaming import RunningStream
@@ -76,6 +77,18 @@ class Asking:
         with self._lock:
             self._turns.append(reply)
             self._open.add_turn(len(self._turns) - 1, reply)
+
+    def record(self, reply: ModelTurn) -> int:
+        """One more turn, whose calls a framework carries out itself. Its index."""
+        with self._lock:
+            self._turns.append(reply)
+            return len(self._turns) - 1
+
+    def claim(self, index: int, calls: tuple[ModelCall, ...]) -> None:
+        """A framework carries out `calls`, those of turn `index`, which was seen on the wire already."""
+        with self._lock:
+            self._open.drop(index)
+            self._turns[index] = replace(self._turns[index], calls=calls)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """`Task.stream`."""

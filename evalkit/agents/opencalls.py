@@ -44,6 +44,11 @@ class OpenCalls:
         self._calls.clear()
         self._texts.clear()
 
+    def drop(self, index: int) -> None:
+        """Those of turn `index` are somebody else's to carry out."""
+        self._calls = [(turn, call) for turn, call in self._calls if turn != index]
+        self._texts = [(turn, text) for turn, text in self._texts if turn != index]
+
     def taken(self, name: str, arguments: Mapping[str, Any], known: Known) -> dict[str, Any]:
         """What the record of a call should say of its origin; the call is no longer open. Empty if no model asked."""
         if not self._calls and not self._texts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,10 +15,7 @@ from evalkit.agents.message import text_of
 from evalkit.agents.offered import Functions
 from evalkit.agents.reply import Reply
 from evalkit.agents.settings import TaskSettings
-from evalkit.errors import (
-    EvalkitError,
-    UsageError,
-)
+from evalkit.errors import EvalkitError, FunctionError, UsageError
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
 
 if TYPE_CHECKING:
@@ -170,6 +168,24 @@ class Task:
         except EvalkitError as error:
             return error_result(error)
 
+    async def carry_out(
+        self,
+        call: ModelCall,
+        *,
+        turn: int | None,
+        offered: Container[str] | None = None,
+        real: Callable[[], Any] | None = None,
+        refused: FunctionError | None = None,
+        as_is: bool = False,
+    ) -> Any:
+        """Dispatch one call of model turn `turn` that a framework's own loop carries out. Raises FunctionError when it
+        fails. For the rest see `FakeDispatcher.carry_out`.
+        """
+        with nullcontext() if as_is else self.waited.waiting():
+            return await self._dispatcher.carry_out(
+                call, turn=turn, offered=offered, real=real, refused=refused, as_is=as_is
+            )
+
     async def answer(self, turn: ModelTurn, *, offered: Container[str] | None = None) -> list[tuple[ModelCall, Any]]:
         """Dispatch every call of the latest model turn, concurrently, and give the answers in reply order.
 
@@ -233,6 +249,15 @@ class Task:
     def note_fault(self, error: EvalkitError) -> None:
         """Remember that the run could not be measured, however it ends."""
         self._asking.fault = self.fault or error
+
+    def record_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> int:
+        """Add a turn whose calls a framework carries out with `carry_out`, and give its index."""
+        self.waited.add(waited_ms / 1000)
+        return self._asking.record(turn)
+
+    def claim_turn(self, index: int, calls: tuple[ModelCall, ...]) -> None:
+        """A framework carries out `calls`, as it reads those of this turn, with `carry_out`."""
+        self._asking.claim(index, calls)
 
     def note_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> None:
         """Add a turn that the agent's own model client took; it waited so long for it."""

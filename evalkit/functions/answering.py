@@ -100,7 +100,7 @@ class Answering:
             return ready()
 
     def _real(self, attempt: Attempt) -> Callable[[], Any]:
-        if not self.settings.allow_real:
+        if not self.settings.allow_real and not attempt.origin.as_is:
             raise MockError(
                 "{$real: true} reaches the real function, which this run does not allow "
                 "(--evalkit-allow-real, Settings.allow_real)"

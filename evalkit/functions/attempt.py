@@ -21,7 +21,11 @@ class MockedError(FunctionError):
 
 @dataclass(slots=True)
 class Origin:
-    """Where a call comes from, as it will stand in the record, and why its arguments could not be read, if so."""
+    """Where a call comes from, as it will stand in the record, and why its arguments could not be read, if so.
+
+    `refused`: the caller itself does not make the call, and this is what it says. `as_is`: the function runs though
+    nothing mocks it, for it is the agent's own: another agent, whose time is no function's.
+    """
 
     turn: int | None
     user_turn: int
@@ -29,6 +33,8 @@ class Origin:
     call_id: str | None
     repairs: tuple[str, ...]
     malformed: str | None
+    refused: FunctionError | None = None
+    as_is: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

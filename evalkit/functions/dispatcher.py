@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from evalkit.errors import MockError
+from evalkit.errors import FunctionError, MockError
 from evalkit.functions.answering import Answering
 from evalkit.functions.attempt import Attempt, Origin, error_result
 from evalkit.functions.callables import wait_for
@@ -200,6 +200,31 @@ class FakeDispatcher:
             self._clock.advance(max((attempt.duration_ms for attempt in attempts), default=0.0))
         return [(call, _outcome_as_data(attempt)) for call, attempt in made]
 
+    async def carry_out(
+        self,
+        call: ModelCall,
+        *,
+        turn: int | None,
+        offered: Container[str] | None = None,
+        real: Callable[[], Any] | None = None,
+        refused: FunctionError | None = None,
+        as_is: bool = False,
+    ) -> Any:
+        """One call of a model turn, carried out by a framework's own loop, side by side with the turn's others.
+
+        `refused`: the framework does not make the call, which is recorded as failed. `as_is`: without a mock `real`
+        runs, whatever the settings allow. For the rest see `call`.
+        """
+        origin = Origin(
+            turn, self.user_turn, call.channel, call.call_id, call.repairs, call.malformed, refused=refused, as_is=as_is
+        )
+        attempt = self._ledger.open(call.name, call.arguments, origin, offered, real)
+        try:
+            await self._acomplete(attempt)
+        finally:
+            self._clock.overlap(turn, attempt.duration_ms)
+        return _outcome(attempt)
+
     def _open(self, call: ModelCall, turn: int | None, offered: Container[str] | None) -> Attempt:
         origin = Origin(turn, self.user_turn, call.channel, call.call_id, call.repairs, call.malformed)
         return self._ledger.open(call.name, call.arguments, origin, offered, None)
@@ -220,7 +245,7 @@ class FakeDispatcher:
             self._finish(attempt, started)
 
     def _finish(self, attempt: Attempt, started: float) -> None:
-        if attempt.chosen is not None and isinstance(attempt.chosen.leaf, Real):
+        if attempt.chosen is not None and isinstance(attempt.chosen.leaf, Real) and not attempt.origin.as_is:
             attempt.elapsed_ms = (time.perf_counter() - started) * 1000
         self._answering.finish(attempt)
         self._ledger.close(attempt)

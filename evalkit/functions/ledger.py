@@ -9,9 +9,9 @@ from typing import Any
 
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.attempt import Attempt, Origin
-from evalkit.functions.choosing import Progress, UnansweredError
+from evalkit.functions.choosing import Chosen, Progress, UnansweredError
 from evalkit.functions.jsondata import recorded
-from evalkit.functions.mocks import MockSet
+from evalkit.functions.mocks import MockSet, Real
 from evalkit.functions.resolving import Roots
 from evalkit.functions.routing import MALFORMED, UNMOCKED, Routes
 from evalkit.functions.violations import argument_violations
@@ -71,7 +71,7 @@ class Ledger:
             self._attempts.append(attempt)
             if attempt.error is None:
                 self._choose(attempt)
-        if isinstance(attempt.error, FunctionError):
+        if isinstance(attempt.error, FunctionError) and attempt.error is not origin.refused:
             attempt.problem = attempt.error.type
         return attempt
 
@@ -80,11 +80,15 @@ class Ledger:
         refusal = self._routes.refusal(attempt.name, arguments, attempt.origin.channel, offered)
         if refusal is not None and refusal.type == MALFORMED and malformed is not None:
             return FunctionError(MALFORMED, f"the arguments of {attempt.name} could not be read: {malformed}")
-        return refusal
+        if refusal is not None and refusal.type == UNMOCKED and attempt.origin.as_is:
+            refusal = None
+        return refusal or attempt.origin.refused
 
     def _choose(self, attempt: Attempt) -> None:
         mock = self._routes.mock(attempt.name)
-        assert mock is not None  # else it was refused
+        if mock is None:  # and it was not refused: it runs as it is
+            attempt.chosen = Chosen(Real(), label="as it is")
+            return
         written_as, answer = mock
         self._called.add(written_as)
         resolve = self._roots(attempt.arguments).resolve

@@ -1,0 +1,127 @@
+"""LangChain's model replies as model turns, told by the framework's own callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+
+# What services write under `finish_reason`, `stop_reason` or `done_reason`, in lower case.
+FINISHES = {
+    "stop": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_calls": "stop",
+    "tool_use": "stop",
+    "function_call": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+    "safety": "content_filter",
+    "malformed_function_call": "malformed_call",
+}
+
+
+class Listener(Protocol):
+    """Who is told of a run's model turns."""
+
+    def asks(self, request: Any, messages: Sequence[Any]) -> None:
+        """A model is asked; `request` is the id of the request."""
+
+    def replied(self, request: Any, message: Any) -> None:
+        """It has answered with `message`, an AIMessage or a text."""
+
+    def failed(self, request: Any) -> None:
+        """It has not."""
+
+
+HANDLER: ContextVar[Any] = ContextVar("evalkit_langchain_handler", default=None)
+_is_registered = False
+
+
+class _Handler:
+    """The callbacks of one run. Mixed into LangChain's base class, which is known only when it is installed."""
+
+    run_inline = True  # in the order of the events, and in their context
+    raise_error = True
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: Any, **kwargs: Any) -> None:
+        self._listener.asks(run_id, [message for batch in messages for message in batch])
+
+    def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: Any, **kwargs: Any) -> None:
+        self._listener.asks(run_id, ())
+
+    def on_llm_end(self, response: Any, *, run_id: Any, **kwargs: Any) -> None:
+        first = response.generations[0][0]
+        self._listener.replied(run_id, getattr(first, "message", first.text))
+
+    def on_llm_error(self, error: Any, *, run_id: Any, **kwargs: Any) -> None:
+        self._listener.failed(run_id)
+
+
+def handler_for(listener: Listener) -> Any:
+    """A callback handler that tells `listener`. Set HANDLER to it: it is then in force in this context, also where the
+    agent's own code calls another agent with a configuration of its own.
+    """
+    global _is_registered
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.tracers.context import register_configure_hook
+
+    if not _is_registered:
+        _is_registered = True
+        register_configure_hook(HANDLER, inheritable=True)
+    make: Callable[[Listener], Any] = type("EvalkitHandler", (_Handler, BaseCallbackHandler), {})
+    return make(listener)
+
+
+def turn_of(message: Any) -> ModelTurn:
+    """The model turn that an AIMessage, or the text of a model without messages, is."""
+    if isinstance(message, str):
+        return ModelTurn(text=message, finish_reason="stop" if message else "empty")
+    calls = (
+        *(ModelCall(name=it["name"], arguments=it["args"], call_id=it["id"]) for it in message.tool_calls),
+        *map(_malformed, message.invalid_tool_calls),
+    )
+    said = message.response_metadata
+    text = str(message.text)
+    return ModelTurn(
+        text=text,
+        calls=calls,
+        finish_reason=_finish(said, calls, text),
+        usage=_usage(message.usage_metadata),
+        model=next((said[key] for key in ("model_name", "model") if isinstance(said.get(key), str)), None),
+    )
+
+
+def _malformed(call: Mapping[str, Any]) -> ModelCall:
+    why = call.get("error") or "they are no JSON object"
+    return ModelCall(name=call["name"] or "", arguments=call["args"], call_id=call["id"], malformed=why)
+
+
+def _finish(said: Mapping[str, Any], calls: Iterable[ModelCall], text: str) -> str:
+    reasons = (said.get(key) for key in ("finish_reason", "stop_reason", "done_reason"))
+    reason = next((reason for reason in reasons if isinstance(reason, str)), "stop")
+    finish = FINISHES.get(reason.lower(), "other")
+    if finish != "stop":
+        return finish
+    return "tool_calls" if calls else "stop" if text else "empty"
+
+
+def _usage(counted: Mapping[str, Any] | None) -> Usage | None:
+    if not counted:
+        return None
+    given, asked = counted.get("output_tokens", 0), counted.get("input_tokens", 0)
+    reasoning = (counted.get("output_token_details") or {}).get("reasoning") or 0
+    return Usage(
+        input_tokens=asked,
+        output_tokens=max(given - reasoning, 0),
+        reasoning_tokens=reasoning,
+        cached_tokens=(counted.get("input_token_details") or {}).get("cache_read") or 0,
+        total_tokens=counted.get("total_tokens", asked + given),
+    )

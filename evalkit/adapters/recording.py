@@ -1,0 +1,162 @@
+"""What a framework's agent does in one run of a case, told to its task: turns, and the calls that they ask for.
+
+A framework carries out its model's calls itself, so nothing has to be guessed: each call is known by the id under which
+the model's reply asked for it, and is recorded with the name and the arguments that the model wrote, whatever the
+framework made of them. Calls that the framework refuses (arguments that do not fit, a tool that it does not have) were
+made by the model all the same, and are recorded as failed.
+
+Where the agent's model client speaks HTTP and the run has a cassette, the turn has been seen on the wire before the
+framework tells of it. Such a turn is claimed, not counted twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from evalkit.agents import Task
+from evalkit.errors import FunctionError
+from evalkit.functions import MockedError
+from evalkit.functions.targets import find
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import ModelCall, ModelTurn
+
+_recorders: WeakKeyDictionary[Task, Recorder] = WeakKeyDictionary()
+
+
+class Recorder:
+    """One per task; `Recorder.of(task)` finds it. `histories` keeps each agent's conversation between user turns."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.histories: dict[Any, Any] = {}
+        self._placed: set[int] = set()
+        self._declared: set[str] = set()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, task: Task) -> Recorder:
+        found = _recorders.get(task)
+        if found is None:
+            found = _recorders[task] = cls(task)
+        return found
+
+    def declare(self, tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]]) -> None:
+        """Add the tools of the framework's agent, (name, description, JSON Schema of the arguments) each, to the
+        functions of the run. What the case declares itself stays as it is.
+        """
+        with self._lock:
+            known = {
+                name for declared in self.task.functions.declarations for name in (declared.name, *declared.aliases)
+            }
+            new = [tool for tool in tools if tool[0] not in known and tool[0] not in self._declared]
+            self._declared.update(name for name, _, _ in new)
+        if new:
+            self.task.declare(
+                Declaration(name=name, description=description or "", parameters=parameters)
+                for name, description, parameters in new
+            )
+
+    def place(self, turn: ModelTurn, since: int, waited_ms: float) -> int:
+        """The index of `turn`, the reply to a request made when there were `since` turns; added unless it was seen on
+        the wire.
+        """
+        with self._lock:
+            index = self._seen(turn, since)
+            if index is None:
+                # Offline, with a cassette at hand, only a model without a wire answers: a test double, at once.
+                ms = waited_ms if self.task.tape is None else 0.0
+                index = self.task.record_turn(_lasting(turn, ms), waited_ms=ms)
+            else:
+                self.task.claim_turn(index, turn.calls)
+            self._placed.add(index)
+            return index
+
+    def _seen(self, turn: ModelTurn, since: int) -> int | None:
+        """The turn on the wire that `turn` is. It may hold more calls there: some only bring structured output."""
+        wanted = [call.name for call in turn.calls]
+        turns = self.task.turns
+        names = {
+            index: [call.name for call in turns[index].calls]
+            for index in range(since, len(turns))
+            if index not in self._placed
+        }
+        same = [index for index, found in names.items() if found == wanted]
+        more = [index for index, found in names.items() if _holds(found, wanted)]
+        same_text = [index for index in same or more if turns[index].text.strip() == turn.text.strip()]
+        return next(iter(same_text or same or more), None)
+
+
+class Dialogue:
+    """One run of one agent with its model: request, reply, calls, in this order. Agents in agents have their own."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._since = 0
+        self._began = 0.0
+        self._calls: dict[str, tuple[int, ModelCall]] = {}
+
+    def asks(self) -> None:
+        """The model is being asked."""
+        self._since = len(self.recorder.task.turns)
+        self._began = perf_counter()
+
+    def replied(self, turn: ModelTurn) -> int:
+        """The model has answered. The index of the turn."""
+        index = self.recorder.place(turn, self._since, (perf_counter() - self._began) * 1000)
+        self._calls.update((call.call_id, (index, call)) for call in turn.calls if call.call_id is not None)
+        return index
+
+    async def call(
+        self,
+        name: str,
+        arguments: Any,
+        call_id: str | None,
+        *,
+        real: Callable[[], Any] | None = None,
+        as_is: bool = False,
+    ) -> Any:
+        """What the dispatcher answers to a call that the framework carries out.
+
+        `name` and `arguments` are for calls that no reply asked for: code that calls a tool. `real` calls the real
+        tool, for ``{$real: true}``; with `as_is` it runs unless the case mocks it. Raises FunctionError where the
+        function fails, or the exception that the mock names.
+        """
+        turn, call = self._known(name, arguments, call_id)
+        try:
+            return await self.recorder.task.carry_out(call, turn=turn, real=real, as_is=as_is)
+        except MockedError as error:
+            if error.exception is None:
+                raise
+            raise find(error.exception, "builtins:TimeoutError").value(error.message) from None
+
+    async def refused(self, name: str, arguments: Any, call_id: str | None, why: str) -> None:
+        """The framework has refused a call: the arguments do not fit its tool. Recorded as failed."""
+        turn, call = self._known(name, arguments, call_id)
+        with suppress(FunctionError):
+            await self.recorder.task.carry_out(call, turn=turn, refused=FunctionError("invalid_arguments", why))
+
+    async def unknown(self, call_id: str, offered: Iterable[str]) -> None:
+        """A reply asks for a tool that is none of the `offered` ones. Recorded as an unknown function."""
+        turn, call = self._calls[call_id]
+        with suppress(FunctionError):
+            await self.recorder.task.carry_out(call, turn=turn, offered=frozenset(offered))
+
+    def _known(self, name: str, arguments: Any, call_id: str | None) -> tuple[int | None, ModelCall]:
+        known = self._calls.get(call_id) if call_id is not None else None
+        return known or (None, ModelCall(name=name, arguments=arguments, call_id=call_id, channel="direct"))
+
+
+def _holds(names: list[str], wanted: list[str]) -> bool:
+    """Whether `wanted` are among `names`, in this order."""
+    left = iter(names)
+    return all(name in left for name in wanted)
+
+
+def _lasting(turn: ModelTurn, ms: float) -> ModelTurn:
+    return replace(turn, duration_ms=ms) if ms else turn

@@ -1,0 +1,40 @@
+"""What comes out of a framework's run, as evalkit's Reply, and the frameworks themselves: installed, or named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from evalkit.agents import Reply
+from evalkit.errors import MeasurementError
+
+
+class MissingExtraError(MeasurementError):
+    """The framework is not installed."""
+
+    code = "missing_extra"
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Around the imports of the framework that comes with ``pytest-evalkit[name]``."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(
+            f"this agent's adapter needs the extra: pip install 'pytest-evalkit[{name}]' ({error})"
+        ) from error
+
+
+def reply_with(output: Any, *, stop_reason: str = "completed") -> Reply:
+    """The reply for a framework's final output: a text as it is; of anything else its JSON, with the data under
+    ``data["output"]``; nothing for None.
+    """
+    if output is None or isinstance(output, str):
+        return Reply(output or "", stop_reason=stop_reason)
+    from pydantic_core import to_jsonable_python  # comes with google-genai, and with every framework here
+
+    data = to_jsonable_python(output, serialize_unknown=True)
+    return Reply(json.dumps(data, ensure_ascii=False), stop_reason=stop_reason, data={"output": data})

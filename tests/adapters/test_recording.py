@@ -1,0 +1,198 @@
+"""What frameworks tell of their runs becomes turns and calls of the transcript, each once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import evalkit
+from evalkit.adapters.recording import Dialogue, Recorder
+from evalkit.adapters.replies import MissingExtraError, extra, reply_with
+from evalkit.errors import FunctionError
+from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+
+LOOKUP = ModelCall(name="lookup", arguments={"key": "a"}, call_id="c1")
+STORE = ModelCall(name="store", arguments={"key": "b"}, call_id="c2")
+
+
+def case(mocks: dict[str, Any], expected: dict[str, Any] | None = None, **more: Any) -> evalkit.Case:
+    return evalkit.case_from_dict(
+        {
+            "input": {"message": "go", "mock_function_responses": mocks},
+            "expected_output": expected or {"extra_calls": "allow", "response_contains": ["done"]},
+            **more,
+        }
+    )
+
+
+def run(agent: Any, mocks: dict[str, Any], expected: dict[str, Any] | None = None, **more: Any) -> evalkit.Verdict:
+    return evalkit.run_case(case(mocks, expected, **more), agent)
+
+
+def test_calls_of_one_reply_share_its_turn_and_keep_names_arguments_and_ids_as_written() -> None:
+    async def agent(task: evalkit.Task) -> str:
+        dialogue = Dialogue(Recorder.of(task))
+        dialogue.asks()
+        dialogue.replied(ModelTurn(calls=(LOOKUP, STORE), finish_reason="tool_calls", usage=Usage(total_tokens=3)))
+        for call in (LOOKUP, STORE):
+            await dialogue.call("renamed", {"key": object()}, call.call_id)
+        dialogue.asks()
+        dialogue.replied(ModelTurn(text="done", usage=Usage(total_tokens=4)))
+        return "done"
+
+    verdict = run(agent, {"lookup": 1, "store": 2})
+    assert verdict.passed, verdict.reasons
+    assert [(c.name, c.arguments, c.turn, c.channel, c.call_id) for c in verdict.transcript.calls] == [
+        ("lookup", {"key": "a"}, 0, "native", "c1"),
+        ("store", {"key": "b"}, 0, "native", "c2"),
+    ]
+    assert [turn.text for turn in verdict.transcript.turns] == ["", "done"]
+    assert verdict.transcript.usage == Usage(total_tokens=7)
+
+
+def test_calls_of_one_turn_overlap_on_the_runs_clock() -> None:
+    async def agent(task: evalkit.Task) -> str:
+        dialogue = Dialogue(Recorder.of(task))
+        dialogue.asks()
+        dialogue.replied(ModelTurn(calls=(LOOKUP, STORE)))
+        await dialogue.call("lookup", {}, "c1")
+        await dialogue.call("store", {}, "c2")
+        return "done"
+
+    delays = {"lookup": {"$delay_ms": 300, "$return": 1}, "store": {"$delay_ms": 500, "$return": 2}}
+    timing = run(agent, delays).transcript.timing
+    assert timing is not None
+    assert timing.function_ms == 500
+
+
+def test_a_turn_seen_on_the_wire_is_not_counted_twice_and_has_the_calls_that_the_framework_sees() -> None:
+    async def agent(task: evalkit.Task) -> str:
+        dialogue = Dialogue(Recorder.of(task))
+        dialogue.asks()
+        output = ModelCall(name="final_result", arguments={}, call_id="x2")
+        seen = ModelCall(name="lookup", arguments={"key": "a"}, call_id="x1")
+        task.note_turn(ModelTurn(calls=(seen, output), usage=Usage(total_tokens=3)))
+        assert dialogue.replied(ModelTurn(calls=(LOOKUP,))) == 0
+        await dialogue.call("lookup", {}, "c1")
+        task.call("lookup", key="a")  # the model asked once: this is code
+        return "done"
+
+    transcript = run(agent, {"lookup": 1}).transcript
+    assert [turn.calls for turn in transcript.turns] == [(LOOKUP,)]
+    assert transcript.usage == Usage(total_tokens=3)
+    assert [(call.turn, call.channel) for call in transcript.calls] == [(0, "native"), (None, "direct")]
+
+
+def test_a_reply_claims_the_wire_turn_of_its_own_text() -> None:
+    async def agent(task: evalkit.Task) -> str:
+        one, other = Dialogue(Recorder.of(task)), Dialogue(Recorder.of(task))
+        one.asks()
+        other.asks()
+        task.note_turn(ModelTurn(text="first"))
+        task.note_turn(ModelTurn(text="second"))
+        assert (other.replied(ModelTurn(text="second")), one.replied(ModelTurn(text="first"))) == (1, 0)
+        one.asks()
+        assert one.replied(ModelTurn(text="first")) == 2
+        return "done"
+
+    assert len(run(agent, {"lookup": 1}).transcript.turns) == 3
+
+
+def test_a_call_that_the_framework_refuses_stands_on_record_as_failed_and_uses_up_no_mock() -> None:
+    async def agent(task: evalkit.Task) -> str:
+        dialogue = Dialogue(Recorder.of(task))
+        dialogue.asks()
+        dialogue.replied(ModelTurn(calls=(LOOKUP, STORE)))
+        await dialogue.refused("lookup", {}, "c1", "key: not a number")
+        await dialogue.unknown("c2", ["lookup"])
+        return str(await dialogue.call("lookup", {"key": 1}, None))
+
+    transcript = run(agent, {"lookup": {"$sequence": ["done"]}, "store": 2}).transcript
+    assert [(call.outcome, call.problem, call.result) for call in transcript.calls] == [
+        ("error", None, {"error": {"type": "invalid_arguments", "message": "key: not a number"}}),
+        (
+            "error",
+            "unknown_function",
+            {"error": {"type": "unknown_function", "message": "there is no function 'store'; there are lookup"}},
+        ),
+        ("ok", None, "done"),
+    ]
+    assert transcript.response == "done"
+
+
+def test_a_tool_that_runs_as_it_is_needs_no_mock_and_no_permission_and_a_mock_comes_first() -> None:
+    async def agent(task: evalkit.Task) -> str:
+        async def real() -> str:
+            return "real"
+
+        dialogue = Dialogue(Recorder.of(task))
+        answers = [await dialogue.call(name, {}, None, real=real, as_is=True) for name in ("ask", "lookup")]
+        with pytest.raises(FunctionError, match="ask is not mocked in this case; mocked are lookup"):
+            await dialogue.call("ask", {}, None, real=real)
+        return f"done {answers}"
+
+    transcript = run(agent, {"lookup": "mocked"}).transcript
+    assert transcript.response == "done ['real', 'mocked']"
+    assert [(call.name, call.answered_by, call.problem) for call in transcript.calls] == [
+        ("ask", "as it is", None),
+        ("lookup", None, None),
+        ("ask", None, "unmocked_call"),
+    ]
+
+
+def test_a_mock_may_name_the_exception_that_the_framework_sees() -> None:
+    async def agent(task: evalkit.Task) -> str:
+        with pytest.raises(PermissionError, match="keep out"):
+            await Dialogue(Recorder.of(task)).call("lookup", {}, None)
+        return "done"
+
+    failing = {"lookup": {"$error": {"exception": "builtins:PermissionError", "message": "keep out"}}}
+    assert run(agent, failing).passed
+
+
+def test_declared_tools_join_the_cases_functions_whose_own_declarations_stay() -> None:
+    async def agent(task: evalkit.Task) -> str:
+        text = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
+        for _ in range(2):
+            Recorder.of(task).declare([("lookup", "the agent's", text), ("store", None, text), ("find", "alias", text)])
+        offered = [(function["name"], function["description"]) for function in task.functions.to_json()]
+        assert offered == [("lookup", "the case's"), ("store", "")]
+        dialogue = Dialogue(Recorder.of(task))
+        await dialogue.call("store", {"key": 5}, None)
+        return "done"
+
+    own = {"lookup": {"description": "the case's", "alias": ["find"]}}
+    verdict = run(agent, {"lookup": 1, "store": 2}, functions=own)
+    assert [reason.code for reason in verdict.reasons] == ["invalid_arguments"]
+
+
+@pytest.mark.parametrize(
+    ("output", "text", "data"),
+    [
+        (None, "", None),
+        ("hello", "hello", None),
+        ({"serial": "SN1"}, '{"serial": "SN1"}', {"output": {"serial": "SN1"}}),
+        ([1, "Łódź"], '[1, "Łódź"]', {"output": [1, "Łódź"]}),
+        (Usage(total_tokens=1).total_tokens, "1", {"output": 1}),
+    ],
+)
+def test_a_final_output_is_the_replys_text_and_its_data(output: Any, text: str, data: Any) -> None:
+    reply = reply_with(output, stop_reason="blocked")
+    assert (reply.text, reply.data, reply.stop_reason) == (text, data, "blocked")
+
+
+def test_a_missing_framework_names_its_extra_and_makes_an_error_not_a_failure() -> None:
+    async def agent(task: evalkit.Task) -> str:
+        with extra("some-framework"):
+            import a_framework_that_nobody_has  # type: ignore[import-not-found]  # noqa: F401
+        return "done"
+
+    verdict = run(agent, {"lookup": 1})
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["missing_extra"])
+    assert verdict.reasons[0].message == (
+        "this agent's adapter needs the extra: pip install 'pytest-evalkit[some-framework]' "
+        "(No module named 'a_framework_that_nobody_has')"
+    )
+    with pytest.raises(MissingExtraError), extra("x"):
+        raise ImportError("no")
