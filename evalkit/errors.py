@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from evalkit.record import record
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Location:
@@ -24,7 +26,7 @@ class Location:
         return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong with a file, as one line: ``file:line:col: message``."""
 
@@ -36,7 +38,7 @@ class Problem:
         return f"{self.location}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PathProblem:
     """One thing that is wrong with parsed data, before the loader has found its line.
 

@@ -7,8 +7,9 @@ from functools import cache
 import grimp
 import pytest
 
-BASE = {"errors", "model"}
+BASE = {"errors", "model", "record"}
 ALLOWED: dict[str, set[str]] = {
+    "record": set(),
     "errors": set(),
     "model": set(),
     "yamlfile": set(),

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import h11
 
 from evalkit.agents.http_channel import Channel, DisconnectedError, RefusedError
+from evalkit.record import record
 
 
 class UnreachableError(Exception):
     """There was no answer, or none that is HTTP."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Answer:
     """A response. `headers` have lower-case names."""
 

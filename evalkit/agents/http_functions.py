@@ -17,7 +17,6 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -26,6 +25,7 @@ from evalkit.agents.http_server import HttpServer
 from evalkit.functions.mcp_http import McpApp
 from evalkit.functions.mcp_server import NEEDS_EXTRA, has_mcp
 from evalkit.model.transcript import ModelCall
+from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.agents.task import Task
@@ -37,7 +37,7 @@ Send = Callable[[Message], Awaitable[None]]
 CHANNELS = ("direct", "native", "text")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Served:
     """Where the functions of a run are. The MCP server's places are None where the extra `mcp` is not installed.
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError, did_you_mean
 from evalkit.model.case import Declaration
+from evalkit.record import record
 
 FRONTMATTER_KEYS = ("name", "trigger", "version", "description", "available_functions")
 CODE = "invalid_instruction"
 _FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Instruction:
     """A system instruction and the functions that go with it.
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Any
 
 from evalkit.errors import UsageError
 from evalkit.model.transcript import Usage
+from evalkit.record import record
 
 COMPLETED = "completed"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reply:
     """An agent's answer. A bare string means `Reply(text)`.
 

@@ -6,7 +6,6 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from evalkit.agents.conftests import import_conftests
 from evalkit.errors import UnknownAgentError, did_you_mean
 from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS
+from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.agents.instruction import Instruction
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _path_lock = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AgentUnderTest:
     """A resolved agent: ``run(task) -> str | Reply``, awaitable if `is_async`; `threads` sync runs may overlap.
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelTurn
+from evalkit.record import record
 
 STANDARD_FORM = '<function>{"name": "...", "parameters": {...}}</function>'
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TextReading:
     """A reply whose text holds calls, or what set out to be one.
 

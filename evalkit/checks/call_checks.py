@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 from evalkit.checks.evidence import Evidence
@@ -16,6 +16,7 @@ from evalkit.operators import Matcher, Mismatch, json_equal
 from evalkit.operators.shown import shown
 from evalkit.operators.structure import Keyed
 from evalkit.operators.values import Equal
+from evalkit.record import record
 
 NOTE = "contained, not equal"
 _MISSING: Any = object()
@@ -60,7 +61,7 @@ def arguments_of(call: FunctionCall) -> Any:
     return {} if call.arguments is None else call.arguments
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ValuesCheck:
     """`arguments`, `arguments_contain` or `result_contains`: a value against a compiled one."""
 
@@ -155,7 +156,7 @@ def met_keys(matcher: Matcher, actual: Any, names: Sequence[str]) -> tuple[int, 
     return int(matcher.matches(actual)), max(len(names), 1)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AbsentCheck:
     """`arguments_absent`: names that must not be sent."""
 
@@ -196,7 +197,7 @@ class AbsentCheck:
         return len(self.arguments_absent) - len(self._found(call)), len(self.arguments_absent)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class UnresolvedCheck:
     """Stands in for a check whose template leads nowhere: nothing can satisfy it."""
 

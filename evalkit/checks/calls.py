@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from evalkit.checks.drafts import CallsJudged, Draft
 from evalkit.checks.evidence import Evidence
@@ -15,12 +15,13 @@ from evalkit.checks.reasons import passing
 from evalkit.checks.strays import strays
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult, Score
+from evalkit.record import record
 
 _ALLOWED = passing("extra_calls", "not in the list, which extra_calls allows")
 _NO_CALLS = Score()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FunctionCalls:
     """`expected_function_calls` with the keys that say how the list is judged."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from evalkit.checks.evidence import Evidence
@@ -16,6 +16,7 @@ from evalkit.model.registry import CHECKS
 from evalkit.model.template import Template, TemplateError, parse, plain, render
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult
 from evalkit.operators.shown import shown
+from evalkit.record import record
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,7 +37,7 @@ def check(key: str) -> Callable[[F], F]:
     return CHECKS.decorator(key)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CustomCheck:
     """A key that a user registered. The function is looked up when judging, so that the check can be pickled."""
 
@@ -128,7 +129,7 @@ def _templates(reader: Reader, path: Path, value: Any) -> tuple[Any, bool]:
     return value, False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ModelGraded:
     """`judge`: criteria for a model to grade. Nothing here reaches a model, so they can't be judged yet."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Score
+from evalkit.record import record
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Draft:
     """What becomes a CallVerdict. `leaf` is the expected call that it was held against."""
 
@@ -38,7 +39,7 @@ class Draft:
         )
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class CallsJudged:
     """What the expected calls came to. `drafts` are in the order of the trace; `results` are about the whole list."""
 

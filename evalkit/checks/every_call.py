@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.checks.call_checks import UnresolvedCheck
@@ -17,6 +16,7 @@ from evalkit.checks.whole_checks import GroundedCheck, violated
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.shown import shown
+from evalkit.record import record
 
 _NO_WORDS = {
     "unmocked_call": "no mock answers this call",
@@ -57,7 +57,7 @@ def _told(call: FunctionCall) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ForbiddenCalls:
     """`forbidden_function_calls`: calls that must not be attempted."""
 
@@ -88,7 +88,7 @@ class ForbiddenCalls:
         return failed_call(self.key, "forbidden_call", message, call, entry.place)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class GroundedCalls:
     """`grounded` of the whole case: the same demand on every call."""
 

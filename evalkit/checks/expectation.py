@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evalkit.checks.calls import FunctionCalls
@@ -17,6 +16,7 @@ from evalkit.checks.run_checks import COMPLETED, StopReason
 from evalkit.errors import MeasurementError
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
+from evalkit.record import record
 
 _COMPLETES = StopReason(COMPLETED, (), written=False)
 
@@ -37,7 +37,7 @@ class RunCheck(Keyed, Protocol):
     def judge(self, evidence: Evidence) -> CheckResult | None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Expectation:
     """What a case (or one user turn of it) demands. Made by `compile_expectation`; picklable."""
 

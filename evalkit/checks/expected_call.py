@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from evalkit.checks.call_checks import CallCheck, bound
@@ -13,9 +13,10 @@ from evalkit.checks.references import call_resolver
 from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ExpectedCall:
     """An entry of `expected_function_calls`, compiled.
 

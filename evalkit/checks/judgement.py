@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from evalkit.checks.drafts import Draft
 from evalkit.checks.evidence import Evidence
@@ -11,9 +10,10 @@ from evalkit.checks.reasons import rank, run_reason
 from evalkit.checks.run_checks import StopReason
 from evalkit.model.transcript import RunFault
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """What a transcript came to. `calls` are in the order of the trace, missing ones where they were expected."""
 

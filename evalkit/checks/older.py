@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.checks.call_checks import ValuesCheck, arguments_of
@@ -17,6 +16,7 @@ from evalkit.checks.whole_checks import failure
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, CheckResult
+from evalkit.record import record
 
 EMAIL, TICKET = "send_email", "create_ticket"
 
@@ -26,7 +26,7 @@ def successful(evidence: Evidence, name: str) -> list[FunctionCall]:
     return [call for call in evidence.calls if call.name == name and call.outcome == "ok"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Succeeded:
     """`email_sent` and `ticket_created`: a successful call of the function exists, or none."""
 
@@ -50,7 +50,7 @@ class Succeeded:
         return failed(self.key, "missing_call", f"{self.function} was not called", place)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TicketFields:
     """`ticket_fields`: `arguments_contain` of the first successful `create_ticket`."""
 
@@ -71,7 +71,7 @@ class TicketFields:
         return failing(self.key, [reason for result in wrong for reason in result.reasons])
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class BodyText:
     """`response_body_contains` and `response_body_excludes`: the last email's body, else the response."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from evalkit.checks.reading import Path, Reader
@@ -11,11 +11,12 @@ from evalkit.model.template import Literal, Reference, Template, TemplateError, 
 from evalkit.operators import fold_text
 from evalkit.operators.equality import ARRAY, OBJECT, STRING, kind
 from evalkit.operators.shown import shown
+from evalkit.record import record
 
 Resolve = Callable[[Reference], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Phrase:
     """One phrase as it was written, and as texts are searched for it. `folded` is empty until a template is bound."""
 
@@ -38,7 +39,7 @@ class Phrase:
         return replace(self, text=text, folded=folded)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Phrases:
     """All phrases of one key."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from evalkit.checks.evidence import Evidence
@@ -14,6 +14,7 @@ from evalkit.model.template import TemplateError
 from evalkit.model.verdict import CheckResult, Reason
 from evalkit.operators import Matcher, Mismatch, OperatorProblems, compile_value
 from evalkit.operators.shown import LIMIT, shown
+from evalkit.record import record
 
 
 def text_result(
@@ -34,7 +35,7 @@ def text_result(
     return failing(key, reasons)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ResponseText:
     """`response_contains` and `response_excludes`."""
 
@@ -55,7 +56,7 @@ class ResponseText:
         return text_result(self.key, "response", phrases, excludes, response, evidence.texts(response))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ResponseMatches:
     """`response_matches`: each pattern is found somewhere in the response."""
 
@@ -78,7 +79,7 @@ class ResponseMatches:
         return failing(self.key, reasons) if reasons else passing(self.key, "found in the response")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ResponseJson:
     """`response_json`, as values and operators: partial over keys, equal on leaves."""
 

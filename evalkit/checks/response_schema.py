@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from evalkit.checks.references import check_references
 from evalkit.checks.response import ResponseJson, parsed
 from evalkit.errors import did_you_mean, shown_path
 from evalkit.model.verdict import CheckResult, Reason
+from evalkit.record import record
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -42,7 +42,7 @@ KEYWORDS = frozenset(
 _DATA = "to compare with values, write {$eq: ...} around them"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ResponseSchema:
     """`response_json`: the response is JSON that satisfies this schema."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.checks.evidence import Evidence
@@ -12,13 +11,14 @@ from evalkit.checks.reasons import failed, passed, passing, place_of, unmeasured
 from evalkit.errors import nearest
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
+from evalkit.record import record
 
 COMPLETED = "completed"
 _OWN_CODE = ("agent_raised", "deadline", "crashed")  # stop reasons that are codes of their own
 _WORLD = ("provider_error",)  # ends that are no fault of the agent
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class StopReason:
     """`stop_reason`: why the run ended. `written`: the case says it; `completed` goes without saying."""
 
@@ -46,7 +46,7 @@ class StopReason:
         return failed(self.key, code, message, place_of(self.path), expected=self.stop_reason, actual=actual)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InstructionUsed:
     """`scenario_instruction_used`: the instruction file that the agent chose. `-` and `_` are one, case aside."""
 
@@ -71,7 +71,7 @@ def _folded(name: str) -> str:
     return name.casefold().replace("_", "-").strip()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FinalCall:
     """`final_function_call`: the function that is called last; whether that call succeeded is another question."""
 
@@ -98,7 +98,7 @@ class FinalCall:
         return failed(self.key, "missing_call", message, place, expected=expected, actual=calls[-1].name)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Budget:
     """A limit that a measured quantity must not exceed: `max_tokens`, `processing_time_ms`, ..."""
 

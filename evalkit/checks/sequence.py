@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from evalkit.checks.expected_call import ExpectedCall
@@ -20,12 +20,13 @@ from evalkit.checks.matching import (
 )
 from evalkit.checks.read_call import CallReader
 from evalkit.checks.reading import Path, Reader
+from evalkit.record import record
 
 MAX_LEVELS = 2  # of groups inside the list
 _NOTHING = InOrder(())
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class SequenceReader:
     """Gathers the expected calls of one list, in the order in which they are written."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -16,11 +16,12 @@ from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.shown import shown, type_shown
+from evalkit.record import record
 
 _MISSING: Any = object()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TextCheck:
     """`<argument>_contains` and `<argument>_excludes`: phrases in the text of one argument."""
 

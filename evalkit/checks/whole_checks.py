@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from evalkit.checks.call_checks import arguments_of
@@ -16,6 +15,7 @@ from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.shown import shown
+from evalkit.record import record
 
 
 class WholeCheck(ABC):
@@ -37,7 +37,7 @@ class WholeCheck(ABC):
         return int(self.holds(call, evidence)), 1
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OutcomeCheck(WholeCheck):
     """`outcome`: whether the call succeeded (`ok`) or failed (`error`)."""
 
@@ -68,7 +68,7 @@ def failure(call: FunctionCall) -> str:
     return shown(call.result)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ChannelCheck(WholeCheck):
     """`channel`: how the call reached us."""
 
@@ -91,7 +91,7 @@ class ChannelCheck(WholeCheck):
         return failed_call(self.key, "wrong_channel", message, call, place_of(self.path), **detail)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ValidCheck(WholeCheck):
     """`valid`, and `valid_arguments` of the whole case: whether the arguments satisfy the declared schema."""
 
@@ -123,7 +123,7 @@ def violated(call: FunctionCall, key: str, place: str) -> CheckResult:
     return failing(key, reasons, lines)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class GroundedCheck(WholeCheck):
     """`grounded`: values of arguments that must be traceable (`evalkit.checks.grounding`). No names: all arguments."""
 

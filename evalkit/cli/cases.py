@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,14 @@ from evalkit.errors import Problem, SpecError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.project import project_table, read_value
+from evalkit.record import record
 from evalkit.spec import find_cases, load_case
 
 _SETTINGS = ("deadline_s", "max_iterations", "temperature", "seed", "strict_mocks")
 _FOLDERS = ("cassettes", "mocks")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Loaded:
     """A case file: the case, or what is wrong with the file."""
 

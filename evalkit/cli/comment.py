@@ -10,12 +10,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evalkit.cli.github_api import Api, ApiError
 from evalkit.errors import UsageError
+from evalkit.record import record
 from evalkit.reports.hostile import visible
 from evalkit.reports.markdown import LIMIT
 
@@ -23,7 +23,7 @@ Render = Callable[[int, str], str]  # limit in bytes, first line -> Markdown
 _LENGTHS = (LIMIT, 32_000, 8_000, 1_000)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Target:
     """The pull request: ``owner/name`` and number; the server and a token for it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from evalkit.lint.formats import rendered
 from evalkit.lint.options import PROJECT_KEYS, options_of_project
 from evalkit.lint.rules import GROUPS
 from evalkit.project import project_table, read_value
+from evalkit.record import record
 
 DEFAULT_BASELINE = "evalkit-lint-baseline.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What the command line asks for, beside the options."""
 

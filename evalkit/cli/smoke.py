@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from evalkit.agents.resolution import instruction_of
@@ -12,12 +12,13 @@ from evalkit.cli.cases import Loaded, Project
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
 from evalkit.probing.walking import Finding, Walked, walk_case
+from evalkit.record import record
 from evalkit.reports.hostile import visible
 
 CLEAN, FOUND, NOT_MEASURED = 0, 1, 6
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Smoked:
     """What the walk through one case found, or the problems of a file that is no valid case."""
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
 from evalkit.pipeline import Watch
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Job:
     """A case to run; `agent` in place of the case's own; `context` that its agent should see, None for the caller's."""
 
@@ -22,7 +23,7 @@ class Job:
     context: contextvars.Context | None = None
 
 
-@dataclass(eq=False, slots=True)
+@record(eq=False, slots=True)
 class Flight:
     """One run of a job on a loop."""
 

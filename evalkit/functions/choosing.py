@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from evalkit.functions.mocks import (
@@ -23,13 +23,14 @@ from evalkit.functions.mocks import Call as CallAnswer
 from evalkit.functions.statics import Resolve
 from evalkit.model.template import TemplateError
 from evalkit.operators import shown
+from evalkit.record import record
 
 
 class UnansweredError(Exception):
     """The mock has nothing for this call."""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Chosen:
     """The leaf that answers, the latency on the way to it, and how the record names it."""
 
@@ -38,7 +39,7 @@ class Chosen:
     label: str = ""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Progress:
     """What of the mocks has been used in one run: calls per sequence, and branches taken."""
 

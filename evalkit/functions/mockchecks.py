@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from evalkit.errors import PathProblem, did_you_mean, shown_path
@@ -14,11 +14,12 @@ from evalkit.functions.violations import argument_names, violation_text
 from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, TemplateError, walk
 from evalkit.operators import shown
+from evalkit.record import record
 
 CALL_PARTS = ("result", "arguments")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Place:
     """Where in the case the reader is: `path`, and the `name` of the mocked function.
 
@@ -40,7 +41,7 @@ class Place:
         return replace(self, path=self.down("$include").path, including=(*self.including, source))
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Surroundings:
     """What is known beside the mocks, and the problems found so far."""
 

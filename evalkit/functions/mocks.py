@@ -8,8 +8,10 @@ rule was hit, lives in the dispatcher, under the node's `id`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from evalkit.record import record
 
 Path = tuple[str | int, ...]
 
@@ -17,7 +19,7 @@ ERROR, REPEAT_LAST, CYCLE = "error", "repeat_last", "cycle"
 ENDINGS = (ERROR, REPEAT_LAST, CYCLE)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Static:
     """JSON that is returned each time; `templated`: it holds `Template` objects to be rendered first."""
 
@@ -28,7 +30,7 @@ class Static:
     is_fault: bool = False  # a result of the fault sweep, which may break the `returns` schema
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Failure:
     """`$error`: the function fails, and the agent sees it. `message` and `detail` may hold templates."""
 
@@ -38,19 +40,19 @@ class Failure:
     exception: str | None = None  # "module:Class" that patched code gets raised
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Call:
     """`$call`: a Python callable answers."""
 
     target: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Real:
     """`{$real: true}`: the real function answers, where the settings allow it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Delayed:
     """`$delay_ms`: latency on the run's clock, in milliseconds."""
 
@@ -58,7 +60,7 @@ class Delayed:
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Sequence:
     """`$sequence`: one element per call, then as `ending` says."""
 
@@ -67,7 +69,7 @@ class Sequence:
     ending: str = ERROR
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Rule:
     """One `$match` rule: `matcher` over the arguments (an `evalkit.operators` Matcher), `when` as it was written."""
 
@@ -76,7 +78,7 @@ class Rule:
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Match:
     """`$match`: the first rule that fits the arguments answers, else `default`."""
 
@@ -89,7 +91,7 @@ Answer = Static | Failure | Call | Real | Delayed | Sequence | Match
 Leaf = Static | Failure | Call | Real
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class MockSet:
     """The mocks of one case, by function name as written (it may be an alias)."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
 from evalkit.functions.targets import TargetError, find
+from evalkit.record import record
 
 PLAIN, ASYNC, GENERATOR, ASYNC_GENERATOR = "plain", "async", "generator", "async generator"
 
@@ -17,7 +17,7 @@ _EXAMPLE = "shop.clients:WarrantyClient.check"
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # of a class's __flags__
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class PatchTarget:
     """A callable attribute: where it lives, and what is called in the end.
 

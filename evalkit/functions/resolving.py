@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.model.template import Reference, TemplateError, walk
 from evalkit.model.transcript import FunctionCall
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Roots:
     """The four roots. `calls` gives the records so far, `canonical` the name of an alias."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.errors import Location
 from evalkit.lint.facts import Path
 from evalkit.lint.finding import Edit, below
 from evalkit.lint.nearby import folders_of
+from evalkit.record import record
 from evalkit.spec import Examined
 from evalkit.spec.suites import suites_of
 
@@ -20,7 +20,7 @@ _OWN_KEYS = frozenset(("result_contains", "arguments_contain", "arguments_contai
 _ANSWERS = ("$return", "$default")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ExpectedCall:
     """One expected (or forbidden) call as it is written: a mapping, or a bare name."""
 
@@ -49,7 +49,7 @@ class ExpectedCall:
                 yield from ((key.removesuffix(end), (*self.root, key), True) for end in _ENDS if key.endswith(end))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Answer:
     """A mock's plain answer."""
 
@@ -62,7 +62,7 @@ def is_operator(value: Any) -> bool:
     return isinstance(value, Mapping) and bool(value) and all(str(key).startswith("$") for key in value)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CaseFacts:
     """One case file, merged with its suites."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from evalkit.errors import Location
 from evalkit.lint.rules import BY_NAME, Rule
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Edit:
     """Replace what stands between two offsets (in characters, of the file's text) by `text`. `file` from the root."""
 
@@ -19,7 +19,7 @@ class Edit:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Rename:
     """Give a file another name in its folder. Both from the root."""
 
@@ -27,7 +27,7 @@ class Rename:
     to: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Finding:
     """`message` says what is wrong, `advice` what to do, each in one line. `related`: the other place, if any."""
 

@@ -6,13 +6,14 @@ import ast
 import difflib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from evalkit.lint.finding import Edit, Finding, Rename
+from evalkit.record import record
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Changes:
     """What is to be changed: new texts of files, and new names. Files are given from the root."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from evalkit.lint.instructions import ENDINGS, declaration, read_instruction
 from evalkit.lint.options import LintOptions
 from evalkit.lint.pythonfile import PythonFile
 from evalkit.model.registry import CHECKS, OPERATORS, Table
+from evalkit.record import record
 from evalkit.spec import FoundFile, examine_case, find_cases
 
 _LARGEST = 1_000_000  # bytes; nobody writes such files by hand
@@ -26,7 +27,7 @@ _OTHER_PYTHON = "correct the file, lint with the Python that it is written for, 
 _READ = (".py", ".json", *ENDINGS)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Facts:
     """What a project says. `findings` are those that reading itself gave."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.lint.rules import BY_NAME, DEFAULT, NOTE, SEVERITIES, WARNING, chosen
+from evalkit.record import record
 
 # Tests hold broken and made-up declarations on purpose; what tools generate is nobody's to mend.
 DEFAULT_EXCLUDE = (
@@ -26,7 +27,7 @@ DEFAULT_EXCLUDE = (
 PROVIDERS = ("gemini", "openai")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class LintOptions:
     """`paths` are read for declarations, code and instructions, `cases` for cases; both relative to `root`.
 

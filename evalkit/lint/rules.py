@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from evalkit.errors import UsageError, did_you_mean
+from evalkit.record import record
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Rule:
     """One kind of finding. `fixable`: `--fix` can mend some of them; `optional`: off unless it is selected."""
 

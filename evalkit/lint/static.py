@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from evalkit.errors import Location
 from evalkit.lint.facts import UNKNOWN, Path
 from evalkit.lint.pythonfile import PythonFile, PythonFiles
+from evalkit.record import record
 
 _DEPTH = 60
 _CONTAINERS = {"dict": dict, "list": list, "tuple": list}
@@ -33,7 +34,7 @@ _SCHEMA_NAMES = {
 }
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Scope:
     """Where an expression stands: its file, and the names bound in the functions around it, the innermost first."""
 
@@ -41,7 +42,7 @@ class Scope:
     locals: Sequence[Mapping[str, ast.expr]] = ()
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Reading:
     """The places of a value's parts, by their paths."""
 

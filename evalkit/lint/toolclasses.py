@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from evalkit.lint.pythonfile import Function
 from evalkit.lint.static import last_name
+from evalkit.record import record
 
 _RUNNER_NAMES = """run _run execute _execute aexecute call __call__ invoke forward arun _arun handle"""
 _RUNNERS = _RUNNER_NAMES.split()
 _PARAMETERS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ToolClass:
     """What a class says of its tool, as expressions. `runner` is the method that carries a call out."""
 

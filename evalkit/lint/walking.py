@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from evalkit.lint.pythonfile import Function, PythonFile, bound_once
 from evalkit.lint.static import Scope
+from evalkit.record import record
 
 # Nodes without anything of interest in or under them: half of a tree.
 _LEAVES = (ast.Name, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop, ast.alias, ast.Pass)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Visit:
     """A node, what stands around it, and whether it is a docstring."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from evalkit.errors import Location
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Repeat:
     """`repeat: {runs, min_pass}`: how often the case runs, and how many runs must pass."""
 
@@ -18,7 +19,7 @@ class Repeat:
     min_pass: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """A function as the model is told of it. `parameters` and `returns` are JSON Schemas."""
 
@@ -36,7 +37,7 @@ class Declaration:
         return {key: value for key, value in pairs.items() if value not in (None, "", [])}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CaseSettings:
     """`settings:` of a case or suite. None: not said here, so the project's setting or the default holds."""
 
@@ -50,7 +51,7 @@ class CaseSettings:
     correct_text_calls: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class UserTurn:
     """One `input.turns` entry: what the user says, and what must hold for the agent's part of that turn."""
 
@@ -58,7 +59,7 @@ class UserTurn:
     expectation: Any = None  # evalkit.checks.Expectation, or None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Case:
     """One case. `id` (the path from the project's root) is its identity everywhere; `scenario_id` is a label."""
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+from evalkit.record import record
 
 DEFAULT_DEADLINE_S = 60.0
 DEFAULT_MAX_ITERATIONS = 10
 DEFAULT_SEED = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     """What becomes of the requests that an agent's own client sends. `cassettes` None: as far as vcrpy is installed."""
 
@@ -21,7 +23,7 @@ class HttpSettings:
     ignore_fields: tuple[str, ...] = ()  # paths in JSON bodies that differ each time: "metadata.run_id"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Settings of a run; a case's own `settings:` wins over the defaults here, an explicit option over both."""
 

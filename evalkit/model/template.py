@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.errors import EvalkitError, did_you_mean
+from evalkit.record import record
 
 ROOTS = ("arguments", "input", "calls", "state")
 _TEMPLATE = re.compile(r"\{\{\s*(" + "|".join(ROOTS) + r")\b((?:[^{}'\"]|'[^']*'|\"[^\"]*\")*)\}\}")
@@ -26,14 +26,14 @@ class TemplateError(EvalkitError):
     code = "template"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Literal:
     """A value in which `$` and ``{{`` mean nothing: `{$literal: X}`, or something a template was replaced by."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reference:
     """One ``{{ root.path }}``; `text` is how it was written."""
 
@@ -42,7 +42,7 @@ class Reference:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Template:
     """A string with references in it: text and references in turn. One reference alone keeps its value's type."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, TypeVar
+
+from evalkit.record import record
 
 TRANSCRIPT_VERSION = 1
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Violation:
     """One way in which a call's arguments break the declared schema."""
 
@@ -20,7 +22,7 @@ class Violation:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class FunctionCall:
     """One attempt to call a function, as the dispatcher saw it. Failed and refused attempts count as calls."""
 
@@ -41,7 +43,7 @@ class FunctionCall:
     answered_by: str | None = None  # the mock rule that answered, e.g. "$sequence[1]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens. `output_tokens` excludes reasoning; `input_tokens` includes cached ones."""
 
@@ -55,7 +57,7 @@ class Usage:
         return Usage(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class ModelCall:
     """A function call as it stands in a model's reply, before it is dispatched."""
 
@@ -68,7 +70,7 @@ class ModelCall:
     raw: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class ModelTurn:
     """One reply of a model. `raw` is JSON for the record; `content` is what must be sent back verbatim.
 
@@ -87,7 +89,7 @@ class ModelTurn:
     finish_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """What a provider is asked. Message forms: ``{"role": "user", "text"}``, ``{"role": "model", "turn"}``,
     ``{"role": "function", "results": [(ModelCall, value), ...]}``."""
@@ -103,7 +105,7 @@ class ModelRequest:
     timeout_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Milliseconds. Model and function time are recorded or virtual offline; overhead is the agent's own code."""
 
@@ -122,7 +124,7 @@ class Timing:
         return self.model_ms + self.function_ms + self.overhead_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class RunFault:
     """Why a run ended early. `measured` tells the agent's fault (`failed`) from the world's (`error`)."""
 
@@ -132,7 +134,7 @@ class RunFault:
     traceback: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Transcript:
     """The record of one run. `stop_reason` is a value, never an exception: `completed`, `max_iterations`,
     `deadline`, `blocked`, `malformed_call`, `required_call_missing`, `email_not_sent`, `provider_error`,

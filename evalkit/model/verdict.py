@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.record import record
 
 PASSED = "passed"
 FAILED = "failed"
@@ -17,7 +18,7 @@ STATUSES = (PASSED, FAILED, ERROR, NOT_RUN)
 VERDICT_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Reason:
     """One thing that decided a verdict."""
 
@@ -31,7 +32,7 @@ class Reason:
     actual: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CheckResult:
     """What one check found: `passed`, `failed`, `error` (evidence missing) or `not_judged`. Passes have words too."""
 
@@ -42,7 +43,7 @@ class CheckResult:
     note: str = ""  # e.g. "contained, not equal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CallVerdict:
     """One line of the trace: an actual call (or a missing one), what it was held against, what was found."""
 
@@ -53,7 +54,7 @@ class CallVerdict:
     results: tuple[CheckResult, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Score:
     """Partial credit, for information. Over calls: precision, recall, F1; over arguments: accuracy. All in [0, 1]."""
 
@@ -63,7 +64,7 @@ class Score:
     argument_accuracy: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class FaultRun:
     """One run of the fault sweep: the case again, with one function failing in one way.
 
@@ -82,7 +83,7 @@ class FaultRun:
         return f"under {self.function} {self.fault}: "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The outcome of a case, or of one run of a repeated case (`runs` holds those)."""
 

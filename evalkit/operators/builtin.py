@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from evalkit.operators.matcher import Matcher
 from evalkit.operators.names import TYPE_NAMES
 from evalkit.operators.operand import Operand
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Form:
     """What an operator's operand is. `takes`: `data` (templates in it defer the operator), `list` or `value` of
     matchers.

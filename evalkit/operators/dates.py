@@ -14,13 +14,13 @@ count exactly. Week dates and ordinal dates are not read.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from typing import Any
 
 from evalkit.operators.equality import STRING, kind
 from evalkit.operators.matcher import Matcher
+from evalkit.record import record
 
 _DAY_S = 86_400
 _FORM = re.compile(
@@ -31,7 +31,7 @@ _FORM = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Moment:
     """What a date or date-time says: a day, a wall-clock time on it if given, an offset if given.
 
@@ -91,7 +91,7 @@ def _offset(sign: str | None, hours: str | None, minutes: str | None) -> int:
     return -size if sign == "-" else size
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SameDate(Matcher):
     """`$date`: a text that denotes the same instant or day."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from evalkit.errors import UsageError
 from evalkit.model.registry import OPERATORS
 from evalkit.operators.matcher import Matcher, Undecided
 from evalkit.operators.shown import cut, shown
+from evalkit.record import record
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,7 +37,7 @@ def operator(name: str) -> Callable[[F], F]:
     return OPERATORS.decorator(bare)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Custom(Matcher):
     """A user's operator. The function is looked up when it is needed: the matcher stays picklable."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -13,11 +13,12 @@ from evalkit.operators.equality import ARRAY, OBJECT, STRING, canonical, kind
 from evalkit.operators.matcher import MAX_DIFFERENCES, WRONG, Matcher, Mismatch, Path, Resolve
 from evalkit.operators.shown import shown
 from evalkit.operators.values import Equal
+from evalkit.record import record
 
 _NEAR = 10  # how many leftover items are still held against each other to find the nearest
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Unordered(Matcher):
     """A list of exactly these items in any order: as many actual items, each expected one paired with one of them."""
 
@@ -78,7 +79,7 @@ class Unordered(Matcher):
         return replace(self, items=tuple(item.bind(resolve) for item in self.items))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Found(Unordered):
     """A list in which all these items are found, each by an item of its own: the rule of `arguments_contain`."""
 
@@ -127,7 +128,7 @@ def _nearest_item(item: Matcher, spare: list[int], actual: list[Any], path: Path
     return min(explained, key=lambda pair: len(pair[1]), default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HasItem(Matcher):
     """`$contains` with anything but a text: a list with such an item."""
 
@@ -155,7 +156,7 @@ class HasItem(Matcher):
         return replace(self, item=self.item.bind(resolve))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Each(Matcher):
     """A list whose items are all so. An empty list only where `$len` stands beside it."""
 
@@ -200,7 +201,7 @@ class Each(Matcher):
         return replace(self, item=self.item.bind(resolve))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Length(Matcher):
     """A string, list or mapping whose length (characters, items, keys) is so."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -10,11 +10,12 @@ from evalkit.operators.equality import ARRAY, KINDS, NUMBER, OBJECT, kind
 from evalkit.operators.hints import value_hint
 from evalkit.operators.matcher import Matcher, Mismatch, Path, Resolve, Undecided
 from evalkit.operators.values import Equal
+from evalkit.record import record
 
 _NEAREST = 3  # differences of the nearest alternative that its message lists
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Absent(Matcher):
     """Not sent at all."""
 
@@ -36,7 +37,7 @@ class Absent(Matcher):
         return {"$absent": True}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OfType(Matcher):
     """A value of one of these JSON types; `integer` is a number without a fraction, 5.0 included."""
 
@@ -60,7 +61,7 @@ class OfType(Matcher):
         return {"$type": self.names[0] if len(self.names) == 1 else list(self.names)}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OneOf(Matcher):
     """At least one of the alternatives."""
 
@@ -115,7 +116,7 @@ class OneOf(Matcher):
         return replace(self, options=tuple(option.bind(resolve) for option in self.options))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AllOf(Matcher):
     """All of them. `joined`: written as several operators in one mapping, not as `$all_of`."""
 
@@ -178,7 +179,7 @@ def _has_dollar(key: object) -> bool:
     return isinstance(key, str) and key.startswith("$")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Not(Matcher):
     """Anything else. `name` is how it was written: `$not` or `$ne`."""
 

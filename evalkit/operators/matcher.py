@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.errors import shown_path
@@ -12,6 +11,7 @@ from evalkit.model.template import Reference
 from evalkit.operators.equality import KINDS
 from evalkit.operators.hints import kind_hint
 from evalkit.operators.shown import cut, shown
+from evalkit.record import record
 
 WRONG, MISSING, UNEXPECTED = "wrong", "missing", "unexpected"
 MAX_DIFFERENCES = 100  # of one value; more help nobody, and an enormous list has millions
@@ -20,7 +20,7 @@ Path = tuple[str | int, ...]
 Resolve = Callable[[Reference], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Mismatch:
     """One place at which a value is not what was expected. `str()` gives the whole line, path first.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from evalkit.operators.equality import NUMBER, kind
 from evalkit.operators.matcher import Matcher
 from evalkit.operators.shown import shown
+from evalkit.record import record
 
 SIGNS = {"$gt": ">", "$ge": "≥", "$lt": "<", "$le": "≤"}
 _TESTS = {"$gt": operator.gt, "$ge": operator.ge, "$lt": operator.lt, "$le": operator.le}
@@ -29,7 +29,7 @@ class Numeric(Matcher):
         return frozenset({NUMBER})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Compared(Numeric):
     """`$gt`, `$ge`, `$lt` or `$le`."""
 
@@ -46,7 +46,7 @@ class Compared(Numeric):
         return {self.name: self.bound}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Between(Numeric):
     """A number in the closed interval."""
 
@@ -63,7 +63,7 @@ class Between(Numeric):
         return {"$between": [self.low, self.high]}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Approx(Numeric):
     """A number at most `$abs` or `$rel` times the expected one away, whichever is more.
 

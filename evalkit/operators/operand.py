@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evalkit.model.template import Literal, Template, TemplateError, parse, plain, render
@@ -11,12 +10,13 @@ from evalkit.operators.equality import ARRAY, OBJECT, STRING, kind
 from evalkit.operators.matcher import Matcher, Path, Resolve, Undecided
 from evalkit.operators.names import LITERAL
 from evalkit.operators.shown import shown
+from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.operators.compile import Compiler
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Operand:
     """One operator as written: its name and operand, the operators beside it, and where it stands."""
 
@@ -71,7 +71,7 @@ def has_template(value: Any) -> bool:
     return isinstance(value, Template)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Deferred(Matcher):
     """An operator whose operand holds templates: compiled once `bind` has put values in their place."""
 

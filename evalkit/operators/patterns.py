@@ -7,11 +7,11 @@ recursion, fuzzy matching) makes it unsure, and an unsure pattern is let through
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from evalkit.operators.shown import LIMIT, cut, shown
+from evalkit.record import record
 
 if TYPE_CHECKING:
     import regex
@@ -53,7 +53,7 @@ def pattern_problem(pattern: str) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Part:
     """A part of a pattern: the fewest characters that it takes, its size, whether it can match, and what it is."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -10,11 +10,12 @@ from evalkit.operators.difference import missing_item, missing_key, unexpected_i
 from evalkit.operators.equality import ARRAY, OBJECT, kind
 from evalkit.operators.matcher import MAX_DIFFERENCES, Matcher, Mismatch, Path, Resolve
 from evalkit.operators.shown import shown
+from evalkit.record import record
 
 _ALIGNED = 40  # lists of different lengths are aligned before they are explained, up to so many items
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Keyed(Matcher):
     """A mapping with these keys. `closed`: and no other."""
 
@@ -76,7 +77,7 @@ class Keyed(Matcher):
         return replace(self, items=tuple((key, item.bind(resolve)) for key, item in self.items))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Items(Matcher):
     """A list of exactly these items, in this order."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.operators.equality import ARRAY, STRING, kind
@@ -10,6 +9,7 @@ from evalkit.operators.matcher import Matcher, Undecided
 from evalkit.operators.patterns import compiled, pattern_shown, too_slow
 from evalkit.operators.phrases import fold_case
 from evalkit.operators.shown import WINDOW, shown, window
+from evalkit.record import record
 
 TIME_LIMIT_S = 1.0  # of one match; patterns of cases take microseconds, those that backtrack take forever
 
@@ -17,7 +17,7 @@ _given_up: set[tuple[str, str, int, int]] = set()  # so that a hopeless match is
 _REMEMBERED = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Pattern(Matcher):
     """`$regex`: the whole string matches. `$search`: a part of it does."""
 
@@ -55,7 +55,7 @@ class Pattern(Matcher):
         return Matcher.hint(self, actual)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Contains(Matcher):
     """`$contains`, `$icontains` with a text: a part of a string, or an item of a list."""
 
@@ -89,7 +89,7 @@ class Contains(Matcher):
         return Matcher.hint(self, actual)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Edge(Matcher):
     """`$starts_with`, `$ends_with`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -13,9 +12,10 @@ from evalkit.operators.hints import value_hint
 from evalkit.operators.matcher import MAX_DIFFERENCES, Matcher, Mismatch, Path, Resolve, Undecided
 from evalkit.operators.phrases import find_words, fold_text
 from evalkit.operators.shown import WINDOW, shown, window
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AnyValue(Matcher):
     """Present, with any value, null included."""
 
@@ -33,7 +33,7 @@ class AnyValue(Matcher):
         return {"$any": True}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Equal(Matcher):
     """The same JSON value. `has_nan`: somewhere in it, so that `==` can't be trusted to refuse."""
 
@@ -72,7 +72,7 @@ class Equal(Matcher):
         return self.value
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Words(Matcher):
     """A text that contains `text`, by the rule of `arguments_contain` (`evalkit.operators.phrases`)."""
 
@@ -122,7 +122,7 @@ def _nearest_place(text: str, phrase: str) -> tuple[int, int]:
     return text.find(phrase[:low]), low
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Pending(Matcher):
     """A string with templates in it. Nothing matches before `bind` has put a value in its place."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter
 from typing import Any
 
@@ -18,9 +18,10 @@ from evalkit.pipeline.calling import Outcome, call_agent
 from evalkit.pipeline.evidence import json_safe
 from evalkit.pipeline.faults import fault_of, interrupt_in, unmeasured
 from evalkit.pipeline.plan import Plan
+from evalkit.record import record
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Attempt:
     """A run in the making."""
 

@@ -8,13 +8,13 @@ import inspect
 import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from evalkit.agents import AgentUnderTest, Task
 from evalkit.pipeline.threads import in_daemon_thread
+from evalkit.record import record
 
 # How long a cancelled agent may take to clean up before it is left behind.
 GRACE_S = 0.5
@@ -23,7 +23,7 @@ _abandoned: list[str] = []
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Outcome:
     """What came of a call: a value, an exception, or nothing within the deadline.
 

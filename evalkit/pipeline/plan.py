@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from evalkit.agents.settings import settings_in_force
 from evalkit.errors import Location, PathProblem, Problem, SpecError, shown_path
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Plan:
     """One case, ready to run: compiled mocks and expectation, the agent, the settings in force."""
 

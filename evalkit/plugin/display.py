@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import pytest
 
@@ -14,6 +13,7 @@ from evalkit.gate.rates import percentage
 from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.configuration import Configuration
+from evalkit.record import record
 from evalkit.reports.accounting import accounting_lines, fallback_warning
 from evalkit.reports.hostile import encodable, visible
 from evalkit.reports.journal import Journal
@@ -26,7 +26,7 @@ _WORDS = {MET: "gate met", MISSED: "gate MISSED"}
 _COLOURS = {MET: {"green": True}, MISSED: {"red": True}}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Crash:
     """What pytest takes from a longrepr for one-line summaries and JUnit's message."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from evalkit.functions import argument_violations
@@ -11,12 +11,13 @@ from evalkit.model.case import Declaration
 from evalkit.model.template import TemplateError
 from evalkit.probing.examples import Impossible, LeftOut, Resolve, Unsure, accepts, example, is_operator
 from evalkit.probing.schemas import schema_example
+from evalkit.record import record
 
 Path = tuple[str | int, ...]
 GROUPS = ("in_order", "any_order", "in_parallel")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Wanted:
     """One expected call with its place; `together`: the place of the `in_parallel` around it."""
 
@@ -72,7 +73,7 @@ def variants(items: Any) -> int:
     return 1
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Made:
     """Arguments. `guessed` are names of which the case leaves the value open; `unsure` says of which no value was
     found, and `wrong` (path, message) of which there is none."""

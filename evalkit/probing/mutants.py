@@ -6,7 +6,7 @@ Calls of one model turn have no order, so that they are not swapped; two calls t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from evalkit.functions import argument_violations
@@ -22,6 +22,7 @@ from evalkit.probing.values import (
     some_leaves,
     without,
 )
+from evalkit.record import record
 
 KINDS: dict[str, str] = {
     "drop_call": "a call is not made",
@@ -45,7 +46,7 @@ _MAX_FACTS = 8
 Keys = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Mutant:
     """A changed transcript. `for_call` and `for_run` are keys that might catch it, the best first: at the expected
     call that met call number `call`, and in `expected_output`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.model.case import Case, Declaration
@@ -13,9 +12,10 @@ from evalkit.model.verdict import PASSED, Verdict
 from evalkit.pipeline import aclose_shared, arun_case
 from evalkit.pipeline.attempt import Attempt
 from evalkit.pipeline.watch import Watch
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Observed:
     """A case's verdict (of a repeated case, its first passing run), and the declared functions by name."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.checks import Judgement, compile_expectation, judge_conversation
@@ -15,11 +14,12 @@ from evalkit.model.verdict import FAILED, PASSED
 from evalkit.pipeline.judging import path_of
 from evalkit.probing.mutants import Keys, Mutant, mutants
 from evalkit.probing.observing import Observed
+from evalkit.record import record
 
 Path = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Survivor:
     """A mutant that its case accepts. `keys` written at `place` would have caught it; None: no one key would."""
 
@@ -29,7 +29,7 @@ class Survivor:
     keys: Keys | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CaseScore:
     """How many mutants of one case were caught, of how many. `skipped` says why there are none."""
 

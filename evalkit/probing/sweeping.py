@@ -7,7 +7,7 @@ had failed: such a run tells nothing of the model, and says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, Reas
 from evalkit.pipeline import Watch, arun_case
 from evalkit.pipeline.attempt import Attempt
 from evalkit.pipeline.judging import path_of
+from evalkit.record import record
 
 FAULTS = ("timeout", "error", "empty", "malformed")
 NOT_MEASURABLE = "not_measurable_offline"
@@ -69,7 +70,7 @@ class _Seen(Watch):
             self._outer.left()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Sweep:
     """One case's fault runs: what they need of its last run, and the transcript of one that passed."""
 

@@ -8,7 +8,6 @@ nowhere, runs that ended early.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -19,6 +18,7 @@ from evalkit.model.template import TemplateError, walk
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.pipeline.judging import path_of
+from evalkit.record import record
 from evalkit.spec import case_from_dict
 from evalkit.yamlfile import load
 from evalkit.yamlfile.editing import Editing
@@ -41,7 +41,7 @@ class Refused(EvalkitError):  # noqa: N818 - it ends in a sentence of the summar
     """Why an expectation is not rewritten."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Update:
     """A case file before and after; `refused` says why it stays as it is."""
 

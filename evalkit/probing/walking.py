@@ -7,7 +7,7 @@ only a real run can tell (time, tokens, a user's own check), the walk says "not 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from evalkit.checks import EXPECTED_KEYS, Expectation, Judgement
@@ -22,6 +22,7 @@ from evalkit.model.verdict import CheckResult, Reason
 from evalkit.pipeline.judging import path_of
 from evalkit.probing.calls import Made, Path, Wanted, make_arguments, refused, variants, wanted_calls
 from evalkit.probing.examples import Impossible, Unsure, example, texts_of, unmatchable
+from evalkit.record import record
 
 ADVICE = {
     "invalid_arguments": "change the expected arguments or the declared schema; `valid: false` expects a violation",
@@ -44,7 +45,7 @@ _GUESSABLE = frozenset(
 _PHRASES = ("response_contains", "response_body_contains")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Finding:
     """Why the case can't be satisfied. `location` is ``file:line:col``."""
 
@@ -55,7 +56,7 @@ class Finding:
     advice: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Walked:
     """What a walk found. `not_checked` are sentences on what it could not tell."""
 

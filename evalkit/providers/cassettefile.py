@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.turns import read_text, read_turn, shown, unknown_keys
+from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.providers.streamed import Chunk
@@ -26,7 +26,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 CODE = "invalid_cassette"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CassetteTurn:
     """One reply; `request` is what it answered, as recorded, or None if a person wrote it. `chunks`: it was written as
     a stream of these."""
@@ -36,7 +36,7 @@ class CassetteTurn:
     chunks: tuple[Chunk, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Cassette:
     """The turns of one run. `model` is the one that was recorded, e.g. ``gemini:gemini-2.5-flash``."""
 

@@ -10,10 +10,11 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.message import Message
 from typing import Any
 from urllib.parse import parse_qsl
+
+from evalkit.record import record
 
 FORMS = ("json", "form", "text", "base64")
 MAX_READABLE = 200_000  # JSON beyond this (embeddings, files) stays one line of text
@@ -22,7 +23,7 @@ _BOUNDARY = "multipart-boundary"
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Body:
     """A body as it stands in a cassette: under the key `form` (one of FORMS) the data `value`. None: no body."""
 

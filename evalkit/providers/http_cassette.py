@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from evalkit.errors import Location, PathProblem, Problem, SpecError
 from evalkit.providers.cassettefile import CODE, path_of_run
 from evalkit.providers.http_bodies import FORMS
 from evalkit.providers.turns import shown, unknown_keys
+from evalkit.record import record
 from evalkit.yamlfile import Limits, dump, load, positions
 
 HTTP_CASSETTE_VERSION = 1
@@ -28,7 +28,7 @@ ANSWER_KEYS = ("status", "headers", "duration_ms", "json", "text", "base64")
 _LIMITS = Limits(max_bytes=100_000_000, max_nodes=5_000_000)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HttpCassette:
     """The exchanges of one run, as `http_messages` writes them: ``{"request": {...}, "response": {...}}``."""
 

@@ -7,13 +7,13 @@ few headers that a client goes by. All else differs from one recording to the ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from evalkit.model.redaction import REDACTED
 from evalkit.providers.asked import without_secrets
 from evalkit.providers.http_bodies import Body, body_bytes, read_body, unpacked
+from evalkit.record import record
 
 # fmt: off
 KEPT_HEADERS = frozenset(
@@ -35,7 +35,7 @@ _SECRET_PARAMETERS = frozenset(
 _NO_SECRET = "token"  # noqa: S105 - the name of a key
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HttpRequest:
     """A request on its way out. `url` is absolute."""
 
@@ -50,7 +50,7 @@ class HttpRequest:
         return urlsplit(self.url).netloc.rpartition("@")[2].lower()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HttpAnswer:
     """A response that came in."""
 

@@ -6,7 +6,6 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,9 +16,10 @@ from evalkit.providers.http_explaining import ask_too_often, no_http_cassette, n
 from evalkit.providers.http_messages import HttpAnswer, HttpRequest, answer_data, answer_of, asked_data
 from evalkit.providers.http_volatile import is_drawn, settled, without_drawn
 from evalkit.providers.own_hosts import OWN_HOSTS
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class TapeOptions:
     """How a tape is made. `model_cassette` is where the case has that of its model, below `root`; `record` as in
     Settings. Most cases send no request, so files are looked for only when one comes."""

@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.model.transcript import Usage
+from evalkit.record import record
 
 RATES = ("requests_per_minute", "tokens_per_minute")
 BURST_S = 6.0  # so many seconds' worth may go out at once
@@ -32,7 +32,7 @@ _SPEED_UP = 1.1
 queueing: ContextVar[Callable[[], AbstractContextManager[Any]]] = ContextVar("evalkit_queueing", default=nullcontext)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Rates:
     """Limits of one provider, for this process; None is no limit."""
 

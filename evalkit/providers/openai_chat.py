@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -21,6 +21,7 @@ from evalkit.providers.openai_request import body_of
 from evalkit.providers.opening import ModelSpec, options_of
 from evalkit.providers.retrying import RetryPolicy, with_retries
 from evalkit.providers.service_errors import asked_to_wait, below_the_api, seconds
+from evalkit.record import record
 
 if TYPE_CHECKING:
     import openai
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class OpenAIOptions:
     """What ``openai:MODEL?...`` may say beside the model. The key is read by the client from its environment.
 

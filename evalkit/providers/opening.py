@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qsl
 
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.providers.protocol import Provider
+from evalkit.record import record
 
 # kind -> "module:factory"; the factory takes a ModelSpec. Imported when the first model of its kind is opened.
 KINDS = {
@@ -18,7 +19,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ModelSpec:
     """A parsed ``kind:model?option=value&...``. `text` is how it was written."""
 

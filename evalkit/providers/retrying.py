@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from evalkit.errors import ProviderError
 from evalkit.providers.limits import in_force, queueing
+from evalkit.record import record
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RetryPolicy:
     """`retries` beyond the first attempt; waits in seconds, each at most `cap_s`."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.providers.turns import parse_arguments
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class StreamCall:
     """One complete call. `id` is the wire's, None where it gave none. Fields are also read by key."""
 

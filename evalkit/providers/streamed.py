@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from evalkit.errors import IncompleteCallError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.protocol import Provider
 from evalkit.providers.stream import StreamAccumulator
+from evalkit.record import record
 
 FEEDS: dict[str, Callable[[StreamAccumulator, Any], None]] = {
     "openai": StreamAccumulator.feed,
@@ -33,7 +34,7 @@ _ANTHROPIC_ENDS = {
 _CUT = {"length": "length", "max_tokens": "length", "MAX_TOKENS": "length", None: "truncated"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Chunk:
     """One piece of a streamed reply. `wire` is ``openai``, ``anthropic``, ``gemini`` or ``text``; `data` its JSON."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from evalkit.providers.textcalls_forms import Forms
@@ -13,6 +13,7 @@ from evalkit.providers.textcalls_found import Rejected, TextCall
 from evalkit.providers.textcalls_json import IncompleteJsonError, NotJsonError, decode
 from evalkit.providers.textcalls_names import Names, RefusedError
 from evalkit.providers.textcalls_python import NotACallError, balanced_end
+from evalkit.record import record
 
 _ENVELOPE = re.compile(r"(?:[\w-]+[_:])?(?:function|tool)_?calls?|function|tool|tool_code|invoke", re.IGNORECASE)
 _OPEN_TAG = re.compile(
@@ -32,7 +33,7 @@ _BUDGET_FACTOR = 10
 _BUDGET_BASE = 50_000
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Span:
     """A piece of the text that is no prose: calls and what wraps them."""
 

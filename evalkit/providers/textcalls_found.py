@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
+from evalkit.record import record
 
-@dataclass(frozen=True, slots=True)
+
+@record(frozen=True, slots=True)
 class TextCall:
     """One recovered call. Fields are also read by key: ``call["name"]``."""
 
@@ -30,7 +31,7 @@ class TextCall:
         return f"<function>{body}</function>"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Rejected:
     """Something that looks like a call and may not be made, with the reason."""
 
@@ -38,7 +39,7 @@ class Rejected:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ParsedText:
     """`calls` in the order of the text; `text` is the prose without them; `history` has each call in standard form.
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from evalkit.record import record
 
 MAX_DEPTH = 100
 
@@ -36,7 +38,7 @@ class IncompleteJsonError(NotJsonError):
     """The text ends inside a value."""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Decoded:
     """A value, the position behind it, and what had to be mended."""
 

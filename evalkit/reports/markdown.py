@@ -7,12 +7,12 @@ fits: traces get shorter and go, then the lists do, and what always stays is the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import unified_diff
 
 from evalkit import stats
 from evalkit.model.run import MET, MISSED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.record import record
 from evalkit.reports.markdown_escape import code, fenced, in_html, inline
 from evalkit.reports.redacting import Redact, redacted, redacted_decision
 from evalkit.reports.trace import duration_text, render
@@ -33,7 +33,7 @@ _SAID_BELOW = ("failed: ", *(f"{what.replace('_', ' ')}: " for what in _CHANGES)
 _EXPLAINED = ("newly_failing", "flakier")  # changes that are shown with what happened
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class MarkdownOptions:
     """`marker` is a hidden first line by which a comment is found again; `report_url` links to the whole report."""
 
@@ -43,7 +43,7 @@ class MarkdownOptions:
     report_url: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Stage:
     """How much is said: characters of a changed case's trace, of another failure's, and cases per list."""
 

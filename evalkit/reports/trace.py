@@ -7,11 +7,12 @@ colours (rich, imported only there). Everything that came from an agent, a model
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, Reason, Verdict
+from evalkit.record import record
 from evalkit.reports.conversation import conversation
 from evalkit.reports.faults import fault_lines, reasons_told
 from evalkit.reports.hostile import encodable, visible, visible_lines
@@ -28,7 +29,7 @@ _ROOM = 70  # columns for arguments below which the result goes to a line of its
 _MOST_RUNS = 3
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TraceOptions:
     """How a trace is laid out. `width` in columns; `encoding` of the terminal, None for Unicode text."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -11,6 +11,7 @@ from evalkit.checks import GROUP_KEYS, compile_expectation, problems_of_on_fault
 from evalkit.errors import PathProblem, nearest
 from evalkit.functions import mock_files, parse_declarations, parse_mocks
 from evalkit.model.case import CaseSettings, Declaration, UserTurn
+from evalkit.record import record
 from evalkit.spec import keys, reading
 from evalkit.spec.merging import MOCKS, OLD_MOCKS
 from evalkit.spec.reading import CaseReader
@@ -20,7 +21,7 @@ Path = tuple[str | int, ...]
 _MOCKS: Path = ("input", MOCKS)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Parts:
     """What a merged case comes to. `values` are its plain keys, read."""
 

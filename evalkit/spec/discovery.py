@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from evalkit.errors import Location, Problem, UsageError
+from evalkit.record import record
 from evalkit.spec.naming import CASE_ENDINGS, is_case_name, stem_problem
 from evalkit.spec.suites import SUITE_FILE, shown_file
 
@@ -19,7 +19,7 @@ _CASE_KEY = re.compile(rb"""(?m)(?:^|[{,])[ \t]*["']?(?:expected_output|scenario
 _PEEKED_BYTES = 100_000
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FoundFile:
     """A case file (`problem` is None), or a file that looks like one and is not, with the reason."""
 

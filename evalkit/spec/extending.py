@@ -8,12 +8,12 @@ suites around the extending case apply, not those around the other one.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from evalkit.errors import Problem, did_you_mean
 from evalkit.operators.shown import shown, type_shown
+from evalkit.record import record
 from evalkit.spec.merging import merged, with_present_names
 from evalkit.spec.naming import CASE_ENDINGS, is_case_name
 from evalkit.spec.source import Layer, Source
@@ -25,7 +25,7 @@ EXTENDS = "extends"
 OWN_KEYS = frozenset({EXTENDS, "scenario_id", "created", "skip", "xfail", "until"})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Extended:
     """A case's own data over that of the cases it extends. `layers` are those cases' files, the nearest first."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from evalkit.errors import Location
+from evalkit.record import record
 from evalkit.spec.merging import MOCKS, OLD_MOCKS
 from evalkit.yamlfile import Positions, positions
 
 Path = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Layer:
     """One file of a merged case: its name in messages, and where it is read again. Parsed data has `data` instead."""
 
@@ -39,7 +39,7 @@ class Layer:
         return Location(self.file, *table.locate(path, key=key)) if table.has(path) or not path else None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Source:
     """The files of one case, the nearest first. Picklable; files are read only when a place is asked for."""
 

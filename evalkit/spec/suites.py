@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from evalkit.errors import Location, Problem
+from evalkit.record import record
 from evalkit.spec.keys import CASE_KEYS, INPUT_KEYS
 from evalkit.spec.merging import merged, with_present_names
 from evalkit.spec.source import Layer, Source
@@ -18,7 +19,7 @@ SUITE_FILE = "suite.yaml"
 _Stamp = tuple[str, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Suite:
     """The suites in force in a folder, merged. `layers` are nearest first, `folders` outermost first."""
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
 from statistics import fmean
 
+from evalkit.record import record
 from evalkit.stats.intervals import Rate, counts, rate
 
 LEVEL = Fraction(1, 20)  # significance, unless another is asked for
@@ -43,7 +43,7 @@ def mcnemar(newly_failing: int, newly_passing: int) -> Fraction:
     return min(Fraction(1), Fraction(2 * tail, 2**changed))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PairedChange:
     """What two runs of the same cases differ in. Ids are sorted; `p_value` is McNemar's."""
 
@@ -80,7 +80,7 @@ def compare_cases(before: Mapping[str, bool], now: Mapping[str, bool]) -> Paired
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class MeanChange:
     """How a mean changed: means, their difference (now minus before) with its interval, over `pairs` cases."""
 
@@ -141,7 +141,7 @@ def fisher_worse(passed_before: int, runs_before: int, passed_now: int, runs_now
     return Fraction(ways, math.comb(runs, passed))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TallyChange:
     """What became of one case between two runs with repeats. `kind` says how it looks, `p_value` how sure that is.
 

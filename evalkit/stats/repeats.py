@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 
+from evalkit.record import record
 from evalkit.stats.intervals import Rate, counts, rate
 
 PASSED, FAILED = "passed", "failed"
@@ -77,7 +77,7 @@ def early_rate(runs: int, min_pass: int, passed: int, failed: int) -> Fraction |
     return Fraction(passed - (outcome == PASSED), made - 1)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Characteristic:
     """What a sequential test does to an agent with a given true rate. Probabilities in [0, 1]."""
 
@@ -86,7 +86,7 @@ class Characteristic:
     truncated_probability: float  # that it runs into `max_runs` and decides by what is likelier
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SequentialTest:
     """Wald's sequential probability ratio test: run on only while it is open whether the agent is good or bad.
 

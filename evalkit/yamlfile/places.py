@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from evalkit.record import record
 from evalkit.yamlfile import events as ev
 from evalkit.yamlfile import text as texts
 
@@ -12,7 +13,7 @@ Place = tuple[int, int]
 _MAX_DEPTH = 400  # deeper than any limit of `load` that makes sense, and within Python's recursion limit
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Node:
     place: Place
     items: list[_Node] | None = None  # of a list

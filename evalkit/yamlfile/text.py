@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass
 
 from evalkit.errors import Location, Problem, SpecError
+from evalkit.record import record
 
 # Line breaks in YAML 1.1, which libyaml speaks; plain characters in YAML 1.2, in editors and in JSON.
 _OLD_BREAKS = "\x85\u2028\u2029"
@@ -15,7 +15,7 @@ _SURROGATE_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Source:
     """Text as the parser reads it. `restore` undoes, in scalars, what was replaced to keep libyaml from folding it."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from evalkit.checks.matching.plan import Position
 from evalkit.errors import MeasurementError
+from evalkit.record import record
 
 
 class SearchTooLargeError(MeasurementError):
@@ -22,7 +23,7 @@ class Pair(NamedTuple):
     fits: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Assignment:
     """The best assignment of actual calls to expectations. No call and no place of an expectation is used twice.
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from evalkit.checks.matching.cover import Cover, cover
 from evalkit.checks.matching.order import aligned, is_plain, kept_in_order
 from evalkit.checks.matching.parts import Bag, One, Part, Rules
 from evalkit.checks.matching.search import most_in_order
 from evalkit.checks.matching.weigh import EXACT, Place, paired
+from evalkit.record import record
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Draft:
     """Three disjoint assignments call -> leaf."""
 

@@ -8,12 +8,13 @@ wiser), and whether it fills a place that must be filled.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from evalkit.checks.matching.cover import Cover, bits, cover
 from evalkit.checks.matching.plan import Position
 from evalkit.checks.matching.table import Table
+from evalkit.record import record
 
 
 class Step(NamedTuple):
@@ -23,7 +24,7 @@ class Step(NamedTuple):
     needed: bool
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Rules:
     """What holds for one search. `least` and `most` are numbers of calls by leaf."""
 
@@ -45,7 +46,7 @@ class Part(Protocol):
     def steps(self, state: Any, call: int) -> Iterator[Step]: ...
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class One:
     """A leaf. State: how many calls it has."""
 
@@ -75,7 +76,7 @@ class One:
             yield Step(self, after, False, state < least)
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Bag:
     """Leaves in any order. State: the calls that it has, as bits; which leaf takes which call is decided last."""
 
@@ -119,7 +120,7 @@ class Bag:
         return cover(self.rules.table, self.leaves, self.rules.least, self.rules.most, bits(state))
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Chain:
     """Parts one after the other. State: which part is at work, and its state."""
 
@@ -152,7 +153,7 @@ class Chain:
             inner = self.parts[i].start
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Shuffle:
     """Parts whose calls interleave. State: theirs."""
 
@@ -173,7 +174,7 @@ class Shuffle:
                 yield Step(step.taker, (*state[:i], step.state, *state[i + 1 :]), step.commits, step.needed)
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Choice:
     """One of several parts. State: None while undecided, then which and its state."""
 
@@ -200,7 +201,7 @@ class Choice:
                 yield Step(step.taker, (i, step.state), step.commits, step.needed)
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Together:
     """A part whose calls share a model turn. State: None before the first call, then the turn and the part's state."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from evalkit.record import record
 
 MAX_CHILDREN = 6  # of an `any_order` group, which the loader keeps: interleaving chains are searched, see search.py
 
 Position: TypeAlias = tuple[int, ...]  # steps from the root: index of the child, or of the alternative of a OneOf
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Leaf:
     """One expected call. `times` is min and max (None: no upper limit), `optional` is min 0.
 
@@ -26,28 +27,28 @@ class Leaf:
     max: int | None = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InOrder:
     """All calls of a child come before those of the next."""
 
     children: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AnyOrder:
     """The children's calls come in any order, and chains among them may interleave."""
 
     children: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OneOf:
     """Exactly one alternative is met; there is at least one. ``InOrder(())`` is the alternative of no call at all."""
 
     alternatives: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InParallel:
     """As AnyOrder, and all its calls stand in one and the same model turn. Other calls may stand in that turn too."""
 
@@ -57,7 +58,7 @@ class InParallel:
 Node: TypeAlias = Leaf | InOrder | AnyOrder | OneOf | InParallel
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Plan:
     """The whole list: `call_order: strict` has an InOrder root, `any` an AnyOrder root; `extras` is `extra_calls`."""
 
@@ -65,7 +66,7 @@ class Plan:
     extras: Literal["forbid", "allow"] = "forbid"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ActualCall:
     """A call that was made. `index` is the caller's own; the order is that of the sequence. turn None: not known."""
 
