@@ -66,7 +66,7 @@ OUTPUT = click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["trace", "json", "html", "markdown", "github", "junit"]),
+    type=click.Choice(["trace", "json", "html", "markdown", "github", "junit", "otel"]),
     default="trace",
     show_default=True,
 )
@@ -88,6 +88,20 @@ def report(run: Path, form: str, baseline: Path | None, title: str, output: Path
         click.echo(text)
     else:
         output.write_text(text + "\n", "utf-8")
+
+
+@commands.command("export")
+@RUN
+@click.option("--to", "endpoint", metavar="URL", required=True, help="An OTLP/HTTP endpoint: http://localhost:4318")
+@click.option("--content/--no-content", default=True, help="Send what was said, called and answered, too.")
+def export_command(run: Path, endpoint: str, *, content: bool) -> None:
+    """Send a run as OpenTelemetry spans, by the conventions for generative AI (extra `otel`).
+
+    Headers and certificates come from the variables of the OpenTelemetry SDK, such as OTEL_EXPORTER_OTLP_HEADERS.
+    """
+    from evalkit.cli.publishing import Publication
+
+    click.echo(Publication(run, None).sent(endpoint, content=content))
 
 
 @commands.command()

@@ -12,7 +12,7 @@ from evalkit.model.run import GateDecision, Run
 from evalkit.project import project_table, read_value
 from evalkit.reports import load_run
 
-FORMATS = ("html", "markdown", "github", "junit")
+FORMATS = ("html", "markdown", "github", "junit", "otel")
 
 
 class Publication:
@@ -45,9 +45,19 @@ class Publication:
             from evalkit.reports.html import render_html
 
             return render_html(self.run, self.decision, self.baseline, title=title, redact=self.redact)
+        if form == "otel":
+            from evalkit.reports.otel import otlp_lines
+
+            return "\n".join(otlp_lines(self.run, self.redact))
         from evalkit.reports.junit import render_junit
 
         return render_junit(self.run, self.redact)
+
+    def sent(self, endpoint: str, *, content: bool) -> str:
+        """Send the run's spans to an OTLP/HTTP endpoint, and say how many it took."""
+        from evalkit.reports.otel import send
+
+        return f"{endpoint} took {send(self.run, endpoint, self.redact, content=content)} spans"
 
 
 def _redactor() -> Redactor:

@@ -25,6 +25,7 @@ class Outcome:
     runs_measured: int = 0
     cost_usd: float | None = None
     elapsed_ms: float = 0.0
+    latencies: tuple[float, ...] = ()  # ms of each measured run of which the time is known
     text_calls: int = 0
     model_calls: int = 0
     hand_written: bool = False  # a hand-written cassette played the model
@@ -37,6 +38,7 @@ def outcome_of(verdict: Verdict) -> Outcome:
     channels = [call.channel for run in runs for call in run.transcript.calls if call.channel in ("native", "text")]
     costs = [_cost(run) for run in runs]
     timings = [run.transcript.timing for run in runs if run.transcript.timing is not None]
+    known = [run.transcript.timing for run in measured if run.transcript.timing is not None]
     return Outcome(
         case_id=verdict.case_id,
         status=verdict.status,
@@ -48,6 +50,7 @@ def outcome_of(verdict: Verdict) -> Outcome:
         runs_measured=len(measured),
         cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
         elapsed_ms=sum(timing.elapsed_ms for timing in timings),
+        latencies=tuple(timing.total_ms for timing in known),
         text_calls=channels.count("text"),
         model_calls=len(channels),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),

@@ -148,6 +148,20 @@ def cost(evidence: Evidence) -> Iterator[Finding]:
         yield NOT_MEASURED, f"the cost of {cases(len(unknown))} is unknown: {names(unknown)}"
 
 
+def latency(evidence: Evidence) -> Iterator[Finding]:
+    limit = evidence.policy.max_latency_ms
+    if limit is None:
+        return
+    measured = [outcome for outcome in evidence.told() if outcome.status in (PASSED, FAILED)]
+    untimed = [outcome.case_id for outcome in measured if len(outcome.latencies) < outcome.runs_measured]
+    times = sorted(ms for outcome in measured for ms in outcome.latencies)
+    found = stats.nearest_rank(times, 0.95) if times else 0.0
+    if found > limit:
+        yield MISSED, f"95 % of the runs took up to {found:,.0f} ms; at most {limit:,.0f} ms are allowed"
+    elif untimed:
+        yield NOT_MEASURED, f"the time of {cases(len(untimed))} is unknown: {names(untimed)}"
+
+
 def text_calls(evidence: Evidence) -> Iterator[Finding]:
     if evidence.policy.max_text_call_rate is None:
         return
@@ -189,6 +203,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     unmeasured,
     skips,
     cost,
+    latency,
     text_calls,
     regressions,
 )

@@ -62,6 +62,7 @@ class Policy:
     max_errors: int = 0
     max_skipped: int | None = None
     max_cost_usd: float | None = None
+    max_latency_ms: float | None = None  # of the 95th percentile of runs, on the run's clock
     max_text_call_rate: str | None = None
     no_regressions: bool = False  # against the baseline
 

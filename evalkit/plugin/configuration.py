@@ -37,6 +37,7 @@ class Configuration:
     agent: str | None = None
     baseline: Path | None = None
     html: Path | None = None
+    otlp: str | None = None  # an OTLP/HTTP endpoint
     trace: str | None = None
     concurrency: int = DEFAULT_CONCURRENCY
     conversation: bool = False
@@ -119,6 +120,7 @@ class _Reader:
             agent=self.value("agent"),
             baseline=self.path("baseline"),
             html=self.path("html"),
+            otlp=self.value("otlp"),
             trace=self.value("trace"),
             concurrency=self.value("concurrency") or DEFAULT_CONCURRENCY,
             conversation=self.value("show") == "conversation",

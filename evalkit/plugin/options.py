@@ -15,6 +15,7 @@ OPTIONS: dict[str, tuple[str | None, str]] = {
     "max_errors": ("N", "the gate: how many cases may end without being measured (default: 0)"),
     "results": ("FILE", "write the run file here (default: .evalkit/last-run.json)"),
     "html": ("FILE", "write an HTML report here: one file that opens from disk"),
+    "otlp": ("URL", "send the run as OpenTelemetry spans to this OTLP/HTTP endpoint (extra otel)"),
     "baseline": ("FILE", "compare with the run file of an earlier run"),
     "model": ("KIND:MODEL", "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)"),
     "concurrency": ("N", "how many cases may overlap; 1 is exactly one after another (default: 50)"),

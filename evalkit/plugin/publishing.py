@@ -1,4 +1,4 @@
-"""What a session leaves beside the run file: the HTML report, and on a GitHub runner the step summary and annotations.
+"""What a session leaves beside the run file: the HTML report, spans, and on a GitHub runner summary and annotations.
 
 Everything is rendered from the run file, from which secrets are gone already.
 """
@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from evalkit.errors import UsageError
 from evalkit.model.run import GateDecision, Run
 from evalkit.plugin.configuration import Configuration
 from evalkit.reports.runfile import load_run
@@ -17,7 +18,7 @@ from evalkit.reports.runfile import load_run
 def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[str]:
     """Write the reports that are asked for; a line for each that could not be written."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if configuration.html is None and not summary:
+    if configuration.html is None and configuration.otlp is None and not summary:
         return
     run = load_run(configuration.results)
     if configuration.html is not None:
@@ -25,6 +26,13 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
             _write_page(configuration.html, run, decision, baseline)
         except OSError as error:
             yield f"the HTML report was not written: {error}"
+    if configuration.otlp is not None:
+        from evalkit.reports.otel import send
+
+        try:
+            send(run, configuration.otlp)
+        except UsageError as error:
+            yield f"the spans were not sent: {error}"
     if summary:
         try:
             _append_summary(Path(summary), run, decision, baseline)

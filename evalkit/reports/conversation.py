@@ -13,7 +13,7 @@ from evalkit.reports.spans import Line
 
 def conversation(transcript: Transcript) -> list[Line]:
     """Every turn whole, indented by two; calls made by code, outside any model turn, stand at the end."""
-    shown = _said("input", _input_text(transcript.input))
+    shown = _said("input", input_text(transcript.input))
     for index, turn in enumerate(transcript.turns):
         shown += _turn(index, turn)
         for call in transcript.calls:
@@ -47,7 +47,7 @@ def _answer(call: FunctionCall) -> list[Line]:
     )
 
 
-def _input_text(value: Any) -> str:
+def input_text(value: Any) -> str:
     if not isinstance(value, Mapping):
         return value if isinstance(value, str) else _json(value)
     if isinstance(value.get("message"), str):

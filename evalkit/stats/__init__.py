@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evalkit.stats.accounting import Tally as Tally
     from evalkit.stats.accounting import account as account
     from evalkit.stats.accounting import cost_multiplier as cost_multiplier
+    from evalkit.stats.accounting import nearest_rank as nearest_rank
     from evalkit.stats.comparison import MeanChange as MeanChange
     from evalkit.stats.comparison import PairedChange as PairedChange
     from evalkit.stats.comparison import TallyChange as TallyChange
@@ -64,6 +65,7 @@ _HOMES = {
     "mcnemar": "comparison",
     "mean_pass_at_k": "repeats",
     "mean_pass_power_k": "repeats",
+    "nearest_rank": "accounting",
     "pass_at_k": "repeats",
     "pass_power_k": "repeats",
     "settled": "repeats",

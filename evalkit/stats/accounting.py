@@ -8,19 +8,21 @@ Unknown is never counted as zero: tokens and money are None as soon as a part of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, Transcript, Usage
 from evalkit.model.verdict import Verdict
+from evalkit.record import record
 
 UNREADABLE = "(unreadable)"  # under this name stand replies whose call could not be read at all
 _MALFORMED = "malformed_call"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Channels:
     """How calls came: counts, and as shares of all (None where there are none). `mended` are among `text`.
 
@@ -63,7 +65,15 @@ class Channels:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def nearest_rank(ordered: Sequence[float], share: float) -> float:
+    """The value within which `share` (0 to 1) of the `ordered` ones lie: the nearest rank, always one of them.
+
+    At least one value is needed. Source: Hyndman and Fan, Sample Quantiles in Statistical Packages (1996), no. 1.
+    """
+    return ordered[min(max(math.ceil(len(ordered) * share), 1), len(ordered)) - 1]
+
+
+@record(frozen=True, slots=True, kw_only=True)
 class Accounting:
     """`runs` counts repeats. `usage` and `cost_usd` are None if some of it is unknown: `without_usage` and
     `without_cost` say of how many runs with model turns. `latencies_ms` are those of the turns, sorted."""
@@ -85,10 +95,7 @@ class Accounting:
 
     def latency_ms(self, share: float) -> float | None:
         """The time within which `share` (0 to 1) of the turns came: the nearest rank. None without turns."""
-        if not self.latencies_ms:
-            return None
-        rank = max(-(-len(self.latencies_ms) * share // 1), 1)
-        return self.latencies_ms[min(int(rank), len(self.latencies_ms)) - 1]
+        return nearest_rank(self.latencies_ms, share) if self.latencies_ms else None
 
     def to_json(self) -> dict[str, Any]:
         """For the run file."""
@@ -107,7 +114,7 @@ class Accounting:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Multiplier:
     """How many times as much one system takes as another for a function call; None where that can't be told."""
 

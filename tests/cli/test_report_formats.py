@@ -10,6 +10,7 @@ import pytest
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict
 from evalkit.reports import write_run
+from tests.servers.collector import Collector
 
 Desk = Any
 
@@ -48,12 +49,26 @@ def test_annotations_name_the_file_from_the_root_of_the_checkout(runs: Desk, mon
     )
 
 
-@pytest.mark.parametrize("form", ["html", "markdown", "github", "junit"])
+@pytest.mark.parametrize("form", ["html", "markdown", "github", "junit", "otel"])
 def test_values_of_secret_variables_are_hidden(runs: Desk, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "canary-of-the-shop")
     out = runs.run("report", "head.json", "--format", form).out
     assert "canary" not in out
     assert "redacted" in out
+
+
+def test_export_says_how_many_spans_went_where(runs: Desk) -> None:
+    refused = runs.run("export", "head.json", "--to", "localhost:4318")
+    assert (refused.status, refused.err) == (
+        4,
+        "evalkit: 'localhost:4318' is no OTLP/HTTP endpoint; expected one like http://localhost:4318\n",
+    )
+    with Collector() as collector:
+        done = runs.run("export", "head.json", "--to", collector.address, "--no-content")
+    assert (done.status, done.out) == (0, f"{collector.address} took 2 spans\n")
+    ((_, body),) = collector.taken
+    assert b"scenarios/a_002.yaml" in body
+    assert b"canary" not in body
 
 
 def test_junit_goes_to_a_file(runs: Desk) -> None:

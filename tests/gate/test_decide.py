@@ -271,6 +271,30 @@ def test_replayed_turns_cost_nothing() -> None:
     assert decide(run, Policy(max_cost_usd=0)).status == "met"
 
 
+def timed_run(*milliseconds: float | None) -> Run:
+    timings = [None if ms is None else Timing(model_ms=ms, overhead_ms=1) for ms in milliseconds]
+    verdicts = [Verdict(case_id=f"c{n}", transcript=Transcript(timing=timing)) for n, timing in enumerate(timings)]
+    return Run(verdicts=tuple(verdicts), selected=tuple(v.case_id for v in verdicts), collected=len(verdicts))
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "status", "reason"),
+    [
+        ([999.0] * 19 + [5000.0], "met", None),
+        ([999.0] * 18 + [5000.0] * 2, "missed", "95 % of the runs took up to 5,001 ms; at most 1,000 ms are allowed"),
+        ([10.0, None], "not_measured", "the time of 1 case is unknown: c1"),
+        ([5000.0, None], "missed", "95 % of the runs took up to 5,001 ms; at most 1,000 ms are allowed"),
+    ],
+)
+def test_a_budget_of_time_bounds_the_95th_percentile(
+    milliseconds: list[float | None], status: str, reason: str | None
+) -> None:
+    """The slowest of twenty runs may take longer; the slowest two may not."""
+    decision = decide(timed_run(*milliseconds), Policy(max_latency_ms=1000))
+    assert decision.status == status
+    assert reason is None or reason in decision.reasons
+
+
 def test_a_limit_for_calls_written_as_text() -> None:
     run = model_run(0, "native", "text", "native", "direct")
     assert decide(run, Policy(max_text_call_rate="34")).status == "met"

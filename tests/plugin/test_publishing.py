@@ -7,6 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.servers.collector import Collector
+
 Project = Any
 WRONG = {"calls": [["check", {"id": "B2"}]]}
 
@@ -33,6 +35,27 @@ def test_a_report_that_cannot_be_written_is_said_and_changes_no_verdict(project:
     result = project.run("--evalkit-html=blocked/report.html")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["evalkit: the HTML report was not written: *"])
+
+
+def test_spans_that_nobody_takes_are_said_and_change_no_verdict(project: Project) -> None:
+    project.case("good_001")
+    result = project.run("--evalkit-otlp=localhost:4318")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "evalkit: the spans were not sent: 'localhost:4318' is no OTLP/HTTP endpoint; "
+            "expected one like http://localhost:4318"
+        ]
+    )
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_spans_are_sent_where_it_is_asked_for(project: Project, workers: tuple[str, ...]) -> None:
+    project.case("bad_001", WRONG)
+    with Collector() as collector:
+        project.run_apart(f"--evalkit-otlp={collector.address}", *workers)
+    ((_, body),) = collector.taken
+    assert b"scenarios/bad_001.yaml" in body
 
 
 def test_on_a_runner_the_step_summary_says_what_happened(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

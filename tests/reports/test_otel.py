@@ -1,0 +1,311 @@
+"""OpenTelemetry spans of a run: their tree, times and attributes, and how they leave the machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+
+from evalkit.errors import UsageError
+from evalkit.model.run import Run
+from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.model.verdict import CheckResult, FaultRun, Reason, Verdict
+from evalkit.reports.otel import otlp_lines, send, spans_of
+from tests.servers.collector import Collector
+
+STARTED = "2026-11-22T10:00:00+00:00"
+BEGIN = 1795341600 * 10**9
+MS = 10**6
+
+TURNS = (
+    ModelTurn(
+        text="Looking.",
+        calls=(
+            ModelCall(name="check", arguments={"id": "A1"}, call_id="c1"),
+            ModelCall(name="price", arguments={"id": "A1"}, call_id="c2"),
+        ),
+        finish_reason="tool_calls",
+        usage=Usage(input_tokens=100, output_tokens=20, reasoning_tokens=5, cached_tokens=40, total_tokens=125),
+        model="m-001",
+        duration_ms=800,
+    ),
+    ModelTurn(text="Done.", duration_ms=200),
+)
+CALLS = (
+    FunctionCall(name="check", arguments={"id": "A1"}, result={"ok": True}, turn=0, call_id="c1", duration_ms=50),
+    FunctionCall(
+        name="price",
+        arguments={"id": "A1"},
+        outcome="error",
+        result={"error": {"type": "timeout", "message": "no answer"}},
+        index=1,
+        turn=0,
+        call_id="c2",
+        duration_ms=300,
+        channel="text",
+        repairs=("closed a brace",),
+    ),
+    FunctionCall(name="log", arguments={}, index=2, duration_ms=10),
+)
+VERDICT = Verdict(
+    case_id="scenarios/shop/order_001.yaml",
+    status="failed",
+    description="An order",
+    category="order",
+    tags=("smoke",),
+    reasons=(Reason(code="text_missing", message='no "A1" in it'),),
+    checks=(CheckResult(check="response_contains", status="failed", message='no "A1" in it'),),
+    case={
+        "agent": "shop",
+        "input": {"message": "Order A1"},
+        "functions": {"check": {"description": "Looks.", "parameters": {"type": "object"}}},
+    },
+    transcript=Transcript(
+        input={"message": "Order A1"},
+        calls=CALLS,
+        turns=TURNS,
+        response="Done.",
+        model="gemini:m-001",
+        usage=TURNS[0].usage,
+        cost_usd=0.25,
+        timing=Timing(model_ms=1000, function_ms=360, overhead_ms=40),
+    ),
+)
+
+
+def run_of(*verdicts: Verdict) -> Run:
+    return Run(verdicts=verdicts, started=STARTED, evalkit="0.1.0", shard="1/2")
+
+
+def spans(*verdicts: Verdict, content: bool = True) -> list[ReadableSpan]:
+    return [span for batch in spans_of(run_of(*verdicts), content=content) for span in batch]
+
+
+def times(span: ReadableSpan) -> tuple[float, float]:
+    """When it began and ended, in milliseconds of the run."""
+    assert span.start_time is not None
+    assert span.end_time is not None
+    return (span.start_time - BEGIN) / MS, (span.end_time - BEGIN) / MS
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def test_a_run_of_a_case_is_one_trace() -> None:
+    """Parallel calls begin together, at the end of their turn; a call that code made follows the turns."""
+    found = spans(VERDICT)
+    root = found[-1]
+    assert [(span.name, *times(span)) for span in found] == [
+        ("chat m-001", 0, 800),
+        ("execute_tool check", 800, 850),
+        ("execute_tool price", 800, 1100),
+        ("chat m-001", 1100, 1300),
+        ("execute_tool log", 1300, 1310),
+        ("invoke_agent shop", 0, 1400),
+    ]
+    assert root.parent is None
+    assert {span.parent.span_id for span in found[:-1] if span.parent} == {root.context.span_id}
+    assert len({span.context.trace_id for span in found}) == 1
+    assert len({span.context.span_id for span in found}) == 6
+
+
+def test_the_agents_span_says_what_was_asked_and_answered() -> None:
+    found = attributes(spans(VERDICT)[-1])
+    shown = {name: json.loads(found.pop(name)) for name in [*found] if name.endswith((".messages", ".definitions"))}
+    assert shown == {
+        "gen_ai.input.messages": [{"role": "user", "parts": [{"type": "text", "content": "Order A1"}]}],
+        "gen_ai.output.messages": [
+            {"role": "assistant", "parts": [{"type": "text", "content": "Done."}], "finish_reason": "stop"}
+        ],
+        "gen_ai.tool.definitions": [
+            {"type": "function", "name": "check", "description": "Looks.", "parameters": {"type": "object"}}
+        ],
+    }
+    assert found == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "shop",
+        "gen_ai.conversation.id": "scenarios/shop/order_001.yaml",
+        "gen_ai.provider.name": "gcp.gemini",
+        "gen_ai.request.model": "m-001",
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 25,
+        "gen_ai.usage.reasoning.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 40,
+        "evalkit.case.id": "scenarios/shop/order_001.yaml",
+        "evalkit.case.description": "An order",
+        "evalkit.case.category": "order",
+        "evalkit.case.tags": ("smoke",),
+        "evalkit.status": "failed",
+        "evalkit.stop_reason": "completed",
+        "evalkit.cost_usd": 0.25,
+    }
+
+
+def test_a_turns_span_has_the_reply_and_its_tokens() -> None:
+    found = attributes(spans(VERDICT)[0])
+    assert json.loads(found.pop("gen_ai.output.messages")) == [
+        {
+            "role": "assistant",
+            "parts": [
+                {"type": "text", "content": "Looking."},
+                {"type": "tool_call", "id": "c1", "name": "check", "arguments": {"id": "A1"}},
+                {"type": "tool_call", "id": "c2", "name": "price", "arguments": {"id": "A1"}},
+            ],
+            "finish_reason": "tool_call",
+        }
+    ]
+    assert found == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "gcp.gemini",
+        "gen_ai.request.model": "m-001",
+        "gen_ai.response.model": "m-001",
+        "gen_ai.response.finish_reasons": ("tool_call",),
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 25,
+        "gen_ai.usage.reasoning.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 40,
+    }
+
+
+def test_a_failed_calls_span_says_so() -> None:
+    span = spans(VERDICT)[2]
+    assert (span.status.status_code.name, span.status.description) == ("ERROR", "no answer")
+    assert attributes(span) == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "price",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "c2",
+        "gen_ai.tool.call.arguments": '{"id": "A1"}',
+        "gen_ai.tool.call.result": '{"error": {"type": "timeout", "message": "no answer"}}',
+        "evalkit.call.index": 1,
+        "evalkit.call.channel": "text",
+        "evalkit.call.repairs": ("closed a brace",),
+        "error.type": "timeout",
+    }
+
+
+def test_the_verdict_and_each_check_are_evaluation_events() -> None:
+    """A wrong answer is an evaluation, and no error of the agent's span."""
+    root = spans(VERDICT)[-1]
+    assert root.status.status_code.name == "UNSET"
+    assert [(event.name, dict(event.attributes or {})) for event in root.events] == [
+        (
+            "gen_ai.evaluation.result",
+            {
+                "gen_ai.evaluation.name": name,
+                "gen_ai.evaluation.score.label": "failed",
+                "gen_ai.evaluation.score.value": 0.0,
+                "gen_ai.evaluation.explanation": 'no "A1" in it',
+            },
+        )
+        for name in ("evalkit", "response_contains")
+    ]
+
+
+def test_a_run_that_broke_off_is_an_error() -> None:
+    broken = Verdict(
+        case_id="a", status="error", transcript=Transcript(fault=RunFault(code="agent_raised", message="KeyError: 'x'"))
+    )
+    (root,) = spans(broken)
+    assert (root.name, root.status.status_code.name, root.status.description) == (
+        "invoke_agent",
+        "ERROR",
+        "KeyError: 'x'",
+    )
+    assert attributes(root)["error.type"] == "agent_raised"
+    (event,) = root.events
+    assert "gen_ai.evaluation.score.value" not in dict(event.attributes or {})
+
+
+def test_repetitions_and_faults_are_traces_of_their_own() -> None:
+    once = Verdict(case_id="a", transcript=Transcript(response="x"))
+    whole = Verdict(case_id="a", runs=(once, once), faults=(FaultRun(function="check", fault="timeout"),))
+    found = spans(whole, Verdict(case_id="skipped", status="not_run"))
+    assert [attributes(span)["gen_ai.conversation.id"] for span in found] == ["a run 1", "a run 2", "a check timeout"]
+    assert len({span.context.trace_id for span in found}) == 3
+
+
+def test_a_conversation_asks_once_per_turn() -> None:
+    case = {"input": {"turns": [{"message": "One"}, {"message": "Two"}]}}
+    found = attributes(spans(Verdict(case_id="a", case=case))[-1])
+    assert [m["parts"][0]["content"] for m in json.loads(found["gen_ai.input.messages"])] == ["One", "Two"]
+
+
+def test_without_content_nothing_that_was_said_leaves() -> None:
+    text = "".join(otlp_lines(run_of(VERDICT), content=False))
+    assert "check" in text
+    assert [word for word in ("A1", "Looking", "Done", "no answer", "An order", "Looks") if word in text] == []
+
+
+def test_secrets_and_hostile_text_go_out_clean() -> None:
+    token = "ghp_" + "a1B2" * 9
+    said = Transcript(response=f"{token} \ud800 " + "x" * 300_000)
+    (line,) = otlp_lines(run_of(Verdict(case_id="a", transcript=said)))
+    assert token not in line
+    assert r"\\ud800" in line
+    assert "characters cut)" in line
+    assert len(line) < 210_000
+
+
+def test_the_same_run_is_the_same_spans() -> None:
+    assert list(otlp_lines(run_of(VERDICT))) == list(otlp_lines(run_of(VERDICT)))
+
+
+def test_lines_are_otlp_json() -> None:
+    """Ids in hexadecimal and enums as numbers, in which OTLP/JSON differs from protobuf's own JSON."""
+    (line,) = otlp_lines(run_of(VERDICT))
+    (of_resource,) = json.loads(line)["resourceSpans"]
+    facts = {item["key"]: item["value"].get("stringValue") for item in of_resource["resource"]["attributes"]}
+    assert facts["service.name"] == "evalkit"
+    assert (facts["evalkit.run.started"], facts["evalkit.run.shard"]) == (STARTED, "1/2")
+    first, *_, root = of_resource["scopeSpans"][0]["spans"]
+    assert first["kind"] == 3
+    assert first["parentSpanId"] == root["spanId"]
+    assert int(first["traceId"], 16) == int(root["traceId"], 16)
+    assert len(first["traceId"]) == 32
+
+
+def test_batches_hold_whole_traces_and_lose_none() -> None:
+    batches = list(spans_of(run_of(*(Verdict(case_id=f"c{n}") for n in range(250)))))
+    assert [len(batch) for batch in batches] == [100, 100, 50]
+
+
+def test_spans_arrive_at_a_collector() -> None:
+    with Collector() as collector:
+        assert send(run_of(VERDICT, VERDICT), collector.address) == 12
+    ((path, body),) = collector.taken
+    assert path == "/v1/traces"
+    request = ExportTraceServiceRequest.FromString(body)
+    names = [span.name for span in request.resource_spans[0].scope_spans[0].spans]
+    assert names.count("execute_tool check") == 2
+
+
+def test_a_collector_that_refuses_is_named() -> None:
+    words = r"^http://127.0.0.1:\d+/v1/traces: the spans were not taken \(0 were before\): .*401"
+    with Collector(status=401) as collector, pytest.raises(UsageError, match=words):
+        send(run_of(VERDICT), collector.address)
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://localhost", "http://", "", "4318"])
+def test_an_address_that_is_none_is_named(endpoint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        send(run_of(VERDICT), endpoint)
+    assert str(caught.value) == f"{endpoint!r} is no OTLP/HTTP endpoint; expected one like http://localhost:4318"
+
+
+def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "opentelemetry.sdk.trace.export.in_memory_span_exporter",
+        "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    ):
+        monkeypatch.setitem(sys.modules, name, None)
+    words = r"^OpenTelemetry export needs the extra: pip install 'pytest-evalkit\[otel\]'$"
+    with pytest.raises(UsageError, match=words):
+        list(otlp_lines(run_of(VERDICT)))
+    with pytest.raises(UsageError, match=words):
+        send(run_of(VERDICT), "http://localhost:4318")
