@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -21,20 +20,22 @@ from evalkit.providers.gemini_request import config_of, contents_of, declaration
 from evalkit.providers.gemini_stream import keep_body, streamed
 from evalkit.providers.opening import ModelSpec, options_of
 from evalkit.providers.retrying import RetryPolicy, with_retries
+from evalkit.record import record
 
 if TYPE_CHECKING:
     from google import genai
 
 DEFAULT_API_VERSION = "v1beta"  # where functions have always worked; the client's own default is v1
+VERTEX_API_VERSION = "v1beta1"  # Vertex AI has v1 and v1beta1, and no v1beta
 DEFAULT_TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class GeminiOptions:
     """What ``gemini:MODEL?...`` may say beside the model. Keys are read by google-genai from its environment."""
 
     base_url: str | None = None
-    api_version: str = DEFAULT_API_VERSION
+    api_version: str | None = None
     stream: bool = False
     timeout_s: float = DEFAULT_TIMEOUT_S
     retries: int = 4
@@ -42,6 +43,11 @@ class GeminiOptions:
     project: str | None = None
     location: str | None = None
     api_key: str | None = None
+
+    @property
+    def version(self) -> str:
+        """The API version that is asked: the one that was set, or the service's where functions work."""
+        return self.api_version or (VERTEX_API_VERSION if self.vertexai else DEFAULT_API_VERSION)
 
 
 class _Client:
@@ -101,10 +107,10 @@ class GeminiProvider:
             started = perf_counter()
             data = merged(await streamed(models, arguments)) if self.options.stream else await _unary(models, arguments)
             if "error" in data:
-                raise broke_off(data["error"], self.model, self.options.api_version)
+                raise broke_off(data["error"], self.model, self.options.version)
             return turn_of(data, duration_ms=(perf_counter() - started) * 1000)
         except Exception as error:
-            raise provider_error(error, model=self.model, api_version=self.options.api_version) from error
+            raise provider_error(error, model=self.model, api_version=self.options.version) from error
 
     def _config(self, config: Mapping[str, Any], timeout_s: float | None) -> Any:
         from google.genai import types
@@ -138,7 +144,7 @@ class GeminiProvider:
         where: dict[str, Any] = {
             "http_options": types.HttpOptions(
                 base_url=options.base_url,
-                api_version=options.api_version,
+                api_version=options.version,
                 timeout=int(options.timeout_s * 1000),
                 retry_options=types.HttpRetryOptions(attempts=1),
                 httpx_async_client=http,

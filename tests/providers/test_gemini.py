@@ -93,6 +93,35 @@ def test_the_api_version_and_streaming_are_options(replay: Any, answer: Any, str
     assert replay.received[0].path == f"/v1/models/m:{method}"
 
 
+@pytest.mark.parametrize(("version", "asked_for"), [(None, "v1beta1"), ("v1", "v1")])
+def test_vertex_is_asked_in_a_version_that_it_has(
+    replay: Any, answer: Any, version: str | None, asked_for: str
+) -> None:
+    """Vertex AI has no v1beta, the default elsewhere: asked for it, it answers 404."""
+    replay.answers[:] = [answer(HELLO)]
+
+    turn = asked(provider(replay, vertexai=True, api_version=version), ModelRequest(messages=(USER,), timeout_s=5))
+
+    assert turn.text == "Hello."
+    assert replay.received[0].path == f"/{asked_for}/publishers/google/models/m:generateContent"
+
+
+def test_where_vertex_is_comes_from_project_and_location() -> None:
+    from google.auth.credentials import AnonymousCredentials
+
+    gemini = open_provider("gemini:m?vertexai=1&project=p&location=europe-west4")
+    assert isinstance(gemini, GeminiProvider)
+
+    async def place() -> tuple[str, str, str]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("google.auth.default", lambda **_: (AnonymousCredentials(), "p"))  # type: ignore[no-untyped-call]
+            api = gemini._client()._api_client
+        await gemini.aclose()
+        return str(api._http_options.base_url), str(api._http_options.api_version), str(api.project)
+
+    assert asyncio.run(place()) == ("https://europe-west4-aiplatform.googleapis.com/", "v1beta1", "p")
+
+
 def test_a_reply_with_parallel_calls_is_read_and_goes_back_verbatim(replay: Any, answer: Any) -> None:
     parts = [
         {"text": "Thinking.", "thought": True},
@@ -203,7 +232,8 @@ def test_every_finish_reason_of_the_client_is_known_or_other() -> None:
 
     images = {"IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"}
     other = {reason.value for reason in FinishReason} - set(FINISH_REASONS)
-    assert set(FINISH_REASONS) - images <= {reason.value for reason in FinishReason} | {"CONTINUATION"}
+    newer = {"CONTINUATION", "ESCALATION", "MALFORMED_RESPONSE", "MODEL_ARMOR", "PUP_LIMITED_DISABLED"}  # than 2.0
+    assert set(FINISH_REASONS) - images <= {reason.value for reason in FinishReason} | newer
     assert other <= {
         "FINISH_REASON_UNSPECIFIED",
         "OTHER",
