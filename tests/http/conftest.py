@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,27 @@ def clients(echo: EchoServer) -> dict[str, Agent]:
             completion: Any = await client.chat.completions.create(**asking(task.message))
             return str(completion.choices[0].message.content)
 
+    async def aiohttp_agent(task: Task) -> str:
+        import aiohttp
+
+        async with aiohttp.ClientSession() as session, session.post(url, json=asking(task.message)) as response:
+            return text_of(await response.json())
+
     agents = (requests_agent, urllib_agent, urllib3_agent, httpx_agent, async_httpx_agent, async_httpx2_agent)
-    return {agent.__name__.removesuffix("_agent"): agent for agent in (*agents, openai_agent, async_openai_agent)}
+    more = (openai_agent, async_openai_agent, aiohttp_agent)
+    named = {agent.__name__.removesuffix("_agent"): agent for agent in (*agents, *more)}
+    return Installed({name: agent for name, agent in named.items() if library_of(name) is not None})
+
+
+class Installed(dict[str, Agent]):
+    """Agents by the library that they ask with; a test that wants one that is not here is skipped."""
+
+    def __missing__(self, name: str) -> Agent:
+        pytest.skip(f"{name} is not installed")
+
+
+def library_of(client: str) -> Any:
+    return find_spec(client.removeprefix("async_"))
 
 
 def case_of(message: str = "hi", name: str = "case_001", **more: Any) -> Case:

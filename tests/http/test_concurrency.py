@@ -1,8 +1,9 @@
-"""Twenty cases at a time in one process, each with its own cassette: no answer reaches another case."""
+"""Fifty cases at a time in one process, each with its own cassette: no answer reaches another case."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from evalkit.model.verdict import Verdict
 from evalkit.pipeline import arun_case
 from evalkit.providers.http_interception import passing
 
-CASES = 20
+CASES = 50
 MakeCase = Callable[..., Case]
 
 
@@ -54,15 +55,15 @@ def in_threads() -> Any:
     """Sync agents run beside each other only when they are registered with `threads`."""
 
     def register(agent: Any) -> str:
-        registered("twenty", threads=CASES)(agent)
-        return "twenty"
+        registered("fifty", threads=CASES)(agent)
+        return "fifty"
 
     yield register
-    AGENTS.remove("twenty")
+    AGENTS.remove("fifty")
 
 
-@pytest.mark.parametrize("client", ["requests", "urllib", "httpx", "async_httpx", "async_httpx2"])
-def test_twenty_cases_at_a_time_get_their_own_answers(
+@pytest.mark.parametrize("client", ["requests", "urllib", "httpx", "async_httpx", "async_httpx2", "aiohttp"])
+def test_fifty_cases_at_a_time_get_their_own_answers(
     client: str, clients: Any, echo: Any, cases: list[Case], tmp_path: Path, in_threads: Any
 ) -> None:
     agent: Any = several_times(clients[client])
@@ -78,6 +79,28 @@ def test_twenty_cases_at_a_time_get_their_own_answers(
     for number in range(CASES):
         text = (tmp_path / f"mocks/cassettes/scenarios/s/case_{number:03}.http.yaml").read_text()
         assert text.count(f"content: message {number}\n") == 3
+
+
+def test_one_client_for_all_cases_gives_each_its_own_answers(
+    echo: Any, cases: list[Case], tmp_path: Path, in_threads: Any
+) -> None:
+    """As in production: a session at module level, whose kept-alive connections pass from case to case, read whole and
+    in pieces."""
+    import requests
+
+    session = requests.Session()
+
+    def agent(task: Task) -> str:
+        body = {"messages": [{"role": "user", "content": task.message}]}
+        with session.post(f"{echo.url}/v1/chat/completions", json=body, timeout=5, stream=True) as response:
+            answer = json.loads(b"".join(response.iter_content(7)))
+        return str(answer["choices"][0]["message"]["content"])
+
+    recorded = all_of(cases, in_threads(agent), Settings(root=tmp_path, record="all"))
+    replayed = all_of(cases, "fifty", Settings(root=tmp_path))
+
+    assert {verdict.status for verdict in [*recorded, *replayed]} == {"passed"}
+    assert len(echo.received) == CASES
 
 
 def test_a_case_that_lacks_a_recording_does_not_disturb_its_neighbours(

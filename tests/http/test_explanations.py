@@ -152,11 +152,11 @@ def test_a_hand_written_cassette_answers_every_run_and_is_never_overwritten(
     from evalkit.model.case import Repeat
 
     def secure(task: Task) -> str:
-        import httpx2
+        import httpx
         import requests
 
         first = requests.post("https://api.example.com/ask", json={"q": task.message}, timeout=5)
-        second = httpx2.get("https://api.example.com/tell?x=1")
+        second = httpx.get("https://api.example.com/tell?x=1", verify=False)
         return f"{first.json()['answer']} {first.headers['X-Kind']} {second.text}"
 
     cassette.parent.mkdir(parents=True)

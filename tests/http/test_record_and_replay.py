@@ -19,7 +19,9 @@ from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict
 from evalkit.providers import http_interception
 
-CLIENTS = ["requests", "urllib", "urllib3", "httpx", "async_httpx", "async_httpx2", "openai", "async_openai"]
+CLIENTS = [
+    "requests", "urllib", "urllib3", "httpx", "async_httpx", "async_httpx2", "openai", "async_openai", "aiohttp"
+]  # fmt: skip
 Run = Callable[..., Verdict]
 
 
@@ -229,9 +231,9 @@ def test_a_client_on_a_loop_of_its_own_is_the_only_running_cases(echo: Any, run:
     thread.start()
 
     async def ask() -> str:
-        import httpx2
+        import httpx
 
-        async with httpx2.AsyncClient() as client:
+        async with httpx.AsyncClient(verify=False) as client:
             body = {"messages": [{"content": "hi"}]}
             answer = (await client.post(f"{echo.url}/v1", json=body)).json()
             return str(answer["choices"][0]["message"]["content"])
