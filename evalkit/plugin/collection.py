@@ -1,4 +1,7 @@
-"""Case files as pytest items: one file is one item, a broken file is one that errors, its neighbours run."""
+"""Case files as pytest items: one file is one item, a broken file is one that errors, its neighbours run.
+
+Collecting reads no more of a file than pytest has to know to select it. Its case is loaded just ahead of its run.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,17 @@ from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.configuration import Configuration
 from evalkit.spec.discovery import case_or_near_miss, find_cases
+from evalkit.spec.glance import Glances
 from evalkit.spec.loading import load_case
 from evalkit.spec.naming import is_case_name
+from evalkit.spec.suites import shown_file
 
 if TYPE_CHECKING:
     from evalkit.plugin.running import Runner
 
 RUNNER: pytest.StashKey[Runner] = pytest.StashKey()
+
+Loaded = tuple[Case | None, tuple[Problem, ...]]
 
 _MARKABLE = re.compile(r"[A-Za-z0-9][\w.-]*")
 
@@ -55,6 +62,7 @@ class Collection:
         self._named = frozenset(os.fspath(path) for path in paths.named)
         self._prefixes = paths.prefixes()
         self._marks: set[str] = set()
+        self._glances = Glances(configuration.root)
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Without paths on the command line nothing but cases is collected."""
@@ -78,6 +86,15 @@ class Collection:
 
     def load(self, path: Path) -> Case:
         return load_case(path, root=self._configuration.root, settings=self._configuration.settings)
+
+    def tags(self, item: CaseItem) -> tuple[str, ...]:
+        """The tags of a case, without loading it if a glance at the file will do."""
+        found = self._glances.tags(os.fspath(item.path))
+        if found is not None:
+            return found
+        tags = () if item.case is None else item.case.tags
+        item.release()
+        return tags
 
     def mark(self, item: CaseItem, tags: tuple[str, ...]) -> None:
         """Tags as marks, registered first: --strict-markers holds for hand-written ones."""
@@ -104,46 +121,59 @@ class CaseFile(pytest.File):
         self._problem = problem
 
     def collect(self) -> Iterator[CaseItem]:
-        case, problems = self._loaded()
-        item: CaseItem = CaseItem.from_parent(self, name=self.path.name.partition(".")[0], case=case, problems=problems)
-        if case is not None:
-            self._hooks.mark(item, case.tags)
+        item: CaseItem = CaseItem.from_parent(self, name=self.path.name.partition(".")[0])
+        if self._problem is None:
+            self._hooks.mark(item, self._hooks.tags(item))
         yield item
 
-    def _loaded(self) -> tuple[Case | None, tuple[Problem, ...]]:
+    def load(self) -> Loaded:
+        """The case; None for a broken file, with all that is wrong with it."""
         if self._problem is not None:
             return None, (self._problem,)
         try:
             return self._hooks.load(self.path), ()
         except SpecError as error:
             return None, error.problems
-        except Exception as error:  # a defect of ours must not stop the other files from being collected
+        except Exception as error:  # a defect of ours must not stop the other files from being run
             message = f"evalkit failed to load this file: {type(error).__name__}: {error}; please report it"
             return None, (Problem(Location(self.case_id), message),)
 
     @property
     def case_id(self) -> str:
         """The path from the project's root, the identity of the case everywhere."""
-        root = self.config.rootpath
-        path = self.path.relative_to(root) if self.path.is_relative_to(root) else Path(os.path.relpath(self.path, root))
-        return path.as_posix()
+        return shown_file(os.fspath(self.path), os.fspath(self.config.rootpath))
 
 
 class CaseItem(pytest.Item):
-    """One case. `case` is None for a broken file, and `problems` says why."""
+    """One case, which is loaded when it is first asked for, and let go once it has run: of many, few are in memory."""
 
-    def __init__(self, *, case: Case | None, problems: tuple[Problem, ...], **node: object) -> None:
+    def __init__(self, **node: object) -> None:
         super().__init__(**node)  # type: ignore[arg-type]
-        self.case = case
-        self.problems = problems
+        assert isinstance(self.parent, CaseFile)
+        self.case_id = self.parent.case_id
+        self._loaded: Loaded | None = None
         self.verdict: Verdict | None = None
         self.is_told = False
         self.seconds: float | None = None  # how long the case took, where it ran ahead of its turn
 
     @property
-    def case_id(self) -> str:
-        assert isinstance(self.parent, CaseFile)
-        return self.parent.case_id if self.case is None else self.case.id
+    def case(self) -> Case | None:
+        """None for a broken file; `problems` says why."""
+        return self._load()[0]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return self._load()[1]
+
+    def _load(self) -> Loaded:
+        if self._loaded is None:
+            assert isinstance(self.parent, CaseFile)
+            self._loaded = self.parent.load()
+        return self._loaded
+
+    def release(self) -> None:
+        """Let go of the case: asked for once more, it is loaded once more."""
+        self._loaded = None
 
     def setup(self) -> None:
         self.verdict, self.is_told, self.seconds = None, False, None  # rerun plugins run an item again

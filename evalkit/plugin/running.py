@@ -160,6 +160,8 @@ class Runner:
         report = yield
         if isinstance(item, CaseItem):
             self._tell(item, call, report)
+            if call.when == "teardown":
+                item.release()  # a hundred thousand cases are not kept in memory
         return report
 
     def _tell(self, item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:

@@ -40,11 +40,12 @@ def load_case(path: str | Path, *, root: str | Path | None = None, settings: Set
     base = project_root(file, root)
     content = _content(file, base)
     found = _read(content, file, base)
-    loader = _Loader(base, file, settings, named=root is not None, uses_python=_names_python(content))
+    loader = _Loader(base, file, settings, named=root is not None, uses_python=names_python(content))
     return loader.load(found.value, Layer(loader.id, file), found.problems)
 
 
-def _names_python(content: bytes) -> bool:
+def names_python(content: bytes) -> bool:
+    """Whether a file with this content may name Python code, which is then imported when its case is loaded."""
     return any(target in content for target in _PYTHON_TARGETS)
 
 
@@ -140,7 +141,7 @@ class _Loader:
             raise SpecError([*found, Problem(layer.find((), key=False) or Location(layer.file), what + _NEEDED)])
         suite = Suite() if self.file is None else suites_of(os.path.dirname(self.file), self.root)
         case = extended(data, layer, self.file, self.root)
-        if check_targets and (self.uses_python or any(map(_names_python, case.contents))):
+        if check_targets and (self.uses_python or any(map(names_python, case.contents))):
             importable(self.root)
         whole = merged(suite.data, with_present_names(case.data))
         parts = compile_case(whole, stem=self.stem, mocks=self.mocks, check_targets=check_targets)

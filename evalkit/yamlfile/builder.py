@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from evalkit.errors import Location, Problem, SpecError, did_you_mean
 from evalkit.yamlfile import events as ev
 from evalkit.yamlfile import scalars, syntax, text
-from evalkit.yamlfile.limits import Limits, expanded_size
+from evalkit.yamlfile.limits import DEFAULT, Limits, expanded_size
 from evalkit.yamlfile.places import positions
 
 _NO_KEY = object()  # in a mapping, the next node is a key
@@ -22,10 +22,7 @@ _CONTAINER = object()  # the key is a mapping or a list, and bad: it is read to 
 _MERGE = object()  # the key was `<<`
 
 
-_DEFAULT = Limits()
-
-
-def load(data: str | bytes, file: str, limits: Limits = _DEFAULT) -> Any:
+def load(data: str | bytes, file: str, limits: Limits = DEFAULT) -> Any:
     """The value of the one document in `data`; None if it is empty. SpecError lists every problem with its place.
 
     Aliases give the same object twice: treat what comes back as immutable.
@@ -43,10 +40,10 @@ class Read(NamedTuple):
     problems: tuple[Problem, ...]
 
 
-def read(data: str | bytes, file: str, limits: Limits = _DEFAULT) -> Read:
+def read(data: str | bytes, file: str, limits: Limits = DEFAULT) -> Read:
     """As `load`, but problems come beside the value: a caller can go on and find what else is wrong with the file."""
     try:
-        builder = _Builder(text.prepare(text.decode(data, file, limits.max_bytes)), file, limits)
+        builder = Builder(text.prepare(text.decode(data, file, limits.max_bytes)), file, limits)
     except SpecError as error:
         return Read(None, error.problems)
     return Read(builder.build(), tuple(builder.problems))
@@ -56,7 +53,9 @@ class _StopError(Exception):
     """A limit was passed; the problem is noted."""
 
 
-class _Builder:
+class Builder:
+    """One pass over one text."""
+
     def __init__(self, source: text.Source, file: str, limits: Limits) -> None:
         self.source = source
         self.file = file
@@ -67,13 +66,17 @@ class _Builder:
         self.nodes = 0
 
     def build(self) -> Any:
+        return self.through(self._document)
+
+    def through(self, work: Callable[[Callable[[], Any]], Any]) -> Any:
+        """What `work` makes of the parser's events, which it gets one by one; None if the text breaks off."""
         try:
             parser = ev.open_parser(self.source.text)
         except (ev.YAMLError, UnicodeEncodeError) as error:
             self.problems.append(syntax.explain(error, self.source.text, self.file))
             return None
         try:
-            return self._document(parser.get_event if self.source.restore is None else self._restored(parser.get_event))
+            return work(parser.get_event if self.source.restore is None else self._restored(parser.get_event))
         except _StopError:
             return None
         except ev.YAMLError as error:
@@ -97,14 +100,15 @@ class _Builder:
         get()  # the stream's start
         if get().__class__ is ev.StreamEndEvent:
             return None
-        value = self._nodes(get)
+        value = self.node(get)
         get()  # the document's end
         after = get()
         if after.__class__ is not ev.StreamEndEvent:
             self._note(after, "a second document begins here; a file holds one: remove '---' or split the file")
         return value
 
-    def _nodes(self, get: Callable[[], Any]) -> Any:
+    def node(self, get: Callable[[], Any]) -> Any:
+        """The value of the node whose events come next."""
         # One loop without calls on the common road: this is where the time of loading a suite goes.
         scalar, mapping_end, list_end = ev.ScalarEvent, ev.MappingEndEvent, ev.SequenceEndEvent
         constants, starts, dropped, max_nodes = (

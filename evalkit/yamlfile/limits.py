@@ -15,6 +15,9 @@ class Limits:
     max_nodes: int = 100_000
 
 
+DEFAULT = Limits()
+
+
 def expanded_size(value: Any, budget: int) -> tuple[int, int]:
     """Keys and values in `value`, and its levels, with aliases expanded. Stops counting once `budget` is passed."""
     nodes, depth = 0, 0

@@ -191,3 +191,66 @@ def test_without_the_flag_cases_are_not_collected(project: Project) -> None:
     result.assert_outcomes(passed=1)
     assert "evalkit" not in result.stdout.str().replace("evalkit-", "")
     assert not (project.root / ".evalkit").exists()
+
+
+WATCHER = """
+import pytest
+import evalkit.plugin.collection as collection
+
+loaded = []
+load_case = collection.load_case
+
+def watched(path, **options):
+    loaded.append(path.stem)
+    return load_case(path, **options)
+
+collection.load_case = watched
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session):
+    tell(session, *loaded)
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    collection.load_case = load_case
+    tell(session, sum(item._loaded is not None for item in session.items))
+
+def tell(session, *words):
+    with (session.config.rootpath / "told.txt").open("a") as file:
+        print(*words, file=file)
+"""
+
+
+def watched(project: Project, *arguments: str) -> list[str]:
+    """What was loaded when all was collected, and how many cases were held at the end."""
+    conftest = project.root / "conftest.py"
+    conftest.write_text(conftest.read_text("utf-8") + WATCHER, "utf-8")
+    project.run(*arguments)
+    lines: list[str] = (project.root / "told.txt").read_text("utf-8").splitlines()
+    return lines
+
+
+def test_collecting_loads_the_first_case_of_a_folder_and_those_that_name_code(project: Project) -> None:
+    """The others wait for their turn, so that what is collected need not fit into memory."""
+    for number in range(1, 4):
+        project.case(f"s/a_00{number}", tags=["smoke"])
+    project.write("code.py", "def answer(): return {'ok': True}")
+    project.case("s/b_001", input={"message": "{}", "mock_function_responses": {"check": {"$call": "code:answer"}}})
+    assert watched(project, "--collect-only", "-m", "smoke") == ["a_001 b_001", "0"]
+
+
+@pytest.mark.parametrize("options", [(), ("--evalkit-concurrency", "1"), ("-x",)], ids=str)
+def test_a_case_that_has_run_is_not_kept(project: Project, options: tuple[str, ...]) -> None:
+    for number in range(1, 4):
+        project.case(f"a_00{number}")
+    project.write("scenarios/broken_001.yaml", "]")
+    assert watched(project, *options) == ["a_001", "0"]
+
+
+def test_a_broken_file_is_selected_by_the_tags_that_can_be_read(project: Project) -> None:
+    project.case("a_001", tags=["smoke"])
+    project.case("a_002", tags=["smoke"], agnt="x")
+    project.case("a_003", agnt="x")
+    result = project.run("-m", "smoke")
+    result.assert_outcomes(passed=1, errors=1, deselected=1)
+    result.stdout.fnmatch_lines(["*unknown key 'agnt'*"])

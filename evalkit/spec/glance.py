@@ -1,0 +1,61 @@
+"""A look at a case file for the little that must be known when it is collected: the tags by which it is selected.
+
+Everything else, and whether the file is valid, waits until the case is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from evalkit.spec import reading
+from evalkit.spec.extending import EXTENDS
+from evalkit.spec.loading import names_python
+from evalkit.spec.reading import CaseReader
+from evalkit.spec.suites import suites_of
+from evalkit.yamlfile import ABSENT, peek
+
+_TAGS = "tags"
+# A text that begins so is a block mapping whose keys all begin in the first column.
+_FLUSH = re.compile(rb"(?:(?:[ \t]*#[^\r\n]*|[ \t]*|---[ \t]*)\r?\n)*[A-Za-z_]").match
+# There, these begin a key that says what the tags are, or may say so: quoted, with an anchor, an alias, a merge.
+_TELLING = re.compile(rb"(?:\A|[\r\n])(?:tags|extends|[\"'?&!*<])").search
+
+_ESCAPED = re.compile(rb"\\[xuU]").search
+
+
+class Glances:
+    """Looks at the files of one project. Suites are read once per folder."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.path.abspath(root)
+        self._of_suites: dict[str, tuple[str, ...]] = {}
+
+    def tags(self, file: str) -> tuple[str, ...] | None:
+        """The tags of the case in `file` (absolute); None where only loading it tells, or should be done at once.
+
+        That is the first case of a folder, and one that names Python code: what it and its suites import is imported
+        before any agent runs. Of a broken file, any tags that can be read are given.
+        """
+        folder = os.path.dirname(file)
+        if folder not in self._of_suites:
+            self._of_suites[folder] = _valid(suites_of(folder, self._root).data.get(_TAGS))
+            return None
+        try:
+            with open(file, "rb", buffering=0) as opened:
+                content = opened.read()
+        except OSError:
+            return ()
+        if names_python(content):
+            return None
+        if _FLUSH(content) and not _TELLING(content):
+            return self._of_suites[folder]
+        if EXTENDS.encode() in content or (_ESCAPED(content) and peek(content, EXTENDS) is not ABSENT):
+            return None
+        own = peek(content, _TAGS)
+        return self._of_suites[folder] if own is ABSENT else _valid(own)
+
+
+def _valid(value: Any) -> tuple[str, ...]:
+    return reading.tags(CaseReader(), (_TAGS,), value)
