@@ -231,9 +231,13 @@ def test_repetitions_and_faults_are_traces_of_their_own() -> None:
 
 
 def test_a_conversation_asks_once_per_turn() -> None:
-    case = {"input": {"turns": [{"message": "One"}, {"message": "Two"}]}}
+    case = {"input": {"turns": ["One", {"user": "Two"}, {"user": {"email": {"subject": "S", "body": "Three"}}}]}}
     found = attributes(spans(Verdict(case_id="a", case=case))[-1])
-    assert [m["parts"][0]["content"] for m in json.loads(found["gen_ai.input.messages"])] == ["One", "Two"]
+    assert [m["parts"][0]["content"] for m in json.loads(found["gen_ai.input.messages"])] == [
+        "One",
+        "Two",
+        "subject: S\n\nThree",
+    ]
 
 
 def test_without_content_nothing_that_was_said_leaves() -> None:

@@ -33,8 +33,12 @@ def asked(verdict: Verdict, input: Any) -> list[dict[str, Any]]:
     """What the user said: one message, or one for each of the user's turns."""
     given = verdict.case.get("input") if isinstance(verdict.case, Mapping) else None
     turns = given.get("turns") if isinstance(given, Mapping) else None
-    said = [turn for turn in turns if isinstance(turn, Mapping)] if isinstance(turns, list) else [input]
-    return [{"role": "user", "parts": [_text(input_text(turn))]} for turn in said]
+    said = [_said(turn) for turn in turns] if isinstance(turns, list) else [input]
+    return [{"role": "user", "parts": [_text(input_text(what))]} for what in said]
+
+
+def _said(turn: Any) -> Any:
+    return turn["user"] if isinstance(turn, Mapping) and "user" in turn else turn
 
 
 def answered(response: str, reason: str) -> list[dict[str, Any]]:
