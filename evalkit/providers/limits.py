@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
+from evalkit.errors import ProviderError
 from evalkit.model.transcript import Usage
 from evalkit.record import record
 
@@ -71,19 +72,35 @@ class Limiter:
         self._recent: deque[float] = deque(maxlen=200)  # when the latest requests went out
         self._unlimited_again = 0.0  # requests per second at which a learned limit is forgotten
 
-    async def enter(self) -> float:
-        """Wait for a place. Gives the tokens that were set aside, to be handed to `leave`."""
+    async def enter(self, longest_s: float = float("inf")) -> float:
+        """Wait for a place. Gives the tokens that were set aside, to be handed to `leave`.
+
+        Raises ProviderError where the service has told another case to stay away for longer than `longest_s` seconds:
+        all would wait, and none would get anything.
+        """
         with self._lock:
             now = self._clock()
+            paused_s = self._pause(now, longest_s)
             aside = self._average
-            wait_s = max(self._requests.take(1, now), self._tokens.take(aside, now), self._paused_until - now)
+            wait_s = max(self._requests.take(1, now), self._tokens.take(aside, now), paused_s)
             self._recent.append(now + max(wait_s, 0.0))
         while wait_s > 0:
             with queueing.get()():
                 await self._sleep(wait_s)
             with self._lock:
-                wait_s = self._paused_until - self._clock()
+                wait_s = self._pause(self._clock(), longest_s)
         return aside
+
+    def _pause(self, now: float, longest_s: float) -> float:
+        left_s = self._paused_until - now
+        if left_s > longest_s:
+            raise ProviderError(
+                f"429: another case was told to leave the service alone for {left_s:.0f} s more, "
+                f"longer than the {longest_s:g} s that a run waits",
+                status=429,
+                retry_after_s=left_s,
+            )
+        return left_s
 
     def leave(self, aside: float, usage: Usage | None) -> None:
         """The reply has come, and took so many tokens."""

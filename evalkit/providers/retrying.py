@@ -25,7 +25,7 @@ class RetryPolicy:
 
     retries: int = 4
     first_s: float = 1.0
-    cap_s: float = 30.0
+    cap_s: float = 60.0  # Gemini counts by the minute, and asks to wait for what is left of it
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def wait_s(self, attempt: int, asked_s: float | None) -> float:
@@ -48,7 +48,7 @@ async def with_retries(ask: Callable[[], Awaitable[T]], policy: RetryPolicy) -> 
     """
     limiter = in_force.get()
     for attempt in range(policy.retries + 1):
-        aside = 0.0 if limiter is None else await limiter.enter()
+        aside = 0.0 if limiter is None else await limiter.enter(policy.cap_s)
         try:
             reply = await ask()
             if limiter is not None:

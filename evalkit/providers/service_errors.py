@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from evalkit.errors import ProviderError
@@ -22,7 +24,7 @@ def below_the_api(error: BaseException, service: str) -> ProviderError | None:
 
 
 def seconds(value: Any) -> float | None:
-    """``7``, ``7s`` or ``7.5s`` as seconds. HTTP dates are not waited for."""
+    """``7``, ``7s`` or ``7.5s`` as seconds."""
     try:
         found = float(str(value).removesuffix("s"))
     except ValueError:
@@ -31,6 +33,21 @@ def seconds(value: Any) -> float | None:
 
 
 def asked_to_wait(response: Any) -> float | None:
-    """Seconds in the `Retry-After` header of a response, if there is one."""
+    """Seconds in the `Retry-After` header of a response, if there is one: a number, or a date, which is held against
+    the service's own clock where it tells the time."""
     headers = getattr(response, "headers", None)
-    return seconds(headers.get("retry-after")) if headers is not None else None
+    if headers is None:
+        return None
+    found = seconds(headers.get("retry-after"))
+    until = _date(headers.get("retry-after")) if found is None else None
+    if until is None:
+        return found
+    return max((until - (_date(headers.get("date")) or datetime.now(UTC))).total_seconds(), 0.0)
+
+
+def _date(text: Any) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(str(text))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

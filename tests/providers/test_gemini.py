@@ -409,7 +409,7 @@ def test_a_wait_beyond_the_cap_is_not_waited_for(replay: Any, answer: Any) -> No
 
     assert waits.seconds == []
     assert str(caught.value) == (
-        "gemini (m): 429 Q: Quota (the service asks to wait 3600 s, more than the 30 s that a run waits)"
+        "gemini (m): 429 Q: Quota (the service asks to wait 3600 s, more than the 60 s that a run waits)"
     )
     assert (caught.value.status, caught.value.retry_after_s) == (429, 3600)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from evalkit.errors import ProviderError
 from evalkit.model.transcript import ModelTurn, Usage
 from evalkit.providers.limits import Limiter, Rates, in_force, limiter_for, rates_for
 from evalkit.providers.retrying import RetryPolicy, with_retries
+from evalkit.providers.service_errors import asked_to_wait
 
 
 class Clock:
@@ -185,3 +187,52 @@ def test_retries_wait_for_their_turn_and_tell_the_limiter() -> None:
     assert asyncio.run(run()).text == "hi"
     assert went[0] == 0.0
     assert went[1] >= 5.0
+
+
+def test_a_pause_that_nobody_waits_for_stops_the_other_cases_at_once() -> None:
+    """A daily quota is used up: a thousand cases must not wait for tomorrow one after the other."""
+    clock = Clock()
+    asking = limiter(clock)
+    asked: list[float] = []
+
+    async def ask() -> ModelTurn:
+        asked.append(clock.now)
+        raise ProviderError("quota", status=429, retry_after_s=3600.0)
+
+    async def run() -> list[BaseException | ModelTurn]:
+        in_force.set(asking)
+        policy = RetryPolicy(sleep=clock.sleep)
+        first = asyncio.create_task(with_retries(ask, policy))
+        await clock.run()
+        later = [asyncio.create_task(with_retries(ask, policy)) for _ in range(50)]
+        await clock.run()
+        return await asyncio.gather(first, *later, return_exceptions=True)
+
+    first, *later = asyncio.run(run())
+
+    assert (asked, clock.now) == ([0.0], 0.0)
+    assert str(first) == "quota (the service asks to wait 3600 s, more than the 60 s that a run waits)"
+    assert {str(error) for error in later} == {
+        "429: another case was told to leave the service alone for 3600 s more, longer than the 60 s that a run waits"
+    }
+    assert {getattr(error, "status", None) for error in later} == {429}
+
+
+DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:20 GMT", "date": DATE}, 20.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:27:00 GMT", "date": DATE}, 0.0),
+        ({"retry-after": "Sat, 01 Jan 2000 00:00:00 GMT"}, 0.0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(headers: dict[str, str], seconds: float | None) -> None:
+    assert asked_to_wait(SimpleNamespace(headers=headers)) == seconds
