@@ -1,0 +1,18 @@
+"""The model that a run asks for, in a framework's own form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from evalkit.agents import Task
+from evalkit.providers.opening import ModelSpec, parse_model_spec
+
+__all__ = ["ModelSpec", "model_of"]
+
+
+def model_of(task: Task, open_model: Callable[[ModelSpec], Any]) -> Any:
+    """What `open_model` makes of ``task.model`` (``--evalkit-model``, ``settings.model``); None if it names none: the
+    agent's own model is asked.
+    """
+    return None if task.model is None else open_model(parse_model_spec(task.model))

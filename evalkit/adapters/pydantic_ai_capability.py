@@ -1,0 +1,180 @@
+"""What stands between pydantic-ai and an agent's toolsets during a run. Imports the framework.
+
+The tools stay the agent's: their descriptions, the validation of arguments, retries, approval, prefixes and the agent's
+own hooks work as ever. Only what happens where a leaf toolset would call its function is the dispatcher's.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_ai import Agent
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, WrapperToolset
+from pydantic_core import to_jsonable_python
+
+from evalkit.adapters.recording import Dialogue, Recorder
+from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+from evalkit.providers.turns import parse_arguments
+
+_FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_call": "tool_calls"}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Whose dispatcher answers in this context, and which tools it leaves alone."""
+
+    recorder: Recorder
+    as_is: frozenset[str] = frozenset()
+
+
+CURRENT: ContextVar[Way | None] = ContextVar("evalkit_pydantic_ai", default=None)
+
+
+class Answered(AbstractCapability[Any]):
+    """The capability of one run of one agent."""
+
+    def __init__(self, way: Way) -> None:
+        self._way = way
+        self._dialogue = Dialogue(way.recorder)
+
+    def get_wrapper_toolset(self, toolset: Any) -> Any:
+        return _answered(toolset, self._dialogue, self._way.as_is)
+
+    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+        tools = request_context.model_request_parameters.function_tools
+        self._way.recorder.declare((tool.name, tool.description, tool.parameters_json_schema) for tool in tools)
+        self._dialogue.asks()
+        return request_context
+
+    async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
+        parameters = request_context.model_request_parameters
+        outputs = {tool.name for tool in parameters.output_tools}
+        names = {tool.name for tool in parameters.function_tools}
+        turn = turn_of(response, outputs)
+        self._dialogue.replied(turn)
+        for call in turn.calls:
+            if call.name not in names and call.call_id is not None:
+                await self._dialogue.unknown(call.call_id, names)
+        self._dialogue.asks()  # a hook of the agent's may have it asked again
+        return response
+
+    async def wrap_tool_validate(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
+        try:
+            return await handler(args)
+        except (ValidationError, ModelRetry) as error:
+            await self._dialogue.refused(call.tool_name, _arguments(args), call.tool_call_id, _why(error))
+            raise
+
+
+class AnsweredToolset(WrapperToolset[Any]):
+    """A toolset whose functions the dispatcher answers."""
+
+    def __init__(self, wrapped: AbstractToolset[Any], dialogue: Dialogue, as_is: frozenset[str]) -> None:
+        super().__init__(wrapped)
+        self._dialogue = dialogue
+        self._as_is = as_is
+
+    async def for_run(self, ctx: Any) -> Any:
+        return self._around(await self.wrapped.for_run(ctx))
+
+    async def for_run_step(self, ctx: Any) -> Any:
+        return self._around(await self.wrapped.for_run_step(ctx))
+
+    def _around(self, wrapped: AbstractToolset[Any]) -> AnsweredToolset:
+        return self if wrapped is self.wrapped else AnsweredToolset(wrapped, self._dialogue, self._as_is)
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+        async def real() -> Any:
+            return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+
+        called = ctx.tool_name or name
+        arguments = to_jsonable_python(tool_args, serialize_unknown=True)
+        return await self._dialogue.call(called, arguments, ctx.tool_call_id, real=real, as_is=called in self._as_is)
+
+
+def _answered(toolset: Any, dialogue: Dialogue, as_is: frozenset[str]) -> Any:
+    """`toolset` with every leaf answered. What is not known to be made of others is a leaf."""
+    if isinstance(toolset, AnsweredToolset):
+        return toolset
+    if isinstance(toolset, CombinedToolset):
+        return replace(toolset, toolsets=[_answered(inner, dialogue, as_is) for inner in toolset.toolsets])
+    if isinstance(toolset, WrapperToolset):
+        return replace(toolset, wrapped=_answered(toolset.wrapped, dialogue, as_is))
+    return AnsweredToolset(toolset, dialogue, as_is)
+
+
+def turn_of(response: Any, outputs: Iterable[str]) -> ModelTurn:
+    """A ModelResponse as a model turn. Calls of the `outputs` tools are its text: structured output, no function's."""
+    made = [part for part in response.parts if part.part_kind == "tool-call"]
+    calls = tuple(_call(part) for part in made if part.tool_name not in outputs)
+    texts = [part.content for part in response.parts if part.part_kind == "text"]
+    texts += [part.args_as_json_str() for part in made if part.tool_name in outputs]
+    reason = _FINISH.get(response.finish_reason, "other") if response.finish_reason else "stop"
+    return ModelTurn(
+        text="".join(texts),
+        calls=calls,
+        finish_reason="tool_calls" if calls else "stop" if reason == "tool_calls" else reason,
+        usage=_usage(response.usage),
+        model=response.model_name,
+    )
+
+
+def _call(part: Any) -> ModelCall:
+    if not isinstance(part.args, str):
+        return ModelCall(name=part.tool_name, arguments=dict(part.args or {}), call_id=part.tool_call_id)
+    arguments, why = parse_arguments(part.args or "{}")
+    read = part.args if why else arguments
+    return ModelCall(name=part.tool_name, arguments=read, call_id=part.tool_call_id, malformed=why, raw=part.args)
+
+
+def _arguments(args: Any) -> Any:
+    return parse_arguments(args or "{}")[0] if isinstance(args, str) else args
+
+
+def _usage(usage: Any) -> Usage | None:
+    if usage is None or not usage.has_values():
+        return None
+    reasoning = usage.details.get("reasoning_tokens", 0)
+    return Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=max(usage.output_tokens - reasoning, 0),
+        reasoning_tokens=reasoning,
+        cached_tokens=usage.cache_read_tokens,
+        total_tokens=usage.total_tokens,
+    )
+
+
+def _why(error: ValidationError | ModelRetry) -> str:
+    if isinstance(error, ModelRetry):
+        return str(error.message)
+    lines = (f"{'.'.join(map(str, item['loc'])) or 'the arguments'}: {item['msg']}" for item in error.errors())
+    return "; ".join(lines)
+
+
+def intercept() -> None:
+    """Have every run of an agent look whether its context belongs to a case. Once per process, for good: outside of
+    cases nothing is different.
+    """
+    with _lock:
+        if getattr(Agent.iter, "is_evalkits", False):
+            return
+        original = Agent.iter
+
+        @functools.wraps(original)
+        def iter(self: Any, *args: Any, **kwargs: Any) -> Any:
+            way = CURRENT.get()
+            if way is not None:
+                kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), Answered(way)]
+            return original(self, *args, **kwargs)
+
+        iter.is_evalkits = True  # type: ignore[attr-defined]
+        Agent.iter = iter
