@@ -177,6 +177,7 @@ KEYS: dict[str, Callable[[Any], Any]] = {
     "html": _text,
     "otlp": _text,
     "baseline": _text,
+    "durations": _text,
     "model": _text,
     "record": _one_of(*RECORD_MODES),
     "concurrency": _positive,

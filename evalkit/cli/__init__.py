@@ -120,16 +120,28 @@ def compare(base: Path, head: Path) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The joined run.")
 def merge(runs: tuple[Path, ...], output: Path) -> int:
     """Join the run files of shards into one, and gate on the whole. Overlaps and gaps are refused."""
-    from evalkit.cli.gating import gate_lines
-    from evalkit.cli.merging import merged
-    from evalkit.reports import write_run
+    from evalkit.cli.gating import decision_lines
+    from evalkit.cli.merging import merge_runs
 
-    whole = merged(runs)
-    write_run(output, whole)
-    lines, status = gate_lines(output, {}, None)
-    for line in (f"joined {len(runs)} runs: {len(whole.verdicts)} verdicts in {output}", *lines):
+    found = merge_runs(runs, output)
+    head = f"joined {len(runs)} run{'s' * (len(runs) > 1)}: {found.verdicts} verdicts in {output}"
+    for line in (head, *decision_lines(found.decision)):
         click.echo(line)
-    return status
+    return found.decision.exit_status
+
+
+@commands.command()
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A small JSON file."
+)
+def durations(runs: tuple[Path, ...], output: Path) -> None:
+    """Keep how long each case of RUNS took, to balance shards by: `--evalkit-shard I/N --evalkit-durations FILE`."""
+    from evalkit.reports.durations import read_durations, write_durations
+
+    found = read_durations(runs)
+    write_durations(output, found)
+    click.echo(f"{len(found)} durations, {sum(found.values()):.3g} s in all, in {output}")
 
 
 @commands.command()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from evalkit.gate import decide
-from evalkit.model.run import MET, MISSED, Policy, Run
+from evalkit.model.run import MET, MISSED, GateDecision, Policy, Run
 from evalkit.project import project_table, read_policy, read_value
 from evalkit.reports import load_run
 from evalkit.reports.hostile import visible
@@ -19,10 +19,15 @@ def gate_lines(run: Path, options: Mapping[str, object], baseline: Path | None) 
     """The decision in words, and its exit status. `options` win over [tool.evalkit] of the current folder."""
     demanded = policy(options)
     decision = decide(load_run(run), demanded, baseline_run(baseline))
+    return decision_lines(decision), decision.exit_status
+
+
+def decision_lines(decision: GateDecision) -> list[str]:
+    """What was decided, and why."""
     first, *others = decision.reasons
     lines = [f"{_WORDS.get(decision.status, 'gate NOT MEASURED')}: {first}"]
     lines += [f"  {line}" for line in (*others, *decision.facts["notes"])]
-    return [visible(line) for line in lines], decision.exit_status
+    return [visible(line) for line in lines]
 
 
 def baseline_run(path: Path | None) -> Run | None:

@@ -75,6 +75,7 @@ class Counts:
     skipped: list[str] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
 
+    elsewhere: int = 0  # cases of other shards, of which nothing is known here
     @property
     def measured(self) -> int:
         return len(self.passed) + len(self.failed)
@@ -88,14 +89,15 @@ class Counts:
         return Fraction(100 * len(self.passed), self.measured) if self.measured else None
 
     def best_rate(self) -> Fraction:
-        """The rate if every unmeasured case would pass."""
-        total = self.measured + self.unmeasured
-        return Fraction(100 * (len(self.passed) + self.unmeasured), total) if total else Fraction(100)
+        """The rate if every unmeasured case would pass, here and elsewhere."""
+        unknown = self.unmeasured + self.elsewhere
+        total = self.measured + unknown
+        return Fraction(100 * (len(self.passed) + unknown), total) if total else Fraction(100)
 
 
-def count(outcomes: Mapping[str, Outcome], selected: Iterable[str]) -> Counts:
+def count(outcomes: Mapping[str, Outcome], selected: Iterable[str], elsewhere: int = 0) -> Counts:
     """Every selected case once; an id without an outcome is unjudged."""
-    counts = Counts()
+    counts = Counts(elsewhere=elsewhere)
     for case_id in selected:
         _place(counts, outcomes.get(case_id)).append(case_id)
     return counts

@@ -31,6 +31,7 @@ def decide(run: Run, policy: Policy, baseline: Run | None = None) -> GateDecisio
         selected=run.selected,
         collected=run.collected,
         shard=run.shard,
+        whole=None if run.selection is None else run.selection.count,
         baseline=None if baseline is None else [outcome_of(verdict) for verdict in baseline.verdicts],
     )
 
@@ -42,17 +43,22 @@ def decide_outcomes(
     selected: Sequence[str] = (),
     collected: int = 0,
     shard: str | None = None,
+    whole: int | None = None,
     baseline: Sequence[Outcome] | None = None,
 ) -> GateDecision:
-    """`decide`, from outcomes alone. A case that is told twice counts as it was told last."""
+    """`decide`, from outcomes alone. A case that is told twice counts as it was told last.
+
+    Of a shard, `whole` is the number of cases that were split; those of the other shards may still pass.
+    """
     if policy.max_errors < 0:
         raise UsageError(f"max_errors: {policy.max_errors} is negative; 0 allows none")
     known = {outcome.case_id: outcome for outcome in outcomes}
     ids = tuple(dict.fromkeys((*selected, *known)))
+    elsewhere = 0 if shard is None or whole is None else max(whole - len(ids), 0)
     evidence = Evidence(
         outcomes=known,
         selected=ids,
-        counts=count(known, ids),
+        counts=count(known, ids, elsewhere),
         policy=policy,
         collected=max(collected, len(ids)),
         shard=shard,

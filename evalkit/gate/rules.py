@@ -34,14 +34,19 @@ class Evidence:
 
 
 def selection(evidence: Evidence) -> Iterator[Finding]:
-    if not evidence.selected:
+    if evidence.shard is not None:
+        number, total = len(evidence.selected), len(evidence.selected) + evidence.counts.elsewhere
+        part = f" ({number} of {cases(total)})" if evidence.counts.elsewhere else ""
+        yield (
+            NOT_MEASURED,
+            f"this is shard {evidence.shard} alone{part}; join all shards with `evalkit merge`, then gate",
+        )
+    elif not evidence.selected:
         why = "every collected case was deselected" if evidence.collected else "no case was collected"
         yield NOT_MEASURED, why
     elif not evidence.counts.measured and not evidence.counts.unmeasured:
         skipped, quarantined = len(evidence.counts.skipped), len(evidence.counts.quarantined)
         yield NOT_MEASURED, f"no case was measured: {skipped} skipped, {quarantined} quarantined"
-    if evidence.shard is not None:
-        yield NOT_MEASURED, f"this is shard {evidence.shard} alone; join all shards with `evalkit merge`, then gate"
 
 
 def unmeasured(evidence: Evidence) -> Iterator[Finding]:
@@ -78,7 +83,7 @@ def category_floors(evidence: Evidence) -> Iterator[Finding]:
         members.setdefault(_folded(outcome.category), []).append(outcome.case_id)
     for category, floor in evidence.policy.category_floors.items():
         wanted = percentage(floor, f"category_floors.{category}")
-        counts = count(evidence.outcomes, members.get(_folded(category), ()))
+        counts = count(evidence.outcomes, members.get(_folded(category), ()), evidence.counts.elsewhere)
         if counts.measured or counts.unmeasured:
             yield from _rate(counts, wanted, f"cases of category {category}")
         elif len(evidence.selected) == evidence.collected:
@@ -93,8 +98,11 @@ def _folded(category: str) -> str:
 def _rate(counts: Counts, wanted: Fraction, noun: str) -> Iterator[Finding]:
     rate, best = counts.rate(), counts.best_rate()
     if best < wanted:
-        beyond = f"; with the {counts.unmeasured} unmeasured it would be {shown_rate(best)} at best"
-        yield MISSED, f"{_passed(counts, noun)}; {_wanted(wanted)}{beyond if counts.unmeasured else ''}"
+        beyond = f"; with {_unknown(counts)} it would be {shown_rate(best)} at best"
+        yield (
+            MISSED,
+            f"{_passed(counts, noun)}; {_wanted(wanted)}{beyond if counts.unmeasured or counts.elsewhere else ''}",
+        )
     elif rate is None:
         return
     elif rate >= wanted:
@@ -102,8 +110,13 @@ def _rate(counts: Counts, wanted: Fraction, noun: str) -> Iterator[Finding]:
     else:
         yield (
             NOT_MEASURED,
-            f"{_passed(counts, noun)}; {_wanted(wanted)}, and the {counts.unmeasured} unmeasured decide it",
+            f"{_passed(counts, noun)}; {_wanted(wanted)}, and {_unknown(counts)} decide it",
         )
+
+
+def _unknown(counts: Counts) -> str:
+    parts = [f"the {counts.unmeasured} unmeasured"] if counts.unmeasured else []
+    return " and ".join([*parts, f"the {counts.elsewhere} of other shards"] if counts.elsewhere else parts)
 
 
 def _wanted(wanted: Fraction) -> str:
@@ -122,9 +135,10 @@ def lower_bound(evidence: Evidence) -> Iterator[Finding]:
         return
     wanted = percentage(evidence.policy.min_lower_bound, "min_lower_bound")
     counts = evidence.counts
-    total = counts.measured + counts.unmeasured
+    unknown = counts.unmeasured + counts.elsewhere
+    total = counts.measured + unknown
     low = Fraction(stats.wilson(len(counts.passed), counts.measured)[0]) * 100
-    best = Fraction(stats.wilson(len(counts.passed) + counts.unmeasured, total)[0]) * 100
+    best = Fraction(stats.wilson(len(counts.passed) + unknown, total)[0]) * 100
     status = MISSED if best < wanted else MET if low >= wanted else NOT_MEASURED
     yield status, f"the lower bound of the pass rate is {shown_rate(low)}; at least {shown_rate(wanted)} is demanded"
 

@@ -16,6 +16,17 @@ NOT_MEASURED = "not_measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The whole that was split, as each of its shards saw it. `places` are those of the shard's own cases in it."""
+
+    complete_json: ClassVar[bool] = True
+
+    count: int = 0
+    fingerprint: str = ""  # of all case ids, in whatever order
+    places: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One invocation. `selected` are the ids that should have a verdict; one without is `not_run`."""
 
@@ -28,6 +39,7 @@ class Run:
     wall_s: float = 0.0
     evalkit: str = ""  # version of evalkit that wrote it
     shard: str | None = None  # "3/8"
+    selection: Selection | None = None  # what the shards were made of; None for what is no shard
     interrupted: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     version: int = RUN_VERSION

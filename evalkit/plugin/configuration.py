@@ -12,11 +12,16 @@ import pytest
 
 from evalkit.errors import UsageError
 from evalkit.model.redaction import secrets_of
-from evalkit.model.run import Policy
+from evalkit.model.run import Policy, Selection
 from evalkit.model.settings import Settings
 from evalkit.plugin.metering import metering
 from evalkit.plugin.options import OPTIONS, SWITCHES, flag_of, told
 from evalkit.project import POLICY, project_table, read_value
+
+if TYPE_CHECKING:
+    from evalkit.execution.shards import Shard
+
+SELECTION: pytest.StashKey[Selection] = pytest.StashKey()  # what the shards were made of, once it is collected
 
 DEFAULT_PATHS = ("scenarios",)
 DEFAULT_CONCURRENCY = 50
@@ -43,6 +48,8 @@ class Configuration:
     conversation: bool = False
     resume: bool = False
     faults: bool = False
+    shard: Shard | None = None
+    durations: Path | None = None  # what shards are balanced by
     secrets: tuple[str, ...] = ()  # values, from the environment
     secret_keys: tuple[str, ...] = ()
     max_fallback_rate: str = DEFAULT_FALLBACK_RATE  # percent; above it the summary warns
@@ -89,6 +96,17 @@ class _Reader:
         by_flag = name in OPTIONS and OPTIONS[name][0] and self._config.getoption(f"evalkit_{name}") is not None
         return (self._config.invocation_params.dir if by_flag else self._config.rootpath) / value
 
+    def _shard(self) -> Shard | None:
+        said = self._config.getoption(f"evalkit_{SHARD}")
+        if said is None:
+            return None
+        from evalkit.execution.shards import parse_shard
+
+        try:
+            return parse_shard(said)
+        except ValueError as error:
+            raise UsageError(f"{flag_of(SHARD)}: {said!r} is not {error}") from None
+
     def _told(self, names: tuple[str, ...]) -> dict[str, Any]:
         return {name: value for name in names if (value := self.value(name)) is not None}
 
@@ -126,6 +144,8 @@ class _Reader:
             conversation=self.value("show") == "conversation",
             resume=bool(self.value("resume")),
             faults=bool(self._config.getoption("evalkit_faults")),
+            shard=self._shard(),
+            durations=self.path("durations"),
             secret_keys=self.value("secret_keys") or (),
             max_fallback_rate=self.value("max_fallback_rate") or DEFAULT_FALLBACK_RATE,
             lint=self._told(_LINTED) if (self.value("lint") or {}).get("in_collection") else None,

@@ -13,10 +13,12 @@ import pytest
 import evalkit
 from evalkit.errors import BudgetSpentError
 from evalkit.gate import Outcome, decide_outcomes, outcome_of
+from evalkit.model.codec import encode
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Reason
 from evalkit.plugin.collection import CaseItem
-from evalkit.plugin.configuration import Configuration
+from evalkit.plugin.commit import commit_of
+from evalkit.plugin.configuration import SELECTION, Configuration
 from evalkit.plugin.display import Display
 from evalkit.plugin.metering import ledger_of
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
@@ -31,6 +33,8 @@ from evalkit.stats import Tally
 # Options under which pytest lists something and runs nothing.
 _LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 _OURS_TO_DECIDE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+_DECISIVE = ("temperature", "seed", "deadline_s", "max_iterations", "strict_mocks", "record")  # of a run's settings
+_NOTHING = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 class Keeper:
@@ -146,7 +150,12 @@ class Keeper:
     def _opened_journal(self) -> Journal:
         if self._journal is None:
             selected = self._selected()
-            head = {"started": self._started.isoformat(), "selected": selected, "evalkit": evalkit.__version__}
+            head: dict[str, Any] = {
+                "started": self._started.isoformat(),
+                "selected": selected,
+                "evalkit": evalkit.__version__,
+            }
+            head |= {"metadata": self._circumstances(), **self._part()}
             try:
                 self._journal = Journal(
                     self._journal_path(), {**head, "collected": max(len(selected), self._collected)}
@@ -156,6 +165,28 @@ class Keeper:
                 self._trouble.append(f"no journal is kept: {error}")
                 self._journal = Journal(None, head)
         return self._journal
+
+    @property
+    def _shard(self) -> str | None:
+        return None if self._configuration.shard is None else str(self._configuration.shard)
+
+    def _part(self) -> dict[str, Any]:
+        """Of which whole this is a part; nothing for what is no shard."""
+        selection = self._config.stash.get(SELECTION, None)
+        return {"shard": self._shard, "selection": None if selection is None else encode(selection)}
+
+    def _circumstances(self) -> dict[str, Any]:
+        """What must be the same of runs that are joined."""
+        settings = self._configuration.settings
+        return {
+            "model": settings.model,
+            "commit": commit_of(self._configuration.root),
+            "settings": {
+                **{name: getattr(settings, name) for name in _DECISIVE},
+                "agent": self._configuration.agent,
+                "faults": self._configuration.faults,
+            },
+        }
 
     def _journal_path(self) -> Path:
         return self._configuration.results.with_suffix(".journal.jsonl")
@@ -177,17 +208,23 @@ class Keeper:
         if any(getattr(self._config.option, name, False) for name in _LISTINGS):
             return
         self._display.sort_reports(self._wanted)
-        selected = self._selected()
+        selected, selection = self._selected(), self._config.stash.get(SELECTION, None)
         collected = max(self._runner.collected, self._collected, len(selected))
+        # Nothing collected, or all deselected, is pytest's to tell; that nothing fell to this shard is not.
+        is_ours = exitstatus in _OURS_TO_DECIDE or (
+            exitstatus == _NOTHING and selection is not None and selection.count
+        )
         self._decision = decide_outcomes(
             list(self._outcomes.values()),
             self._configuration.policy,
             selected=selected,
             collected=collected,
+            shard=self._shard,
+            whole=None if selection is None else selection.count,
             baseline=None if self._baseline is None else [outcome_of(verdict) for verdict in self._baseline.verdicts],
         )
-        self._write(selected, collected, interrupted=exitstatus not in (*_OURS_TO_DECIDE, 5))
-        if exitstatus in _OURS_TO_DECIDE and session.exitstatus == exitstatus:
+        self._write(selected, collected, interrupted=exitstatus not in (*_OURS_TO_DECIDE, _NOTHING))
+        if is_ours and session.exitstatus == exitstatus:
             others_failed = session.testsfailed > self._failed_reports
             session.exitstatus = 1 if others_failed else self._decision.exit_status
 
@@ -200,9 +237,12 @@ class Keeper:
             wall_s=round(time.perf_counter() - self._clock, 3),
             evalkit=evalkit.__version__,
             interrupted=interrupted,
+            shard=self._shard,
+            selection=self._config.stash.get(SELECTION, None),
             metadata={
                 "gate": self._decision,
                 "model": self._configuration.settings.model,
+                **self._circumstances(),
                 "accounting": self._tally.result().to_json(),
             },
         )

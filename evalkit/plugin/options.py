@@ -24,6 +24,7 @@ OPTIONS: dict[str, tuple[str | None, str]] = {
     "requests_per_minute": ("N", "ask each live model at most so often, all cases together"),
     "tokens_per_minute": ("N", "let each live model read and write at most so many tokens"),
     "max_fallback_rate": ("PERCENT", "warn if more of the model's calls came as text (default: 10)"),
+    "durations": ("FILE", "balance shards by these durations: a run file, or one that `evalkit durations` wrote"),
     "trace": ("failed|all|none", "which traces to print (default: failed ones, and passed ones of small runs)"),
     "show": ("calls|conversation", "what a trace shows: the calls, or the turns whole (default: calls)"),
 }
@@ -38,6 +39,8 @@ COMMAND_LINE_ONLY = {
     "update": "rewrite the expectations of failing cases from what happened, and show the differences",
     "update_diff": "show what --evalkit-update would rewrite, and write nothing",
 }
+# The same, with a value.
+SHARD = "shard"
 _LISTS = {"paths"}
 
 
@@ -50,6 +53,7 @@ def add_options(parser: pytest.Parser) -> None:
             group.addoption(flag_of(name), metavar=metavar, default=None, help=text.replace("%", "%%"))
         kind: Literal["args", "string"] = "args" if name in _LISTS else "string"
         parser.addini(f"evalkit_{name}", text, type=kind, default=None)
+    group.addoption(flag_of(SHARD), metavar="I/N", default=None, help="run the cases of shard I of N alone")
     for name, text in {**SWITCHES, **COMMAND_LINE_ONLY}.items():
         group.addoption(flag_of(name), action="store_true", default=None, help=text)
 

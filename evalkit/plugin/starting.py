@@ -24,6 +24,7 @@ def start(config: pytest.Config) -> None:
         runner = Runner(config, configuration)
         config.pluginmanager.register(Collection(config, configuration, paths), "evalkit-collection")
         config.pluginmanager.register(runner, "evalkit-runner")
+        take_a_shard(config, configuration)
         if not hasattr(config, "workerinput"):
             config.pluginmanager.register(Keeper(config, configuration, runner), "evalkit-keeper")
             update_cases(config, configuration)
@@ -34,6 +35,15 @@ def start(config: pytest.Config) -> None:
                 config.pluginmanager.register(FaultCounter(), "evalkit-faults")
     except UsageError as error:
         raise pytest.UsageError(f"evalkit: {error}") from None
+
+
+def take_a_shard(config: pytest.Config, configuration: Configuration) -> None:
+    """Nothing of shards is imported unless one is asked for."""
+    if configuration.shard is not None:
+        from evalkit.plugin.sharding import Sharding
+
+        durations = () if configuration.durations is None else (configuration.durations,)
+        config.pluginmanager.register(Sharding(config, configuration.shard, durations), "evalkit-sharding")
 
 
 def update_cases(config: pytest.Config, configuration: Configuration) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from evalkit.errors import UsageError
-from evalkit.model.run import Run
+from evalkit.model.codec import decode
+from evalkit.model.run import Run, Selection
 from evalkit.model.verdict import Verdict
 from evalkit.reports.wire import from_line
 
@@ -89,6 +90,9 @@ def read_journal(path: Path) -> Run:
         collected=int(head.get("collected", 0)),
         started=str(head.get("started", "")),
         evalkit=str(head.get("evalkit", "")),
+        shard=head.get("shard"),
+        selection=None if head.get("selection") is None else decode(Selection, head["selection"]),
+        metadata=head.get("metadata") or {},
         interrupted=True,
     )
 

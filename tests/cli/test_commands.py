@@ -14,7 +14,8 @@ import pytest
 
 import evalkit
 from evalkit.cli import main
-from evalkit.model.run import Run
+from evalkit.execution.shards import fingerprint
+from evalkit.model.run import Run, Selection
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import CallVerdict, Reason, Verdict
 from evalkit.reports import load_run, write_run
@@ -197,11 +198,17 @@ def test_compare_lists_what_changed(command: Command, tmp_path: Path) -> None:
     assert command("compare", "now.json", "now.json").out == "1 of 2 cases passed\nno case changed\n"
 
 
+SPLIT = fingerprint(["s/a.yaml", "s/b.yaml", "s/c.yaml"])
+
+
 def shard(tmp_path: Path, number: int, total: int, **statuses: str) -> str:
     from dataclasses import replace
 
     name = f"shard-{number}-of-{total}.json"
-    write_run(tmp_path / name, replace(run_of(**statuses), shard=f"{number}/{total}", collected=3))
+    run = run_of(**statuses)
+    place = {1: 0}.get(number, 3 - len(run.selected))
+    whole = Selection(count=3, fingerprint=SPLIT, places=tuple(range(place, place + len(run.selected))))
+    write_run(tmp_path / name, replace(run, shard=f"{number}/{total}", collected=3, selection=whole))
     return name
 
 
@@ -223,7 +230,15 @@ def test_merge_joins_shards_and_gates_on_the_whole(command: Command, tmp_path: P
         ([(1, 3, "a"), (3, 3, "c")], "shards are missing: 2/3; without them nothing can be said of the whole"),
         ([(1, 2, "a"), (1, 2, "b")], "shard 1/2 is told twice: shard-1-of-2.json and shard-1-of-2.json"),
         ([(1, 2, "a"), (2, 3, "b")], "these are shards of different splits: n/2, n/3"),
-        ([(1, 2, "a"), (2, 2, "a")], "s/a.yaml is in two of the runs: shard-1-of-2.json and shard-2-of-2.json"),
+        (
+            [(1, 2, "a"), (2, 2, "a")],
+            "s/a.yaml is in two of the runs: shard-1-of-2.json and shard-2-of-2.json; "
+            "were the shards split by different --evalkit-durations?",
+        ),
+        (
+            [(1, 2, "a"), (2, 2, "b")],
+            "the shards hold 2 of the 3 cases that were split; were they split by different --evalkit-durations?",
+        ),
     ],
 )
 def test_merge_refuses_gaps_and_overlaps(

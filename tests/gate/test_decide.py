@@ -15,7 +15,7 @@ import evalkit
 from evalkit.errors import UsageError
 from evalkit.gate import decide
 from evalkit.gate.rates import names, percentage, shown
-from evalkit.model.run import GateDecision, Policy, Run
+from evalkit.model.run import GateDecision, Policy, Run, Selection
 from evalkit.model.transcript import FunctionCall, ModelTurn, Timing, Transcript
 from evalkit.model.verdict import Reason, Verdict
 
@@ -172,6 +172,44 @@ def test_a_single_shard_is_never_green() -> None:
     decision = decide(replace(run_of("ppp"), shard="3/8"), Policy())
     assert decision.status == "not_measured"
     assert decision.reasons[0] == "this is shard 3/8 alone; join all shards with `evalkit merge`, then gate"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "policy", "status", "reason"),
+    [
+        ("ppp", {}, "not_measured", "this is shard 3/8 alone (3 of 10 cases); join all shards with `evalkit merge`"),
+        ("", {}, "not_measured", "this is shard 3/8 alone (0 of 10 cases); join all shards with `evalkit merge`"),
+        ("pff", {"min_pass_rate": "80"}, "not_measured", "this is shard 3/8 alone"),
+        (
+            "pff",
+            {"min_pass_rate": "90"},
+            "missed",
+            "1 of 3 cases passed (33.33 %); at least 90 % must pass; with the 7 of other shards it would be 80 %",
+        ),
+        (
+            "pfe",
+            {"min_pass_rate": "95"},
+            "missed",
+            "1 of 2 cases passed (50 %); at least 95 % must pass; with the 1 unmeasured and the 7 of other shards it "
+            "would be 90 % at best",
+        ),
+        (
+            "pff",
+            {"min_pass_rate": "0", "min_lower_bound": "60"},
+            "missed",
+            "the lower bound of the pass rate is 6.14 %",
+        ),
+        ("pff", {"min_pass_rate": "0", "min_lower_bound": "40"}, "not_measured", "this is shard 3/8 alone"),
+        ("pff", {"min_pass_rate": "0", "category_floors": {"": "80"}}, "not_measured", "this is shard 3/8 alone"),
+    ],
+)
+def test_of_a_shard_the_others_cases_may_still_pass(
+    statuses: str, policy: dict[str, Any], status: str, reason: str
+) -> None:
+    """The gate is missed only if the whole can't meet it any more, and never met by a part."""
+    whole = Selection(count=10, fingerprint="f", places=())
+    decision = decide(replace(run_of(statuses), shard="3/8", selection=whole), Policy(**policy))
+    assert (decision.status, decision.reasons[0][: len(reason)]) == (status, reason)
 
 
 def test_a_case_that_is_told_twice_counts_once_and_as_told_last() -> None:

@@ -1,0 +1,52 @@
+"""Which commit a run is of, so that runs of different ones are not taken for parts of one whole. git is not called."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")  # where the code was unpacked without its repository
+
+
+def commit_of(root: Path, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The commit that is checked out around `root`, else the one that the CI's environment names, else None."""
+    for folder in (root, *root.parents):
+        git = folder / ".git"
+        if git.exists():
+            try:
+                return _head(_folder(git))
+            except OSError:
+                break
+    return next((environment[name] for name in _VARIABLES if environment.get(name)), None)
+
+
+def _folder(git: Path) -> Path:
+    """A worktree and a submodule have a file that says where their repository is."""
+    if git.is_dir():
+        return git
+    return git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()
+
+
+def _head(folder: Path) -> str | None:
+    head = (folder / "HEAD").read_text("ascii").strip()
+    if not head.startswith("ref:"):
+        return head if _HASH.fullmatch(head) else None
+    name = head.removeprefix("ref:").strip()
+    common = folder / "commondir"
+    shared = folder / common.read_text("utf-8").strip() if common.is_file() else folder
+    for place in (folder, shared):
+        if (place / name).is_file():
+            return (place / name).read_text("ascii").strip()
+    return _packed(shared / "packed-refs", name)
+
+
+def _packed(file: Path, name: str) -> str | None:
+    if file.is_file():
+        for line in file.read_text("utf-8").splitlines():
+            commit, _, found = line.partition(" ")
+            if found == name:
+                return commit
+    return None  # a repository without a commit, or one that keeps its references in another way

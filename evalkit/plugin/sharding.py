@@ -1,0 +1,76 @@
+"""--evalkit-shard I/N: of the cases that are selected, this process keeps those of its shard.
+
+Each process of xdist splits for itself, and all find the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.execution.shards import Shard, fingerprint, split
+from evalkit.model.run import Selection
+from evalkit.plugin.collection import CaseItem
+from evalkit.plugin.configuration import SELECTION
+from evalkit.reports.durations import read_durations
+
+_OUTPUT = "evalkit_selection"  # the key of xdist's workeroutput that carries it
+
+
+class Sharding:
+    """Waits until pytest's own plugins are registered, to come after all of them, --lf included."""
+
+    def __init__(self, config: pytest.Config, shard: Shard, durations: tuple[Path, ...]) -> None:
+        self._splitter = Splitter(config, shard, read_durations(durations))
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        session.config.pluginmanager.register(self._splitter, "evalkit-splitter")
+
+
+class Splitter:
+    """Deselects the cases of other shards. Ordinary tests are left alone."""
+
+    def __init__(self, config: pytest.Config, shard: Shard, seconds: Mapping[str, float]) -> None:
+        self._config = config
+        self._shard = shard
+        self._seconds = seconds
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
+        """What comes out of all others' selection is what is split."""
+        yield
+        ids = list(dict.fromkeys(item.case_id for item in items if isinstance(item, CaseItem)))
+        parts = split(ids, self._shard.total, self._seconds)
+        places = tuple(place for place, case_id in enumerate(ids) if parts[case_id] == self._shard.number)
+        self._config.stash[SELECTION] = Selection(count=len(ids), fingerprint=fingerprint(ids), places=places)
+        others = [item for item in items if not self._is_ours(item, parts)]
+        if others:
+            items[:] = [item for item in items if self._is_ours(item, parts)]
+            self._config.hook.pytest_deselected(items=others)
+
+    def _is_ours(self, item: pytest.Item, parts: Mapping[str, int]) -> bool:
+        return not isinstance(item, CaseItem) or parts[item.case_id] == self._shard.number
+
+    def pytest_report_collectionfinish(self) -> str:
+        selection = self._config.stash[SELECTION]
+        how = f", balanced by {len(self._seconds)} recorded durations" if self._seconds else ""
+        cases = f"{len(selection.places)} of {selection.count} cases"
+        return f"evalkit: shard {self._shard}: {cases}{how}"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
+        selection = self._config.stash.get(SELECTION, None)
+        if output is not None and selection is not None:
+            output[_OUTPUT] = (selection.count, selection.fingerprint, list(selection.places))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """On the controller, which collects nothing: any worker that lived knows the whole."""
+        told = getattr(node, "workeroutput", {}).get(_OUTPUT)
+        if told:
+            count, mark, places = told
+            self._config.stash[SELECTION] = Selection(count=count, fingerprint=mark, places=tuple(places))

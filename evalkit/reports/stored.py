@@ -1,0 +1,73 @@
+"""A run file whose verdicts stay on disk, for those who go through many: one verdict at a time is in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from evalkit.model.run import Run
+from evalkit.model.verdict import Verdict
+from evalkit.reports.runfile import load_run
+from evalkit.reports.wire import from_line, to_line
+
+_OPEN = b', "verdicts": ['  # how the first line of a run file that evalkit wrote ends
+
+
+class StoredRun:
+    """`run` is all but the verdicts. A file in another layout than evalkit writes (a journal, say) is read whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._places: list[tuple[int, int]] = []
+        self._lines: list[str] | None = None
+        head = _head(path)
+        if head is None:
+            self.run = load_run(path)
+            self._lines = [to_line(verdict) for verdict in self.run.verdicts]
+        else:
+            self.run = head
+        self._file = path.open("rb")
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """Each verdict; `line(n)` of the n-th, from 0, is known once it was given."""
+        yield from self._stored() if self._lines is None else map(from_line, self._lines)
+
+    def _stored(self) -> Iterator[Verdict]:
+        self._file.seek(0)
+        start = len(self._file.readline())
+        for raw in self._file:
+            text = raw.rstrip(b",\n")
+            if text.startswith(b"{"):
+                self._places.append((start, len(text)))
+                yield from_line(text.decode("ascii"))
+            start += len(raw)
+
+    def line(self, index: int) -> str:
+        """The n-th verdict as it stands in the file."""
+        if self._lines is not None:
+            return self._lines[index]
+        start, length = self._places[index]
+        self._file.seek(start)
+        return self._file.read(length).decode("ascii")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _head(path: Path) -> Run | None:
+    """The run without its verdicts; None for a file of another layout, or none that can be read this way."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline().rstrip(b"\n")
+            if not first.endswith(_OPEN) or not _ends(path):
+                return None
+            return Run.from_json({**json.loads(first.removesuffix(_OPEN) + b"}"), "verdicts": []})
+    except (OSError, ValueError):
+        return None
+
+
+def _ends(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - 4, 0))
+        return file.read() == b"\n]}\n"
