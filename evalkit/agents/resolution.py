@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalkit.agents.conftests import import_conftests
+from evalkit.agents.opening import Opening, opening_of
 from evalkit.errors import UnknownAgentError, did_you_mean
 from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS
@@ -38,6 +39,7 @@ class AgentUnderTest:
     threads: int = 1
     timeout_s: float | None = None
     grace_s: float = 0.0
+    opening: Opening | None = None  # of an agent with a set-up and a tear-down: `run` is then not called itself
 
 
 def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
@@ -85,6 +87,14 @@ def _foreign_agent(spec: Mapping[str, Any], root: Path) -> AgentUnderTest:
 
 
 def _agent(name: str, run: Any, *, threads: int = 1) -> AgentUnderTest:
+    opening = opening_of(run)
+    if opening is None:
+        return agent_of(name, run, threads=threads)
+    return AgentUnderTest(name, run, opening.is_async, threads, opening=opening)
+
+
+def agent_of(name: str, run: Callable[..., Any], *, threads: int = 1) -> AgentUnderTest:
+    """The agent that is called as it is."""
     is_async = inspect.iscoroutinefunction(run) or (
         not inspect.isroutine(run) and not inspect.isclass(run) and inspect.iscoroutinefunction(type(run).__call__)
     )

@@ -117,6 +117,10 @@ class Task:
         self.message = text_of(user)
         self.messages.append({"role": "user", "text": self.message})
         self._dispatcher.user_turn = index
+        self.attend()
+
+    def attend(self) -> None:
+        """From now on `wait` waits on the running event loop."""
         self._loop = asyncio.get_running_loop()
 
     def declare(self, declarations: Iterable[Any]) -> None:

@@ -16,7 +16,8 @@ NOT_JUDGED = "not_judged"
 
 # Most specific first: what explains the others stands before them. Codes that are not listed come last but two.
 _ORDER = (
-    ("agent_raised", "deadline", "crashed", "provider_error", "mock_error", "missing_cassette", "stale_cassette"),
+    ("setup_failed", "teardown_failed", "provider_error", "mock_error", "missing_cassette", "stale_cassette"),
+    ("agent_raised", "deadline", "crashed"),
     ("stop_reason",),
     ("malformed_call", "unmocked_call", "unknown_function"),
     ("forbidden_call",),

@@ -11,7 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from evalkit.execution.flight import Flight
-from evalkit.pipeline import aclose_shared
+from evalkit.pipeline import aclose_shared, closing_s, open_agents, torn_down
 
 _owner: contextvars.ContextVar[Flight | None] = contextvars.ContextVar("evalkit_flight", default=None)
 _CLOSING_S = 2.0
@@ -65,8 +65,11 @@ class BackgroundLoop:
             flight.task = self._loop.create_task(self._in_its_turn(flight, work), context=context)
 
     async def _in_its_turn(self, flight: Flight, work: Work) -> None:
-        async with self._slots:
-            await work(flight)
+        try:
+            async with self._slots:
+                await work(flight)
+        finally:
+            flight.task = None  # `_owners` would keep both for as long as there is the loop
 
     def blocked_by(self) -> Flight | None:
         """The flight whose code the loop is executing right now; None while it waits."""
@@ -84,17 +87,18 @@ class BackgroundLoop:
         """Close what live providers hold for this loop, and end it. A loop that is stuck is left behind."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end)
-        self._thread.join(timeout=_CLOSING_S)
+        self._thread.join(timeout=_CLOSING_S + closing_s())
 
     def _end(self) -> None:
         closing = self._loop.create_task(self._closed())
         closing.add_done_callback(lambda _: self._loop.stop())
 
     async def _closed(self) -> None:
-        running = asyncio.all_tasks() - {asyncio.current_task()}
+        running = asyncio.all_tasks() - {asyncio.current_task()} - open_agents()
         for task in running:
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=_CLOSING_S / 2)
+        await torn_down()
         await aclose_shared()
         await self._loop.shutdown_asyncgens()

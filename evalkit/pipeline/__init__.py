@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evalkit.agents.models import aclose_shared as aclose_shared
     from evalkit.pipeline.calling import abandoned_agents as abandoned_agents
+    from evalkit.pipeline.hosting import Host as Host
+    from evalkit.pipeline.hosting import closing_s as closing_s
+    from evalkit.pipeline.hosting import host as host
+    from evalkit.pipeline.hosting import open_agents as open_agents
+    from evalkit.pipeline.hosting import torn_down as torn_down
     from evalkit.pipeline.plain import judge as judge
     from evalkit.pipeline.running import arun_case as arun_case
     from evalkit.pipeline.running import run_case as run_case
@@ -20,8 +25,13 @@ _HOMES = {
     "abandoned_agents": "evalkit.pipeline.calling",
     "aclose_shared": "evalkit.agents.models",
     "arun_case": "evalkit.pipeline.running",
+    "Host": "evalkit.pipeline.hosting",
+    "closing_s": "evalkit.pipeline.hosting",
+    "host": "evalkit.pipeline.hosting",
     "judge": "evalkit.pipeline.plain",
+    "open_agents": "evalkit.pipeline.hosting",
     "run_case": "evalkit.pipeline.running",
+    "torn_down": "evalkit.pipeline.hosting",
     "Watch": "evalkit.pipeline.watch",
 }
 

@@ -7,7 +7,7 @@ from dataclasses import field
 from time import perf_counter
 from typing import Any
 
-from evalkit.agents import Reply, Task, http_recording
+from evalkit.agents import AgentUnderTest, Reply, Task, http_recording
 from evalkit.agents.message import visible_input
 from evalkit.agents.models import provider_for
 from evalkit.errors import MockError
@@ -16,7 +16,7 @@ from evalkit.model.prices import cost_of, cost_of_turns
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.pipeline.calling import Outcome, call_agent
 from evalkit.pipeline.evidence import json_safe
-from evalkit.pipeline.faults import fault_of, interrupt_in, unmeasured
+from evalkit.pipeline.faults import fault_of, interrupt_in, phase_fault, unmeasured
 from evalkit.pipeline.plan import Plan
 from evalkit.record import record
 
@@ -36,6 +36,7 @@ class Attempt:
     timeout_s: float | None = None  # the agent's own time limit, where it ends before the deadline
     patches: PatchedCase | None = None
     is_left_behind: bool = False
+    phase: str = ""  # "set-up" or "tear-down" of an agent that has them, while it is in one
 
     def ended_late(self) -> None:
         """An agent that was left behind has ended: nobody needs the patches and the cassette any more."""
@@ -52,13 +53,21 @@ class Attempt:
             if self.timeout_s is None
             else (f"{self.timeout_s:g} s, its time limit (agent.timeout)")
         )
-        self.fault = RunFault(code="deadline", message=f"agent '{name}' was still running after {limit}")
+        if self.phase:
+            self.fault = phase_fault(self.phase, name, f"was still running after {limit}")
+        else:
+            self.fault = RunFault(code="deadline", message=f"agent '{name}' was still running after {limit}")
         if abandoned:
-            self.is_left_behind = True
-            if self.patches is not None:
-                self.patches.keep()
-                self.patches.leave()
-            self.warnings.append(f"agent '{name}' could not be stopped: it is left behind, still running")
+            self.leave_behind("it")
+
+    def leave_behind(self, what: str) -> None:
+        """Code of the agent goes on running: it must never reach a real function."""
+        self.is_left_behind = True
+        if self.patches is not None:
+            self.patches.keep()
+            self.patches.leave()
+        name = self.plan.agent.name
+        self.warnings.append(f"agent '{name}' could not be stopped: {what} is left behind, still running")
 
 
 def begin(plan: Plan, run: int) -> Attempt:
@@ -84,28 +93,44 @@ async def converse(going: Attempt) -> None:
     The functions that the case patches answer from its mocks meanwhile, and its HTTP cassette answers the requests of
     the agent's own client, both for this context alone.
     """
-    going.started = perf_counter()
     try:
         with (
             patched(going.plan.case.functions, going.dispatcher) as going.patches,
             http_recording.caught(going.task.tape),
         ):
-            await _converse(going)
+            await _opened(going)
     except MockError as error:
         going.fault = unmeasured(error)
     finally:
-        going.wall_s = perf_counter() - going.started
         if not going.is_left_behind:
             http_recording.release(going.task.tape)
 
 
-async def _converse(going: Attempt) -> None:
+async def _opened(going: Attempt) -> None:
+    if going.plan.agent.opening is None:
+        await _timed(going, going.plan.agent)
+        return
+    from evalkit.pipeline.lifetime import Lifetime
+
+    async with Lifetime(going) as agent:
+        if agent is not None:
+            await _timed(going, agent)
+
+
+async def _timed(going: Attempt, agent: AgentUnderTest) -> None:
+    going.started = perf_counter()
+    try:
+        await _converse(going, agent)
+    finally:
+        going.wall_s = perf_counter() - going.started
+
+
+async def _converse(going: Attempt, agent: AgentUnderTest) -> None:
     users: Sequence[Any] = [turn.user for turn in going.plan.case.turns] or [going.task.input]
     deadline_s = going.plan.in_force.deadline_s
     for index, user in enumerate(users):
         going.task.begin(user, index=index)
         left = deadline_s - (perf_counter() - going.started) + going.task.queued.seconds
-        agent = going.plan.agent
         going.timeout_s = agent.timeout_s if agent.timeout_s is not None and agent.timeout_s < left else None
         limit = max(left if going.timeout_s is None else going.timeout_s, 0.0)
         outcome = await call_agent(agent, going.task, limit, ended_late=going.ended_late)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import threading
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from evalkit.agents import AgentUnderTest, Task
-from evalkit.pipeline.threads import in_daemon_thread
+from evalkit.pipeline.hosting import host
 from evalkit.record import record
 
 # How long a cancelled agent may take to clean up before it is left behind.
@@ -94,7 +93,7 @@ def _being_cancelled() -> bool:
 async def _within(
     coroutine: Any, task: Task, timeout_s: float, agent: AgentUnderTest, ended_late: Callable[[], None]
 ) -> Outcome:
-    running: asyncio.Task[Outcome] = asyncio.create_task(coroutine)
+    running: asyncio.Task[Outcome] = asyncio.create_task(coroutine, context=host.get().context)
     grace_s = max(GRACE_S, agent.grace_s)
     try:
         if await _done(running, task, timeout_s):
@@ -114,10 +113,11 @@ async def _within(
 
 
 async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float, ended_late: Callable[[], None]) -> Outcome:
-    """Run a sync agent in a daemon thread, with this context's variables."""
+    """Run a sync agent in its thread, with this context's variables."""
     loop = asyncio.get_running_loop()
     finished: asyncio.Future[Outcome] = loop.create_future()
-    context = contextvars.copy_context()
+    where = host.get()
+    context = where.context_of_thread()
 
     def settle(outcome: Outcome) -> None:
         if not finished.done():
@@ -134,7 +134,7 @@ async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float, ended_
         with suppress(RuntimeError):  # the loop is closed: this run was abandoned long ago
             loop.call_soon_threadsafe(settle, outcome)
 
-    in_daemon_thread(work)
+    where.carry(work)
     if await _done(finished, task, timeout_s):
         return finished.result()
     abandon(agent.name)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evalkit.errors import EvalkitError, ForeignAgentError, FunctionError, MeasurementError, SpecError
+from evalkit.errors import EvalkitError, ForeignAgentError, FunctionError, MeasurementError, SpecError, UsageError
 from evalkit.model.transcript import RunFault
 
 # Top-level packages of HTTP and model clients: a timeout or a refused connection that was raised in one of them is
@@ -39,6 +39,9 @@ TRANSPORT_NAMES = frozenset(
 # fmt: on
 GRPC_WORLD = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL", "UNAUTHENTICATED"})
 
+SET_UP, TEAR_DOWN = "set-up", "tear-down"
+_PHASE_CODES = {SET_UP: "setup_failed", TEAR_DOWN: "teardown_failed"}
+
 
 def fault_of(error: BaseException, root: Path) -> RunFault:
     """The fault that ends a run in which `error` escaped the agent. Paths are shown relative to `root`."""
@@ -60,6 +63,21 @@ def fault_of(error: BaseException, root: Path) -> RunFault:
 def unmeasured(error: EvalkitError) -> RunFault:
     """The fault of a run that `error` made worthless, whatever the agent did about it."""
     return RunFault(code=error.code, message=_text(error), measured=False, traceback=_traceback(error))
+
+
+def phase_fault_of(error: BaseException, phase: str, agent: str, root: Path) -> RunFault:
+    """The fault of a run that can't be measured, since `error` escaped the agent's set-up or tear-down."""
+    if isinstance(error, UsageError):
+        return phase_fault(phase, agent, f"went wrong: {error}")
+    innermost = _innermost(error)
+    where = _where(innermost, root) or _where(error, root)
+    return phase_fault(phase, agent, f"raised {_named(innermost)}{where}", _traceback(error))
+
+
+def phase_fault(phase: str, agent: str, what: str, traceback: str = "") -> RunFault:
+    """``the set-up of agent 'desk' raised ...``."""
+    message = f"the {phase} of agent '{agent}' {what}"
+    return RunFault(code=_PHASE_CODES[phase], message=message, measured=False, traceback=traceback)
 
 
 def interrupt_in(error: BaseException) -> KeyboardInterrupt | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -25,6 +26,7 @@ from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import NOT_RUN, Reason, Verdict
 from evalkit.pipeline.attempt import Attempt, begin, conclude, converse
 from evalkit.pipeline.calling import GRACE_S, slot
+from evalkit.pipeline.hosting import closing_s, torn_down
 from evalkit.pipeline.judging import error_verdict, judge_run, not_run_verdict
 from evalkit.pipeline.plan import Plan, plan_case
 from evalkit.pipeline.repeats import combined, is_decided
@@ -164,13 +166,18 @@ class _Background:
         self._error: BaseException | None = None
         self._context = contextvars.copy_context()
         self._closed = threading.Event()
+        self._task: asyncio.Task[None] | None = None
 
     def verdict(self) -> Verdict:
         in_daemon_thread(self._work)
-        while not self._done.wait(timeout=self._watch.seconds_left()):
-            hung = self._watch.hung_verdict()
-            if hung is not None:
-                return hung
+        try:
+            while not self._done.wait(timeout=self._watch.seconds_left()):
+                hung = self._watch.hung_verdict()
+                if hung is not None:
+                    return hung
+        except BaseException:  # Ctrl-C
+            self._cancel()
+            raise
         self._closed.wait(timeout=GRACE_S)
         if self._error is not None:
             torn = self._watch.torn_verdict(self._error)
@@ -179,6 +186,13 @@ class _Background:
             return torn
         assert self._verdict is not None
         return self._verdict
+
+    def _cancel(self) -> None:
+        """Let the agent end, and what it has set up be torn down."""
+        if self._task is not None:
+            with suppress(RuntimeError):
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+            self._closed.wait(timeout=GRACE_S + closing_s())
 
     def _work(self) -> None:
         try:
@@ -190,10 +204,12 @@ class _Background:
             self._closed.set()
 
     async def _run(self) -> None:
+        self._task = asyncio.current_task()
         try:
             self._verdict = await _arun(*self._arguments, self._watch)
         except BaseException as error:
             self._error = error
+        await torn_down()
         await aclose_shared()
         # The verdict does not wait for the loop's clean-up, which joins threads that the agent may have left hanging.
         self._done.set()

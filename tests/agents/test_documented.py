@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import evalkit
 from evalkit.agents import Task
 from evalkit.agents.instruction import parse_instruction
+from evalkit.model.registry import AGENTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
 
@@ -25,3 +27,22 @@ def test_the_page_names_only_what_a_task_has() -> None:
     named = set(re.findall(r"\btask\.(\w+)", PAGE))
 
     assert {name for name in named if not hasattr(Task, name) and f"self.{name}" not in source} == set()
+
+
+def test_the_agent_with_a_set_up_on_the_page_answers() -> None:
+    (example,) = (code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "yield answer" in code)
+    case = evalkit.case_from_dict(
+        {
+            "agent": "warranty_desk",
+            "input": {
+                "email": {"from": "ana@example.com", "body": "?"},
+                "mock_function_responses": {"check_warranty": {"status": "valid"}},
+            },
+            "expected_output": {"response_contains": "Dear Ana, it is valid."},
+        }
+    )
+    try:
+        exec(example, {})
+        assert evalkit.run_case(case).passed
+    finally:
+        AGENTS.remove("warranty_desk")

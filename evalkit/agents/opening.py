@@ -1,0 +1,90 @@
+"""Agents with a set-up and a tear-down: generator functions that yield the agent once, and context managers.
+
+What is set up is for one run of one case. Nothing of how the run went is told to the tear-down: it goes on after the
+``yield`` whatever happened, as a pytest fixture does.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Never
+
+from evalkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from evalkit.agents.task import Task
+
+_NONE = "it ended without yielding the agent"
+_TWICE = "it yielded a second time; it yields the agent once"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How an agent is opened for a run. `is_async`: its set-up and tear-down are awaited, else they block a thread."""
+
+    make: Callable[..., Any]
+    is_async: bool
+
+    def manager(self, task: Task) -> Any:
+        """A context manager over the agent, sync or async, not entered yet. Calls the agent's own code."""
+        made: Any = self.make(task) if _takes_a_task(self.make) else self.make()
+        if inspect.isasyncgen(made):
+            return _Awaited(made)
+        return _Resumed(made) if inspect.isgenerator(made) else made
+
+
+def opening_of(item: Any) -> Opening | None:
+    """None for an agent that is called as it is."""
+    if inspect.isclass(item):
+        is_async = hasattr(item, "__aenter__")
+        return Opening(item, is_async) if is_async or hasattr(item, "__enter__") else None
+    function = inspect.unwrap(item) if inspect.isroutine(item) else type(item).__call__
+    if inspect.isasyncgenfunction(item) or inspect.isasyncgenfunction(function):
+        return Opening(item, is_async=True)
+    if inspect.isgeneratorfunction(item) or inspect.isgeneratorfunction(function):
+        return Opening(item, is_async=False)
+    return None
+
+
+def _takes_a_task(make: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(make).bind(None)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+class _Resumed:
+    """A generator: up to its ``yield``, and on from there."""
+
+    def __init__(self, generator: Generator[Any, Never, Any]) -> None:
+        self._generator = generator
+
+    def __enter__(self) -> Any:
+        for agent in self._generator:
+            return agent
+        raise UsageError(_NONE)
+
+    def __exit__(self, *_: object) -> None:
+        for _second in self._generator:
+            self._generator.close()
+            raise UsageError(_TWICE)
+
+
+class _Awaited:
+    """The same of an async generator."""
+
+    def __init__(self, generator: AsyncGenerator[Any, Never]) -> None:
+        self._generator = generator
+
+    async def __aenter__(self) -> Any:
+        async for agent in self._generator:
+            return agent
+        raise UsageError(_NONE)
+
+    async def __aexit__(self, *_: object) -> None:
+        async for _second in self._generator:
+            await self._generator.aclose()
+            raise UsageError(_TWICE)
