@@ -10,7 +10,7 @@ import functools
 import threading
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,12 +23,13 @@ from pydantic_core import to_jsonable_python
 from evalkit.adapters.recording import Dialogue, Recorder
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.providers.turns import parse_arguments
+from evalkit.record import record
 
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_call": "tool_calls"}
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Way:
     """Whose dispatcher answers in this context, and which tools it leaves alone."""
 

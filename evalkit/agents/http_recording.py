@@ -115,10 +115,12 @@ def caught(tape: HttpTape | None) -> Iterator[None]:
 
 def release(tape: HttpTape | None) -> None:
     """The agent has ended: nobody can ask `tape` any more."""
+    if tape is None:
+        return
     from evalkit.providers.http_interception import uninstall
 
     with _lock:
-        if tape is None or tape not in _open:
+        if tape not in _open:
             return
         _open.remove(tape)
     uninstall()

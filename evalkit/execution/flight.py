@@ -44,4 +44,5 @@ class Flight:
         """Settle it, unless it is settled already: an agent that was left behind may come back late."""
         if not self.done.is_set():
             self.verdict, self.error = verdict, error
+            self.task = None  # the loop knows whose its tasks are for as long as they live: not for ever
             self.done.set()

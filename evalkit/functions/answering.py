@@ -12,7 +12,7 @@ import inspect
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from evalkit.functions.routing import Routes
 from evalkit.functions.statics import rendered
 from evalkit.model.settings import Settings
 from evalkit.model.template import TemplateError
+from evalkit.record import record
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Answering:
     """What answers need of the run. Plain callables run one at a time, so that their `state` needs no lock."""
 

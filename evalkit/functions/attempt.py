@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from evalkit.errors import EvalkitError, FunctionError
 from evalkit.functions.choosing import Chosen
 from evalkit.functions.jsondata import recorded
 from evalkit.model.transcript import FunctionCall, Violation
+from evalkit.record import record
 
 
 class MockedError(FunctionError):
@@ -19,7 +19,7 @@ class MockedError(FunctionError):
     exception: str | None = None
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Origin:
     """Where a call comes from, as it will stand in the record, and why its arguments could not be read, if so.
 
@@ -37,7 +37,7 @@ class Origin:
     as_is: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
+@record(slots=True, kw_only=True)
 class Attempt:
     """Mutable while the call runs; `record` is the frozen outcome, None until then."""
 

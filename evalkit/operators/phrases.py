@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 
-_UNSPACED = re.compile(
+_UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uf900-\ufaff\U00020000-\U0003ffff]"
 )
@@ -59,4 +60,9 @@ def _in_run(character: str) -> bool:
     if character.isascii():
         return character.isalnum()
     # A combining mark that has no composed form belongs to its letter.
-    return (character.isalnum() or unicodedata.category(character)[0] == "M") and not _UNSPACED.match(character)
+    return (character.isalnum() or unicodedata.category(character)[0] == "M") and not _is_unspaced(character)
+
+
+@cache
+def _is_unspaced(character: str) -> bool:
+    return re.match(_UNSPACED, character) is not None  # compiling it takes longer than importing this module

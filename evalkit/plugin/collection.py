@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from evalkit.errors import Location, Problem, SpecError
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.configuration import Configuration
+from evalkit.record import record
 from evalkit.spec.discovery import case_or_near_miss, find_cases
 from evalkit.spec.glance import Glances
 from evalkit.spec.loading import load_case
@@ -34,7 +34,7 @@ Loaded = tuple[Case | None, tuple[Problem, ...]]
 _MARKABLE = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Paths:
     """Where cases are. `case_folders` are evalkit_paths; `named` is what the command line says, empty for nothing."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -20,6 +20,7 @@ from evalkit.plugin.collection import RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.neighbours import Neighbours
 from evalkit.plugin.output import Output, OutputRouting, begin_output
+from evalkit.record import record
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.wire import from_line, to_line
 from evalkit.spec.loading import load_case
@@ -35,7 +36,7 @@ class CaseError(pytest.fail.Exception):  # type: ignore[misc, name-defined]
         super().__init__(message, pytrace=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Told:
     """A verdict on its way from the item to the keeper within one process. Workers send the line alone."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from evalkit.errors import Location, PathProblem, Problem, SpecError, shown_path
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.operators.shown import type_shown
+from evalkit.record import record
 from evalkit.spec.compiling import Parts, compile_case
 from evalkit.spec.extending import extended
 from evalkit.spec.merging import merged, with_present_names
@@ -49,7 +49,7 @@ def names_python(content: bytes) -> bool:
     return any(target in content for target in _PYTHON_TARGETS)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Examined:
     """A case file as far as it could be read: merged data, the declarations in it, and what is wrong with the file."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 import evalkit
 from evalkit.execution import Executor, Job
+from evalkit.execution.flight import Flight
 from evalkit.model.settings import Settings
 from evalkit.spec import case_from_dict
 
@@ -277,3 +279,18 @@ def test_a_context_of_its_own_reaches_the_agent_and_its_tasks_and_threads(made: 
         context.run(variable.set, f"of {job.case.id}")
         responses.append(executor.run(Job(job.case, agent, context)).transcript.response)
     assert responses == [f"case_{place:03} of case_{place:03}" for place in range(3)]
+
+
+def test_a_case_that_has_its_verdict_is_kept_no_longer(made: Callable[[int], Executor]) -> None:
+    def held() -> int:
+        gc.collect()
+        return sum(isinstance(one, Flight) and one.job.case.id.startswith("let_go") for one in gc.get_objects())
+
+    async def agent(task: Any) -> str:
+        return str(task.message)
+
+    executor = made(4)
+    ours = [Job(case(f"let_go_{place:03}"), agent) for place in range(30)]
+    assert run_all(executor, ours) == ["passed"] * 30
+    assert run_all(executor, jobs(agent, 1)) == ["passed"]  # the loop has turned since
+    assert held() == 0
