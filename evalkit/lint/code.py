@@ -11,7 +11,7 @@ from evalkit.lint.declaredcode import DeclaredCode
 from evalkit.lint.facts import Code
 from evalkit.lint.names import words
 from evalkit.lint.pairs import trees_in_code
-from evalkit.lint.promptcode import Source, has_form, read_prompt
+from evalkit.lint.promptcode import Source, has_form, is_listing, read_prompt
 from evalkit.lint.pythonfile import PythonFile, PythonFiles
 from evalkit.lint.resolving import Resolver
 from evalkit.lint.signatures import Signatures
@@ -27,8 +27,14 @@ _DECLARES = re.compile(
 )
 _FOLD = str.maketrans("", "", "_-. :")
 _SHORTEST_PROMPT, _FEWEST_WORDS = 60, 8
+_OFFERS = frozenset(("tools", "functions", "function_declarations"))
 _REGISTERING = ("agent", "check", "operator")
-_NO_PROMPTS = frozenset(("compile", "search", "match", "findall", "finditer", "sub", "split", "startswith", "find"))
+# What texts are given to that are patterns, or messages for people.
+_NO_PROMPTS_WORDS = """compile search match findall finditer sub split startswith find
+    debug info warning warn error exception critical log print fail"""
+_NO_PROMPTS = frozenset(_NO_PROMPTS_WORDS.split())
+_MESSAGES = re.compile(r"(?:^|_)(?:msg|err|error|warning|log|reason|detail)s?(?:_(?:msg|message|text))?$", re.I)
+_EXCEPTION = re.compile(r"(?:Error|Exception|Warning|Exit)$")
 
 
 class CodeReader:
@@ -39,7 +45,8 @@ class CodeReader:
         self._python = PythonFiles(files)
         self._evaluator = Evaluator(self._python)
         self._resolver = Resolver(self._python, Signatures(self._evaluator))
-        self.code = Code()
+        self.code = Code(used_together=self._used_together)
+        self._reached: dict[str, frozenset[str]] = {}
         self._declared = DeclaredCode(self.code, self._evaluator, self._resolver)
         self._read: set[str] = set()
 
@@ -65,6 +72,21 @@ class CodeReader:
                 self._visit(file)
         return self.code
 
+    def _used_together(self, one: str, other: str) -> bool:
+        """Whether a file that was read imports both, directly or through others, or is one of them."""
+        files = {file.shown: file for file in self.files if file.shown in self._read}
+        return any({one, other} <= self._reach(name, files) for name in files)
+
+    def _reach(self, start: str, files: dict[str, PythonFile]) -> frozenset[str]:
+        if start not in self._reached:
+            found, pending = {start}, [start]
+            while pending:
+                new = {it.shown for it in self._python.imported_by(files[pending.pop()]) if it.shown in files} - found
+                found |= new
+                pending += new
+            self._reached[start] = frozenset(found)
+        return self._reached[start]
+
     def _visit(self, file: PythonFile) -> None:
         self._read.add(file.shown)
         tables = TableCode(self.code, self._evaluator, self._resolver, self._declared.consumed)
@@ -72,6 +94,7 @@ class CodeReader:
             self._declared.visit(visit)
             tables.visit(visit)
             self._text(visit)
+            self._offering(visit)
             self._registered(visit)
             self.code.trees.extend(trees_in_code([visit.node]))
         tables.finish()
@@ -93,13 +116,18 @@ class CodeReader:
             or isinstance(visit.parent, ast.JoinedStr)
         ):
             return
-        if isinstance(visit.parent, ast.Call) and last_name(visit.parent.func) in _NO_PROMPTS:
+        if _is_message(visit.parent):
             return
         text = _text_of(node)
         if len(text) < _SHORTEST_PROMPT or len(re.findall(r"[^\W\d_]{2,}", text)) < _FEWEST_WORDS:
             return
         if "`" in text or has_form(text):
             self.code.prompts.append(read_prompt(Source(text, _locate(node, text, visit.scope.file))))
+
+    def _offering(self, visit: Visit) -> None:
+        """``client.create(tools=TOOLS)``: the file makes native calls."""
+        if isinstance(visit.node, ast.Call) and any(keyword.arg in _OFFERS for keyword in visit.node.keywords):
+            self.code.offering.add(visit.scope.file.shown)
 
     def _registered(self, visit: Visit) -> None:
         """``@evalkit.agent("desk")``, ``evalkit.check("steps")(function)``."""
@@ -116,11 +144,25 @@ class CodeReader:
                 self.code.agents[name] = file.shown
 
 
+def _is_message(parent: ast.AST | None) -> bool:
+    """Whether a text is a pattern, or told to people: logged, raised, or kept as ``msg``."""
+    if isinstance(parent, ast.Call):
+        name = last_name(parent.func)
+        return name in _NO_PROMPTS or _EXCEPTION.search(name) is not None
+    return isinstance(parent, ast.Assign) and any(_MESSAGES.search(last_name(target)) for target in parent.targets)
+
+
 def _text_of(node: ast.Constant | ast.JoinedStr) -> str:
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
-    parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    parts = (part.value if isinstance(part, ast.Constant) else _placeholder(part) for part in node.values)
     return "".join(part for part in parts if isinstance(part, str))
+
+
+def _placeholder(part: ast.expr) -> str:
+    """``{tools}`` for what is put into the text, if it speaks of functions; ``{}`` for anything else."""
+    names = [last_name(inner) for inner in ast.walk(part) if isinstance(inner, (ast.Name, ast.Attribute))]
+    return "{tools}" if any(is_listing(name) for name in names) else "{}"
 
 
 def _locate(node: ast.expr, text: str, file: PythonFile) -> Callable[[int], Location]:

@@ -1,4 +1,4 @@
-"""JSON files of declarations: MCP's `tools/list`, OpenAI's `tools`, Gemini's `functionDeclarations`, plain lists."""
+"""JSON and YAML files of declarations: MCP's `tools/list`, OpenAI's `tools`, Gemini's `functionDeclarations`, lists."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from evalkit.errors import Location
 from evalkit.lint import shapes
 from evalkit.lint.facts import Declared, Path
 from evalkit.lint.finding import Finding
-from evalkit.yamlfile import Positions, positions
+from evalkit.yamlfile import Positions, positions, read
 
 _MAY_DECLARE = re.compile(r'"(?:input_?[sS]chema|parameters(?:JsonSchema|_json_schema)?)"\s*:')
+_MAY_DECLARE_YAML = re.compile(
+    r"^[ \t-]*(?:input_?[sS]chema|parameters(?:JsonSchema|_json_schema)?)[ \t]*:", re.MULTILINE
+)
+YAML_ENDINGS = (".yaml", ".yml")
 _LISTS = ("tools", "functions", "function_declarations", "functionDeclarations", "result", "available_functions")
 
 
 def read_data_file(text: str, file: str) -> tuple[list[Declared], list[Finding]]:
-    """The declarations in a JSON file that is made of them; nothing for other JSON."""
+    """The declarations in a file that is made of them; nothing for other JSON and YAML."""
+    if file.endswith(YAML_ENDINGS):
+        return _in_yaml(text, file), []
     if not _MAY_DECLARE.search(text):
         return [], []
     try:
@@ -33,6 +39,14 @@ def read_data_file(text: str, file: str) -> tuple[list[Declared], list[Finding]]
         return [], [Finding(name="unreadable", location=at, message=message, advice=advice)]
     places = _Places(text, file)
     return list(_declared(data, (), places)), []
+
+
+def _in_yaml(text: str, file: str) -> list[Declared]:
+    """Much YAML is in nobody's strict form (templates, several documents): it declares nothing that can be read."""
+    if not _MAY_DECLARE_YAML.search(text):
+        return []
+    data, problems = read(text, file)
+    return [] if problems else list(_declared(data, (), _Places(text, file)))
 
 
 def _declared_by_line(text: str, file: str) -> Iterator[Declared]:
@@ -78,6 +92,16 @@ def _declared(data: Any, path: Path, places: _Places) -> Iterator[Declared]:
         for key in _LISTS:
             if key in data and len(path) < 4:
                 yield from _declared(data[key], (*path, key), places)
+                yield from _by_name(data[key], (*path, key), places)
+
+
+def _by_name(data: Any, path: Path, places: _Places) -> Iterator[Declared]:
+    """``tools: {search: {description: ..., parameters: ...}}``."""
+    for name, item in data.items() if isinstance(data, Mapping) else ():
+        if isinstance(name, str) and isinstance(item, Mapping) and "name" not in item:
+            named = {"name": name, **item}
+            if shapes.form_of(named) is not None:
+                yield from _one(named, (*path, name), places, listed_in=None)
 
 
 def _one(item: Mapping[str, Any], path: Path, places: _Places, *, listed_in: object) -> Iterator[Declared]:

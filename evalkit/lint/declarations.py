@@ -13,7 +13,12 @@ from evalkit.lint.finding import Finding
 from evalkit.lint.nearby import closest
 
 _OPTIONAL = re.compile(r"^\(?optional\b|\(optional[,;) ]|[,;.] optional[,;.]?$", re.IGNORECASE)
-_REQUIRED = re.compile(r"^\(?required\b|\(required[,;) ]|[,;.] required[,;.]?$|\bmandatory\b", re.IGNORECASE)
+# "Required for refunds", "Required parameter of `create`", "mandatory if ..." name a condition, and contradict nothing.
+_REQUIRED = re.compile(
+    r"(?:^\(?required\b|\(required[,;) ]|[,;.] required[,;.]?$|\bmandatory\b)"
+    r"(?!(?: (?:parameter|argument|field|value)s?)?(?: only)? (?:of|for|if|when|by|with|in|unless|to|on|as|only)\b)",
+    re.IGNORECASE,
+)
 _DEFAULT = re.compile(r"\bdefaults?(?: value)?(?: is| to|:|=)? *['\"`]?(-?[\w.]*\w)['\"`]?", re.IGNORECASE)
 _QUOTED = re.compile(r"(?<!\w)['\"`]([\w-]+)['\"`](?!\w)")
 _TYPE = re.compile(r"\((string|str|integer|int|number|float|boolean|bool|array|list|object|dict)\)", re.IGNORECASE)
@@ -47,6 +52,9 @@ def _schema_problems(function: Declared) -> Iterator[Finding]:
 def _descriptions(function: Declared) -> Iterator[Finding]:
     if function.form == SUITE:
         return  # a suite may declare no more than a patch or an alias
+    is_private = function.form == DECORATED and function.name.startswith("_")  # made into a tool by more code
+    if is_private:
+        return
     if function.description is None or (isinstance(function.description, str) and not function.description.strip()):
         where = "a docstring" if function.form == DECORATED else "a description"
         yield Finding(

@@ -24,6 +24,7 @@ _NAME_KEYWORDS = ("name", "name_override", "tool_name")
 _FROM_FUNCTION = frozenset(("from_function", "from_defaults", "from_callable", "from_func"))
 _FUNCTION_KEYWORDS = ("func", "fn", "function", "callable", "coroutine", "async_fn")
 _GIVEN = frozenset(("tools", "functions"))
+_DECLARING = frozenset(("Tool", "FunctionDeclaration", "ToolDefinition", "FunctionDefinition"))
 _FRAMEWORK_TOOLS = frozenset(("Tool", "FunctionTool", "StructuredTool"))
 
 
@@ -184,9 +185,7 @@ class DeclaredCode:
     def _bind_inside(self, owner: ast.ClassDef, runner: Function, visit: Visit) -> None:
         """A class that returns its own declaration, ``get_info``, and has a method that runs it, ``invoke``."""
         returned = [
-            node.value
-            for node in ast.walk(owner)
-            if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict) and _may_declare(node.value)
+            node.value for node in ast.walk(owner) if isinstance(node, ast.Return) and _is_declaration(node.value)
         ]
         if len(returned) == 1:
             self._bound_to[id(returned[0])] = self._resolver.signatures.read(
@@ -229,6 +228,12 @@ def _by_code(name: str, place: Location, implementation: Implementation | None, 
         locate=lambda path: place,
         bound=implementation,
     )
+
+
+def _is_declaration(node: ast.expr | None) -> bool:
+    if isinstance(node, ast.Call):
+        return "name" in {keyword.arg for keyword in node.keywords} and last_name(node.func) in _DECLARING
+    return isinstance(node, ast.Dict) and _may_declare(node)
 
 
 def _may_declare(node: ast.Dict) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from evalkit.errors import Location
 from evalkit.lint.finding import Edit
+from evalkit.record import record
 
 Path = tuple[str | int, ...]
 
@@ -24,7 +25,7 @@ GEMINI, GEMINI_SCHEMA, OPENAI, ANTHROPIC, MCP = "gemini", "gemini-schema", "open
 INSTRUCTION, SUITE, PLAIN, DECORATED = "instruction", "suite", "plain", "decorated"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """One parameter of an implementation. `types` are JSON types, None where the annotation does not tell."""
 
@@ -37,7 +38,7 @@ class Parameter:
     annotation: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Implementation:
     """A function in the code. `takes_any`: it has ``**kwargs``; `is_method`: it lives in a class."""
 
@@ -48,9 +49,11 @@ class Implementation:
     is_method: bool = False
     doc: str = ""
     comparable: bool = True  # False where the signature is not the function's own: lambdas, wrappers
+    reads: bool = False  # the parameters are keys that the code reads from one mapping of arguments
+    by_keys: Callable[[Implementation], Implementation | None] | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Declared:
     """A function as a model is told of it, in whatever form.
 
@@ -94,7 +97,7 @@ class Declared:
 _ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One line of a dispatch table: a name, the code it leads to (None if that can't be told), and how to add one."""
 
@@ -105,7 +108,7 @@ class Entry:
     add: Callable[[str], Edit] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Table:
     """A mapping of names to code. `is_open`: it has entries that can't be told. `branches`: it is a chain of ifs."""
 
@@ -119,7 +122,7 @@ class Table:
         return frozenset(entry.name for entry in self.entries)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Alias:
     """`name` stands for `target`. `listed_in`: the place of the map that says so."""
 
@@ -129,7 +132,7 @@ class Alias:
     listed_in: Location
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Mention:
     """A function's name in an instruction. `is_call`: in the envelope of a call; `arguments`: as they are written."""
 
@@ -141,7 +144,7 @@ class Mention:
     edit: Callable[[str], Edit] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class TextFormat:
     """A form of text calls that an instruction shows, e.g. ``<TOOL>name: "…"</TOOL>``."""
 
@@ -149,21 +152,25 @@ class TextFormat:
     place: Location
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """An instruction text. `own` are the functions that its own file declares, None where it doesn't say."""
+    """An instruction text. `own` are the functions that its own file declares, None where it doesn't say.
+
+    `lists_functions`: the declarations are written into the text, as one does for models without native calls.
+    """
 
     place: Location
     mentions: tuple[Mention, ...] = ()
     formats: tuple[TextFormat, ...] = ()
     own: tuple[Declared, ...] | None = None
+    lists_functions: bool = False
 
     @property
     def file(self) -> str:
         return self.place.file
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Code:
     """What the Python files come to."""
 
@@ -174,7 +181,11 @@ class Code:
     implementations: dict[str, list[Implementation]] = field(default_factory=dict)
     compared: dict[str, list[Location]] = field(default_factory=dict)  # text that code compares names with
     dynamic: list[Location] = field(default_factory=list)  # getattr(self, name), globals()[name]
+    affixes: set[tuple[str, str]] = field(default_factory=set)  # getattr(self, f"do_{name}"): what stands around it
     prompts: list[Prompt] = field(default_factory=list)
+    offering: set[str] = field(default_factory=set)  # files with a call to which functions are given: tools=...
     agents: dict[str, str] = field(default_factory=dict)  # registered name -> file
     registered: dict[str, set[str]] = field(default_factory=dict)  # "check", "operator" -> names
+    # Whether some file uses both, by imports; None where that is not known.
+    used_together: Callable[[str, str], bool] | None = None
     trees: list[Mapping[str, frozenset[str]]] = field(default_factory=list)  # dictionaries of texts to lists of texts

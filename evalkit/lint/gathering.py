@@ -12,7 +12,7 @@ from typing import Any
 from evalkit.errors import Location, Problem, SpecError, UsageError
 from evalkit.lint.casefacts import CaseFacts
 from evalkit.lint.code import CodeReader, problems_of
-from evalkit.lint.datafiles import read_data_file
+from evalkit.lint.datafiles import YAML_ENDINGS, read_data_file
 from evalkit.lint.facts import SUITE, Code, Declared, Prompt
 from evalkit.lint.finding import Finding
 from evalkit.lint.instructions import ENDINGS, declaration, read_instruction
@@ -24,7 +24,7 @@ from evalkit.spec import FoundFile, examine_case, find_cases
 
 _LARGEST = 1_000_000  # bytes; nobody writes such files by hand
 _OTHER_PYTHON = "correct the file, lint with the Python that it is written for, or leave it out with `exclude`"
-_READ = (".py", ".json", *ENDINGS)
+_READ = (".py", ".json", *YAML_ENDINGS, *ENDINGS)
 
 
 @record(slots=True)
@@ -72,7 +72,7 @@ def gather(options: LintOptions) -> Facts:
 def _read_text(path: Path, shown: str, text: str, facts: Facts) -> None:
     """A file that is no code: declarations in JSON, or an instruction."""
     prompts: list[Prompt] = []
-    if path.suffix == ".json":
+    if path.suffix in (".json", *YAML_ENDINGS):
         declared, findings = read_data_file(text, shown)
     else:
         declared, prompts, findings = read_instruction(text, shown)
@@ -98,6 +98,7 @@ def _files(options: LintOptions) -> Iterator[tuple[Path, str]]:
 def _walk(folder: str, options: LintOptions) -> Iterator[str]:
     mocks = os.path.normpath(options.root / options.mocks)
     start = _shown(folder, options.root)
+    cases = tuple(os.path.normpath(options.root / folder) for folder in options.cases or ("scenarios",))
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(
             name
@@ -109,8 +110,14 @@ def _walk(folder: str, options: LintOptions) -> Iterator[str]:
         )
         for name in sorted(files):
             path = os.path.join(parent, name)
+            if name.endswith(YAML_ENDINGS) and _is_below(parent, cases):
+                continue  # cases and suites, which have a reader of their own
             if name.endswith(_READ) and not options.is_excluded(_shown(path, options.root), below=start):
                 yield path
+
+
+def _is_below(folder: str, others: tuple[str, ...]) -> bool:
+    return any(folder == other or folder.startswith(other + os.sep) for other in others)
 
 
 def _shown(path: str, root: Path) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from evalkit.errors import did_you_mean, nearest
+from evalkit.lint.bynames import ByName
 from evalkit.lint.facts import DECORATED, SUITE, Code, Declared, Entry, Implementation, Table
 from evalkit.lint.finding import Edit, Finding
 from evalkit.lint.names import alike, difference, is_part, related, relative, words
-from evalkit.lint.nearby import closest, is_near
+from evalkit.lint.nearby import closest
+from evalkit.record import record
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Matched:
     """Declared functions with the code that carries them out, and the findings about names."""
 
@@ -30,12 +32,9 @@ class Matcher:
         self._files: dict[str, list[Declared]] = {}
         for function in self._declared:
             self._files.setdefault(function.file, []).append(function)
-        self._names = {name for function in declared for name in (function.name, *function.aliases)}
-        # The code's own; an `alias` in YAML is for evalkit's dispatcher, and of no help where the code runs.
-        self._aliases = {alias.name: alias.target for alias in code.aliases}
+        self._by_name = ByName(declared, self._bound, code)
         self._declared_names = {function.name for function in declared}
         self._tables = self._tables_of_files()
-        self._told: set[tuple[str, str, str]] = set()
 
     def match(self) -> Matched:
         matched = Matched()
@@ -44,7 +43,7 @@ class Matcher:
             if tables:
                 self._by_tables(functions, tables, matched)
             else:
-                self._by_names(functions, matched)
+                self._without_tables(functions, matched)
         matched.findings += self._stray_entries()
         matched.findings += self._stray_aliases()
         return matched
@@ -90,7 +89,7 @@ class Matcher:
             if function.bound is not None:
                 matched.pairs.append((function, function.bound))
                 continue
-            entry = entries.get(function.name) or entries.get(self._aliases.get(function.name, ""))
+            entry = entries.get(function.name) or entries.get(self._by_name.aliases.get(function.name, ""))
             if function.name in renamed:
                 entry = renamed[function.name]
                 matched.findings.append(_dispatched_as(function, entry))
@@ -101,7 +100,7 @@ class Matcher:
     def _is_dispatched(self, function: Declared, entries: dict[str, Entry]) -> bool:
         if function.bound is not None:
             return True
-        names = {function.name, *function.aliases, self._aliases.get(function.name, function.name)}
+        names = {function.name, *function.aliases, self._by_name.aliases.get(function.name, function.name)}
         return bool(names & entries.keys()) or any(self._is_seen(name, function.file) for name in names)
 
     def _is_seen(self, name: str, file: str) -> bool:
@@ -116,7 +115,7 @@ class Matcher:
         return any(not near or place.file in {*near, file} for place in places)
 
     def _no_entry(self, function: Declared, table: Table, entries: dict[str, Entry]) -> Finding:
-        near = nearest(function.name, [name for name in entries if name not in self._names])
+        near = nearest(function.name, [name for name in entries if name not in self._by_name.names])
         hint = f"; '{near}' is there" if near else ""
         return Finding(
             name="not-dispatched",
@@ -130,16 +129,20 @@ class Matcher:
         if entry is not None and entry.target is not None:
             matched.pairs.append((function, entry.target))
         elif entry is None or not entry.target_name:
-            found = self._implementation(function)
+            found = self._by_name.implementation(function)
             if found is not None and entry is None:
                 matched.pairs.append((function, found))
 
     # Without tables
 
-    def _by_names(self, functions: list[Declared], matched: Matched) -> None:
+    def _without_tables(self, functions: list[Declared], matched: Matched) -> None:
         matched.pairs += [(function, function.bound) for function in functions if function.bound is not None]
         functions = [function for function in functions if function.bound is None]
-        exact = {function.name: self._implementation(function) for function in functions if self._exists(function)}
+        exact = {
+            function.name: self._by_name.implementation(function)
+            for function in functions
+            if self._by_name.exists(function)
+        }
         renamed = {
             function.name: found
             for function in functions
@@ -150,6 +153,9 @@ class Matcher:
         enough = 2 * (len(exact) + len(renamed)) >= len(functions)
         for function in functions:
             found = exact.get(function.name)
+            entry = self._by_name.entry(function)
+            if entry is not None and not entry.target_name:
+                found = entry.target  # a branch, which says best what is run
             if found is not None:
                 matched.pairs.append((function, found))
             elif function.name in renamed and enough:
@@ -158,30 +164,13 @@ class Matcher:
             elif function.name not in exact and exact and enough and self._should_be_there(function):
                 matched.findings.append(self._no_code(function))
 
-    def _exists(self, function: Declared) -> bool:
-        names = {function.name, *function.aliases, self._aliases.get(function.name, function.name)}
-        return any(
-            self._implementations(name, function.file) or any(bound.name == name for bound in self._bound)
-            for name in names
-        ) or any(function.name in table.names for table in self._code.tables)
-
-    def _implementations(self, name: str, file: str) -> list[Implementation]:
-        """The functions of that name that lie near enough to be meant: other agents have functions as well."""
-        return [found for found in self._code.implementations.get(name, ()) if is_near(file, found.place.file)]
-
-    def _implementation(self, function: Declared) -> Implementation | None:
-        """The function of that name that is nearest; None where several are, or there is none."""
-        name = self._aliases.get(function.name, function.name)
-        bound = [other.bound for other in self._bound if other.name == function.name and other.bound is not None]
-        found = bound or [it for known in {function.name, name} for it in self._implementations(known, function.file)]
-        near = closest(found, function.file, [it.place.file for it in found])
-        return near[0] if len(near) == 1 else None
-
     def _implemented_as(self, function: Declared) -> Implementation | None:
-        name = relative(function.name, [known for known in self._code.implementations if known not in self._names])
+        name = relative(
+            function.name, [known for known in self._code.implementations if known not in self._by_name.names]
+        )
         if name is None or self._is_seen(function.name, function.file):
             return None
-        found = self._implementations(name, function.file)
+        found = self._by_name.implementations(name, function.file)
         near = closest(found, function.file, [it.place.file for it in found])
         return near[0] if near else None
 
@@ -193,8 +182,8 @@ class Matcher:
         known = [
             name
             for name in self._code.implementations
-            if name not in self._names
-            and self._implementations(name, function.file)
+            if name not in self._by_name.names
+            and self._by_name.implementations(name, function.file)
             and (alike(name, function.name) or is_part(name, function.name))
         ]
         return Finding(
@@ -210,13 +199,20 @@ class Matcher:
     def _stray_entries(self) -> Iterator[Finding]:
         for table in self._code.tables:
             about = self._about(table)
-            share = sum(entry.name in self._names for entry in table.entries)
+            share = sum(entry.name in self._by_name.names for entry in table.entries)
             if table.branches or not about or 2 * share < len(table.entries) or self._code.opaque:
                 continue
             functions = [function.name for file in about for function in self._files[file]]
             for entry in table.entries:
-                aliased = entry.name in self._aliases.values() or self._aliases.get(entry.name, "") in self._names
-                if entry.name not in self._names and not aliased and not _is_partner(entry.name, functions, table):
+                aliased = (
+                    entry.name in self._by_name.aliases.values()
+                    or self._by_name.aliases.get(entry.name, "") in self._by_name.names
+                )
+                if (
+                    entry.name not in self._by_name.names
+                    and not aliased
+                    and not _is_partner(entry.name, functions, table)
+                ):
                     yield Finding(
                         name="undeclared-dispatch",
                         location=entry.place,
@@ -225,11 +221,17 @@ class Matcher:
                     )
 
     def _stray_aliases(self) -> Iterator[Finding]:
-        known = {*self._names, *self._code.implementations, *(n for table in self._code.tables for n in table.names)}
+        known = {
+            *self._by_name.names,
+            *self._code.implementations,
+            *(n for table in self._code.tables for n in table.names),
+        }
         about = {
             alias.listed_in
             for alias in self._code.aliases
-            if any(related(one, name) or one == name for one in (alias.name, alias.target) for name in self._names)
+            if any(
+                alike(one, name) or one == name for one in (alias.name, alias.target) for name in self._by_name.names
+            )
         }
         for alias in self._code.aliases:
             if alias.listed_in in about and alias.target not in known:
@@ -253,12 +255,26 @@ def _partner(function: Declared, left: list[Declared], free: Iterable[str], comp
         return found
     near = nearest(function.name, [name for name in names if alike(name, function.name) and name not in compared])
     back = nearest(near, [other.name for other in left]) if near is not None else None
-    return near if back == function.name else None
+    if back == function.name:
+        return near
+    parts = [name for name in names if is_part(name, function.name) and name not in compared]
+    back_parts = [other.name for other in left if parts and is_part(parts[0], other.name)]
+    return parts[0] if len(parts) == 1 and back_parts == [function.name] else None
 
 
 def _is_partner(name: str, functions: list[str], table: Table) -> bool:
     """Whether the entry is a declared function under another name: beside its own, or instead, which is told there."""
-    return any(related(name, function) if function in table.names else alike(name, function) for function in functions)
+    return any(
+        related(name, function)
+        if function in table.names
+        else alike(name, function) or (is_part(name, function) and _partner_is_free(name, functions, table))
+        for function in functions
+    )
+
+
+def _partner_is_free(name: str, functions: list[str], table: Table) -> bool:
+    """Whether one function alone could be meant by the part of a name, as `_partner` wants it."""
+    return len([it for it in functions if it not in table.names and is_part(name, it)]) == 1
 
 
 def _dispatched_as(function: Declared, entry: Entry) -> Finding:

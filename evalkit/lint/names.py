@@ -91,4 +91,8 @@ def difference(name: str, other: str) -> str:
         extra = affix(long, short)
         if extra is not None:
             return f"the {'prefix' if long.startswith(extra) else 'suffix'} '{extra}' differs"
+    if is_part(name, other):
+        long, short = sorted((name, other), key=len, reverse=True)
+        where = "suffix" if words(long)[: len(words(short))] == words(short) else "prefix"
+        return f"the {where} '{_written(long, short)}' differs"
     return "a few letters differ"

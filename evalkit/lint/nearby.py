@@ -47,6 +47,12 @@ def is_near(file: str, other: str) -> bool:
     return shared >= (depth + 1) // 2
 
 
+def is_beside(file: str, other: str) -> bool:
+    """Whether the other file lies in or below the folder of the first, or the one around that."""
+    folders = file.split("/")[:-1]
+    return other.split("/")[: max(0, len(folders) - 1)] == folders[:-1]
+
+
 def closest(candidates: Sequence[T], file: str, file_of: Sequence[str]) -> list[T]:
     """The candidates that lie nearest to `file`; `file_of` says where each lies."""
     if not candidates:

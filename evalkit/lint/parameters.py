@@ -11,12 +11,10 @@ from evalkit.errors import Location, nearest
 from evalkit.lint.facts import DECORATED, UNKNOWN, Declared, Implementation, Parameter
 from evalkit.lint.finding import Finding
 from evalkit.lint.names import related
+from evalkit.lint.reads import WHOLE
 
 Pair = tuple[Declared, Implementation]
 # A function that takes all arguments as one value; the dispatcher hands it the model's mapping.
-_WHOLE_WORDS = """args arguments params parameters payload kwargs input inputs tool_input tool_args request
-    call data body function_args tool_call action event"""
-_WHOLE = frozenset(_WHOLE_WORDS.split())
 _MAPPINGS = re.compile(
     r"\b(?:dict|Dict|Mapping|MutableMapping|Any|Request|Input|Args|Params|Model|Schema|ToolCall)\b|Input$|Args$"
 )
@@ -39,8 +37,12 @@ def judge(pairs: Iterable[Pair]) -> Iterator[Finding]:
     ]
     common = _common(known)
     for function, code in known:
-        if code.comparable and not _takes_all_as_one(function, code):
+        if not code.comparable:
+            continue
+        if not _takes_all_as_one(function, code):
             yield from _one(function, code, common)
+        elif code.by_keys is not None and (by_keys := code.by_keys(code)) is not None:
+            yield from _one(function, by_keys, frozenset())
 
 
 def _common(pairs: list[Pair]) -> frozenset[str]:
@@ -56,10 +58,14 @@ def _common(pairs: list[Pair]) -> frozenset[str]:
 def _takes_all_as_one(function: Declared, code: Implementation) -> bool:
     if any(it.name in (function.properties or {}) for it in code.parameters):
         return False
+    if code.reads:
+        return False
     needed = [it for it in code.parameters if it.required and not _is_injected(it)]
+    if not needed:  # def search(arguments=None)
+        return any(it.name.lower() in WHOLE for it in code.parameters[:1])
     if len(needed) != 1:
         return False
-    return needed[0].name.lower() in _WHOLE or _MAPPINGS.search(needed[0].annotation) is not None
+    return needed[0].name.lower() in WHOLE or _MAPPINGS.search(needed[0].annotation) is not None
 
 
 def _is_injected(parameter: Parameter) -> bool:
@@ -86,6 +92,8 @@ def _one(function: Declared, code: Implementation, common: frozenset[str]) -> It
     optional = [it.name for it in code.parameters if it.name not in properties and not it.required]
     for name in missing:
         meant = _meant(name, missing, extra, optional)
+        if meant is None and code.reads and not code.takes_any and len(missing) == len(optional) == 1 and not extra:
+            meant = optional[0]
         if meant is not None:
             extra = [parameter for parameter in extra if parameter.name != meant]
             yield _renamed(function, code, name, taken[meant])
@@ -114,8 +122,8 @@ def _renamed(function: Declared, code: Implementation, name: str, parameter: Par
     return Finding(
         name="parameter-name",
         location=_at(function, name),
-        message=f"'{function.name}': '{name}' is declared, and {_named(code)} takes '{parameter.name}'",
-        advice="give the parameter one name: the call fails with an unexpected argument",
+        message=f"'{function.name}': '{name}' is declared, and {_named(code)} {_takes(code)}s '{parameter.name}'",
+        advice=f"give the parameter one name: {_then(code)}",
         related=parameter.place,
     )
 
@@ -124,7 +132,7 @@ def _missing(function: Declared, code: Implementation, name: str) -> Finding:
     return Finding(
         name="parameter-missing",
         location=_at(function, name),
-        message=f"'{function.name}': '{name}' is declared, and {_named(code)} does not take it",
+        message=f"'{function.name}': '{name}' is declared, and {_named(code)} does not {_takes(code)} it",
         advice="add the parameter to the code, or take it out of the declaration",
         related=code.place,
     )
@@ -141,7 +149,15 @@ def _extra(function: Declared, code: Implementation, parameter: Parameter) -> Fi
 
 
 def _named(code: Implementation) -> str:
-    return f"{code.name}() in {code.place.file}"
+    return f"{code.name}{'' if ' ' in code.name else '()'} in {code.place.file}"
+
+
+def _takes(code: Implementation) -> str:
+    return "read" if code.reads else "take"
+
+
+def _then(code: Implementation) -> str:
+    return "what the model sends is never read" if code.reads else "the call fails with an unexpected argument"
 
 
 def _same(
@@ -149,7 +165,7 @@ def _same(
 ) -> Iterator[Finding]:
     """Type, requiredness, values and default of a parameter that both have."""
     name = parameter.name
-    declared = _types(schema)
+    declared = types_of(schema)
     if declared and parameter.types is not None and not declared <= parameter.types and parameter.values is None:
         yield Finding(
             name="parameter-type",
@@ -218,7 +234,10 @@ def _shown(values: list[Any]) -> str:
     )
 
 
-def _types(schema: Mapping[str, Any]) -> frozenset[str]:
+def types_of(schema: Any) -> frozenset[str]:
+    """The JSON types that a schema names."""
+    if not isinstance(schema, Mapping):
+        return frozenset()
     kind = schema.get("type")
     named = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else ()
     return frozenset(_PYTHON_NAMES.get(name, name) for name in named if isinstance(name, str))

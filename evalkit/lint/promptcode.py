@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from evalkit.errors import Location
 from evalkit.lint.facts import Declared, Mention, Prompt, TextFormat
 from evalkit.lint.finding import Edit
+from evalkit.record import record
 
 _NAME = r"(?P<name>[A-Za-z_][\w.-]*)"
 # What a text call looks like, and how messages show it. `name` is the function's name, where the form shows one.
@@ -34,7 +34,14 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
     )
 )
+# {tools}, {{ function_schemas | tojson }}; not {tool_name}
+_NO_LISTING_WORDS = "name call calls result results id output error"
+_NO_LISTING = "".join(f"(?<!{word})" for word in _NO_LISTING_WORDS.split())
+_LISTING = re.compile(
+    r"\{\{?\s*\w*(?:tool|function|schema|declaration)\w*" + _NO_LISTING + r"\b\s*(?:\|[^{}]*)?\}", re.IGNORECASE
+)
 _QUOTED = re.compile(r"(?<!`)`" + _NAME + r"(?P<call>\((?P<inside>[^`)]*)\))?`(?!`)")
+_OF_CLASS = re.compile(r"_*[A-Z]\w*[a-z]\w*\.")  # `Sprint.create` is about code
 _ARGUMENT = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=")
 _JSON_ARGUMENT = re.compile(r'"([A-Za-z_]\w*)"\s*:')
 _BODY = re.compile(r'\s*,\s*"(?:arguments|parameters|args|input)"\s*:\s*\{([^{}]*)\}')
@@ -45,7 +52,7 @@ _SENTENCE = re.compile(r"[.!?]\s|(?<=\w)[:;]\s|\n\s*\n|\n\s*[-*\d]")
 _PLACEHOLDERS = frozenset(("name", "tool_name", "function_name", "tool", "function", "example", "your_function"))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Source:
     """A text that is or may be an instruction: `locate` gives the place of an offset in it, `edit` replaces a part."""
 
@@ -71,8 +78,15 @@ def read_prompt(source: Source, *, own: tuple[Declared, ...] | None = None) -> P
             inside = match["inside"] or ""
             offset = match.start("inside") if match["inside"] is not None else 0
             written = [(found[1], offset + found.start(1)) for found in _ARGUMENT.finditer(inside)]
-            mentions.append(_mention(source, match, written, is_call=False))
-    return Prompt(place=source.locate(0), mentions=tuple(mentions), formats=tuple(formats), own=own)
+            if not _OF_CLASS.match(match["name"]):
+                mentions.append(_mention(source, match, written, is_call=False))
+    return Prompt(
+        place=source.locate(0),
+        mentions=tuple(mentions),
+        formats=tuple(formats),
+        own=own,
+        lists_functions=_LISTING.search(source.text) is not None,
+    )
 
 
 def _written_forms(text: str) -> Iterator[tuple[str, re.Match[str]]]:
@@ -108,6 +122,11 @@ def _is_negated(text: str, start: int) -> bool:
     before = text[max(0, start - 200) : start]
     ends = [match.end() for match in _SENTENCE.finditer(before)]
     return _NEGATION.search(before[ends[-1] if ends else 0 :]) is not None
+
+
+def is_listing(name: str) -> bool:
+    """Whether a variable's name says that it holds declarations: ``TOOLS``, ``weather_tool``, ``schemas``."""
+    return _LISTING.search(f"{{{name}}}") is not None
 
 
 def has_form(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from evalkit.errors import did_you_mean
 from evalkit.lint.facts import DECORATED, INSTRUCTION, MCP, PLAIN, Alias, Declared, Mention, Prompt
@@ -15,15 +15,18 @@ from evalkit.lint.signatures import JSON_TYPES
 _NATIVE = (INSTRUCTION, MCP, DECORATED, PLAIN)
 
 
-def judge(prompts: Iterable[Prompt], nearby: Nearby, aliases: Sequence[Alias]) -> Iterator[Finding]:
-    """The findings in instructions that are about functions known nearby."""
+def judge(
+    prompts: Iterable[Prompt], nearby: Nearby, aliases: Sequence[Alias], offering: Container[str] = ()
+) -> Iterator[Finding]:
+    """The findings in instructions that are about functions known nearby. `offering`: files that make native calls."""
     also = {alias.name for alias in aliases}
     for prompt in prompts:
         around = nearby.around(prompt.file)
         known = prompt.own if prompt.own is not None else around
         if known and (prompt.own is not None or _is_about(prompt, known)):
             yield from _functions(prompt, known, around, also)
-            yield from _formats(prompt, known)
+            if not prompt.lists_functions or prompt.file in offering:
+                yield from _formats(prompt, known)
 
 
 def _is_about(prompt: Prompt, known: Iterable[Declared]) -> bool:

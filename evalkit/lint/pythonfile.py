@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 import warnings
 from collections.abc import Iterator
 from functools import cached_property
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from evalkit.errors import Location
 
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"  # by which the files are parsed
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _MUTATING = frozenset(("append", "extend", "insert", "update", "setdefault", "pop", "remove", "clear", "add"))
 
@@ -33,7 +35,7 @@ class PythonFile:
         except SyntaxError as error:
             if "{%" not in self.text:  # a template of Python is no Python yet
                 at = Location(self.shown, error.lineno or 1, error.offset or 1)
-                self.problem = at, f"not Python: {error.msg}"
+                self.problem = at, f"not Python {_VERSION}: {error.msg}"
         except (ValueError, RecursionError, MemoryError) as error:
             self.problem = Location(self.shown, 1, 1), f"not Python: {error}"
         return ast.Module(body=[], type_ignores=[])
@@ -171,6 +173,15 @@ class PythonFiles:
         if level or exact:
             return exact[0] if exact else None
         return max((file for _, file in found), key=lambda file: closeness(file.shown, by.shown), default=None)
+
+    def imported_by(self, file: PythonFile) -> Iterator[PythonFile]:
+        """The files of the project that `file` imports, modules and what stands in them alike."""
+        for module, inner, level in file.imports.values():
+            whole = f"{module}.{inner}" if module and inner else module or inner
+            for name in (module, whole):
+                found = self.imported(name, level, file) if name else None
+                if found is not None:
+                    yield found
 
 
 def closeness(one: str, other: str) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from evalkit.errors import nearest
 from evalkit.lint import cases, declarations, pairs, parameters, prompts
 from evalkit.lint.baseline import read_baseline, without_known
 from evalkit.lint.facts import SUITE
@@ -17,9 +18,10 @@ from evalkit.lint.options import LintOptions
 from evalkit.lint.rules import SEVERITIES
 from evalkit.lint.schemas import refused
 from evalkit.lint.silencing import unsilenced
+from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class LintReport:
     """`findings` in the order of their places; `known` are hidden by the baseline, `gone` no longer found."""
 
@@ -78,7 +80,7 @@ def _judged(facts: Facts) -> Iterator[Finding]:
     matched = Matcher(declared, facts.code).match()
     yield from matched.findings
     yield from parameters.judge(matched.pairs)
-    yield from prompts.judge([*facts.prompts, *facts.code.prompts], nearby, facts.code.aliases)
+    yield from prompts.judge([*facts.prompts, *facts.code.prompts], nearby, facts.code.aliases, facts.code.offering)
     yield from _of_cases(facts, nearby)
 
 
@@ -100,6 +102,7 @@ def _of_cases(facts: Facts, nearby: Nearby) -> Iterator[Finding]:
         known = known_of.of(case)
         yield from cases.judge(case, known)
         names = {call.name for call in case.expected() if not call.forbidden}
+        names |= {meant for name in names if not known.of(name) and (meant := nearest(name, known.names))}
         for function in known.functions:
             tested.setdefault(function.file, set()).add(function.name)
             if names & {function.name, *function.aliases}:

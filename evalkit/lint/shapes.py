@@ -106,7 +106,21 @@ def schema(value: Any) -> Any:
         return None if value is None else UNKNOWN
     if any(value.get(key) is UNKNOWN for key in ("properties", "required")):
         return UNKNOWN
-    return _normal(without_unknown(value))
+    return _normal(without_unknown(_named(value)))
+
+
+def _named(value: Any) -> Any:
+    """`value` with {} for each parameter of which nothing can be told but its name."""
+    if isinstance(value, list):
+        return [_named(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: {name: {} if part is UNKNOWN else _named(part) for name, part in item.items()}
+        if key == "properties" and isinstance(item, Mapping)
+        else _named(item)
+        for key, item in value.items()
+    }
 
 
 def _normal(value: Any, *, names: bool = False) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 from evalkit.lint.facts import UNKNOWN, Implementation, Parameter
 from evalkit.lint.pythonfile import Function, PythonFile
+from evalkit.lint.reads import by_reading
 from evalkit.lint.static import Evaluator, Scope, last_name
 
 JSON_TYPES: dict[str, tuple[str, ...]] = {
@@ -56,6 +57,7 @@ class Signatures:
             is_method=is_method,
             doc=ast.get_docstring(node) or "",
             comparable=arguments.vararg is None,
+            by_keys=lambda found: by_reading(node, file, found),
         )
 
     def _parameter(self, argument: ast.arg, default: ast.expr | None, file: PythonFile) -> Parameter:

@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import Any
 
 from evalkit.errors import Location
+from evalkit.lint.attributes import attribute_of
 from evalkit.lint.facts import UNKNOWN, Path
 from evalkit.lint.pythonfile import PythonFile, PythonFiles
 from evalkit.record import record
@@ -40,6 +41,7 @@ class Scope:
 
     file: PythonFile
     locals: Sequence[Mapping[str, ast.expr]] = ()
+    owner: ast.ClassDef | None = None  # the class around it, of which `self` is one
 
 
 @record(slots=True)
@@ -130,7 +132,7 @@ class Evaluator:
     def _name(self, node: ast.Name, scope: Scope, path: Path, reading: Reading, depth: int) -> Any:
         for index, names in enumerate(scope.locals):
             if node.id in names:
-                inner = Scope(scope.file, scope.locals[index:])
+                inner = Scope(scope.file, scope.locals[index:], scope.owner)
                 return self._value(names[node.id], inner, path, reading, depth + 1)
         found = self.constant(node.id, scope.file)
         if found is None:
@@ -150,6 +152,9 @@ class Evaluator:
 
     def _attribute(self, node: ast.Attribute, scope: Scope, path: Path, reading: Reading, depth: int) -> Any:
         base = node.value
+        if isinstance(base, ast.Name) and base.id in ("self", "cls") and scope.owner is not None:
+            found = attribute_of(scope.owner, node.attr, scope.file, self._class)
+            return UNKNOWN if found is None else self._value(found[0], Scope(found[1]), path, reading, depth + 1)
         holder = base.attr if isinstance(base, ast.Attribute) else base.id if isinstance(base, ast.Name) else ""
         if holder == "Type":  # types.Type.STRING
             return node.attr.lower()
@@ -161,6 +166,14 @@ class Evaluator:
             if found is not None:
                 return self._value(found[0], Scope(found[1]), path, reading, depth + 1)
         return UNKNOWN
+
+    def _class(self, name: str, file: PythonFile) -> tuple[ast.ClassDef, PythonFile] | None:
+        """A class of the file, its own or an imported one."""
+        if name in file.classes:
+            return file.classes[name], file
+        module, inner, level = file.imports.get(name, ("", "", 0))
+        source = self._files.imported(module, level, file) if inner else None
+        return (source.classes[inner], source) if source is not None and inner in source.classes else None
 
     def _call(self, node: ast.Call, scope: Scope, path: Path, reading: Reading, depth: int) -> Any:
         name = last_name(node.func)

@@ -5,20 +5,31 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from evalkit.errors import Location
+from evalkit.lint.declaredcode import DECORATORS
 from evalkit.lint.facts import Alias, Code, Entry, Implementation, Table
 from evalkit.lint.finding import Edit
-from evalkit.lint.pythonfile import PythonFile
+from evalkit.lint.pythonfile import Function, PythonFile
+from evalkit.lint.reads import WHOLE, of_branch
 from evalkit.lint.resolving import Resolver
-from evalkit.lint.static import Evaluator, last_name
+from evalkit.lint.static import Evaluator, dotted, last_name
 from evalkit.lint.walking import Visit
 
 _ALIASES = re.compile(r"alias|renam|legacy|native|tool_?names|name_?map", re.IGNORECASE)
 _HOLDERS = frozenset(
     ("function", "func", "fn", "handler", "callable", "implementation", "impl", "execute", "executor", "run", "method")
 )
+
+
+class _Branch(NamedTuple):
+    """One branch of a chain of comparisons: its entry, what it does, and where."""
+
+    entry: Entry
+    body: list[ast.stmt]
+    visit: Visit
 
 
 class TableCode:
@@ -29,7 +40,8 @@ class TableCode:
         self._evaluator = evaluator
         self._resolver = resolver
         self._consumed = consumed
-        self._chains: dict[tuple[str, int, str], list[Entry]] = {}
+        self._chains: dict[tuple[str, int, str], list[_Branch]] = {}
+        self._registered: dict[tuple[str, str], list[Entry]] = {}
 
     def visit(self, visit: Visit) -> None:
         node = visit.node
@@ -46,12 +58,31 @@ class TableCode:
             self._call(node, visit)
         elif isinstance(node, ast.Assign):
             self._assignment(node, visit)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self._registration(node, visit)
 
     def finish(self) -> None:
-        """Chains of comparisons of one expression, made into tables."""
-        for entries in self._chains.values():
-            self._code.tables.append(Table(place=entries[0].place, entries=tuple(entries), branches=True))
+        """Chains of comparisons of one expression, and registrations by one decorator, made into tables."""
+        for branches in self._chains.values():
+            chain = [statement for branch in branches for statement in branch.body]
+            found = tuple(_entry_of(branch, chain) for branch in branches)
+            self._code.tables.append(Table(place=found[0].place, entries=found, branches=True))
+        for entries in self._registered.values():
+            self._code.tables.append(Table(place=entries[0].place, entries=tuple(entries)))
         self._chains.clear()
+        self._registered.clear()
+
+    def _registration(self, node: Function, visit: Visit) -> None:
+        """``@register("search")`` over a function; decorators that declare functions are no dispatch."""
+        for decorator in node.decorator_list:
+            if not isinstance(decorator, ast.Call) or last_name(decorator.func) in DECORATORS or not decorator.args:
+                continue
+            name = self._evaluator.value(decorator.args[0], visit.scope)
+            if isinstance(name, str) and name.replace("-", "_").replace(".", "_").isidentifier():
+                file, is_method = visit.scope.file, visit.owner is not None and visit.function is None
+                target = self._resolver.signatures.read(node, file, is_method=is_method)
+                entry = Entry(name=name, place=file.place(decorator.args[0]), target=target, target_name=node.name)
+                self._registered.setdefault((file.shown, dotted(decorator.func)), []).append(entry)
 
     def _dictionary(self, node: ast.Dict, visit: Visit) -> None:
         if _is_choice(node):  # tool_choice={"type": "function", "function": {"name": "answer"}}
@@ -139,19 +170,27 @@ class TableCode:
         for text in value if isinstance(value, (list, dict)) else [value]:
             place = visit.scope.file.place(other)
             if self._compared(text, place) and isinstance(visit.parent, ast.If) and isinstance(text, str):
-                self._chain(subject, visit, Entry(name=text, place=place, target=self._branch(visit.parent, visit)))
+                self._chain(subject, visit, text, place, visit.parent)
 
-    def _chain(self, subject: ast.expr, visit: Visit, entry: Entry) -> None:
+    def _chain(
+        self, subject: ast.expr, visit: Visit, name: str, place: Location, node: ast.If | ast.match_case
+    ) -> None:
         key = (visit.scope.file.shown, id(visit.function), ast.dump(subject))
-        self._chains.setdefault(key, []).append(entry)
+        entry = Entry(name=name, place=place, target=self._branch(node, visit))
+        self._chains.setdefault(key, []).append(_Branch(entry, node.body, visit))
 
     def _branch(self, node: ast.If | ast.match_case, visit: Visit) -> Implementation | None:
-        """The function that a branch calls with ``**arguments``: only then are the arguments the model's."""
+        """The function that a branch calls with ``**arguments``, or with ``arguments``: they are the model's then."""
         calls = [inner for statement in node.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)]
         spread = [call for call in calls if any(keyword.arg is None for keyword in call.keywords) and not call.args]
-        if len(spread) != 1 or len(spread[0].keywords) != 1:
+        if len(spread) == 1 and len(spread[0].keywords) == 1:
+            return self._resolver.function(spread[0].func, visit)
+        alone = [call for call in calls if len(call.args) == 1 and not call.keywords]
+        whole = [call for call in alone if last_name(call.args[0]) in WHOLE]
+        if spread or len(whole) != 1:
             return None
-        return self._resolver.function(spread[0].func, visit)
+        found = self._resolver.function(whole[0].func, visit)
+        return found if found is not None and len([it for it in found.parameters if it.required]) < 2 else None
 
     def _match(self, node: ast.Match, visit: Visit) -> None:
         for case in node.cases:
@@ -159,12 +198,14 @@ class TableCode:
                 value = self._evaluator.value(pattern, visit.scope)
                 place = visit.scope.file.place(pattern)
                 if self._compared(value, place) and isinstance(value, str):
-                    self._chain(node.subject, visit, Entry(name=value, place=place, target=self._branch(case, visit)))
+                    self._chain(node.subject, visit, value, place, case)
 
     def _call(self, node: ast.Call, visit: Visit) -> None:
         place = visit.scope.file.place(node)
         if _is_lookup(node, visit.parent):
             self._code.dynamic.append(place)
+            looked_up = node.args[1] if last_name(node.func) == "getattr" else getattr(visit.parent, "slice", None)
+            self._code.affixes |= {around} if (around := _around_name(looked_up)) else set()
         elif len(node.args) > 1 and isinstance(node.args[0], ast.Constant):  # register("search", search)
             self._compared(node.args[0].value, place)
 
@@ -186,6 +227,26 @@ def _is_lookup(node: ast.Call, parent: ast.AST | None) -> bool:
     if name == "getattr":
         return len(node.args) > 1 and not isinstance(node.args[1], ast.Constant)
     return name in ("globals", "locals") and isinstance(parent, ast.Subscript)
+
+
+def _around_name(node: ast.expr | None) -> tuple[str, str] | None:
+    """``("do_", "")`` of ``f"do_{name}"`` and ``"do_" + name``; None for what is no such text."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else []
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts = [node.left, node.right]
+    texts = [part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else None for part in parts]
+    if texts.count(None) != 1 or len(texts) < 2:
+        return None
+    at = texts.index(None)
+    return "".join(text or "" for text in texts[:at]), "".join(text or "" for text in texts[at + 1 :])
+
+
+def _entry_of(branch: _Branch, chain: list[ast.stmt]) -> Entry:
+    """The entry of a branch; if it calls no function with all arguments, by what it reads of them itself."""
+    entry, visit = branch.entry, branch.visit
+    if entry.target is not None:
+        return entry
+    return replace(entry, target=of_branch(branch.body, visit.function, chain, visit.scope.file, entry.name))
 
 
 def _assigned_to(visit: Visit) -> str:

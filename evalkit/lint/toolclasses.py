@@ -9,7 +9,8 @@ from evalkit.lint.pythonfile import Function
 from evalkit.lint.static import last_name
 from evalkit.record import record
 
-_RUNNER_NAMES = """run _run execute _execute aexecute call __call__ invoke forward arun _arun handle"""
+_RUNNER_NAMES = """run _run execute _execute aexecute call __call__ invoke forward arun _arun handle run_tool
+    execute_tool handle_call"""
 _RUNNERS = _RUNNER_NAMES.split()
 _PARAMETERS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
 

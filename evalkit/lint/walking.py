@@ -42,7 +42,7 @@ def _children(visit: Visit) -> Iterator[Visit]:
     node, scope, owner, function = visit.node, visit.scope, visit.owner, visit.function
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         names = bound_once(node.body, scope.file.changed)
-        scope, function = Scope(scope.file, (names, *scope.locals)), node
+        scope, function = Scope(scope.file, (names, *scope.locals), owner), node
     elif isinstance(node, ast.ClassDef):
         owner = node
     documented = node if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) else None

@@ -41,7 +41,7 @@ def test_findings_exit_with_1(run: Run, project: Any) -> None:
     project.write({"agent.py": BARE, "scenarios/desk_001.yaml": CASE})
     status, out, err = run()
     assert (status, err) == (1, "")
-    assert out.split("\n")[-2] == "1 error, 2 warnings in 1 function and 1 case"
+    assert out.split("\n")[-2] == "1 error, 1 warning in 1 function and 1 case"
 
 
 def test_only_notes_exit_with_0_unless_notes_fail(run: Run, project: Any) -> None:
@@ -77,7 +77,7 @@ def test_paths_on_the_command_line_replace_the_projects(run: Run, project: Any) 
     project.write({"one/agent.py": BARE, "two/agent.py": BARE, "scenarios/desk_001.yaml": CASE, "cases/a_1.yaml": CASE})
     assert run("one")[1].startswith("one/agent.py:1:19: warning L104")
     assert run("one")[1].endswith("1 warning in 1 function and 0 cases\n")
-    assert run(".", "--select", "L5")[1].endswith("1 warning in 1 function and 1 case\n")
+    assert run(".", "--select", "L5")[1].endswith("1 error in 1 function and 1 case\n")
     assert run("one", "cases", "--select", "L5")[1].startswith("cases/a_1.yaml:2:45: error L501 case-function")
 
 
