@@ -6,9 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from evalkit.agents import Task
+from evalkit.errors import MeasurementError
 from evalkit.providers.opening import ModelSpec, parse_model_spec
 
-__all__ = ["ModelSpec", "model_of"]
+__all__ = ["ModelSpec", "UnsupportedModelError", "model_of"]
+
+
+class UnsupportedModelError(MeasurementError):
+    """The run asks for a model that the framework can't open."""
+
+    code = "unsupported_model"
 
 
 def model_of(task: Task, open_model: Callable[[ModelSpec], Any]) -> Any:

@@ -42,7 +42,8 @@ async def run_agent(
     options.setdefault("message_history", history)
     options.setdefault("infer_name", False)  # it would name the shared object after a variable of this function
     options.setdefault("usage_limits", UsageLimits(request_limit=task.settings.max_iterations))
-    options.setdefault("model", model_of(task, open_model))
+    if "model" not in options:
+        options["model"] = model_of(task, open_model)
     try:
         with answered_by(task, own_tools=own_tools):
             result = await agent.run(task.message if message is None else message, **options)
@@ -51,8 +52,8 @@ async def run_agent(
     except ContentFilterError:
         return Reply(stop_reason="blocked")
     recorder.histories[id(agent)] = (agent, result.all_messages())  # an id is an object's own while it is held
-    deferred = isinstance(result.output, DeferredToolRequests)
-    return reply_with(result.output, stop_reason="deferred" if deferred else "completed")
+    waits = isinstance(result.output, DeferredToolRequests)
+    return reply_with(result.output, stop_reason="interrupted" if waits else "completed")
 
 
 @contextmanager

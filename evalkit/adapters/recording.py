@@ -106,10 +106,13 @@ class Dialogue:
         self._since = len(self.recorder.task.turns)
         self._began = perf_counter()
 
-    def replied(self, turn: ModelTurn) -> int:
-        """The model has answered. The index of the turn."""
+    def replied(self, turn: ModelTurn, ids: Iterable[str] | None = None) -> int:
+        """The model has answered. The index of the turn. `ids` are those by which the framework knows the calls, where
+        it does not go by those on the wire.
+        """
         index = self.recorder.place(turn, self._since, (perf_counter() - self._began) * 1000)
-        self._calls.update((call.call_id, (index, call)) for call in turn.calls if call.call_id is not None)
+        known = (call.call_id for call in turn.calls) if ids is None else ids
+        self._calls.update((key, (index, call)) for key, call in zip(known, turn.calls, strict=True) if key is not None)
         return index
 
     async def call(
@@ -135,11 +138,13 @@ class Dialogue:
                 raise
             raise find(error.exception, "builtins:TimeoutError").value(error.message) from None
 
-    async def refused(self, name: str, arguments: Any, call_id: str | None, why: str) -> None:
-        """The framework has refused a call: the arguments do not fit its tool. Recorded as failed."""
+    async def refused(
+        self, name: str, arguments: Any, call_id: str | None, why: str, *, type: str = "invalid_arguments"
+    ) -> None:
+        """The framework has refused a call, if not otherwise said because of its arguments. Recorded as failed."""
         turn, call = self._known(name, arguments, call_id)
         with suppress(FunctionError):
-            await self.recorder.task.carry_out(call, turn=turn, refused=FunctionError("invalid_arguments", why))
+            await self.recorder.task.carry_out(call, turn=turn, refused=FunctionError(type, why))
 
     async def unknown(self, call_id: str, offered: Iterable[str]) -> None:
         """A reply asks for a tool that is none of the `offered` ones. Recorded as an unknown function."""

@@ -482,7 +482,7 @@ def test_a_call_that_waits_for_approval_ends_the_run_and_is_not_made() -> None:
     def refund(amount: int) -> None:
         never()
 
-    verdict = run(agent, {"refund": 1}, {"stop_reason": "deferred", "expected_function_calls": []})
+    verdict = run(agent, {"refund": 1}, {"stop_reason": "interrupted", "expected_function_calls": []})
     assert verdict.passed, verdict.reasons
     assert "refund" in verdict.transcript.response
 
@@ -527,7 +527,7 @@ def test_an_approval_that_a_toolset_asks_for_is_still_asked_for() -> None:
     careful: Any = ApprovalRequiredToolset(toolset, lambda ctx, tool, args: args["amount"] > 100)
     model = scripted([("refund", {"amount": 50})], [("refund", {"amount": 500})])
     agent: Agent[Any, Any] = Agent(model, toolsets=[careful], output_type=[str, DeferredToolRequests])
-    verdict = run(agent, {"refund": "ok"}, {"stop_reason": "deferred"})
+    verdict = run(agent, {"refund": "ok"}, {"stop_reason": "interrupted"})
     assert verdict.passed, verdict.reasons
     assert [call.arguments for call in verdict.transcript.calls] == [{"amount": 50}]
 

@@ -1,0 +1,605 @@
+"""Agents of the OpenAI Agents SDK, run by the SDK itself, with models that answer from code: no network, no key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import evalkit
+
+REASON = "the extra is not installed: pip install 'pytest-evalkit[openai-agents]'"
+pytest.importorskip("agents", reason=REASON)
+
+from agents import (
+    Agent,
+    CustomTool,
+    FunctionTool,
+    GuardrailFunctionOutput,
+    LocalShellTool,
+    Model,
+    ModelResponse,
+    RunConfig,
+    RunContextWrapper,
+    RunHooks,
+    Runner,
+    Usage,
+    function_tool,
+    handoff,
+    input_guardrail,
+)
+from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
+from openai.types.responses.response_custom_tool_call import ResponseCustomToolCall
+
+from evalkit.adapters.openai_agents import answered_by, open_model, run_agent
+from evalkit.providers.opening import parse_model_spec
+
+VALID = {"status": "valid"}
+
+
+class RealCodeRanError(Exception):
+    """A tool's own function ran."""
+
+
+def never(*_: Any, **__: Any) -> Any:
+    raise RealCodeRanError
+
+
+class Scripted(Model):
+    """Answers request by request, for any number of runs at once: a text, or (name, arguments) calls. The last one
+    repeats. How far a run is, the input tells; `spoken` makes an answer of the input."""
+
+    model = "scripted-1"
+
+    def __init__(self, *replies: Any, spoken: Any = None) -> None:
+        self._replies = replies
+        self._spoken = spoken
+
+    async def get_response(self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any) -> ModelResponse:
+        items = [{"role": "user", "content": input}] if isinstance(input, str) else input
+        asked = len({item.get("id") for item in items if item.get("type") == "function_call"} - {None})
+        asked += sum(item.get("role") == "assistant" for item in items)
+        reply = self._spoken(items) if self._spoken else self._replies[min(asked, len(self._replies) - 1)]
+        usage = Usage(requests=1, input_tokens=10, output_tokens=5, total_tokens=15)
+        return ModelResponse(output=_items(reply, f"r{asked}"), usage=usage, response_id=None)
+
+    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        answer = await self.get_response(*args, **kwargs)
+        response = Response(
+            id="r",
+            created_at=0,
+            model="scripted-1",
+            object="response",
+            output=answer.output,
+            tool_choice="auto",
+            tools=[],
+            parallel_tool_calls=True,
+        )
+        yield ResponseCompletedEvent(response=response, type="response.completed", sequence_number=0)
+
+
+def _items(reply: Any, request: str) -> list[Any]:
+    if isinstance(reply, str):
+        part = ResponseOutputText(text=reply, type="output_text", annotations=[])
+        return [
+            ResponseOutputMessage(id="m", type="message", role="assistant", content=[part], status="completed"),
+        ]
+    return [
+        call
+        if isinstance(call, ResponseCustomToolCall)
+        else ResponseFunctionToolCall(
+            id=request,
+            call_id=f"{request}.{index}",
+            type="function_call",
+            name=call[0],
+            arguments=call[1] if isinstance(call[1], str) else json.dumps(call[1]),
+        )
+        for index, call in enumerate(reply)
+    ]
+
+
+@function_tool
+def check_warranty(serial_number: str, region: str = "eu") -> dict[str, Any]:
+    """Looks a serial number up."""
+    return never()  # type: ignore[no-any-return]
+
+
+@function_tool
+async def send_reply(ctx: RunContextWrapper[Any], to: str, body: str) -> str:
+    """Sends a mail."""
+    return str(never())
+
+
+SN1 = {"serial_number": "SN1", "region": "eu"}
+
+
+def desk(*replies: Any, **more: Any) -> Agent[Any]:
+    model = more.pop("model", None) or Scripted(*replies)
+    tools = more.pop("tools", [check_warranty, send_reply])
+    return Agent(name="Desk", instructions="Answer customers.", model=model, tools=tools, **more)
+
+
+def case(mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Case:
+    given = more.pop("input", {"message": "Is SN1 under warranty?"})
+    expects = {"extra_calls": "allow", "call_order": "any", **(expected or {"max_model_turns": 50})}
+    return evalkit.case_from_dict(
+        {"input": {**given, "mock_function_responses": mocks}, "expected_output": expects, **more}
+    )
+
+
+def run(agent: Agent[Any], mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Verdict:
+    options: dict[str, Any] = more.pop("options", {})
+    settings = more.pop("run_settings", None)
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, agent, **options)
+
+    return evalkit.run_case(case(mocks, expected, **more), under_test, settings)
+
+
+MOCKS = {"check_warranty": VALID, "send_reply": "sent"}
+
+
+def test_the_tools_are_answered_by_the_mocks_and_recorded_with_their_turns() -> None:
+    agent = desk([("check_warranty", SN1)], [("send_reply", {"to": "ana@example.com", "body": "valid"})], "done")
+    verdict = run(
+        agent,
+        MOCKS,
+        {
+            "expected_function_calls": [
+                {"function_name": "check_warranty", "arguments": SN1, "channel": "native"},
+                {"function_name": "send_reply", "body_contains": "valid"},
+            ],
+            "call_order": "strict",
+            "extra_calls": "forbid",
+            "max_model_turns": 3,
+            "max_tokens": 45,
+            "response_contains": "done",
+        },
+    )
+    assert verdict.passed, verdict.reasons
+    transcript = verdict.transcript
+    assert [(call.name, call.turn, call.call_id) for call in transcript.calls] == [
+        ("check_warranty", 0, "r0.0"),
+        ("send_reply", 1, "r1.0"),
+    ]
+    assert [(turn.text, turn.finish_reason, turn.model) for turn in transcript.turns] == [
+        ("", "tool_calls", "scripted-1"),
+        ("", "tool_calls", "scripted-1"),
+        ("done", "stop", "scripted-1"),
+    ]
+    assert transcript.usage is not None
+    assert (transcript.usage.total_tokens, transcript.usage.output_tokens) == (45, 15)
+
+
+def test_calls_of_one_reply_are_parallel_and_take_their_answers_in_reply_order() -> None:
+    serials = ["SN3", "SN1", "SN2"]
+    agent = desk([("check_warranty", {**SN1, "serial_number": serial}) for serial in serials], "done")
+    mocks = {"check_warranty": {"$sequence": [{"n": 1}, {"n": 2}, {"n": 3}]}}
+    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 3}]}]}
+    verdict = run(agent, mocks, expected)
+    assert verdict.passed, verdict.reasons
+    assert [(call.arguments["serial_number"], call.result, call.turn) for call in verdict.transcript.calls] == [
+        ("SN3", {"n": 1}, 0),
+        ("SN1", {"n": 2}, 0),
+        ("SN2", {"n": 3}, 0),
+    ]
+
+
+def test_calls_of_two_replies_are_not_parallel() -> None:
+    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 2}]}]}
+    call = [("check_warranty", SN1)]
+    assert run(desk(call, call, "done"), MOCKS, expected).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("calls", "code"),
+    [
+        ([("check_warranty", {**SN1, "serial_number": "SN2"})], "wrong_argument"),
+        ("done", "missing_call"),
+        ([("check_warranty", SN1), ("send_reply", {"to": "a", "body": "b"})], "unexpected_call"),
+        ([("check_waranty", SN1)], "unknown_function"),
+        ([("check_warranty", {**SN1, "serial_number": ["SN1"]})], "invalid_arguments"),
+        ([("check_warranty", {"serial": "SN1"})], "invalid_arguments"),
+        ([("check_warranty", '{"serial_number": "SN')], "malformed_call"),
+    ],
+)
+def test_a_wrong_call_fails_with_its_code(calls: Any, code: str) -> None:
+    expected = {
+        "expected_function_calls": [{"function_name": "check_warranty", "arguments": SN1}],
+        "extra_calls": "forbid",
+    }
+    verdict = run(desk(calls, "done"), MOCKS, expected)
+    assert verdict.status == "failed"
+    assert code in [reason.code for reason in verdict.reasons]
+    assert not any("RealCodeRan" in reason.message for reason in verdict.reasons)
+
+
+def heard_by(agent_tools: list[Any], *calls: Any) -> tuple[Agent[Any], list[Any]]:
+    """An agent, and what its model is told as the outputs of its tools."""
+    told: list[Any] = []
+
+    def spoken(items: Sequence[Any]) -> Any:
+        outputs = [item["output"] for item in items if item.get("type") == "function_call_output"]
+        told[:] = outputs
+        return [calls[len(outputs)]] if len(outputs) < len(calls) else "done"
+
+    return desk(model=Scripted(spoken=spoken), tools=agent_tools), told
+
+
+def test_the_sdk_refuses_wrong_arguments_and_the_model_is_told() -> None:
+    wrong = {"serial_number": 5, "region": "eu"}
+    agent, told = heard_by([check_warranty], ("check_warranty", wrong), ("check_warranty", SN1))
+    expected = {
+        "expected_function_calls": [
+            {"function_name": "check_warranty", "valid": False, "outcome": "error"},
+            {"function_name": "check_warranty", "arguments": SN1},
+        ],
+        "response_contains": "done",
+    }
+    verdict = run(agent, {"check_warranty": {"$sequence": [VALID]}}, expected)
+    assert verdict.passed, verdict.reasons
+    assert verdict.transcript.calls[0].result == {
+        "error": {"type": "invalid_arguments", "message": "serial_number: Input should be a valid string"}
+    }
+    assert told == [told_without_evalkit(("check_warranty", wrong)), str(VALID)]
+
+
+def told_without_evalkit(call: Any) -> str:
+    """What the SDK's own run tells the model of a call of the real tool, whose code raises."""
+    agent, told = heard_by([check_warranty], call)
+    asyncio.run(Runner.run(agent, "hello", run_config=RunConfig(tracing_disabled=True)))
+    return str(told[0])
+
+
+def test_a_mocked_failure_is_told_as_the_tool_tells_of_its_own() -> None:
+    failing = {"check_warranty": {"$error": {"type": "timeout", "message": "too slow"}}}
+    agent, told = heard_by([check_warranty], ("check_warranty", SN1))
+    assert run(agent, failing, {"response_contains": "done"}).passed
+    assert told == [told_without_evalkit(("check_warranty", SN1))]
+
+
+def test_a_tool_may_tell_of_failures_in_its_own_way() -> None:
+    @function_tool(failure_error_function=lambda ctx, error: f"sorry: {type(error).__name__}")
+    def check(serial_number: str) -> str:
+        return str(never())
+
+    failing = {"check": {"$error": {"exception": "builtins:PermissionError", "message": "no"}}}
+    agent, told = heard_by([check], ("check", {"serial_number": "SN1"}))
+    assert run(agent, failing, {"response_contains": "done"}).passed
+    assert told == ["sorry: PermissionError"]
+
+
+def test_a_tool_that_tells_nothing_of_failures_ends_the_run() -> None:
+    @function_tool(failure_error_function=None)
+    def check(serial_number: str) -> str:
+        return str(never())
+
+    failing = {"check": {"$error": {"type": "timeout", "message": "too slow"}}}
+    agent, _ = heard_by([check], ("check", {"serial_number": "SN1"}))
+    verdict = run(agent, failing)
+    assert [reason.code for reason in verdict.reasons] == ["agent_raised"]
+    assert "too slow" in verdict.reasons[0].message
+
+
+def test_a_tool_that_nothing_mocks_is_an_unmocked_call_and_its_code_never_runs() -> None:
+    verdict = run(desk([("send_reply", {"to": "a", "body": "b"})], "done"), {"check_warranty": VALID})
+    assert [reason.code for reason in verdict.reasons] == ["unmocked_call"]
+    assert "send_reply is not mocked in this case; mocked are check_warranty" in verdict.reasons[0].message
+
+
+def test_a_mock_that_breaks_is_an_error_not_a_failure() -> None:
+    verdict = run(desk([("check_warranty", SN1)], "done"), {"check_warranty": {"$call": "math:sqrt"}})
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "mock_error")
+
+
+def test_the_real_tool_runs_only_where_the_run_allows_it() -> None:
+    @function_tool
+    async def double(n: int) -> int:
+        return 2 * n
+
+    agent, told = heard_by([double], ("double", {"n": 4}))
+    mocks = {"double": {"$real": True}}
+    allowed = run(agent, mocks, run_settings=evalkit.Settings(allow_real=True))
+    assert allowed.passed, allowed.reasons
+    assert (allowed.transcript.calls[0].result, told) == (8, ["8"])
+    refused = run(agent, mocks)
+    assert (refused.status, refused.reasons[0].code) == ("error", "mock_error")
+
+
+class Answer(BaseModel):
+    serial_number: str
+    valid: bool
+
+
+def test_structured_output_is_the_replys_json() -> None:
+    result = {"serial_number": "SN1", "valid": True}
+    agent = desk([("check_warranty", SN1)], json.dumps(result), output_type=Answer)
+    verdict = run(agent, MOCKS, {"expected_function_calls": ["check_warranty"], "response_json": {"type": "object"}})
+    assert verdict.passed, verdict.reasons
+    assert json.loads(verdict.transcript.response) == result
+    assert verdict.transcript.metadata == {"output": result}
+
+
+def test_fifty_cases_share_one_agent_and_see_none_of_each_others_mocks() -> None:
+    def spoken(items: Sequence[Any]) -> Any:
+        serial = items[0]["content"]
+        outputs = [item["output"] for item in items if item.get("type") == "function_call_output"]
+        arguments = {"serial_number": serial, "region": "eu"}
+        return f"{serial} {' '.join(sorted(set(outputs)))}" if outputs else [("check_warranty", arguments)] * 3
+
+    shared = desk(model=Scripted(spoken=spoken))
+    before, tools = [getattr(shared, field.name) for field in fields(shared)], list(shared.tools)
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        await asyncio.sleep(0)
+        return await run_agent(task, shared)
+
+    def numbered(number: int) -> evalkit.Case:
+        call = {"function_name": "check_warranty", "times": 3, "arguments_contain": {"serial_number": f"SN{number}"}}
+        return case(
+            {"check_warranty": {"$delay_ms": 1, "$return": {"of": number}}},
+            {
+                "response_contains": f"SN{number} {{'of': {number}}}",
+                "expected_function_calls": [{"in_parallel": [call]}],
+            },
+            input={"message": f"SN{number}"},
+        )
+
+    async def all_at_once() -> Sequence[evalkit.Verdict]:
+        settings = evalkit.Settings(real_sleep=True)
+        return await asyncio.gather(*(evalkit.arun_case(numbered(n), under_test, settings) for n in range(50)))
+
+    verdicts = asyncio.run(all_at_once())
+    assert [verdict.reasons for verdict in verdicts if not verdict.passed] == []
+    assert [getattr(shared, field.name) for field in fields(shared)] == before
+    assert [id(tool) for tool in shared.tools] == [id(tool) for tool in tools]
+
+
+EXPERT_CALLS = {
+    "expected_function_calls": [
+        {"function_name": "ask_expert", "result_contains": "it is valid"},
+        {"function_name": "check_warranty", "arguments": SN1},
+    ],
+    "call_order": "strict",
+    "extra_calls": "forbid",
+}
+
+
+def test_an_agent_used_as_a_tool_is_answered_too_and_its_turns_are_recorded() -> None:
+    expert = desk([("check_warranty", SN1)], "it is valid")
+    tool = expert.as_tool("ask_expert", "Asks the expert")
+    support = desk([("ask_expert", {"input": "SN1?"})], "done", tools=[tool])
+    verdict = run(support, {"check_warranty": VALID}, EXPERT_CALLS)
+    assert verdict.passed, verdict.reasons
+    assert [(call.name, call.turn) for call in verdict.transcript.calls] == [("ask_expert", 0), ("check_warranty", 1)]
+    assert [turn.text for turn in verdict.transcript.turns] == ["", "", "it is valid", "done"]
+
+    mocked = run(support, {"ask_expert": "no idea"}, {"expected_function_calls": ["ask_expert"]})
+    assert mocked.passed, mocked.reasons
+    assert len(mocked.transcript.turns) == 2
+    failing = run(support, {"send_reply": None})
+    assert failing.reasons[0].code == "unmocked_call"
+
+
+def test_an_agent_that_a_tools_own_code_asks_is_answered_where_the_tool_is_the_agents_own() -> None:
+    expert = desk([("check_warranty", SN1)], "it is valid")
+
+    @function_tool
+    async def ask_expert(question: str) -> str:
+        result = await Runner.run(expert, question)
+        return str(result.final_output)
+
+    support = desk([("ask_expert", {"question": "SN1?"})], "done", tools=[ask_expert])
+    verdict = run(support, {"check_warranty": VALID}, EXPERT_CALLS, options={"own_tools": ["ask_expert"]})
+    assert verdict.passed, verdict.reasons
+    assert run(support, {"check_warranty": VALID}).reasons[0].code == "unmocked_call"
+
+
+class Refund(BaseModel):
+    why: str
+
+
+def test_a_hand_off_is_a_call_and_the_next_agents_tools_are_answered() -> None:
+    seen: list[Any] = []
+    refunds = Agent[Any](
+        name="Refunds",
+        model=Scripted("", [("check_warranty", SN1)], "refunded"),
+        tools=[check_warranty],
+    )
+    target = handoff(refunds, on_handoff=lambda ctx, given: seen.append(given.why), input_type=Refund)
+    triage = desk([("transfer_to_refunds", {"why": "broken"})], handoffs=[target, desk("unused")])
+    expected = {
+        "expected_function_calls": [
+            {"function_name": "transfer_to_refunds", "arguments": {"why": "broken"}},
+            {"function_name": "check_warranty", "arguments": SN1},
+        ],
+        "call_order": "strict",
+        "extra_calls": "forbid",
+        "response_contains": "refunded",
+    }
+    verdict = run(triage, MOCKS, expected)
+    assert verdict.passed, verdict.reasons
+    assert seen == ["broken"]
+    assert [(call.name, call.turn, call.result) for call in verdict.transcript.calls] == [
+        ("transfer_to_refunds", 0, {"assistant": "Refunds"}),
+        ("check_warranty", 1, VALID),
+    ]
+
+
+def test_only_the_first_of_several_hand_offs_is_made() -> None:
+    one, other = Agent[Any](name="One", model=Scripted("one")), Agent[Any](name="Other", model=Scripted("other"))
+    triage = desk([("transfer_to_one", {}), ("transfer_to_other", {})], handoffs=[one, other])
+    verdict = run(triage, MOCKS)
+    assert [(call.name, call.outcome) for call in verdict.transcript.calls] == [
+        ("transfer_to_one", "ok"),
+        ("transfer_to_other", "error"),
+    ]
+    assert verdict.transcript.response == "one"
+
+
+def test_agents_that_other_code_runs_are_answered_within_answered_by() -> None:
+    agent, told = heard_by([check_warranty], ("check_warranty", SN1))
+
+    async def under_test(task: evalkit.Task) -> str:
+        with answered_by(task):
+            result = await Runner.run(agent, task.message)
+        assert told == [str(VALID)]
+        await Runner.run(agent, task.message, run_config=RunConfig(tracing_disabled=True))
+        assert "An error occurred" in told[0]  # outside of it the agent is its own again
+        return str(result.final_output)
+
+    expected = {"expected_function_calls": ["check_warranty"], "extra_calls": "forbid"}
+    verdict = evalkit.run_case(case(MOCKS, expected), under_test)
+    assert verdict.passed, verdict.reasons
+
+
+def test_a_streamed_run_gives_the_same_transcript() -> None:
+    agent = desk([("check_warranty", SN1)], "done")
+
+    async def under_test(task: evalkit.Task) -> str:
+        with answered_by(task):
+            result = Runner.run_streamed(agent, task.message)
+        async for _ in result.stream_events():
+            pass
+        return str(result.final_output)
+
+    verdict = evalkit.run_case(case(MOCKS, {"response_contains": "done"}), under_test)
+    assert verdict.passed, verdict.reasons
+    assert [(call.name, call.arguments, call.turn) for call in verdict.transcript.calls] == [("check_warranty", SN1, 0)]
+    assert [turn.text for turn in verdict.transcript.turns] == ["", "done"]
+
+
+def test_a_conversation_goes_on_with_the_agents_own_history() -> None:
+    def spoken(items: Sequence[Any]) -> str:
+        return " / ".join(item["content"] for item in items if item.get("role") == "user")
+
+    talk = {"turns": [{"user": "hello"}, {"user": "and again"}]}
+    verdict = run(desk(model=Scripted(spoken=spoken)), MOCKS, {"response_contains": "hello / and again"}, input=talk)
+    assert verdict.passed, verdict.reasons
+    assert verdict.transcript.responses == ("hello", "hello / and again")
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "turns"),
+    [({}, {}, 10), ({}, {"settings": {"max_iterations": 2}}, 2), ({"max_turns": 3}, {}, 3)],
+)
+def test_the_turn_limit_is_a_stop_reason(options: Any, more: Any, turns: int) -> None:
+    verdict = run(desk([("check_warranty", SN1)]), MOCKS, {"stop_reason": "max_iterations"}, options=options, **more)
+    assert verdict.passed, verdict.reasons
+    assert len(verdict.transcript.turns) == turns
+
+
+def test_a_guardrail_is_a_stop_reason() -> None:
+    @input_guardrail
+    async def closed(ctx: Any, agent: Any, given: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
+
+    verdict = run(desk("done", input_guardrails=[closed]), MOCKS, {"stop_reason": "blocked"})
+    assert verdict.passed, verdict.reasons
+
+
+def test_a_call_that_waits_for_approval_ends_the_run_and_is_not_made() -> None:
+    @function_tool(needs_approval=True)
+    def refund(amount: int) -> str:
+        return str(never())
+
+    expected = {"stop_reason": "interrupted", "expected_function_calls": [], "extra_calls": "forbid"}
+    verdict = run(desk([("refund", {"amount": 5})], tools=[refund]), {"refund": 1}, expected)
+    assert verdict.passed, verdict.reasons
+
+
+def test_the_hooks_of_a_run_still_hear_everything() -> None:
+    heard: list[str] = []
+
+    class Ear(RunHooks[Any]):
+        async def on_llm_start(self, *args: Any, **kwargs: Any) -> None:
+            heard.append("asked")
+
+        async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
+            heard.append(f"{tool.name} {result}")
+
+        async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
+            heard.append(f"{agent is support} {output}")
+
+    support = desk([("check_warranty", SN1)], "done")
+    assert run(support, MOCKS, options={"hooks": Ear()}).passed
+    assert heard == ["asked", f"check_warranty {VALID}", "asked", "True done"]
+
+
+def test_a_tool_that_is_no_python_function_is_answered_too() -> None:
+    async def invoke(ctx: Any, arguments: str) -> str:
+        return str(never())
+
+    schema = {
+        "type": "object",
+        "properties": {"x": {"type": "integer"}},
+        "required": ["x"],
+        "additionalProperties": False,
+    }
+    plain = FunctionTool(name="plain", description="", params_json_schema=schema, on_invoke_tool=invoke)
+    agent, told = heard_by([plain], ("plain", {"x": 1}))
+    expected = {"expected_function_calls": [{"function_name": "plain", "arguments": {"x": 1}}]}
+    assert run(agent, {"plain": "mocked"}, expected).passed
+    assert told == ["mocked"]
+    wrong, _ = heard_by([plain], ("plain", {"x": "1"}))
+    assert [reason.code for reason in run(wrong, {"plain": "mocked"}).reasons] == ["invalid_arguments"]
+
+
+def test_a_custom_tool_is_answered_with_its_text_as_input() -> None:
+    custom: Any = CustomTool(name="shout", description="", on_invoke_tool=never)
+    call = ResponseCustomToolCall(call_id="x1", name="shout", input="HEY", type="custom_tool_call")
+
+    def spoken(items: Sequence[Any]) -> Any:
+        return "done" if any(item.get("type") == "custom_tool_call_output" for item in items) else [call]
+
+    verdict = run(desk(model=Scripted(spoken=spoken), tools=[custom]), {"shout": "ok"}, {"response_contains": "done"})
+    assert verdict.passed, verdict.reasons
+    assert [(c.name, c.arguments, c.turn) for c in verdict.transcript.calls] == [("shout", {"input": "HEY"}, 0)]
+
+
+def test_a_tool_that_acts_on_this_machine_is_refused_unless_it_is_named() -> None:
+    shell: Any = LocalShellTool(executor=never)
+    verdict = run(desk("done", tools=[shell]), MOCKS)
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["unmockable_tool"])
+    assert verdict.reasons[0].message == (
+        "the agent's tool 'local_shell' (LocalShellTool) acts on this machine, and is no function that a mock could "
+        "answer: test the agent without it, or let it run, with run_agent(..., own_tools=['local_shell'])"
+    )
+    assert run(desk("done", tools=[shell]), MOCKS, options={"own_tools": ["local_shell"]}).passed
+
+
+def test_a_sync_agent_waits_for_the_run() -> None:
+    agent = desk([("check_warranty", SN1)], "done")
+
+    def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return task.wait(run_agent(task, agent, message="hello"))
+
+    verdict = evalkit.run_case(case(MOCKS, {"expected_function_calls": ["check_warranty"]}), under_test)
+    assert verdict.passed, verdict.reasons
+
+
+def test_the_model_that_a_run_asks_for_is_opened_as_the_sdks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    model = open_model(parse_model_spec("openai:gpt-x?base_url=http://localhost:1/v1"))
+    assert (type(model).__name__, model.model) == ("OpenAIChatCompletionsModel", "gpt-x")
+
+
+def test_a_model_that_the_sdk_cannot_open_is_an_error() -> None:
+    verdict = run(desk("done"), MOCKS, settings={"model": "gemini:gemini-x"})
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["unsupported_model"])
+    assert verdict.reasons[0].message == (
+        "the OpenAI Agents SDK can't open 'gemini:gemini-x' for evalkit: name an openai:MODEL, or give the run a model "
+        "of the SDK's own, as in run_agent(task, agent, run_config=RunConfig(model=...))"
+    )
