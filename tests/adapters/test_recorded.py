@@ -1,0 +1,152 @@
+"""Agents of frameworks whose models speak HTTP: recorded once, replayed offline, every turn counted once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import evalkit
+from evalkit.model.transcript import Usage
+from tests.servers.replay import Answer, ReplayServer
+
+
+class Desk(ReplayServer):
+    """A chat-completions API whose model looks SN1 up and then says so; ids and time stamps are new each time."""
+
+    def reply(self, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        super().reply(path, body, headers)
+        number = len(self.received)
+        looked_up = any(message["role"] == "tool" for message in json.loads(body)["messages"])
+        function = {"name": "check_warranty", "arguments": '{"serial_number": "SN1"}'}
+        call = {"id": f"call_{number}zufall", "type": "function", "function": function}
+        said = {"content": "SN1 is valid."} if looked_up else {"content": None, "tool_calls": [call]}
+        answer = {
+            "id": f"chatcmpl-{number:08d}zufall",
+            "object": "chat.completion",
+            "created": 1_700_000_000 + number,
+            "model": "desk-1",
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", **said},
+                    "finish_reason": "stop" if looked_up else "tool_calls",
+                }
+            ],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12},
+        }
+        return Answer(json.dumps(answer))
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    running = Desk()
+    yield running
+    running.close()
+
+
+Under = Callable[[evalkit.Task], Any]
+
+
+def pydantic_ai_agent(base_url: str) -> Under:
+    from pydantic_ai import Agent
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    from evalkit.adapters.pydantic_ai import run_agent
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        model = OpenAIChatModel("desk", provider=OpenAIProvider(base_url=base_url, api_key="offline"))
+        agent = Agent(model)
+
+        @agent.tool_plain
+        def check_warranty(serial_number: str) -> str:
+            raise AssertionError("the real tool ran")
+
+        return await run_agent(task, agent)
+
+    return under_test
+
+
+def openai_agents_agent(base_url: str) -> Under:
+    from agents import Agent, OpenAIChatCompletionsModel, function_tool
+    from openai import AsyncOpenAI
+
+    from evalkit.adapters.openai_agents import run_agent
+
+    @function_tool
+    def check_warranty(serial_number: str) -> str:
+        raise AssertionError("the real tool ran")
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        client = AsyncOpenAI(base_url=base_url, api_key="offline")
+        model = OpenAIChatCompletionsModel("desk", openai_client=client)
+        return await run_agent(task, Agent(name="Desk", model=model, tools=[check_warranty]))
+
+    return under_test
+
+
+FRAMEWORKS = [
+    pytest.param(make, id=framework, marks=pytest.mark.skipif(find_spec(framework) is None, reason=f"no {framework}"))
+    for framework, make in (("pydantic_ai", pydantic_ai_agent), ("agents", openai_agents_agent))
+]
+
+
+@pytest.mark.parametrize("make", FRAMEWORKS)
+def test_a_recorded_run_replays_with_the_same_calls_turns_and_tokens(
+    make: Callable[[str], Under], desk: Desk, tmp_path: Path
+) -> None:
+    case = evalkit.case_from_dict(
+        {
+            "input": {"message": "Is SN1 under warranty?", "mock_function_responses": {"check_warranty": "valid"}},
+            "expected_output": {
+                "expected_function_calls": [
+                    {"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}, "channel": "native"}
+                ],
+                "max_model_turns": 2,
+                "max_tokens": 24,
+                "response_contains": "SN1 is valid.",
+            },
+        }
+    )
+    under_test = make(f"{desk.url}/v1")
+    recorded = evalkit.run_case(case, under_test, evalkit.Settings(root=tmp_path, record="all"))
+    assert recorded.passed, recorded.reasons
+    desk.close()
+    replayed = evalkit.run_case(case, under_test, evalkit.Settings(root=tmp_path))
+    assert replayed.passed, replayed.reasons
+    for verdict in (recorded, replayed):
+        transcript = verdict.transcript
+        assert [turn.text for turn in transcript.turns] == ["", "SN1 is valid."]
+        assert [(call.name, call.turn) for call in transcript.calls] == [("check_warranty", 0)]
+        assert transcript.usage == Usage(input_tokens=20, output_tokens=4, total_tokens=24)
+        assert transcript.model == "desk-1"
+    assert replayed.transcript.cassette == "recorded"
+
+
+@pytest.mark.parametrize("make", FRAMEWORKS)
+def test_a_live_run_counts_its_turns_too(make: Callable[[str], Under], desk: Desk, tmp_path: Path) -> None:
+    case = evalkit.case_from_dict(
+        {
+            "input": {"message": "Is SN1 under warranty?", "mock_function_responses": {"check_warranty": "valid"}},
+            "expected_output": {"max_model_turns": 2, "max_tokens": 24, "expected_function_calls": ["check_warranty"]},
+        }
+    )
+    live = evalkit.Settings(root=tmp_path, model=f"openai:desk?base_url={desk.url}/v1")
+    verdict = evalkit.run_case(case, make("http://127.0.0.1:1/v1"), live)
+    assert verdict.passed, verdict.reasons
+    assert len(desk.received) == 2
+    assert verdict.transcript.timing is not None
+    assert verdict.transcript.timing.model_ms > 0
+
+
+@pytest.mark.parametrize("make", FRAMEWORKS)
+def test_offline_without_a_recording_nothing_goes_out(make: Callable[[str], Under], desk: Desk, tmp_path: Path) -> None:
+    case = evalkit.case_from_dict({"input": {"message": "hi"}, "expected_output": {"expected_function_calls": []}})
+    verdict = evalkit.run_case(case, make(f"{desk.url}/v1"), evalkit.Settings(root=tmp_path))
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["missing_cassette"])
+    assert desk.received == []
