@@ -28,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "reports": {"stats"},
     "probing": {"pipeline", "functions", "checks", "operators", "spec", "yamlfile"},
     "lint": {"spec", "functions", "agents", "yamlfile"},
+    "importing": {"functions", "lint", "yamlfile"},
 }
 SHELLS = {"plugin", "cli", "__init__"}
 ONLY_IMPORTER = {"yaml": {"yamlfile"}, "ruamel": {"yamlfile"}, "pytest": {"plugin"}, "_pytest": set(), "click": {"cli"}}

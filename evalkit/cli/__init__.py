@@ -285,3 +285,30 @@ def record_mocks_command(
 
     for line in record_mocks(target, wanted_calls(given, calls, key), to, force=force):
         click.echo(line)
+
+
+@commands.command("import")
+@click.argument("logs", type=click.Path(path_type=Path, exists=True, dir_okay=False), nargs=-1, required=True)
+@click.option("--to", type=click.Path(path_type=Path, file_okay=False), default="scenarios/imported", show_default=True)
+@click.option("--category", default="imported", show_default=True, help="Cases are named CATEGORY_001.yaml and so on.")
+@click.option("--agent", help="The agent under test; by default the log's own instruction, replayed.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["openai", "responses", "gemini", "anthropic", "otel"]),
+    help="By default told by the keys of a record.",
+)
+def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str | None, form: str | None) -> int:
+    """Turn logged conversations into cases: JSON or JSON Lines of requests to OpenAI, Gemini or Anthropic (with or
+    without the response), and OpenTelemetry spans as OTLP/JSON.
+
+    What was said becomes the input, what was called the expectation, what was answered the mocks, and what the model
+    said the cassette. Read the cases before you keep them: they hold an agent to what it did, right or wrong.
+    """
+    from evalkit.cli.importing import Import, import_logs
+
+    problems = 0
+    for line, wrong in import_logs(logs, Import(to=to, category=category, form=form, agent=agent)):
+        problems += wrong
+        click.echo(line, err=wrong)
+    return 1 if problems else 0

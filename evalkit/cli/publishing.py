@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 
 from evalkit.cli.gating import baseline_run, policy
+from evalkit.cli.redacting import redactor
 from evalkit.gate import decide
-from evalkit.model.redaction import Redactor, secrets_of
 from evalkit.model.run import GateDecision, Run
-from evalkit.project import project_table, read_value
 from evalkit.reports import load_run
 
 FORMATS = ("html", "markdown", "github", "junit", "otel")
@@ -22,7 +21,7 @@ class Publication:
         self.run: Run = load_run(run)
         self.baseline: Run | None = baseline_run(baseline)
         self.decision: GateDecision = decide(self.run, policy({}), self.baseline)
-        self.redact = _redactor()
+        self.redact = redactor(Path.cwd())
 
     def markdown(self, *, title: str, limit: int, marker: str = "", url: str = "") -> str:
         """The report as Markdown, below `limit` bytes."""
@@ -58,12 +57,6 @@ class Publication:
         from evalkit.reports.otel import send
 
         return f"{endpoint} took {send(self.run, endpoint, self.redact, content=content)} spans"
-
-
-def _redactor() -> Redactor:
-    table = project_table(Path.cwd())
-    keys = read_value("secret_keys", table["secret_keys"], "tool.evalkit.secret_keys") if "secret_keys" in table else ()
-    return Redactor(secrets_of(os.environ), keys)
 
 
 def folder_in_repository() -> str:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evalkit import yamlfile
+from evalkit.cli.redacting import redactor
 from evalkit.errors import UsageError
 from evalkit.functions.recording import RecordedCall, answer_of, record, returns_schema
-from evalkit.model.redaction import Redactor, secrets_of
-from evalkit.project import project_table, read_value
 from evalkit.spec.project import importable
 from evalkit.yamlfile.editing import Editing
 
@@ -90,9 +88,7 @@ def _refuse_present(calls: Sequence[Wanted], present: Any, to: Path, *, force: b
 
 
 def _redacted(calls: Sequence[RecordedCall], root: Path) -> list[RecordedCall]:
-    table = project_table(root)
-    keys = read_value("secret_keys", table["secret_keys"], "tool.evalkit.secret_keys") if "secret_keys" in table else ()
-    redact = Redactor(secrets_of(os.environ), keys)
+    redact = redactor(root)
 
     def without_secrets(value: Any) -> Any:
         return json.loads(redact(json.dumps(value)))

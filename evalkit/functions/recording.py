@@ -67,27 +67,27 @@ def record(target: str, calls: Iterable[Mapping[str, Any]]) -> list[RecordedCall
 def answer_of(calls: Sequence[RecordedCall]) -> Any:
     """The mock of these calls: the result of the only one, else a rule by arguments for each."""
     if len(calls) == 1:
-        return _as_data(calls[0].result)
+        return as_data(calls[0].result)
     for call in calls:
-        if _has_syntax(call.arguments):
+        if has_syntax(call.arguments):
             raise UsageError(
                 f"{shown(dict(call.arguments), 60)} holds '$' keys or '{{{{', which mean something in 'when'"
             )
     rules = {repr(call.arguments): call for call in calls}  # the same call made twice: its last result
-    return {"$match": [{"when": dict(one.arguments), "$return": _as_data(one.result)} for one in rules.values()]}
+    return {"$match": [{"when": dict(one.arguments), "$return": as_data(one.result)} for one in rules.values()]}
 
 
-def _as_data(result: Any) -> Any:
+def as_data(result: Any) -> Any:
     """`result` as a mock returns it unchanged, whatever mocks understand by its keys and braces."""
-    return {"$literal": result} if _has_syntax(result) else result
+    return {"$literal": result} if has_syntax(result) else result
 
 
-def _has_syntax(value: Any) -> bool:
+def has_syntax(value: Any) -> bool:
     if isinstance(value, str):
         return "{{" in value
     if isinstance(value, Mapping):
-        return any(key.startswith("$") or _has_syntax(item) for key, item in value.items())
-    return isinstance(value, list) and any(map(_has_syntax, value))
+        return any(key.startswith("$") or has_syntax(item) for key, item in value.items())
+    return isinstance(value, list) and any(map(has_syntax, value))
 
 
 def returns_schema(results: Iterable[Any], known: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -1,0 +1,142 @@
+"""`evalkit import`: logged conversations as case files with their mocks, cassettes and instructions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from evalkit.cli.cases import Project
+from evalkit.cli.redacting import redactor
+from evalkit.errors import SpecError, UsageError
+from evalkit.importing import CaseFiles, Conversation, case_files, read_log
+from evalkit.importing.conversation import UnreadableLogError
+from evalkit.pipeline import run_case
+from evalkit.record import record
+from evalkit.spec import load_case
+
+_CATEGORY = re.compile(r"[a-z0-9]+(?:[_-][a-z0-9]+)*")
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Import:
+    """What is asked for. `agent` None: the cases run under the instruction of the log itself."""
+
+    to: Path
+    category: str
+    form: str | None = None
+    agent: str | None = None
+
+
+@record(frozen=True, slots=True)
+class _Written:
+    case: Path
+    notes: tuple[str, ...]
+
+
+class _Writer:
+    """Writes the files of one import, and never over a file that is there."""
+
+    def __init__(self, asked: Import) -> None:
+        self._asked = asked
+        self._project = Project()
+        self._redact = redactor(self._project.root)
+        self._next = 1
+
+    def write(self, conversation: Conversation) -> _Written:
+        """Raises UnreadableLogError, and writes nothing, where the conversation makes no case."""
+        files, instruction = self._files(conversation)
+        case = self._free()
+        cassette = self._cassette(case)
+        texts = {case: files.case, cassette: files.cassette}
+        if files.instruction is not None:
+            texts[instruction] = files.instruction
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self._redact(text), "utf-8", newline="\n")
+        return _Written(case, files.notes)
+
+    def _files(self, conversation: Conversation) -> tuple[CaseFiles, Path]:
+        """The files, with an instruction file that is free or holds the same instruction already."""
+        number = 1
+        while True:
+            name = self._asked.category if number == 1 else f"{self._asked.category}-{number}"
+            files = case_files(conversation, agent=self._asked.agent, name=name)
+            path = self._asked.to / f"{name}.md"
+            if (
+                files.instruction is None
+                or not path.exists()
+                or path.read_text("utf-8") == self._redact(files.instruction)
+            ):
+                return files, path
+            number += 1
+
+    def _free(self) -> Path:
+        """The next number that neither a case nor a cassette has."""
+        while True:
+            path = self._asked.to / f"{self._asked.category}_{self._next:03}.yaml"
+            self._next += 1
+            if not path.exists() and not self._cassette(path).exists():
+                return path
+
+    def _cassette(self, case: Path) -> Path:
+        root = self._project.root
+        inside = case.resolve().relative_to(root)
+        return root / self._project.settings.cassettes / inside
+
+    def outcome(self, case: Path) -> str | None:
+        """Why the case does not pass offline; None if it does."""
+        try:
+            loaded = load_case(case, root=self._project.root, settings=self._project.settings)
+        except SpecError as error:
+            return str(error)
+        verdict = run_case(loaded, settings=self._project.settings)
+        return None if verdict.passed else "; ".join(reason.message.split("\n")[0] for reason in verdict.reasons[:2])
+
+
+def import_logs(logs: Sequence[Path], asked: Import) -> Iterator[tuple[str, bool]]:
+    """Lines to show, and whether each tells of something that went wrong. Raises UsageError for bad demands."""
+    _check(asked)
+    writer, written = _Writer(asked), 0
+    failed = 0
+    for log in logs:
+        for found in read_log(log, asked.form):
+            if isinstance(found, UsageError):
+                yield str(found), True
+                continue
+            try:
+                done = writer.write(found)
+            except UnreadableLogError as error:
+                yield f"{found.source}: {error}", True
+                continue
+            written += 1
+            yield f"wrote {_shown(done.case)}", False
+            yield from ((f"  note: {note}", False) for note in done.notes)
+            why = writer.outcome(done.case) if asked.agent is None else None
+            if why is not None:
+                failed += 1
+                yield f"  does not pass as it is: {why}", True
+    yield (
+        f"{written} cases from {len(logs)} log{'s' * (len(logs) != 1)}" + _checked(asked, written, failed),
+        not written,
+    )
+
+
+def _checked(asked: Import, written: int, failed: int) -> str:
+    if asked.agent is not None or not written:
+        return ""
+    return f", {written - failed} of them pass offline; now run: pytest --evalkit"
+
+
+def _check(asked: Import) -> None:
+    if not _CATEGORY.fullmatch(asked.category):
+        raise UsageError(
+            f"--category: {asked.category!r} is no name of a category; expected small letters, digits, _ and -"
+        )
+    if not asked.to.resolve().is_relative_to(Path.cwd()):
+        raise UsageError(f"--to: {asked.to} is outside the project {Path.cwd()}; cases live below its root")
+
+
+def _shown(path: Path) -> str:
+    full = path.resolve()
+    return full.relative_to(Path.cwd()).as_posix() if full.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,16 @@
+"""What a command must not show or write: the secrets of the environment, and what the project calls one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from evalkit.model.redaction import Redactor, secrets_of
+from evalkit.project import project_table, read_value
+
+
+def redactor(root: Path) -> Redactor:
+    """For values of secret variables, known shapes of tokens, and the `secret_keys` of the project at `root`."""
+    table = project_table(root)
+    keys = read_value("secret_keys", table["secret_keys"], "tool.evalkit.secret_keys") if "secret_keys" in table else ()
+    return Redactor(secrets_of(os.environ), keys)

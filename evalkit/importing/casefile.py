@@ -1,0 +1,216 @@
+"""A conversation as files: the case, the cassette with the model's turns, and the instruction it was held under.
+
+What was asked of the functions becomes the expectation, what they answered their mocks. A call is held against its
+declared schema here, so that one which broke it is expected to break it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from evalkit import yamlfile
+from evalkit.functions import argument_violations, parse_declarations
+from evalkit.functions.recording import as_data, has_syntax
+from evalkit.importing.conversation import Answered, Asked, Conversation, Replied, Said, UnreadableLogError
+from evalkit.model.case import Declaration
+from evalkit.record import record
+
+CUT_OFF = "(The log ends here.)"  # the reply of a model whose reply the log does not have
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+_ANY = {"type": "object"}
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class CaseFiles:
+    """The texts of one case. `instruction` is None where an agent of the user's own is under test."""
+
+    case: str
+    cassette: str
+    instruction: str | None
+    notes: tuple[str, ...]  # what the log did not tell, and what was put in its place
+
+
+def case_files(conversation: Conversation, *, agent: str | None, name: str) -> CaseFiles:
+    """`conversation` as files. `agent` is the agent under test; None: an instruction file `name`.md of the log's own.
+
+    Raises UnreadableLogError where nobody asks, or a function has a name that none can have.
+    """
+    story = _Story(conversation)
+    declared = _declarations(conversation, story)
+    case: dict[str, Any] = {"description": f"Imported from {conversation.source}", "agent": agent or f"{name}.md"}
+    case["input"] = story.input()
+    case["expected_output"] = story.expected(declared)
+    if agent is not None and declared:
+        case["functions"] = {one.pop("name"): one for one in (found.to_json() for found in declared.values())}
+    return CaseFiles(
+        case=yamlfile.dump(_ordered(case)),
+        cassette=yamlfile.dump({"turns": story.turns()}),
+        instruction=None if agent is not None else _instruction(conversation, declared, name),
+        notes=tuple(story.notes),
+    )
+
+
+def _ordered(case: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("description", "agent", "functions", "input", "expected_output")
+    return {key: case[key] for key in keys if key in case}
+
+
+class _Story:
+    """The conversation by the turns of the user, each with the replies that follow."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.notes: list[str] = []
+        self.parts: list[tuple[str, list[Replied]]] = []
+        self.answers: dict[int, Answered] = {}  # by the index of the call
+        self.calls: list[Asked] = []
+        self._open: list[int] = []
+        for event in conversation.events:
+            self._take(event)
+        for call in self.calls:
+            if not _NAME.fullmatch(call.name):
+                raise UnreadableLogError(f"{call.name!r} was called, which is no name of a function")
+        if not self.parts or not self.parts[0][0]:
+            raise UnreadableLogError("there is no message of a user in it")
+        for index in self._open:
+            self.notes.append(f"no answer to {self.calls[index].name} is in the log; its mock answers null")
+
+    def _take(self, event: Said | Replied | Answered) -> None:
+        if isinstance(event, Said):
+            self.parts.append((event.text, []))
+        elif isinstance(event, Replied):
+            if not self.parts:
+                self.parts.append(("", []))
+            self.parts[-1][1].append(event)
+            self._open += range(len(self.calls), len(self.calls) + len(event.calls))
+            self.calls += event.calls
+        else:
+            self._answer(event)
+
+    def _answer(self, event: Answered) -> None:
+        """An answer belongs to the first open call of its id, else of its name, else to the first at all."""
+        by_id = [i for i in self._open if event.call_id is not None and self.calls[i].call_id == event.call_id]
+        by_name = [i for i in self._open if event.name is not None and self.calls[i].name == event.name]
+        unknown = event.call_id is None and event.name is None
+        found = next(iter(by_id or by_name or (self._open if unknown else [])), None)
+        if found is None:
+            self.notes.append("an answer in the log belongs to no call, and is left out")
+            return
+        self._open.remove(found)
+        self.answers[found] = event
+
+    def input(self) -> dict[str, Any]:
+        said: dict[str, Any] = {"message": self.parts[0][0]}
+        if len(self.parts) > 1:
+            said = {"turns": [text for text, _ in self.parts]}
+        mocks = {name: self._mock(name) for name in dict.fromkeys(call.name for call in self.calls)}
+        return {**said, **({"mock_function_responses": mocks} if mocks else {})}
+
+    def _mock(self, name: str) -> Any:
+        """One answer; by arguments, where they tell the calls apart; else one after another."""
+        given = [(c.arguments, _answer(self.answers.get(i))) for i, c in enumerate(self.calls) if c.name == name]
+        answers = [answer for _, answer in given]
+        if all(answer == answers[0] for answer in answers):
+            return answers[0]
+        arguments = [one for one, _ in given]
+        if any(has_syntax(one) for one in arguments) or any(
+            one.items() <= other.items()
+            for n, one in enumerate(map(_flat, arguments))
+            for m, other in enumerate(map(_flat, arguments))
+            if n != m
+        ):
+            return {"$sequence": [answer if _is_error(answer) else {"$return": answer} for answer in answers]}
+        rules = [{"when": dict(one), **(a if _is_error(a) else {"$return": a})} for one, a in given]
+        return {"$match": rules}
+
+    def expected(self, declared: Mapping[str, Declaration]) -> dict[str, Any]:
+        calls = [_expected(c, i in self.answers and self.answers[i].failed, declared) for i, c in enumerate(self.calls)]
+        return {"expected_function_calls": calls}
+
+    def turns(self) -> list[dict[str, Any]]:
+        found = []
+        for number, (_, replies) in enumerate(self.parts):
+            found += [_turn(reply) for reply in replies]
+            if not replies or replies[-1].calls:
+                found.append({"text": CUT_OFF})
+                where = f"after message {number + 1} of the user" if len(self.parts) > 1 else "at its end"
+                self.notes.append(f"the log has no reply {where}; the cassette says {CUT_OFF!r}")
+        return found
+
+
+def _flat(arguments: Mapping[str, Any]) -> dict[str, str]:
+    return {key: repr(value) for key, value in arguments.items()}
+
+
+def _answer(event: Answered | None) -> Any:
+    if event is None:
+        return None
+    if not event.failed:
+        return as_data(event.value)
+    value = event.value
+    if isinstance(value, Mapping):
+        kind, message = str(value.get("type") or value.get("code") or "error"), value.get("message")
+        return {"$error": {"type": kind, "message": _message(message if isinstance(message, str) else value)}}
+    return {"$error": {"type": "error", "message": _message(value)}}
+
+
+def _message(value: Any) -> Any:
+    text = value if isinstance(value, str) else yamlfile.dump(value).strip()
+    return {"$literal": text} if has_syntax(text) else text
+
+
+def _is_error(answer: Any) -> bool:
+    return isinstance(answer, Mapping) and answer.keys() == {"$error"}
+
+
+def _expected(call: Asked, failed: bool, declared: Mapping[str, Declaration]) -> dict[str, Any]:
+    found: dict[str, Any] = {"function_name": call.name}
+    if call.arguments:
+        found["arguments"] = {key: as_data(value) for key, value in call.arguments.items()}
+    if failed:
+        found["outcome"] = "error"
+    if call.name in declared and argument_violations(declared[call.name], call.arguments):
+        found["valid"] = False
+    return found
+
+
+def _turn(reply: Replied) -> dict[str, Any]:
+    calls = [
+        {"name": call.name, "arguments": dict(call.arguments), **({"id": call.call_id} if call.call_id else {})}
+        for call in reply.calls
+    ]
+    return {**({"calls": calls} if calls else {}), **({"text": reply.text} if reply.text or not calls else {})}
+
+
+def _declarations(conversation: Conversation, story: _Story) -> dict[str, Declaration]:
+    """What the log declares, and a declaration without parameters for each function that was called beside it."""
+    listed = list(_listed(conversation.functions, story))
+    found, problems = parse_declarations(listed, path=("tools",))
+    if problems:
+        raise UnreadableLogError(f"tools: {problems[0].message}")
+    declared = {one.name: one for one in found}
+    if declared:
+        for name in dict.fromkeys(call.name for call in story.calls if call.name not in declared):
+            story.notes.append(f"{name} was called, and is not declared in the log; any arguments are taken")
+            declared[name] = Declaration(name=name, parameters=_ANY)
+    return declared
+
+
+def _listed(functions: Sequence[Mapping[str, Any]], story: _Story) -> Iterator[Mapping[str, Any]]:
+    seen: set[str] = set()
+    for function in functions:
+        name = str(function.get("name"))
+        if not _NAME.fullmatch(name):
+            story.notes.append(f"{name!r} is no name of a function, and is left out")
+        elif name not in seen:
+            seen.add(name)
+            yield {key: function[key] for key in ("name", "description", "parameters") if key in function}
+
+
+def _instruction(conversation: Conversation, declared: Mapping[str, Declaration], name: str) -> str:
+    head: dict[str, Any] = {"name": name}
+    if declared:
+        head["available_functions"] = [one.to_json() for one in declared.values()]
+    body = conversation.system.strip() or "(The log has no system instruction.)"
+    return f"---\n{yamlfile.dump(head)}---\n\n{body}\n"

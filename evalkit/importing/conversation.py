@@ -1,0 +1,114 @@
+"""A logged conversation, whatever wrote it down: who said what, which functions were asked for, what they answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from evalkit.errors import EvalkitError
+from evalkit.record import record
+
+
+class UnreadableLogError(EvalkitError):
+    """A conversation that can't be made a case; the message says why."""
+
+
+@record(frozen=True, slots=True)
+class Said:
+    """A message of the user."""
+
+    text: str
+
+
+@record(frozen=True, slots=True)
+class Asked:
+    """A call that the model asked for. `arguments` is a JSON object."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    call_id: str | None = None
+
+
+@record(frozen=True, slots=True)
+class Replied:
+    """A reply of the model."""
+
+    text: str = ""
+    calls: tuple[Asked, ...] = ()
+
+
+@record(frozen=True, slots=True)
+class Answered:
+    """What a function answered. `call_id` or `name` says which call; `failed`: the answer is an error."""
+
+    value: Any
+    call_id: str | None = None
+    name: str | None = None
+    failed: bool = False
+
+
+Event = Said | Replied | Answered
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """`functions` are declarations ``{name, description, parameters}`` in JSON Schema; `source` is where it stands."""
+
+    events: tuple[Event, ...]
+    system: str = ""
+    functions: tuple[Mapping[str, Any], ...] = ()
+    source: str = ""
+
+
+def merged(events: Iterable[Event]) -> tuple[Event, ...]:
+    """`events` with what belongs together in one: pieces of a reply, and messages of the user between two replies."""
+    found: list[Event] = []
+    for event in events:
+        last = found[-1] if found else None
+        if isinstance(event, Replied) and isinstance(last, Replied):
+            text = "\n".join(part for part in (last.text, event.text) if part)
+            found[-1] = Replied(text, (*last.calls, *event.calls))
+        elif isinstance(event, Said) and isinstance(last, Said):
+            found[-1] = Said(f"{last.text}\n\n{event.text}")
+        else:
+            found.append(event)
+    return tuple(found)
+
+
+def arguments_of(value: Any, name: str) -> Mapping[str, Any]:
+    """Arguments as a JSON object, from an object or its text. Raises UnreadableLogError for anything else."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value or "{}")
+        except ValueError:
+            raise UnreadableLogError(f"the arguments of {name} are no JSON: {value[:80]}") from None
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UnreadableLogError(f"the arguments of {name} are no JSON object: {json.dumps(value)[:80]}")
+    return value
+
+
+def value_of(text: Any) -> Any:
+    """A function's answer: the JSON object or list that a text is, else what was given."""
+    if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def texts(content: Any, key: str = "text") -> str:
+    """The text of a message: a string, or the texts of its parts, a line each."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    found = (part if isinstance(part, str) else part.get(key) for part in parts if isinstance(part, str | Mapping))
+    return "\n".join(text for text in found if isinstance(text, str) and text)
+
+
+def mappings(value: Any) -> Iterator[Mapping[str, Any]]:
+    """The mappings in `value`, if it is a list."""
+    return (item for item in value if isinstance(item, Mapping)) if isinstance(value, list) else iter(())

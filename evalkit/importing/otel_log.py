@@ -1,0 +1,126 @@
+"""OpenTelemetry spans by the conventions for generative AI, as OTLP/JSON, evalkit's own or others'.
+
+Replies and calls come from the messages of ``chat`` spans, answers from ``execute_tool`` spans; where those are
+missing, both come from the messages of the last ``chat`` span, which hold what went before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from evalkit.importing.conversation import (
+    Answered,
+    Asked,
+    Conversation,
+    Event,
+    Replied,
+    Said,
+    UnreadableLogError,
+    arguments_of,
+    mappings,
+    merged,
+    value_of,
+)
+
+_MODEL = ("chat", "generate_content", "text_completion")
+
+
+def span_conversations(records: list[Mapping[str, Any]], source: str) -> Iterator[Conversation]:
+    """The conversations in OTLP/JSON export requests, one for each trace that has messages in it."""
+    traces: dict[str, list[_Span]] = {}
+    for record in records:
+        for of_resource in mappings(record.get("resourceSpans")):
+            for of_scope in mappings(of_resource.get("scopeSpans")):
+                for data in mappings(of_scope.get("spans")):
+                    traces.setdefault(str(data.get("traceId")), []).append(_Span(data))
+    for trace, spans in traces.items():
+        spans.sort(key=lambda span: (span.start, span.end))
+        if any(span.operation in _MODEL for span in spans):
+            yield _conversation(spans, f"{source}, trace {trace}")
+
+
+class _Span:
+    """What of a span matters here. Times are nanoseconds since 1970."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.attributes = {str(item.get("key")): _plain(item.get("value")) for item in mappings(data.get("attributes"))}
+        self.operation = self.attributes.get("gen_ai.operation.name")
+        self.start, self.end = int(data.get("startTimeUnixNano") or 0), int(data.get("endTimeUnixNano") or 0)
+
+    def json(self, name: str) -> Any:
+        value = self.attributes.get(f"gen_ai.{name}")
+        return value_of(value)
+
+
+def _plain(value: Any) -> Any:
+    """An OTLP AnyValue as JSON data."""
+    if not isinstance(value, Mapping) or not value:
+        return None
+    kind, inner = next(iter(value.items()))
+    if kind == "arrayValue":
+        return [_plain(item) for item in mappings(inner.get("values"))]
+    if kind == "kvlistValue":
+        return {str(item.get("key")): _plain(item.get("value")) for item in mappings(inner.get("values"))}
+    return int(inner) if kind == "intValue" else inner
+
+
+def _conversation(spans: list[_Span], source: str) -> Conversation:
+    model = [span for span in spans if span.operation in _MODEL]
+    agent = next((span for span in spans if span.operation == "invoke_agent"), model[0])
+    tools = next((found for span in (agent, *model) if (found := span.json("tool.definitions"))), None)
+    told = next((found for span in (agent, *model) if (found := span.json("system_instructions"))), None)
+    events = (
+        [*_by_spans(spans, agent)] if any(s.operation == "execute_tool" for s in spans) else [*_by_messages(model[-1])]
+    )
+    if not any(isinstance(event, Replied) for event in events):
+        raise UnreadableLogError("its spans hold no messages; record them with content (gen_ai.output.messages)")
+    return Conversation(
+        events=merged(events),
+        system="\n".join(str(part.get("content") or "") for part in mappings(told)),
+        functions=tuple(mappings(tools)),
+        source=source,
+    )
+
+
+def _by_spans(spans: list[_Span], agent: _Span) -> Iterator[Event]:
+    """In the order of time: what the agent was asked, each reply, each answer."""
+    asked = agent.json("input.messages") or next(
+        (s.json("input.messages") for s in spans if s.operation in _MODEL), None
+    )
+    yield from (event for event in _events(asked) if isinstance(event, Said))
+    for span in spans:
+        if span.operation in _MODEL:
+            yield from _events(span.json("output.messages"))
+        elif span.operation == "execute_tool":
+            yield Answered(
+                span.json("tool.call.result"),
+                call_id=span.attributes.get("gen_ai.tool.call.id"),
+                name=span.attributes.get("gen_ai.tool.name"),
+                failed="error.type" in span.attributes,
+            )
+
+
+def _by_messages(last: _Span) -> Iterator[Event]:
+    yield from _events(last.json("input.messages"))
+    yield from _events(last.json("output.messages"))
+
+
+def _events(messages: Any) -> Iterator[Event]:
+    for message in mappings(messages):
+        by_model = message.get("role") in ("assistant", "model")
+        for part in mappings(message.get("parts")):
+            kind = part.get("type")
+            if kind == "text":
+                yield Replied(str(part.get("content") or "")) if by_model else Said(str(part.get("content") or ""))
+            elif kind == "tool_call":
+                name = str(part.get("name"))
+                yield Replied("", (Asked(name, arguments_of(part.get("arguments"), name), part.get("id")),))
+            elif kind == "tool_call_response":
+                value = part["response"] if "response" in part else part.get("result")
+                yield Answered(value_of(value), call_id=part.get("id"), name=part.get("name"))
+
+
+def is_export(record: Any) -> bool:
+    """Whether a record is an OTLP/JSON export request."""
+    return isinstance(record, Mapping) and "resourceSpans" in record

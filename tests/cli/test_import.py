@@ -1,0 +1,106 @@
+"""`evalkit import`: from a log to cases that run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Desk = Any
+CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
+
+LOG = {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Is A1 covered? My token is ghp_a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2"},
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "c1", "function": {"name": "check", "arguments": '{"id": "A1"}'}}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": '{"ends": "2027-01-20"}'},
+        {"role": "assistant", "content": "Until 2027-01-20."},
+    ]
+}
+
+
+def write(desk: Desk, *records: Any) -> None:
+    (desk.root / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+
+
+def test_a_log_becomes_cases_that_pass_offline(desk: Desk) -> None:
+    write(desk, LOG, {**LOG, "messages": LOG["messages"][1:]}, {"messages": [{"role": "user", "content": "Hi"}]})
+    done = desk.run("import", "log.jsonl", "--to", "scenarios/logged", "--category", "cover")
+    assert done.out == (
+        "wrote scenarios/logged/cover_001.yaml\n"
+        "wrote scenarios/logged/cover_002.yaml\n"
+        "2 cases from 1 log, 2 of them pass offline; now run: pytest --evalkit\n"
+    )
+    assert done.err == "log.jsonl:3: there is no reply of a model in it\n"
+    assert done.status == 1
+    found = sorted(path.relative_to(desk.root).as_posix() for path in desk.root.rglob("cover*"))
+    assert found == [
+        "mocks/cassettes/scenarios/logged/cover_001.yaml",
+        "mocks/cassettes/scenarios/logged/cover_002.yaml",
+        "scenarios/logged/cover-2.md",
+        "scenarios/logged/cover.md",
+        "scenarios/logged/cover_001.yaml",
+        "scenarios/logged/cover_002.yaml",
+    ]
+
+
+def test_secrets_do_not_reach_the_files(desk: Desk) -> None:
+    write(desk, LOG)
+    assert desk.run("import", "log.jsonl").status == 0
+    texts = [path.read_text("utf-8") for path in desk.root.rglob("imported*") if path.is_file()]
+    assert len(texts) == 3
+    assert [text for text in texts if "ghp_" in text] == []
+
+
+def test_a_second_import_adds_and_overwrites_nothing(desk: Desk) -> None:
+    write(desk, LOG)
+    desk.run("import", "log.jsonl")
+    case = desk.root / "scenarios" / "imported" / "imported_001.yaml"
+    case.write_text("kept", "utf-8")
+    assert desk.run("import", "log.jsonl").lines[0] == "wrote scenarios/imported/imported_002.yaml"
+    assert case.read_text("utf-8") == "kept"
+    assert [path.name for path in case.parent.glob("*.md")] == ["imported.md"]
+
+
+def test_an_agent_of_ones_own_is_held_to_the_log(desk: Desk) -> None:
+    """`clerk` also opens a ticket, which the logged agent did not."""
+    write(desk, LOG)
+    done = desk.run("import", "log.jsonl", "--agent", "clerk")
+    assert done.lines[-1] == "1 cases from 1 log"
+    smoked = desk.run("smoke", "scenarios/imported")
+    assert smoked.status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--category", "Bad Name"),
+            "--category: 'Bad Name' is no name of a category; expected small letters, digits, _ and -",
+        ),
+        (("--to", ".."), "--to: .. is outside the project {root}; cases live below its root"),
+    ],
+)
+def test_bad_demands_are_said(desk: Desk, arguments: tuple[str, ...], message: str) -> None:
+    write(desk, LOG)
+    done = desk.run("import", "log.jsonl", *arguments)
+    assert (done.status, done.err) == (4, f"evalkit: {message.format(root=desk.root)}\n")
+
+
+@pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora beside the checkout are missing")
+@pytest.mark.parametrize("name", ["streams_openai", "streams_gemini", "streams_anthropic", "streams_compatible"])
+def test_recorded_traffic_becomes_cases_that_pass(desk: Desk, name: str) -> None:
+    """Every fifth record of each set: whatever becomes a case passes as it is."""
+    (desk.root / "scenarios" / "suite.yaml").unlink()
+    rows = [json.loads(line) for line in gzip.decompress((CORPORA / f"{name}.jsonl.gz").read_bytes()).splitlines()]
+    write(desk, *({"request": row["request"]} for row in rows[::5] if isinstance(row["request"], dict)))
+    done = desk.run("import", "log.jsonl")
+    assert "does not pass" not in done.err
+    assert len(list((desk.root / "scenarios" / "imported").glob("*.yaml"))) > 5
