@@ -1,35 +1,34 @@
-"""LangChain's tools, answered by the dispatcher while an agent runs, for that run alone.
+"""LangChain's tools, answered by the dispatcher while an agent runs, for that run alone. Imports the framework.
 
 A graph holds its tools where nothing can be put around them, so the one place that all of them pass is taken:
 `BaseTool.run` and `arun`. There, in the context of a run, a copy of the tool goes on in place of the tool. It is like
 the tool in everything (its schema, its callbacks, its handling of errors, what it makes of a result), but its
 function asks the dispatcher. Elsewhere, and in every process that never runs an adapter, tools are what they were.
 
-The hooks stay once they are in, since an agent that was left behind may call on: its calls are refused.
+The hooks stay once they are in: an agent that was left behind may call on, and is refused.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
-from evalkit.errors import FunctionError, MockError
+from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
+from pydantic import ValidationError
+
+from evalkit.adapters.recording import Recorder
+from evalkit.adapters.whose import Runs
+from evalkit.errors import FunctionError
 from evalkit.functions.callables import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
 
 
 class ToolRun(Protocol):
     """Who answers the tools of a run."""
 
-    is_over: bool
-
-    def blame(self, error: MockError) -> None:
-        """A call that may be this run's could not be answered."""
+    recorder: Recorder
 
     def meet(self, tool: Any) -> None:
         """A tool is about to be called."""
@@ -41,43 +40,32 @@ class ToolRun(Protocol):
         """The arguments do not fit the tool."""
 
 
-RUN: ContextVar[ToolRun | None] = ContextVar("evalkit_langchain_run", default=None)
+RUNS: Runs[ToolRun] = Runs("langchain")
 
 _lock = threading.Lock()
-_going: list[ToolRun] = []
-_hooked = False
+_is_hooked = False
 
 
-def begin(run: ToolRun) -> None:
-    """Answer the tools of `run` from now on, in contexts in which RUN is it."""
-    global _hooked
+def hook() -> None:
+    """Have every tool look whose it is when it is called. Once per process, for good."""
+    global _is_hooked
     with _lock:
-        _going.append(run)
-        if not _hooked:
-            _hook()
-            _hooked = True
-
-
-def end(run: ToolRun) -> None:
-    """Refuse what `run` still calls."""
-    with _lock:
-        run.is_over = True
-        _going.remove(run)
-
-
-def _hook() -> None:
-    from langchain_core.tools import BaseTool, StructuredTool, Tool
-
-    for name, hook in (("run", _run), ("arun", _arun)):
-        setattr(BaseTool, name, hook(getattr(BaseTool, name)))
-    for kind in (StructuredTool, Tool):
-        kind.ainvoke = _ainvoke(kind.ainvoke, BaseTool.ainvoke)  # type: ignore[method-assign,unused-ignore]
+        if _is_hooked:
+            return
+        _is_hooked = True
+        for kind, name, around in (
+            (BaseTool, "run", _run),
+            (BaseTool, "arun", _arun),
+            (StructuredTool, "ainvoke", _ainvoke),
+            (Tool, "ainvoke", _ainvoke),
+        ):
+            setattr(kind, name, around(getattr(kind, name)))
 
 
 def _run(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def run(self: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(_standing_in(self, tool_input, kwargs), tool_input, *args, **kwargs)
+        return original(_in_place_of(self, tool_input, kwargs.get("tool_call_id")), tool_input, *args, **kwargs)
 
     return run
 
@@ -85,53 +73,33 @@ def _run(original: Callable[..., Any]) -> Callable[..., Any]:
 def _arun(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     async def arun(self: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        return await original(_standing_in(self, tool_input, kwargs), tool_input, *args, **kwargs)
+        return await original(_in_place_of(self, tool_input, kwargs.get("tool_call_id")), tool_input, *args, **kwargs)
 
     return arun
 
 
-def _ainvoke(original: Callable[..., Any], base: Callable[..., Any]) -> Callable[..., Any]:
-    """Tools whose function is sync would go to a thread: parallel calls would be recorded in any order."""
+def _ainvoke(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A tool whose function is sync would go to a thread, and parallel calls be recorded in any order."""
 
     @functools.wraps(original)
     async def ainvoke(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return await (original if _responsible(self) is None else base)(self, *args, **kwargs)
+        if RUNS.of(f"the tool {self.name}") is None:
+            return await original(self, *args, **kwargs)
+        return await BaseTool.ainvoke(self, *args, **kwargs)
 
     return ainvoke
 
 
-def _standing_in(tool: Any, tool_input: Any, known: Mapping[str, Any]) -> Any:
+def _in_place_of(tool: Any, tool_input: Any, call_id: str | None) -> Any:
     """What runs in place of `tool`; the tool itself outside of every run."""
-    run = _responsible(tool)
+    run = RUNS.of(f"the tool {tool.name}")
     if run is None:
         return tool
     run.meet(tool)
-    return _Substitute(run, tool, tool_input, known.get("tool_call_id")).tool()
+    return _ToolCall(run, tool, tool_input, call_id).substitute()
 
 
-def _responsible(tool: Any) -> ToolRun | None:
-    """The run that answers a call made here and now; None for the real tool."""
-    run = RUN.get()
-    if run is not None:
-        if run.is_over:
-            raise _refused(tool, "by a run that is over")
-        return run
-    with _lock:
-        going = list(_going)
-    if len(going) > 1:
-        error = _refused(tool, f"outside of any run while {len(going)} run, so nobody knows whose call it is")
-        for each in going:
-            each.blame(error)
-        raise error
-    return going[0] if going else None
-
-
-def _refused(tool: Any, how: str) -> MockError:
-    hint = "keep context variables where you start threads (contextvars.copy_context), or run one case at a time"
-    return MockError(f"the tool {tool.name} was called {how}; {hint}")
-
-
-class _Substitute:
+class _ToolCall:
     """One call of a tool, on its way to the dispatcher."""
 
     def __init__(self, run: ToolRun, tool: Any, tool_input: Any, call_id: str | None) -> None:
@@ -140,20 +108,20 @@ class _Substitute:
         self._call: tuple[str, Any, str | None] = (tool.name, _arguments(tool, tool_input), call_id)
         self._misfit: Exception | None = None
 
-    def tool(self) -> Any:
-        """A copy of the tool whose function is `_aanswer`; sync where the tool is called so."""
-        copy = self._tool.model_copy()
+    def substitute(self) -> Any:
+        """A copy of the tool that asks the dispatcher where it would run its function."""
         sync, coroutine = self._tool._run, self._tool._arun
 
         @functools.wraps(sync)
         def _run(*args: Any, **kwargs: Any) -> Any:
-            return wait_for(self._answer(_in_thread(sync, args, kwargs)))
+            return wait_for(self._answer(lambda: asyncio.to_thread(sync, *args, **kwargs)))
 
         @functools.wraps(coroutine)
         async def _arun(*args: Any, **kwargs: Any) -> Any:
             return await self._answer(lambda: coroutine(*args, **kwargs))
 
-        # Not by setattr, which a tool checks as it would its fields.
+        copy = self._tool.model_copy()
+        # Not by setattr, which a tool checks as if they were its fields.
         vars(copy).update(_run=_run, _arun=_arun, _to_args_and_kwargs=self._parsed)
         return copy
 
@@ -167,27 +135,25 @@ class _Substitute:
 
     async def _answer(self, real: Callable[[], Awaitable[Any]]) -> Any:
         if self._misfit is not None:
-            await self._run.refused(*self._call, str(self._misfit))
+            await self._run.refused(*self._call, _why(self._misfit))
             raise self._misfit
         try:
             value = await self._run.call(*self._call, real)
         except FunctionError as error:
-            from langchain_core.tools import ToolException
-
             raise ToolException(error.message) from error
-        pair = self._tool.response_format == "content_and_artifact" and not isinstance(value, tuple)
-        return (value, None) if pair else value
-
-
-def _in_thread(function: Callable[..., Any], args: Any, kwargs: Any) -> Callable[[], Awaitable[Any]]:
-    import asyncio
-
-    return lambda: asyncio.to_thread(function, *args, **kwargs)
+        mocked_pair = self._tool.response_format == "content_and_artifact" and not isinstance(value, tuple)
+        return (value, None) if mocked_pair else value
 
 
 def _arguments(tool: Any, tool_input: Any) -> Any:
-    """What the model wrote: without what the framework injects."""
+    """Without what the framework injects."""
     if isinstance(tool_input, dict):
         return tool._filter_injected_args(tool_input)
-    names = list(tool.args)
-    return {names[0] if names else "input": tool_input}
+    return {next(iter(tool.args), "input"): tool_input}
+
+
+def _why(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    lines = (f"{'.'.join(map(str, item['loc'])) or 'the arguments'}: {item['msg']}" for item in error.errors())
+    return "; ".join(lines)

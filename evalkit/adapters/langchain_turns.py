@@ -1,83 +1,67 @@
-"""LangChain's model replies as model turns, told by the framework's own callbacks."""
+"""LangChain's model replies as model turns, told by the framework's own callbacks. Imports the framework."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.tracers.context import register_configure_hook
+
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+from evalkit.providers.gemini_reply import FINISH_REASONS
 
 # What services write under `finish_reason`, `stop_reason` or `done_reason`, in lower case.
 FINISHES = {
-    "stop": "stop",
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_calls": "stop",
-    "tool_use": "stop",
-    "function_call": "stop",
+    **{name.lower(): finish for name, finish in FINISH_REASONS.items()},
+    **dict.fromkeys(("end_turn", "stop_sequence", "tool_calls", "tool_use", "function_call"), "stop"),
     "length": "length",
-    "max_tokens": "length",
     "content_filter": "content_filter",
     "refusal": "content_filter",
-    "safety": "content_filter",
-    "malformed_function_call": "malformed_call",
 }
 
 
 class Listener(Protocol):
     """Who is told of a run's model turns."""
 
-    def asks(self, request: Any, messages: Sequence[Any]) -> None:
-        """A model is asked; `request` is the id of the request."""
+    def asks(self, request: Any, messages: Sequence[Any], place: str) -> None:
+        """A model is asked. `request` is the id of the request, `place` that of the node in its graph."""
 
-    def replied(self, request: Any, message: Any) -> None:
-        """It has answered with `message`, an AIMessage or a text."""
+    def replied(self, request: Any, turn: ModelTurn) -> None:
+        """It has answered."""
 
     def failed(self, request: Any) -> None:
         """It has not."""
 
 
-HANDLER: ContextVar[Any] = ContextVar("evalkit_langchain_handler", default=None)
-_is_registered = False
+class Handler(BaseCallbackHandler):
+    """Tells a run of its model turns."""
 
-
-class _Handler:
-    """The callbacks of one run. Mixed into LangChain's base class, which is known only when it is installed."""
-
-    run_inline = True  # in the order of the events, and in their context
+    run_inline = True  # in the order of events, and in their context
     raise_error = True
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
 
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: Any, **kwargs: Any) -> None:
-        self._listener.asks(run_id, [message for batch in messages for message in batch])
+        said = [message for batch in messages for message in batch]
+        self._listener.asks(run_id, said, str((kwargs.get("metadata") or {}).get("langgraph_checkpoint_ns", "")))
 
     def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: Any, **kwargs: Any) -> None:
-        self._listener.asks(run_id, ())
+        self._listener.asks(run_id, (), "")
 
     def on_llm_end(self, response: Any, *, run_id: Any, **kwargs: Any) -> None:
         first = response.generations[0][0]
-        self._listener.replied(run_id, getattr(first, "message", first.text))
+        self._listener.replied(run_id, turn_of(getattr(first, "message", first.text)))
 
     def on_llm_error(self, error: Any, *, run_id: Any, **kwargs: Any) -> None:
         self._listener.failed(run_id)
 
 
-def handler_for(listener: Listener) -> Any:
-    """A callback handler that tells `listener`. Set HANDLER to it: it is then in force in this context, also where the
-    agent's own code calls another agent with a configuration of its own.
-    """
-    global _is_registered
-    from langchain_core.callbacks import BaseCallbackHandler
-    from langchain_core.tracers.context import register_configure_hook
-
-    if not _is_registered:
-        _is_registered = True
-        register_configure_hook(HANDLER, inheritable=True)
-    make: Callable[[Listener], Any] = type("EvalkitHandler", (_Handler, BaseCallbackHandler), {})
-    return make(listener)
+# In force for every model of the context, also where an agent calls another one with a configuration of its own.
+HANDLER: ContextVar[Handler | None] = ContextVar("evalkit_langchain_handler", default=None)
+register_configure_hook(HANDLER, inheritable=True)
 
 
 def turn_of(message: Any) -> ModelTurn:

@@ -139,12 +139,21 @@ class Dialogue:
             raise find(error.exception, "builtins:TimeoutError").value(error.message) from None
 
     async def refused(
-        self, name: str, arguments: Any, call_id: str | None, why: str, *, type: str = "invalid_arguments"
+        self,
+        name: str,
+        arguments: Any,
+        call_id: str | None,
+        why: str,
+        *,
+        type: str = "invalid_arguments",
+        as_is: bool = False,
     ) -> None:
-        """The framework has refused a call, if not otherwise said because of its arguments. Recorded as failed."""
+        """The framework has refused a call, if not otherwise said because of its arguments. Recorded as failed. `as_is`
+        as in `call`: without a mock it is no unmocked call.
+        """
         turn, call = self._known(name, arguments, call_id)
         with suppress(FunctionError):
-            await self.recorder.task.carry_out(call, turn=turn, refused=FunctionError(type, why))
+            await self.recorder.task.carry_out(call, turn=turn, refused=FunctionError(type, why), as_is=as_is)
 
     async def unknown(self, call_id: str, offered: Iterable[str]) -> None:
         """A reply asks for a tool that is none of the `offered` ones. Recorded as an unknown function."""

@@ -1,0 +1,115 @@
+"""Agents of LangChain and LangGraph: ``await run_agent(task, agent)``, in the shape that `evalkit.adapters` describes.
+
+For what `create_agent` makes, the prebuilt ones, and any compiled graph that calls tools. The graph runs as it is: its
+tools are answered where LangChain runs tools, and its turns are told by LangChain's callbacks. Both hold for whatever
+graphs run in the context: subgraphs, and agents that tools call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+from evalkit.adapters.recording import Recorder
+from evalkit.adapters.replies import extra, reply_with
+from evalkit.agents import Reply, Task
+
+EXTRA = "langchain"
+
+# How a last reply ended that did not end well.
+_ENDINGS = {"content_filter": "blocked", "length": "length", "malformed_call": "malformed_call"}
+_LIMITS = ("ModelCallLimitExceededError", "ToolCallLimitExceededError", "TooManyTurnsError", "GraphRecursionError")
+
+
+async def run_agent(
+    task: Task, agent: Any, *, message: Any = None, as_is: Collection[str] = (), **options: Any
+) -> Reply:
+    """Run a compiled graph on what the user says, with the case's functions for its tools.
+
+    `message` may be a graph's whole input instead of a text: a mapping, for a state that is more than messages, or a
+    ``Command(resume=...)``. `options` go to ``agent.ainvoke``: ``context``, ``config``, ... A graph with a checkpointer
+    gets a thread of its own for each case; one without goes on with its messages of this case. Tools named in `as_is`
+    run themselves unless the case mocks them: for tools that only ask another agent, or hand over to one.
+
+    Stop reasons: ``max_iterations`` after ``settings.max_iterations`` replies to one agent, at the graph's recursion
+    limit, and where a middleware counts; ``interrupted`` where the graph waits for a person, with
+    ``data["interrupts"]``; ``length``, ``blocked`` as the last reply ended. Raises what ``agent.ainvoke`` raises.
+    """
+    with extra(EXTRA):
+        from evalkit.adapters.langchain_run import GraphRun, tools_of
+
+    recorder = Recorder.of(task)
+    run = GraphRun(recorder, as_is)
+    for tool in tools_of(agent):
+        run.meet(tool)
+    conversation = _Conversation(recorder, agent)
+    options["config"] = conversation.configured(options.get("config"))
+    try:
+        with run.entered():
+            result = await agent.ainvoke(conversation.input(task.message if message is None else message), **options)
+    except Exception as error:
+        if type(error).__name__ in _LIMITS:
+            return Reply(run.last.text, stop_reason="max_iterations")
+        raise
+    if isinstance(result, Mapping):
+        run.note_unknown(result.get("messages") or ())
+        conversation.keep(result)
+    return _reply(result, _ENDINGS.get(run.last.finish_reason, "completed"))
+
+
+@contextmanager
+def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
+    """While inside, the case's functions answer the tools of LangChain that this context calls, in graphs or not.
+
+    For agents that are run by code of their own, out of reach of `run_agent`::
+
+        with answered_by(task):
+            return await shop.answer(task.message)
+    """
+    with extra(EXTRA):
+        from evalkit.adapters.langchain_run import GraphRun
+
+    with GraphRun(Recorder.of(task), as_is).entered():
+        yield
+
+
+class _Conversation:
+    """What a graph remembers of this case: by its checkpointer, or by us."""
+
+    def __init__(self, recorder: Recorder, graph: Any) -> None:
+        self._histories = recorder.histories
+        self._key = ("langchain", id(graph))
+        self._remembers = bool(getattr(graph, "checkpointer", None))
+
+    def configured(self, config: Any) -> Any:
+        if not self._remembers:
+            return config
+        thread = self._histories.setdefault(self._key, f"evalkit-{uuid4()}")
+        chosen = (config or {}).get("configurable") or {}
+        return {**(config or {}), "configurable": {"thread_id": thread, **chosen}}
+
+    def input(self, message: Any) -> Any:
+        if not isinstance(message, str):
+            return message
+        before = [] if self._remembers else self._histories.get(self._key, [])
+        return {"messages": [*before, {"role": "user", "content": message}]}
+
+    def keep(self, result: Mapping[str, Any]) -> None:
+        if not self._remembers:
+            self._histories[self._key] = list(result.get("messages") or ())
+
+
+def _reply(result: Any, stop_reason: str) -> Reply:
+    """What a graph ended with: its structured response, its last message, or the whole of its state."""
+    if not isinstance(result, Mapping):
+        return reply_with(result, stop_reason=stop_reason)
+    messages = result.get("messages") or ()
+    text = str(getattr(messages[-1], "text", messages[-1])) if messages else ""
+    if "__interrupt__" in result:
+        waiting = reply_with([interrupt.value for interrupt in result["__interrupt__"]]).data or {}
+        return Reply(text, stop_reason="interrupted", data={"interrupts": waiting["output"]})
+    if result.get("structured_response") is not None:
+        return reply_with(result["structured_response"], stop_reason=stop_reason)
+    return reply_with(text if messages else dict(result), stop_reason=stop_reason)

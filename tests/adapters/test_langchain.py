@@ -1,0 +1,759 @@
+"""Agents of LangChain and LangGraph, run by the frameworks themselves over a scripted chat model: no network."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from pydantic import BaseModel
+
+import evalkit
+from evalkit.errors import FunctionError
+
+REASON = "the extra is not installed: pip install 'pytest-evalkit[langchain]'"
+pytest.importorskip("langchain", reason=REASON)
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    HumanInTheLoopMiddleware,
+    ModelCallLimitMiddleware,
+    ToolRetryMiddleware,
+)
+from langchain.agents.structured_output import ToolStrategy
+from langchain.tools import InjectedState, ToolRuntime
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import BaseTool, StructuredTool, Tool, tool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import Command
+
+from evalkit.adapters.langchain import answered_by, run_agent
+
+VALID = {"status": "valid"}
+MOCKS: dict[str, Any] = {"check_warranty": VALID, "send_reply": None}
+
+
+class RealCodeRanError(Exception):
+    """A tool's own function ran."""
+
+
+def never() -> Any:
+    raise RealCodeRanError
+
+
+class Scripted(BaseChatModel):
+    """Answers request by request: a text, a list of (name, arguments) calls, or a message. The last one repeats."""
+
+    replies: Sequence[Any]
+    usage: Any = None
+    says: Any = None
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools])
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        asked = sum(message.type == "ai" for message in messages)
+        reply = self.replies[min(asked, len(self.replies) - 1)]
+        if isinstance(reply, list):
+            calls = [
+                {"name": name, "args": arguments, "id": f"c{asked}.{i}"} for i, (name, arguments) in enumerate(reply)
+            ]
+            message = AIMessage("", tool_calls=calls)
+        else:
+            message = AIMessage(reply) if isinstance(reply, str) else reply.model_copy()
+        message.usage_metadata = self.usage
+        message.response_metadata = {"model_name": "scripted-1", **(self.says or {})}
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def scripted(*replies: Any, **more: Any) -> Scripted:
+    return Scripted(replies=replies, **more)
+
+
+@tool
+def check_warranty(serial_number: str, region: str = "eu") -> dict[str, Any]:
+    """Looks a serial number up."""
+    return never()  # type: ignore[no-any-return]
+
+
+@tool
+async def send_reply(to: str, body: str) -> None:
+    """Sends a mail."""
+    never()
+
+
+def desk(*replies: Any, tools: Sequence[Any] = (check_warranty, send_reply), **more: Any) -> Any:
+    return create_agent(scripted(*replies), list(tools), **more)
+
+
+def case(mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Case:
+    given = more.pop("input", {"message": "Is SN1 under warranty?"})
+    expects = {"extra_calls": "allow", "call_order": "any", **(expected or {"max_model_turns": 50})}
+    return evalkit.case_from_dict(
+        {"input": {**given, "mock_function_responses": mocks}, "expected_output": expects, **more}
+    )
+
+
+def run(agent: Any, mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Verdict:
+    options: dict[str, Any] = more.pop("options", {})
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, agent, **options)
+
+    settings = more.pop("run_settings", None)
+    return evalkit.run_case(case(mocks, expected, **more), under_test, settings)
+
+
+def codes(verdict: evalkit.Verdict) -> list[str]:
+    return [reason.code for reason in verdict.reasons]
+
+
+def calls(verdict: evalkit.Verdict) -> list[tuple[Any, ...]]:
+    return [(call.name, call.arguments, call.turn) for call in verdict.transcript.calls]
+
+
+CHECK = ("check_warranty", {"serial_number": "SN1"})
+REPLY = ("send_reply", {"to": "ana@example.com", "body": "valid"})
+
+
+def test_the_tools_are_answered_by_the_mocks_and_recorded_with_their_turns() -> None:
+    verdict = run(
+        desk([CHECK], [REPLY], "done"),
+        MOCKS,
+        {
+            "expected_function_calls": [
+                {"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}, "channel": "native"},
+                {"function_name": "send_reply", "body_contains": "valid"},
+            ],
+            "call_order": "strict",
+            "extra_calls": "forbid",
+            "max_model_turns": 3,
+            "response_contains": "done",
+        },
+    )
+    assert verdict.passed, verdict.reasons
+    transcript = verdict.transcript
+    assert [(call.name, call.turn, call.call_id) for call in transcript.calls] == [
+        ("check_warranty", 0, "c0.0"),
+        ("send_reply", 1, "c1.0"),
+    ]
+    assert [(turn.text, turn.finish_reason) for turn in transcript.turns] == [
+        ("", "tool_calls"),
+        ("", "tool_calls"),
+        ("done", "stop"),
+    ]
+    assert (transcript.model, transcript.stop_reason, transcript.response) == ("scripted-1", "completed", "done")
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        pytest.param((check_warranty,), id="tools"),
+        pytest.param((StructuredTool.from_function(check_warranty.func, name="check_warranty"),), id="structured"),
+    ],
+)
+@pytest.mark.parametrize("is_prebuilt", [True, False])
+def test_calls_of_one_reply_are_parallel_and_take_their_answers_in_reply_order(tools: Any, is_prebuilt: bool) -> None:
+    serials = ["SN3", "SN1", "SN2"]
+    replies = [("check_warranty", {"serial_number": serial}) for serial in serials], "done"
+    graph = desk(*replies, tools=tools) if is_prebuilt else own_graph(scripted(*replies), tools)
+    mocks = {"check_warranty": {"$sequence": [{"n": 1}, {"n": 2}, {"n": 3}]}}
+    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 3}]}]}
+    verdict = run(graph, mocks, expected)
+    assert verdict.passed, verdict.reasons
+    assert [(call.arguments["serial_number"], call.result, call.turn) for call in verdict.transcript.calls] == [
+        ("SN3", {"n": 1}, 0),
+        ("SN1", {"n": 2}, 0),
+        ("SN2", {"n": 3}, 0),
+    ]
+
+
+def own_graph(model: Any, tools: Sequence[Any], **options: Any) -> Any:
+    """A graph that somebody has put together: a node that asks the model, and a tool node."""
+    bound = model.bind_tools(tools)
+
+    async def ask(state: MessagesState) -> Any:
+        return {"messages": [await bound.ainvoke(state["messages"])]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("ask", ask)
+    graph.add_node("tools", ToolNode(list(tools), **options))
+    graph.add_edge(START, "ask")
+    graph.add_conditional_edges("ask", tools_condition)
+    graph.add_edge("tools", "ask")
+    return graph.compile()
+
+
+def test_calls_of_two_replies_are_not_parallel() -> None:
+    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 2}]}]}
+    verdict = run(desk([CHECK], [CHECK], "done"), MOCKS, expected)
+    assert verdict.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        ([("check_warranty", {"serial_number": "SN2"})], "wrong_argument"),
+        (["done"], "missing_call"),
+        ([CHECK, REPLY], "unexpected_call"),
+        ([("check_waranty", {"serial_number": "SN1"})], "unknown_function"),
+        ([("check_warranty", {"serial_number": ["SN1"]})], "invalid_arguments"),
+        ([("check_warranty", {"serial": "SN1"})], "invalid_arguments"),
+    ],
+)
+@pytest.mark.parametrize("is_prebuilt", [True, False])
+def test_a_wrong_call_fails_with_its_code(made: list[Any], code: str, is_prebuilt: bool) -> None:
+    expected = {
+        "expected_function_calls": [{"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}}],
+        "extra_calls": "forbid",
+    }
+    replies = made if made == ["done"] else [made, "done"]
+    tools = (check_warranty, send_reply)
+    verdict = run(desk(*replies) if is_prebuilt else own_graph(scripted(*replies), tools), MOCKS, expected)
+    assert verdict.status == "failed"
+    assert code in codes(verdict)
+    assert not any("RealCodeRan" in reason.message for reason in verdict.reasons)
+
+
+def test_a_call_whose_arguments_are_no_json_fails_the_case() -> None:
+    broken = AIMessage(
+        "",
+        invalid_tool_calls=[{"name": "check_warranty", "args": '{"serial', "id": "c9", "error": "cut off"}],
+    )
+    verdict = run(desk(broken, "done"), MOCKS)
+    assert codes(verdict)[0] == "malformed_call"
+    assert [(call.name, call.arguments, call.turn) for call in verdict.transcript.calls] == [
+        ("check_warranty", '{"serial', 0)
+    ]
+
+
+def test_the_framework_refuses_wrong_arguments_and_the_model_gets_another_turn() -> None:
+    verdict = run(
+        desk([("check_warranty", {"serial_number": 5})], [CHECK], "mended"),
+        {"check_warranty": {"$sequence": [VALID]}},
+        {
+            "expected_function_calls": [
+                {"function_name": "check_warranty", "valid": False, "outcome": "error"},
+                {"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}},
+            ],
+            "response_contains": "mended",
+        },
+    )
+    assert verdict.passed, verdict.reasons
+    refused = verdict.transcript.calls[0]
+    assert refused.result == {
+        "error": {"type": "invalid_arguments", "message": "serial_number: Input should be a valid string"}
+    }
+    assert (refused.turn, refused.arguments, refused.problem) == (0, {"serial_number": 5}, None)
+
+
+def test_a_tool_that_nothing_mocks_is_an_unmocked_call_and_its_code_never_runs() -> None:
+    verdict = run(desk([REPLY], "done"), {"check_warranty": VALID})
+    assert codes(verdict) == ["unmocked_call", "agent_raised"]
+    assert "send_reply is not mocked in this case; mocked are check_warranty" in verdict.reasons[0].message
+    assert "ToolException" in verdict.reasons[1].message
+
+
+def test_a_mocked_failure_is_raised_in_the_tool_as_the_real_one_would() -> None:
+    failing = {"check_warranty": {"$error": {"type": "timeout", "message": "no answer in 5 s"}}}
+    verdict = run(desk([CHECK], "done"), failing)
+    assert codes(verdict) == ["agent_raised"]
+    assert "ToolException: no answer in 5 s" in verdict.reasons[0].message
+    assert verdict.transcript.calls[0].outcome == "error"
+
+
+def test_a_mock_names_the_exception_that_the_real_tool_raises() -> None:
+    failing = {"check_warranty": {"$error": {"type": "io", "message": "gone", "exception": "builtins:OSError"}}}
+    verdict = run(desk([CHECK], "done"), failing)
+    assert "OSError: gone" in verdict.reasons[0].message
+
+
+def handling() -> Any:
+    """The tool, with the framework's own handling of its errors."""
+    return check_warranty.model_copy(update={"handle_tool_error": "the shop is closed"})
+
+
+@pytest.mark.parametrize(
+    ("graph", "heard"),
+    [
+        pytest.param(lambda model: own_graph(model, [handling()]), "the shop is closed", id="of the tool"),
+        pytest.param(
+            lambda model: own_graph(model, [check_warranty], handle_tool_errors=True),
+            "no answer",
+            id="of the tool node",
+        ),
+        pytest.param(
+            lambda model: create_agent(model, [check_warranty], middleware=[ToolRetryMiddleware(max_retries=0)]),
+            "no answer",
+            id="of a middleware",
+        ),
+    ],
+)
+def test_an_agent_that_handles_failing_tools_handles_mocked_ones(graph: Any, heard: str) -> None:
+    given: list[Any] = []
+
+    class Listening(Scripted):
+        def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+            given[:] = messages
+            return super()._generate(messages, *args, **kwargs)
+
+    failing = {"check_warranty": {"$error": {"type": "timeout", "message": "no answer"}}}
+    verdict = run(graph(Listening(replies=[[CHECK], "sorry"])), failing, {"response_contains": "sorry"})
+    assert verdict.passed, verdict.reasons
+    (answer,) = [message for message in given if isinstance(message, ToolMessage)]
+    assert answer.status == "error"
+    assert heard in str(answer.content)
+
+
+def test_a_middleware_that_tries_again_is_seen_to_do_so() -> None:
+    twice = {"check_warranty": {"$sequence": [{"$error": {"type": "timeout", "message": "no answer"}}, VALID]}}
+    retry = ToolRetryMiddleware(max_retries=1, initial_delay=0.0, jitter=False)
+    verdict = run(desk([CHECK], "done", middleware=[retry]), twice, {"response_contains": "done"})
+    assert verdict.passed, verdict.reasons
+    assert [(call.outcome, call.turn, call.call_id) for call in verdict.transcript.calls] == [
+        ("error", 0, "c0.0"),
+        ("ok", 0, "c0.0"),
+    ]
+
+
+def test_a_mock_that_breaks_is_an_error_not_a_failure() -> None:
+    verdict = run(desk([CHECK], "done"), {"check_warranty": {"$call": "builtins:float"}})
+    assert (verdict.status, codes(verdict)) == ("error", ["mock_error"])
+
+
+def test_the_real_tool_runs_only_where_the_run_allows_it() -> None:
+    ran: list[str] = []
+
+    @tool(response_format="content_and_artifact")
+    def lookup(key: str) -> tuple[str, Any]:
+        """Looks up."""
+        ran.append(key)
+        return f"real {key}", object()
+
+    graph = desk([("lookup", {"key": "a"})], "done", tools=[lookup])
+    real = {"lookup": {"$real": True}}
+    forbidden = run(graph, real)
+    assert (forbidden.status, codes(forbidden), ran) == ("error", ["mock_error"], [])
+    allowed = run(graph, real, run_settings=evalkit.Settings(allow_real=True))
+    assert allowed.passed, allowed.reasons
+    assert ran == ["a"]
+    assert allowed.transcript.calls[0].result[0] == "real a"
+
+
+def test_results_reach_the_model_as_the_tool_would_have_written_them() -> None:
+    heard: list[Any] = []
+
+    class Listening(Scripted):
+        def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+            heard[:] = [message for message in messages if isinstance(message, ToolMessage)]
+            return super()._generate(messages, *args, **kwargs)
+
+    @tool(response_format="content_and_artifact")
+    def with_artifact(key: str) -> tuple[str, Any]:
+        """Gives more than it says."""
+        return never()  # type: ignore[no-any-return]
+
+    made = [CHECK, ("with_artifact", {"key": "a"}), REPLY]
+    graph = create_agent(Listening(replies=[made, "done"]), [check_warranty, with_artifact, send_reply])
+    verdict = run(graph, {**MOCKS, "with_artifact": "text"})
+    assert verdict.passed, verdict.reasons
+    assert [(message.content, message.status, message.name) for message in heard] == [
+        ('{"status": "valid"}', "success", "check_warranty"),
+        ("text", "success", "with_artifact"),
+        ("null", "success", "send_reply"),
+    ]
+
+
+class Contact(BaseModel):
+    """A person."""
+
+    name: str
+
+
+def test_structured_output_is_the_replys_json_and_no_function_call() -> None:
+    graph = desk([CHECK], [("Contact", {"name": "Ana"})], response_format=ToolStrategy(Contact))
+    verdict = run(graph, MOCKS, {"response_json": {"properties": {"name": {"const": "Ana"}}, "required": ["name"]}})
+    assert verdict.passed, verdict.reasons
+    assert verdict.transcript.metadata == {"output": {"name": "Ana"}}
+    assert [call.name for call in verdict.transcript.calls] == ["check_warranty"]
+
+
+def test_what_the_framework_injects_is_none_of_the_arguments() -> None:
+    @tool
+    def look(serial_number: str, state: Annotated[dict[str, Any], InjectedState], runtime: ToolRuntime) -> str:
+        """Looks with all that it is given."""
+        return never()  # type: ignore[no-any-return]
+
+    verdict = run(desk([("look", {"serial_number": "SN1"})], "done", tools=[look]), {"look": "valid"})
+    assert verdict.passed, verdict.reasons
+    assert calls(verdict) == [("look", {"serial_number": "SN1"}, 0)]
+
+
+def test_arguments_are_recorded_as_the_model_wrote_them() -> None:
+    verdict = run(desk([("check_warranty", {"serial_number": "SN1"})], "done"), MOCKS)
+    assert calls(verdict) == [("check_warranty", {"serial_number": "SN1"}, 0)]  # without the default of `region`
+
+
+def test_the_agents_declarations_join_those_of_the_case() -> None:
+    declared = {"check_warranty": {"description": "Mine", "parameters": {"type": "object"}}}
+    offered: list[Any] = []
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        reply = await run_agent(task, desk("done"))
+        offered.extend(task.functions.to_json())
+        return reply
+
+    verdict = evalkit.run_case(case(MOCKS, functions=declared), under_test)
+    assert verdict.passed, verdict.reasons
+    assert {function["name"]: function["description"] for function in offered} == {
+        "check_warranty": "Mine",
+        "send_reply": "Sends a mail.",
+    }
+    assert set(offered[1]["parameters"]["properties"]) == {"to", "body"}
+
+
+def test_old_tools_with_one_text_and_tools_of_a_class_are_answered_too() -> None:
+    class Custom(BaseTool):
+        name: str = "custom"
+        description: str = "Of a class, and sync alone."
+
+        def _run(self, key: str) -> str:
+            return never()  # type: ignore[no-any-return]
+
+    old = Tool(name="search", description="Searches.", func=lambda text: never())
+    made = [("search", {"__arg1": "warranty"}), ("custom", {"key": "a"})]
+    verdict = run(desk(made, "done", tools=[old, Custom()]), {"search": "found", "custom": "c"})
+    assert verdict.passed, verdict.reasons
+    assert [(call.name, call.result) for call in verdict.transcript.calls] == [("search", "found"), ("custom", "c")]
+
+
+def test_tools_that_code_calls_itself_are_answered_and_recorded_as_its_own_calls() -> None:
+    async def look(state: MessagesState) -> Any:
+        found = await check_warranty.ainvoke({"serial_number": "SN7"})
+        again = check_warranty.invoke({"serial_number": "SN8"})
+        return {"messages": [AIMessage(f"{found['status']}, {again['status']}")]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("look", look)
+    graph.add_edge(START, "look")
+    graph.add_edge("look", END)
+    verdict = run(graph.compile(), MOCKS, {"response_contains": "valid, valid"})
+    assert verdict.passed, verdict.reasons
+    assert [(call.arguments, call.turn, call.channel) for call in verdict.transcript.calls] == [
+        ({"serial_number": "SN7"}, None, "direct"),
+        ({"serial_number": "SN8"}, None, "direct"),
+    ]
+
+
+def test_fifty_cases_share_one_agent_and_see_none_of_each_others_mocks() -> None:
+    graph = desk([CHECK, REPLY], [CHECK], "done")
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, graph)
+
+    async def all_of_them() -> list[evalkit.Verdict]:
+        mocks = [
+            {"check_warranty": {"$delay_ms": n % 7, "$return": {"n": n}}, "send_reply": {"$delay_ms": 3, "$return": n}}
+            for n in range(50)
+        ]
+        settings = evalkit.Settings(real_sleep=True)
+        return await asyncio.gather(*(evalkit.arun_case(case(mock), under_test, settings) for mock in mocks))
+
+    for n, verdict in enumerate(asyncio.run(all_of_them())):
+        assert verdict.passed, verdict.reasons
+        assert [(call.result, call.turn) for call in verdict.transcript.calls] == [({"n": n}, 0), (n, 0), ({"n": n}, 1)]
+
+
+def test_outside_of_cases_tools_are_what_they_were() -> None:
+    run(desk([CHECK], "done"), MOCKS)
+    with pytest.raises(RealCodeRanError):
+        check_warranty.invoke({"serial_number": "SN1"})
+    with pytest.raises(RealCodeRanError):
+        asyncio.run(send_reply.ainvoke({"to": "a", "body": "b"}))
+
+
+@pytest.mark.parametrize("is_sync", [True, False])
+def test_an_agent_in_a_tool_is_answered_too_and_its_turns_are_recorded(is_sync: bool) -> None:
+    inner = desk([CHECK], "SN1 is valid", name="inner")
+
+    @tool
+    async def ask_expert(question: str) -> str:
+        """Asks another agent."""
+        answer = await inner.ainvoke({"messages": [{"role": "user", "content": question}]})
+        return str(answer["messages"][-1].content)
+
+    @tool("ask_expert")
+    def ask_expert_sync(question: str) -> str:
+        """Asks another agent."""
+        return str(inner.invoke({"messages": [{"role": "user", "content": question}]})["messages"][-1].content)
+
+    outer = desk([("ask_expert", {"question": "SN1?"})], "done", tools=[ask_expert_sync if is_sync else ask_expert])
+    verdict = run(
+        outer,
+        {"check_warranty": VALID},
+        {"expected_function_calls": ["ask_expert", "check_warranty"], "extra_calls": "forbid"},
+        options={"as_is": ["ask_expert"]},
+    )
+    assert verdict.passed, verdict.reasons
+    assert calls(verdict) == [
+        ("ask_expert", {"question": "SN1?"}, 0),
+        ("check_warranty", {"serial_number": "SN1"}, 1),
+    ]
+    assert verdict.transcript.calls[0].result == "SN1 is valid"
+    assert [turn.text for turn in verdict.transcript.turns] == ["", "", "SN1 is valid", "done"]
+
+    unnamed = run(outer, {"check_warranty": VALID})
+    assert codes(unnamed)[0] == "unmocked_call"
+    mocked = run(outer, {"ask_expert": "mocked"}, options={"as_is": ["ask_expert"]})
+    assert [(call.name, call.result) for call in mocked.transcript.calls] == [("ask_expert", "mocked")]
+
+
+def test_subgraphs_and_hand_overs_are_seen_through() -> None:
+    @tool
+    def to_billing() -> Command[Any]:
+        """Hands over to billing."""
+        return Command(goto="billing", graph=Command.PARENT)
+
+    reception = desk([("to_billing", {})], "never said", tools=[to_billing], name="reception")
+    # The reply that hands over stays in its own graph: billing sees the user's message alone.
+    billing = desk([CHECK], "billing says: valid", name="billing")
+    graph = StateGraph(MessagesState)
+    graph.add_node("reception", reception, destinations=("billing",))
+    graph.add_node("billing", billing)
+    graph.add_edge(START, "reception")
+    verdict = run(
+        graph.compile(),
+        MOCKS,
+        {"expected_function_calls": ["to_billing", "check_warranty"], "response_contains": "billing says"},
+        options={"as_is": {"to_billing"}},
+    )
+    assert verdict.passed, verdict.reasons
+    assert [call.turn for call in verdict.transcript.calls] == [0, 1]
+
+
+def test_agents_that_other_code_runs_are_answered_within_answered_by() -> None:
+    async def shop(question: str) -> str:
+        state = await desk([CHECK], "done").ainvoke({"messages": [{"role": "user", "content": question}]})
+        return str(state["messages"][-1].content)
+
+    async def under_test(task: evalkit.Task) -> str:
+        with answered_by(task):
+            return await shop(task.message)
+
+    verdict = evalkit.run_case(case(MOCKS, {"expected_function_calls": ["check_warranty"]}), under_test)
+    assert verdict.passed, verdict.reasons
+    assert len(verdict.transcript.turns) == 2
+
+
+def test_a_sync_agent_runs_a_graph_the_sync_way() -> None:
+    def under_test(task: evalkit.Task) -> str:
+        with answered_by(task):
+            state = desk([CHECK, CHECK], "done").invoke({"messages": [("user", task.message)]})
+            return str(state["messages"][-1].content)
+
+    verdict = evalkit.run_case(case(MOCKS, {"response_contains": "done"}), under_test)
+    assert verdict.passed, verdict.reasons
+    assert [call.turn for call in verdict.transcript.calls] == [0, 0]
+
+
+def test_a_thread_of_the_agents_own_is_still_the_cases() -> None:
+    async def look(state: MessagesState) -> Any:
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(check_warranty.invoke({"serial_number": "SN1"})))
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        return {"messages": [AIMessage(found[0]["status"])]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("look", look)
+    graph.add_edge(START, "look")
+    compiled = graph.compile()
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, compiled)
+
+    async def two() -> list[evalkit.Verdict]:
+        mocks = [{"check_warranty": {"status": name}} for name in ("one", "two")]
+        expects = [{"response_contains": name} for name in ("one", "two")]
+        return await asyncio.gather(
+            *(evalkit.arun_case(case(*both), under_test) for both in zip(mocks, expects, strict=True))
+        )
+
+    assert [verdict.status for verdict in asyncio.run(two())] == ["passed", "passed"]
+
+
+def test_an_agent_that_was_left_behind_reaches_no_real_tool() -> None:
+    caught: list[BaseException] = []
+    ended = threading.Event()
+
+    def under_test(task: evalkit.Task) -> None:
+        with answered_by(task):
+            pass
+
+        try:
+            check_warranty.invoke({"serial_number": "SN1"})
+        except BaseException as error:
+            caught.append(error)
+        ended.set()
+
+    evalkit.run_case(case(MOCKS), under_test)
+    assert ended.wait(5)
+    assert [type(error) for error in caught] == [RealCodeRanError]  # outside of `answered_by` a tool is itself
+
+
+def test_a_call_from_a_context_that_outlives_its_run_is_refused() -> None:
+    import contextvars
+
+    kept: list[contextvars.Context] = []
+
+    async def under_test(task: evalkit.Task) -> str:
+        with answered_by(task):
+            kept.append(contextvars.copy_context())
+        return "done"
+
+    evalkit.run_case(case(MOCKS), under_test)
+    with pytest.raises(evalkit.errors.MockError) as caught:
+        kept[0].run(check_warranty.invoke, {"serial_number": "SN1"})
+    assert str(caught.value) == (
+        "the tool check_warranty was called from a thread or task of a run that is over; hand work to older threads "
+        "with evalkit.bind(function), or run one case at a time"
+    )
+
+
+@pytest.mark.parametrize("checkpointer", [None, InMemorySaver()])
+def test_a_conversation_goes_on_with_the_agents_own_history(checkpointer: Any) -> None:
+    graph = desk([CHECK], "It is valid.", "You are welcome.", checkpointer=checkpointer)
+    turns = [{"user": "Is SN1 valid?"}, {"user": "Thanks!"}]
+    for _ in range(2):  # the second case starts afresh
+        verdict = run(graph, MOCKS, {"response_contains": "welcome"}, input={"turns": turns})
+        assert verdict.passed, verdict.reasons
+        assert [turn.text for turn in verdict.transcript.turns] == ["", "It is valid.", "You are welcome."]
+
+
+def test_a_state_that_is_more_than_messages_is_given_whole_and_comes_back_whole() -> None:
+    class Desk(TypedDict):
+        serial_number: str
+        status: str
+
+    async def look(state: Desk) -> Any:
+        return await check_warranty.ainvoke({"serial_number": state["serial_number"]})
+
+    graph = StateGraph(Desk)
+    graph.add_node("look", look)
+    graph.add_edge(START, "look")
+    options = {"message": {"serial_number": "SN1"}}
+    verdict = run(graph.compile(), MOCKS, {"response_contains": "valid"}, options=options)
+    assert verdict.passed, verdict.reasons
+    assert verdict.transcript.metadata == {"output": {"serial_number": "SN1", "status": "valid"}}
+
+
+def test_options_reach_the_graph() -> None:
+    seen: list[Any] = []
+
+    @tool
+    def whoami(runtime: ToolRuntime[Contact, Any]) -> str:
+        """Says who asks."""
+        seen.append(runtime.context)
+        return "real"
+
+    graph = desk([("whoami", {})], "done", tools=[whoami], context_schema=Contact)
+    options = {"context": Contact(name="Ana"), "config": {"tags": ["x"]}, "as_is": ["whoami"]}
+    verdict = run(graph, {}, options=options)
+    assert verdict.passed, verdict.reasons
+    assert seen == [Contact(name="Ana")]
+
+
+@pytest.mark.parametrize(
+    ("graph", "more", "turns"),
+    [
+        pytest.param(desk([CHECK]), {"settings": {"max_iterations": 3}}, 3, id="of the settings"),
+        pytest.param(desk([CHECK]), {"options": {"config": {"recursion_limit": 4}}}, 2, id="of the graph"),
+        pytest.param(
+            desk([CHECK], middleware=[ModelCallLimitMiddleware(run_limit=2, exit_behavior="error")]),
+            {},
+            2,
+            id="of a middleware",
+        ),
+    ],
+)
+def test_limits_are_stop_reasons(graph: Any, more: Any, turns: int) -> None:
+    verdict = run(graph, MOCKS, {"stop_reason": "max_iterations"}, **more)
+    assert verdict.passed, verdict.reasons
+    assert len(verdict.transcript.turns) == turns
+
+
+def test_a_call_that_waits_for_a_person_ends_the_run_and_is_not_made_until_it_is_approved() -> None:
+    asks = HumanInTheLoopMiddleware(interrupt_on={"send_reply": True})
+    graph = desk([REPLY], "done", middleware=[asks], checkpointer=InMemorySaver())
+    waiting = run(graph, MOCKS, {"stop_reason": "interrupted", "expected_function_calls": [], "extra_calls": "forbid"})
+    assert waiting.passed, waiting.reasons
+    (interrupt,) = waiting.transcript.metadata["interrupts"]
+    assert interrupt["action_requests"][0]["name"] == "send_reply"
+
+    async def approving(task: evalkit.Task) -> evalkit.Reply:
+        first = await run_agent(task, graph)
+        assert first.stop_reason == "interrupted"
+        return await run_agent(task, graph, message=Command(resume={"decisions": [{"type": "approve"}]}))
+
+    expected = {"expected_function_calls": ["send_reply"], "response_contains": "done"}
+    approved = evalkit.run_case(case(MOCKS, expected), approving)
+    assert approved.passed, approved.reasons
+    assert [(call.turn, call.call_id) for call in approved.transcript.calls] == [(0, "c0.0")]
+
+
+def test_a_call_that_a_middleware_answers_is_not_made() -> None:
+    class Refusing(AgentMiddleware):  # type: ignore[type-arg,unused-ignore]
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return ToolMessage("not today", tool_call_id=request.tool_call["id"], status="error", name="check_warranty")
+
+    graph = desk([CHECK], "done", middleware=[Refusing()])
+    verdict = run(graph, MOCKS, {"expected_function_calls": [], "extra_calls": "forbid"})
+    assert verdict.passed, verdict.reasons
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop_reason"), [("length", "length"), ("content_filter", "blocked"), ("SAFETY", "blocked")]
+)
+def test_how_the_last_reply_ended_is_how_the_run_ended(finish: str, stop_reason: str) -> None:
+    graph = create_agent(scripted("half a", says={"finish_reason": finish}), [])
+    verdict = run(graph, {}, {"stop_reason": stop_reason, "response_contains": "half a"})
+    assert verdict.passed, verdict.reasons
+
+
+def test_tokens_are_those_that_the_model_reports() -> None:
+    usage = {
+        "input_tokens": 10,
+        "output_tokens": 7,
+        "total_tokens": 17,
+        "input_token_details": {"cache_read": 4},
+        "output_token_details": {"reasoning": 2},
+    }
+    graph = create_agent(scripted([CHECK], "done", usage=usage), [check_warranty])
+    verdict = run(graph, MOCKS, {"max_tokens": 34})
+    assert verdict.passed, verdict.reasons
+    assert verdict.transcript.usage == evalkit.model.transcript.Usage(
+        input_tokens=20, output_tokens=10, reasoning_tokens=4, cached_tokens=8, total_tokens=34
+    )
+
+
+def test_an_agent_that_raises_fails_the_case() -> None:
+    def broken(state: MessagesState) -> Any:
+        raise FunctionError("own", "of the graph's own making")
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("broken", broken)
+    graph.add_edge(START, "broken")
+    verdict = run(graph.compile(), MOCKS, {"response_contains": "done"})
+    assert codes(verdict)[0] == "agent_raised"
