@@ -22,7 +22,7 @@ _SHAPES: tuple[tuple[str, str], ...] = (
     ("ya29.", r"\bya29\.[A-Za-z0-9_-]{20,}"),
     ("gsk_", r"\bgsk_[A-Za-z0-9]{20,}"),
     ("hf_", r"\bhf_[A-Za-z0-9]{20,}"),
-    ("gh", r"\bgh[pousr]_[A-Za-z0-9]{20,}"),
+    *((f"gh{kind}_", rf"\bgh{kind}_[A-Za-z0-9]{{20,}}") for kind in "pousr"),
     ("github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
     ("glpat-", r"\bglpat-[A-Za-z0-9_-]{16,}"),
     ("xox", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
