@@ -312,3 +312,16 @@ def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str |
         problems += wrong
         click.echo(line, err=wrong)
     return 1 if problems else 0
+
+
+@commands.command("new")
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--message", help="What the user says.")
+def new_command(target: Path, message: str | None) -> None:
+    """Write the next case of a category: `evalkit new scenarios/warranty/valid_warranty`.
+
+    The functions that the folder's suite.yaml declares stand in it, with arguments and answers that fit their schemas.
+    """
+    from evalkit.cli.fresh import write_case
+
+    click.echo(f"wrote {write_case(target, message)}")

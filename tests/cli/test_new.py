@@ -1,0 +1,90 @@
+"""`evalkit new`: the next case of a category, ready to be filled in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evalkit import load_case
+
+Desk = Any
+
+WRITTEN = """\
+# Says nothing yet: put in what your case is about, and see `evalkit smoke` for whether it can be met.
+description: What this case is about
+input:
+  message: My A1 is broken
+  mock_function_responses:
+    check: {}
+    open: {}
+expected_output:
+  expected_function_calls:
+    - function_name: check
+      arguments:
+        id: x
+    - function_name: open
+      arguments:
+        id: x
+"""
+
+
+def test_the_functions_of_the_suite_stand_in_it(desk: Desk) -> None:
+    done = desk.run("new", "scenarios/broken", "--message", "My A1 is broken")
+    assert (done.status, done.out) == (0, "wrote scenarios/broken_001.yaml\n")
+    assert (desk.root / "scenarios" / "broken_001.yaml").read_text("utf-8") == WRITTEN
+    assert desk.run("smoke").status == 0
+
+
+def test_what_the_suite_answers_is_left_to_it(desk: Desk) -> None:
+    suite = desk.root / "scenarios" / "suite.yaml"
+    answers = "input: {mock_function_responses: {check: {ends: never}}}\n"
+    suite.write_text(suite.read_text("utf-8") + answers, "utf-8")
+    desk.run("new", "scenarios/broken")
+    case = load_case(desk.root / "scenarios" / "broken_001.yaml", root=desk.root)
+    assert case.input["mock_function_responses"] == {"check": {"ends": "never"}, "open": {}}
+
+
+@pytest.mark.parametrize(
+    ("there", "target", "written"),
+    [
+        ([], "shop/late", "late_001.yaml"),
+        (["late_001", "late_009", "later_050"], "shop/late", "late_010.yaml"),
+        (["late_0099"], "shop/late", "late_0100.yaml"),
+        (["late_001"], "shop/late_007", "late_007.yaml"),
+        ([], "shop/late_3.yml", "late_3.yml"),
+    ],
+)
+def test_the_next_number_is_found(desk: Desk, there: list[str], target: str, written: str) -> None:
+    folder = desk.root / "scenarios" / "shop"
+    folder.mkdir()
+    for name in there:
+        (folder / f"{name}.yaml").write_text("", "utf-8")
+    assert desk.run("new", f"scenarios/{target}").out == f"wrote scenarios/shop/{written}\n"
+
+
+def test_without_a_suite_the_agent_is_asked_for(desk: Desk) -> None:
+    (desk.root / "scenarios" / "suite.yaml").unlink()
+    desk.run("new", "scenarios/late")
+    case = load_case(desk.root / "scenarios" / "late_001.yaml", root=desk.root)
+    assert (case.agent, case.expected_output) == ("your_agent", {"expected_function_calls": []})
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (
+            "scenarios/there_001",
+            "scenarios/there_001.yaml is there already; name only its category, and it gets the next number",
+        ),
+        (
+            "scenarios/Late Parcel",
+            "scenarios/Late Parcel_001.yaml: a case file is named <category>_<number>.yaml in small letters, digits, "
+            "'_' and '-', e.g. late_parcel_001.yaml",
+        ),
+    ],
+)
+def test_bad_names_are_said(desk: Desk, target: str, message: str) -> None:
+    (desk.root / "scenarios" / "there_001.yaml").write_text("", "utf-8")
+    done = desk.run("new", target)
+    assert (done.status, done.err) == (4, f"evalkit: {message}\n")
