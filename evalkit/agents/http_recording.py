@@ -8,6 +8,7 @@ them nobody knows, and it is refused.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -37,7 +38,7 @@ class _Listener:
     """Tells a task of the traffic of its agent's own client."""
 
     def __init__(self, task: Task, settings: Settings) -> None:
-        self._task = task
+        self._task = weakref.ref(task)  # which has the tape, which has this
         self._prices = settings.prices
         self._account = account_of(settings)
 
@@ -46,14 +47,17 @@ class _Listener:
             self._account.check()
 
     def refused(self, error: EvalkitError) -> None:
-        self._task.note_fault(error)
+        task = self._task()
+        if task is not None:
+            task.note_fault(error)
 
     def answered(self, answer: HttpAnswer, duration_ms: float, *, is_live: bool) -> None:
         from evalkit.providers.http_turns import turn_in
 
         turn = turn_in(answer, duration_ms)
-        if turn is not None:
-            self._task.note_turn(turn, waited_ms=duration_ms if is_live else 0.0)
+        task = self._task()
+        if turn is not None and task is not None:
+            task.note_turn(turn, waited_ms=duration_ms if is_live else 0.0)
             cost = cost_of(turn.usage, (turn.model,), self._prices) if is_live else None
             if self._account is not None and cost is not None:
                 self._account.add(cost)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,7 +56,6 @@ class Task:
         self.model = settings.model
         self.case_id = case_id
         self.run_index = run
-        self.functions = Functions(dispatcher, self.call, self.acall)
         self.instruction_used: str | None = None
         self.waited = WaitingTime()
         self._dispatcher = dispatcher
@@ -63,6 +63,11 @@ class Task:
         self._asking = Asking(open_model, settings, self.waited, case_id)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tape: HttpTape | None = None
+
+    @cached_property
+    def functions(self) -> Functions:
+        """The functions by name, and their declarations in the forms that model APIs take."""
+        return Functions(self._dispatcher, self.call, self.acall)
 
     @property
     def tape(self) -> HttpTape | None:

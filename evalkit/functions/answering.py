@@ -30,6 +30,10 @@ from evalkit.model.template import TemplateError
 from evalkit.record import record
 
 
+def _nobody() -> None:
+    """No task has been told of yet."""
+
+
 @record(slots=True)
 class Answering:
     """What answers need of the run. Plain callables run one at a time, so that their `state` needs no lock."""
@@ -39,7 +43,7 @@ class Answering:
     input: Any
     state: dict[str, Any]
     roots: Callable[[Any], Roots]
-    task: Any = None
+    task: Callable[[], Any] = _nobody  # a weak reference
     implementations: dict[str, Callable[..., Any]] = field(default_factory=dict)
     _one_at_a_time: threading.RLock = field(default_factory=threading.RLock)
 
@@ -95,7 +99,7 @@ class Answering:
         return error
 
     def _called(self, attempt: Attempt, leaf: Call) -> Any:
-        run = {"state": self.state, "input": self.input, "task": self.task}
+        run = {"state": self.state, "input": self.input, "task": self.task()}
         ready = bound(load_callable(leaf.target), copied(attempt.arguments), run)
         with self._one_at_a_time:
             return ready()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,6 @@ from evalkit.functions.clock import RunClock
 from evalkit.functions.ledger import Ledger
 from evalkit.functions.mockchecks import broken_returns, return_problems
 from evalkit.functions.mocks import MockSet, Real, Static, leaves
-from evalkit.functions.resolving import Roots
 from evalkit.functions.routing import Routes
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
@@ -47,24 +47,22 @@ class FakeDispatcher:
         case_id: str = "",
     ) -> None:
         self._settings = settings or Settings()
-        self._input = input
         self._clock = RunClock()
         self._routes = Routes(mocks or MockSet(), declarations)
-        self._ledger = Ledger(mocks or MockSet(), self._routes, self._roots, case_id)
         self.state: dict[str, Any] = {} if state is None else state
         self.user_turn = 0
-        self._answering = Answering(self._routes, self._settings, input, self.state, self._roots)
-
-    def _roots(self, arguments: Any) -> Roots:
-        return Roots(arguments, self._input, self.state, self._ledger.finished, self._routes.canonical)
+        self._ledger = Ledger(mocks or MockSet(), self._routes, input, self.state, case_id)
+        self._answering = Answering(self._routes, self._settings, input, self.state, self._ledger.roots)
 
     @property
     def task(self) -> Any:
-        return self._answering.task
+        """The task that calls; None when nobody holds it any more. The task holds the dispatcher: a circle of the two
+        would stay in memory until the garbage collector's next long look."""
+        return self._answering.task()
 
     @task.setter
     def task(self, task: Any) -> None:
-        self._answering.task = task
+        self._answering.task = weakref.ref(task)
 
     @property
     def implementations(self) -> dict[str, Callable[..., Any]]:

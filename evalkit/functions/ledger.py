@@ -23,10 +23,11 @@ LOGGER = logging.getLogger("evalkit.functions")
 class Ledger:
     """Attempts by index, and what of the mocks they used. Thread-safe."""
 
-    def __init__(self, mocks: MockSet, routes: Routes, roots: Callable[[Any], Roots], case_id: str) -> None:
+    def __init__(self, mocks: MockSet, routes: Routes, input: Any, state: dict[str, Any], case_id: str) -> None:
         self._mocks = mocks
         self._routes = routes
-        self._roots = roots
+        self._input = input
+        self._state = state
         self._case_id = case_id
         self._progress = Progress()
         self._attempts: list[Attempt] = []
@@ -37,6 +38,10 @@ class Ledger:
     def finished(self) -> list[FunctionCall]:
         """The records of the calls that have returned, in order of index."""
         return [record for attempt in tuple(self._attempts) if (record := attempt.record) is not None]
+
+    def roots(self, arguments: Any) -> Roots:
+        """What templates mean in the answer to a call with these arguments."""
+        return Roots(arguments, self._input, self._state, self.finished, self._routes.canonical)
 
     def calls(self) -> tuple[FunctionCall, ...]:
         return tuple(attempt.frozen() for attempt in tuple(self._attempts))
@@ -91,7 +96,7 @@ class Ledger:
             return
         written_as, answer = mock
         self._called.add(written_as)
-        resolve = self._roots(attempt.arguments).resolve
+        resolve = self.roots(attempt.arguments).resolve
         try:
             attempt.chosen = self._progress.choose(attempt.name, answer, attempt.arguments, resolve)
         except UnansweredError as error:

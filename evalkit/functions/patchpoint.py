@@ -30,6 +30,7 @@ class PatchedCase:
 
     def __init__(self, dispatcher: FakeDispatcher, names: Mapping[PatchPoint, str]) -> None:
         self.dispatcher = dispatcher
+        self.task = dispatcher.task  # alive for as long as any code runs in the case's context
         self.names = names
         self.is_over = False
         self.is_kept = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextvars import Context
 from itertools import count
 from queue import SimpleQueue
 
@@ -21,7 +22,8 @@ class _Worker:
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        threading.Thread(target=self._run, name=f"evalkit-agent-{next(_numbers)}", daemon=True).start()
+        thread = threading.Thread(target=self._run, name=f"evalkit-agent-{next(_numbers)}", daemon=True)
+        Context().run(thread.start)  # in no case's context: it outlives the first one that it works for
 
     def do(self, work: Callable[[], None]) -> None:
         self._work.put(work)

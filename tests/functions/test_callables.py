@@ -77,6 +77,14 @@ def module(make_module: Any) -> str:
     return str(make_module(SOURCE).__name__)
 
 
+class Text(str):
+    """A text that can be held weakly, as a task is."""
+
+    __slots__ = ("__weakref__",)
+
+
+THE_TASK = Text("the task")
+
 ANSWERS: dict[str, tuple[dict[str, Any], Any]] = {
     "nothing": ({}, "nothing"),
     "plain": ({"n": 1}, {"n": 1}),
@@ -105,7 +113,7 @@ def test_a_callable_gets_the_arguments_and_what_it_names(
 ) -> None:
     def make() -> Any:
         subject = dispatcher({"f": {"$call": f"{module}:{name}"}}, input={"from": "a@b.c"})
-        subject.task = "the task"
+        subject.task = THE_TASK
         assert subject.task == "the task"
         return subject
 
