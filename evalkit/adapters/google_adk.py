@@ -1,0 +1,154 @@
+"""Agents of Google's Agent Development Kit: ``await run_agent(task, agent)``, in the shape that `evalkit.adapters`
+describes.
+
+The agent, app or runner goes in as it is. What it asks its model and its tools for is seen where ADK asks plugins, for
+every agent that runs in the context: sub-agents, agents used as tools, and those that the agent's own code runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from evalkit.adapters.recording import Recorder
+from evalkit.adapters.replies import extra, reply_with
+from evalkit.agents import Reply, Task
+from evalkit.providers.gemini_reply import FINISH_REASONS
+
+EXTRA = "google-adk"
+
+_APP = "evalkit"
+_ENDINGS = {"content_filter": "blocked", "stop": "completed"}
+
+
+async def run_agent(
+    task: Task, agent: Any, *, message: Any = None, as_is: Collection[str] = (), **options: Any
+) -> Reply:
+    """Run an agent of Google ADK on what the user says, with the case's functions for its tools.
+
+    `agent` is an agent or workflow, an `App` (its plugins run, too), or a `Runner` with services of its own; without
+    one, sessions, memory and artifacts are kept in memory for this case alone. `message` is a text or a ``Content``.
+    `options` go to ``runner.run_async``: ``run_config``, ``state_delta``, ... Without ``run_config`` an agent has
+    ``settings.max_iterations`` requests to its model. Tools named in `as_is` run themselves unless the case mocks them;
+    agents used as tools, and hand-overs, do so anyway.
+
+    Stop reasons: ``max_iterations``; ``interrupted`` where a tool waits for a person; ``blocked``, ``length``,
+    ``malformed_call``, ``other`` as the last reply ended. Raises what ``runner.run_async`` raises.
+    """
+    with extra(EXTRA):
+        from google.adk.agents.invocation_context import LlmCallsLimitExceededError
+        from google.adk.agents.run_config import RunConfig
+
+        from evalkit.adapters.google_adk_run import AgentRun
+
+    recorder = Recorder.of(task)
+    options.setdefault("run_config", RunConfig(max_llm_calls=task.settings.max_iterations))
+    runner, session = await _conversation(recorder, agent)
+    ending = _Ending()
+    said = _content(task.message if message is None else message)
+    try:
+        with AgentRun(recorder, as_is).entered():
+            where = {"user_id": session.user_id, "session_id": session.id}
+            async for event in runner.run_async(**where, new_message=said, **options):
+                ending.note(event)
+    except LlmCallsLimitExceededError:
+        return Reply(ending.text, stop_reason="max_iterations")
+    return ending.reply(structured=getattr(runner.agent, "output_schema", None) is not None)
+
+
+@contextmanager
+def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
+    """While inside, the case's functions answer the tools of every agent of Google ADK that this context runs.
+
+    For agents that are run by code of their own, out of reach of `run_agent`::
+
+        with answered_by(task):
+            return await shop.answer(task.message)
+    """
+    with extra(EXTRA):
+        from evalkit.adapters.google_adk_run import AgentRun
+
+    with AgentRun(Recorder.of(task), as_is).entered():
+        yield
+
+
+async def _conversation(recorder: Recorder, agent: Any) -> tuple[Any, Any]:
+    """Runner and session of `agent` in this case, the same for each turn of the user."""
+    key = (EXTRA, id(agent))
+    if key not in recorder.histories:
+        runner = _runner(agent)
+        session = await runner.session_service.create_session(app_name=runner.app_name, user_id=_APP)
+        recorder.histories[key] = runner, session
+    found: tuple[Any, Any] = recorder.histories[key]
+    return found
+
+
+def _runner(agent: Any) -> Any:
+    from google.adk.apps.app import App
+    from google.adk.artifacts.in_memory_artifact_service import InMemoryArtifactService
+    from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
+    from google.adk.runners import Runner
+    from google.adk.sessions.in_memory_session_service import InMemorySessionService
+
+    if isinstance(agent, Runner):
+        return agent
+    return Runner(
+        app=agent if isinstance(agent, App) else App(name=_APP, root_agent=agent),
+        session_service=InMemorySessionService(),
+        artifact_service=InMemoryArtifactService(),
+        memory_service=InMemoryMemoryService(),
+    )
+
+
+def _content(message: Any) -> Any:
+    from google.genai import types
+
+    return types.UserContent(message) if isinstance(message, str) else message
+
+
+class _Ending:
+    """What the events of a run come to."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._output: Any = None
+        self._stop_reason = "completed"
+        self._waiting: set[str] = set()
+
+    def note(self, event: Any) -> None:
+        if event.partial:
+            return
+        self._waiting |= set(event.long_running_tool_ids or ())
+        self._waiting -= {response.id for response in event.get_function_responses()}
+        if event.output is not None:
+            self._output = event.output
+        parts = (event.content and event.content.parts) or []
+        text = "".join(part.text for part in parts if part.text and not part.thought)
+        if event.is_final_response() and (text or event.error_code):
+            self.text = text
+            self._stop_reason = _stop_reason(event.error_code or _named(event.finish_reason))
+
+    def reply(self, *, structured: bool) -> Reply:
+        """The last final response; of a workflow without one, its output."""
+        stop_reason = "interrupted" if self._waiting else self._stop_reason
+        if not self.text and self._output is not None:
+            return reply_with(self._output, stop_reason=stop_reason)
+        reply = Reply(self.text, stop_reason=stop_reason)
+        if structured:
+            with suppress(ValueError):
+                return replace(reply, data={"output": json.loads(self.text)})
+        return reply
+
+
+def _named(reason: Any) -> str:
+    return getattr(reason, "name", None) or "STOP"
+
+
+def _stop_reason(code: str) -> str:
+    if code == "MODEL_RETURNED_NO_CONTENT":
+        return "empty"
+    finish = FINISH_REASONS.get(code.rpartition(".")[2], "other")
+    return _ENDINGS.get(finish, finish)

@@ -1,0 +1,115 @@
+"""One run of an agent of Google ADK: who answers its tools, and who is told of its turns. Imports the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+from evalkit.adapters.google_adk_tools import OUTPUTS, RUNS, hook, is_the_agents_own
+from evalkit.adapters.recording import Dialogue, Recorder
+from evalkit.model.transcript import ModelTurn
+from evalkit.providers.gemini_reply import turn_of
+
+# By which the framework knows calls that had no id on the wire.
+_OWN_ID = "adk-"
+
+
+class AgentRun:
+    """Turns and calls of the agents that run in one context."""
+
+    def __init__(self, recorder: Recorder, as_is: Collection[str]) -> None:
+        self.recorder = recorder
+        self._as_is = frozenset(as_is)
+        # By id of what a request's callbacks share; kept with it, so that the id stays its own.
+        self._requests: dict[int, tuple[Any, Dialogue, frozenset[str]]] = {}
+        # By id of the call. A person may confirm it in another run of the same case.
+        self._asked: dict[str, tuple[Dialogue, frozenset[str]]]
+        self._asked = recorder.histories.setdefault(("google-adk", "calls"), {})
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """While inside, what agents of this context do is this run's."""
+        hook()
+        with RUNS.entered(self):
+            yield
+
+    # -- the turns
+
+    def asks(self, context: Any, request: Any) -> None:
+        functions = [
+            function
+            for tool in request.config.tools or ()
+            for function in getattr(tool, "function_declarations", None) or ()
+        ]
+        named = [function for function in functions if function.name not in OUTPUTS]
+        self.recorder.declare((function.name, function.description, _parameters(function)) for function in named)
+        dialogue = Dialogue(self.recorder)
+        self._requests[id(context.actions)] = (context.actions, dialogue, frozenset(f.name for f in named))
+        dialogue.asks()
+
+    def replied(self, context: Any, response: Any) -> None:
+        if response.partial:
+            return
+        _, dialogue, offered = self._requests[id(context.actions)]
+        turn = turn_in(response)
+        ids = []
+        for call in response.get_function_calls():
+            call.id = call.id or f"{_OWN_ID}{uuid4()}"
+            if call.name not in OUTPUTS:
+                ids.append(call.id)
+                self._asked[call.id] = dialogue, offered
+        dialogue.replied(turn, ids)
+
+    # -- the tools
+
+    async def call(self, tool: Any, arguments: Any, call_id: str | None, real: Callable[[], Any]) -> Any:
+        as_is = self._runs_as_it_is(tool)
+        return await self._dialogue_of(call_id).call(tool.name, arguments, call_id, real=real, as_is=as_is)
+
+    async def refused(self, tool: Any, arguments: Any, call_id: str | None, why: str) -> None:
+        as_is = self._runs_as_it_is(tool)
+        await self._dialogue_of(call_id).refused(tool.name, arguments, call_id, why, as_is=as_is)
+
+    async def unknown(self, call_id: str | None) -> None:
+        if call_id is not None and call_id in self._asked:
+            dialogue, offered = self._asked[call_id]
+            await dialogue.unknown(call_id, offered)
+
+    def _runs_as_it_is(self, tool: Any) -> bool:
+        return tool.name in self._as_is or is_the_agents_own(tool)
+
+    def _dialogue_of(self, call_id: str | None) -> Dialogue:
+        return self._asked[call_id][0] if call_id and call_id in self._asked else Dialogue(self.recorder)
+
+
+def turn_in(response: Any) -> ModelTurn:
+    """The model turn that an LlmResponse is. Calls by which the framework takes output are its text."""
+    data = response.model_dump(mode="json", by_alias=True, exclude_none=True)
+    content = data.get("content") or {}
+    ended = data.get("finishReason") or (data.get("errorCode") if not content.get("parts") else None)
+    candidate = {"content": content, "finishReason": ended or "STOP", "finishMessage": data.get("errorMessage")}
+    turn = turn_of({**data, "candidates": [candidate]})
+    calls = tuple(call for call in turn.calls if call.name not in OUTPUTS)
+    taken = [call for call in turn.calls if call.name in OUTPUTS]
+    known = tuple(replace(call, call_id=None) if (call.call_id or "").startswith(_OWN_ID) else call for call in calls)
+    text = turn.text or "".join(_json(call.arguments) for call in taken)
+    finish = "stop" if taken and not calls else turn.finish_reason
+    return replace(turn, text=text, calls=known, finish_reason=finish, raw=None, content=None)
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _parameters(function: Any) -> Any:
+    """The JSON Schema of a declaration, which holds it in one of two forms."""
+    if function.parameters_json_schema is not None:
+        return function.parameters_json_schema
+    if function.parameters is None:
+        return {"type": "object", "properties": {}}
+    return function.parameters.json_schema.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,596 @@
+"""Agents of Google's ADK, run by ADK itself over a scripted model: no network, no key."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import evalkit
+from evalkit.errors import MockError
+from evalkit.model.transcript import Usage
+
+REASON = "the extra is not installed: pip install 'pytest-evalkit[google-adk]'"
+pytest.importorskip("google.adk", reason=REASON)
+
+from google.adk.agents import Agent, LoopAgent, ParallelAgent, SequentialAgent
+from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.apps.app import App
+from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.runners import InMemoryRunner
+from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.exit_loop_tool import exit_loop
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
+from google.adk.tools.tool_context import ToolContext
+from google.genai import types
+
+from evalkit.adapters.google_adk import answered_by, run_agent
+
+# What ADK says of itself, in the version that is installed.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:\\w+Agent is deprecated in favor of Workflow:DeprecationWarning"),
+]
+
+VALID = {"status": "valid"}
+MOCKS: dict[str, Any] = {"check_warranty": VALID, "send_reply": None}
+CHECK = ("check_warranty", {"serial_number": "SN1"})
+REPLY = ("send_reply", {"to": "ana@example.com", "body": "valid"})
+
+
+class RealCodeRanError(Exception):
+    """A tool's own function ran."""
+
+
+def never() -> Any:
+    raise RealCodeRanError
+
+
+class Scripted(BaseLlm):
+    """Answers request by request of its own agent: a text, a list of (name, arguments) calls, or a whole response. The
+    last one repeats.
+    """
+
+    model: str = "scripted"
+    replies: Sequence[Any]
+
+    async def generate_content_async(self, llm_request: LlmRequest, stream: bool = False) -> AsyncIterator[LlmResponse]:
+        asked = sum(content.role == "model" for content in llm_request.contents)
+        reply = self.replies[min(asked, len(self.replies) - 1)]
+        if stream and isinstance(reply, str):
+            for word in reply.split():
+                yield LlmResponse(content=said(word), partial=True)
+        yield response(reply)
+
+
+def said(text: str) -> Any:
+    return types.Content(role="model", parts=[types.Part(text=text)])
+
+
+def response(reply: Any) -> LlmResponse:
+    if isinstance(reply, LlmResponse):
+        return reply.model_copy(deep=True)
+    if isinstance(reply, str):
+        content = said(reply)
+    else:
+        made = [types.Part(function_call=types.FunctionCall(name=name, args=given)) for name, given in reply]
+        content = types.Content(role="model", parts=made)
+    return LlmResponse(content=content, finish_reason=types.FinishReason.STOP)
+
+
+def check_warranty(serial_number: str, region: str = "eu") -> dict[str, Any]:
+    """Looks a serial number up."""
+    return never()  # type: ignore[no-any-return]
+
+
+async def send_reply(to: str, body: str, tool_context: ToolContext) -> None:
+    """Sends a mail."""
+    never()
+
+
+def desk(*replies: Any, **more: Any) -> Any:
+    given = {"name": "desk", "tools": [check_warranty, send_reply], **more}
+    return Agent(model=Scripted(replies=replies), **given)
+
+
+def case(mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Case:
+    given = more.pop("input", {"message": "Is SN1 under warranty?"})
+    expects = {"extra_calls": "allow", "call_order": "any", **(expected or {"max_model_turns": 50})}
+    return evalkit.case_from_dict(
+        {"input": {**given, "mock_function_responses": mocks}, "expected_output": expects, **more}
+    )
+
+
+def run(agent: Any, mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Verdict:
+    options: dict[str, Any] = more.pop("options", {})
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, agent, **options)
+
+    settings = more.pop("run_settings", None)
+    return evalkit.run_case(case(mocks, expected, **more), under_test, settings)
+
+
+def codes(verdict: evalkit.Verdict) -> list[str]:
+    return [reason.code for reason in verdict.reasons]
+
+
+def calls(verdict: evalkit.Verdict) -> list[tuple[Any, ...]]:
+    return [(call.name, call.arguments, call.turn) for call in verdict.transcript.calls]
+
+
+def test_the_tools_are_answered_by_the_mocks_and_recorded_with_their_turns() -> None:
+    verdict = run(
+        desk([CHECK], [REPLY], "done"),
+        MOCKS,
+        {
+            "expected_function_calls": [
+                {"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}, "channel": "native"},
+                {"function_name": "send_reply", "body_contains": "valid"},
+            ],
+            "call_order": "strict",
+            "extra_calls": "forbid",
+            "max_model_turns": 3,
+            "response_contains": "done",
+        },
+    )
+    assert verdict.passed, verdict.reasons
+    transcript = verdict.transcript
+    # The wire has brought no ids; those that ADK gives differ from run to run.
+    assert [(call.name, call.turn, call.call_id) for call in transcript.calls] == [
+        ("check_warranty", 0, None),
+        ("send_reply", 1, None),
+    ]
+    assert [(turn.text, turn.finish_reason) for turn in transcript.turns] == [
+        ("", "tool_calls"),
+        ("", "tool_calls"),
+        ("done", "stop"),
+    ]
+    assert (transcript.stop_reason, transcript.response) == ("completed", "done")
+
+
+def test_calls_of_one_reply_are_parallel_and_take_their_answers_in_reply_order() -> None:
+    serials = ["SN3", "SN1", "SN2"]
+    agent = desk([("check_warranty", {"serial_number": serial}) for serial in serials], "done")
+    mocks = {"check_warranty": {"$sequence": [{"n": 1}, {"n": 2}, {"n": 3}]}}
+    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 3}]}]}
+    verdict = run(agent, mocks, expected)
+    assert verdict.passed, verdict.reasons
+    assert [(call.arguments["serial_number"], call.result, call.turn) for call in verdict.transcript.calls] == [
+        ("SN3", {"n": 1}, 0),
+        ("SN1", {"n": 2}, 0),
+        ("SN2", {"n": 3}, 0),
+    ]
+
+
+def test_calls_of_two_replies_are_not_parallel() -> None:
+    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 2}]}]}
+    verdict = run(desk([CHECK], [CHECK], "done"), MOCKS, expected)
+    assert verdict.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        ([("check_warranty", {"serial_number": "SN2"})], "wrong_argument"),
+        ("done", "missing_call"),
+        ([CHECK, REPLY], "unexpected_call"),
+        ([("check_waranty", {"serial_number": "SN1"})], "unknown_function"),
+        ([("check_warranty", {"serial_number": ["SN1"]})], "invalid_arguments"),
+        ([("check_warranty", {"serial": "SN1"})], "invalid_arguments"),
+    ],
+)
+def test_a_wrong_call_fails_with_its_code(made: Any, code: str) -> None:
+    expected = {
+        "expected_function_calls": [{"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}}],
+        "extra_calls": "forbid",
+    }
+    verdict = run(desk(made, "done"), MOCKS, expected)
+    assert verdict.status == "failed"
+    assert code in codes(verdict)
+    assert not any("RealCodeRan" in reason.message for reason in verdict.reasons)
+
+
+def test_the_framework_refuses_wrong_arguments_and_the_model_gets_another_turn() -> None:
+    verdict = run(
+        desk([("check_warranty", {"region": "eu"})], [CHECK], "mended"),
+        {"check_warranty": {"$sequence": [VALID]}},
+        {
+            "expected_function_calls": [
+                {"function_name": "check_warranty", "valid": False, "outcome": "error"},
+                {"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}},
+            ],
+            "response_contains": "mended",
+        },
+    )
+    assert verdict.passed, verdict.reasons
+    refused = verdict.transcript.calls[0]
+    assert refused.result["error"]["type"] == "invalid_arguments"
+    assert "mandatory input parameters are not present:\nserial_number" in refused.result["error"]["message"]
+    assert (refused.turn, refused.arguments, refused.problem) == (0, {"region": "eu"}, None)
+
+
+def test_a_tool_that_nothing_mocks_is_an_unmocked_call_and_its_code_never_runs() -> None:
+    verdict = run(desk([REPLY], "done"), {"check_warranty": VALID})
+    assert codes(verdict) == ["unmocked_call", "agent_raised"]
+    assert "send_reply is not mocked in this case; mocked are check_warranty" in verdict.reasons[0].message
+
+
+def test_a_mocked_failure_is_raised_in_the_tool_as_the_real_one_would() -> None:
+    failing = {"check_warranty": {"$error": {"type": "timeout", "message": "no answer in 5 s"}}}
+    verdict = run(desk([CHECK], "done"), failing)
+    assert codes(verdict) == ["agent_raised"]
+    assert "no answer in 5 s" in verdict.reasons[0].message
+    assert verdict.transcript.calls[0].outcome == "error"
+
+
+def test_an_agent_that_handles_failing_tools_handles_mocked_ones() -> None:
+    handled: list[str] = []
+
+    def handle(tool: Any, args: Any, tool_context: Any, error: Exception) -> Any:
+        handled.append(f"{type(error).__name__}: {error}")
+        return {"error": "closed"}
+
+    failing = {"check_warranty": {"$error": {"type": "io", "message": "gone", "exception": "builtins:OSError"}}}
+    agent = desk([CHECK], "sorry", on_tool_error_callback=handle)
+    verdict = run(agent, failing, {"response_contains": "sorry"})
+    assert verdict.passed, verdict.reasons
+    assert handled == ["OSError: gone"]
+
+
+def test_a_mock_that_breaks_is_an_error_not_a_failure() -> None:
+    verdict = run(desk([CHECK], "done"), {"check_warranty": {"$call": "builtins:float"}})
+    assert (verdict.status, codes(verdict)) == ("error", ["mock_error"])
+
+
+def test_the_real_tool_runs_only_where_the_run_allows_it() -> None:
+    ran: list[str] = []
+
+    def lookup(key: str, tool_context: ToolContext) -> str:
+        """Looks up."""
+        ran.append(key)
+        tool_context.state["looked"] = key
+        return f"real {key}"
+
+    agent = desk([("lookup", {"key": "a"})], "done", tools=[lookup])
+    real = {"lookup": {"$real": True}}
+    forbidden = run(agent, real)
+    assert (forbidden.status, codes(forbidden), ran) == ("error", ["mock_error"], [])
+    allowed = run(agent, real, run_settings=evalkit.Settings(allow_real=True))
+    assert allowed.passed, allowed.reasons
+    assert ran == ["a"]
+    assert allowed.transcript.calls[0].result == "real a"
+
+
+def test_results_reach_the_model_as_the_tool_would_have_given_them() -> None:
+    heard: list[Any] = []
+
+    class Listening(Scripted):
+        async def generate_content_async(
+            self, llm_request: LlmRequest, stream: bool = False
+        ) -> AsyncIterator[LlmResponse]:
+            parts = [part for content in llm_request.contents for part in content.parts or []]
+            heard[:] = [part.function_response.response for part in parts if part.function_response]
+            async for reply in super().generate_content_async(llm_request, stream):
+                yield reply
+
+    agent = desk()
+    agent.model = Listening(replies=[[CHECK, REPLY, ("plain", {})], "done"])
+
+    def plain() -> str:
+        """Says a word."""
+        return never()  # type: ignore[no-any-return]
+
+    agent.tools.append(plain)
+    verdict = run(agent, {**MOCKS, "plain": "text"})
+    assert verdict.passed, verdict.reasons
+    assert heard == [VALID, {"result": None}, {"result": "text"}]
+
+
+class Contact(BaseModel):
+    """A person."""
+
+    name: str
+
+
+@pytest.mark.parametrize("by_tool", [True, False])
+def test_structured_output_is_the_replys_json_and_no_function_call(by_tool: bool) -> None:
+    last = [("set_model_response", {"name": "Ana"})] if by_tool else '{"name": "Ana"}'
+    agent = desk([CHECK], last, output_schema=Contact)
+    verdict = run(agent, MOCKS, {"response_json": {"properties": {"name": {"const": "Ana"}}, "required": ["name"]}})
+    assert verdict.passed, verdict.reasons
+    assert verdict.transcript.metadata == {"output": {"name": "Ana"}}
+    assert [call.name for call in verdict.transcript.calls] == ["check_warranty"]
+    assert [turn.text for turn in verdict.transcript.turns] == ["", '{"name": "Ana"}']
+
+
+def test_arguments_are_recorded_as_the_model_wrote_them() -> None:
+    verdict = run(desk([CHECK, REPLY], "done"), MOCKS)
+    assert calls(verdict) == [(*CHECK, 0), (*REPLY, 0)]  # without a default, without the context
+
+
+def test_the_agents_declarations_join_those_of_the_case() -> None:
+    declared = {"check_warranty": {"description": "Mine", "parameters": {"type": "object"}}}
+    offered: list[Any] = []
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        reply = await run_agent(task, desk("done"))
+        offered.extend(task.functions.to_json())
+        return reply
+
+    verdict = evalkit.run_case(case(MOCKS, functions=declared), under_test)
+    assert verdict.passed, verdict.reasons
+    assert {function["name"]: function["description"] for function in offered} == {
+        "check_warranty": "Mine",
+        "send_reply": "Sends a mail.",
+    }
+    assert set(offered[1]["parameters"]["properties"]) == {"to", "body"}
+
+
+class Remote(BaseTool):
+    """A tool that is no function, with a declaration in Gemini's own form of a schema."""
+
+    def _get_declaration(self) -> Any:
+        key = types.Schema(type=types.Type.STRING)
+        parameters = types.Schema(type=types.Type.OBJECT, properties={"key": key}, required=["key"])
+        return types.FunctionDeclaration(name=self.name, description=self.description, parameters=parameters)
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> Any:
+        return never()
+
+
+async def watch(topic: str) -> AsyncIterator[str]:
+    """Yields what happens."""
+    yield never()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code"),
+    [
+        pytest.param(Remote(name="remote", description="Far away."), {"key": "a"}, None, id="a tool of a class"),
+        pytest.param(Remote(name="remote", description="Far away."), {"key": 5}, "invalid_arguments", id="its schema"),
+        pytest.param(LongRunningFunctionTool(check_warranty), {"serial_number": "SN1"}, None, id="a long-running one"),
+        pytest.param(FunctionTool(watch), {"topic": "SN1"}, None, id="a generator"),
+    ],
+)
+def test_tools_of_any_kind_are_answered(tool: Any, arguments: Any, code: str | None) -> None:
+    verdict = run(desk([(tool.name, arguments)], "done", tools=[tool]), {tool.name: {"id": 7}})
+    assert codes(verdict) == ([code] if code else [])
+    assert [(call.name, call.arguments, call.result) for call in verdict.transcript.calls] == [
+        (tool.name, arguments, {"id": 7})
+    ]
+
+
+def test_fifty_cases_share_one_agent_and_see_none_of_each_others_mocks() -> None:
+    agent = desk([CHECK, REPLY], [CHECK], "done")
+    tools = list(agent.tools)
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, agent)
+
+    async def all_of_them() -> list[evalkit.Verdict]:
+        mocks = [
+            {"check_warranty": {"$delay_ms": n % 7, "$return": {"n": n}}, "send_reply": {"$delay_ms": 3, "$return": n}}
+            for n in range(50)
+        ]
+        settings = evalkit.Settings(real_sleep=True)
+        return await asyncio.gather(*(evalkit.arun_case(case(mock), under_test, settings) for mock in mocks))
+
+    for n, verdict in enumerate(asyncio.run(all_of_them())):
+        assert verdict.passed, verdict.reasons
+        assert [(call.result, call.turn) for call in verdict.transcript.calls] == [({"n": n}, 0), (n, 0), ({"n": n}, 1)]
+    assert agent.tools == tools
+
+
+@pytest.mark.parametrize("include_plugins", [True, False])
+def test_an_agent_used_as_a_tool_is_a_call_and_its_own_tools_are_answered(include_plugins: bool) -> None:
+    expert = desk([CHECK], "SN1 is valid", name="expert", description="Knows.")
+    as_tool = AgentTool(expert, include_plugins=include_plugins)
+    agent = desk([("expert", {"request": "SN1?"})], "done", tools=[as_tool])
+    verdict = run(
+        agent,
+        {"check_warranty": VALID},
+        {"expected_function_calls": ["expert", "check_warranty"], "extra_calls": "forbid"},
+    )
+    assert verdict.passed, verdict.reasons
+    assert calls(verdict) == [("expert", {"request": "SN1?"}, 0), (*CHECK, 1)]
+    assert verdict.transcript.calls[0].result == "SN1 is valid"
+    assert [turn.text for turn in verdict.transcript.turns] == ["", "", "SN1 is valid", "done"]
+    mocked = run(agent, {"expert": "mocked"})
+    assert [(call.name, call.result) for call in mocked.transcript.calls] == [("expert", "mocked")]
+
+
+def test_a_hand_over_is_a_call_and_the_other_agents_tools_are_answered() -> None:
+    billing = desk([CHECK], "billing says: valid", name="billing", description="Bills.")
+    agent = desk([("transfer_to_agent", {"agent_name": "billing"})], "never said", sub_agents=[billing])
+    verdict = run(
+        agent,
+        MOCKS,
+        {"expected_function_calls": ["transfer_to_agent", "check_warranty"], "response_contains": "billing says"},
+    )
+    assert verdict.passed, verdict.reasons
+    assert [call.turn for call in verdict.transcript.calls] == [0, 1]
+
+
+def test_workflow_agents_are_seen_through() -> None:
+    first = desk([CHECK], "one", name="first")
+    second = desk([CHECK], "two", name="second")
+    looping = desk([("exit_loop", {})], "never said", name="looping", tools=[exit_loop])
+    agent = SequentialAgent(
+        name="all",
+        sub_agents=[
+            ParallelAgent(name="both", sub_agents=[first, second]),
+            LoopAgent(name="loop", sub_agents=[looping], max_iterations=3),
+        ],
+    )
+    verdict = run(agent, MOCKS, {"expected_function_calls": ["check_warranty", "check_warranty", "exit_loop"]})
+    assert verdict.passed, verdict.reasons
+    assert [call.answered_by for call in verdict.transcript.calls] == [None, None, "as it is"]
+    assert {turn.text for turn in verdict.transcript.turns} == {"", "one", "two"}
+
+
+def test_agents_that_other_code_runs_are_answered_within_answered_by() -> None:
+    async def shop(question: str) -> str:
+        runner = InMemoryRunner(agent=desk([CHECK], "done"), app_name="shop")
+        session = await runner.session_service.create_session(app_name="shop", user_id="ana")
+        events = runner.run_async(user_id="ana", session_id=session.id, new_message=types.UserContent(question))
+        return [event async for event in events][-1].content.parts[0].text or ""
+
+    async def under_test(task: evalkit.Task) -> str:
+        with answered_by(task):
+            return await shop(task.message)
+
+    verdict = evalkit.run_case(case(MOCKS, {"expected_function_calls": ["check_warranty"]}), under_test)
+    assert verdict.passed, verdict.reasons
+    assert len(verdict.transcript.turns) == 2
+    with pytest.raises(RealCodeRanError):
+        asyncio.run(shop("and outside of cases?"))
+
+
+def test_a_call_from_a_context_that_outlives_its_run_is_refused() -> None:
+    kept: list[contextvars.Context] = []
+
+    async def under_test(task: evalkit.Task) -> str:
+        with answered_by(task):
+            kept.append(contextvars.copy_context())
+        return "done"
+
+    evalkit.run_case(case(MOCKS), under_test)
+
+    async def later() -> None:
+        runner = InMemoryRunner(agent=desk([CHECK], "done"), app_name="shop")
+        session = await runner.session_service.create_session(app_name="shop", user_id="ana")
+        async for _ in runner.run_async(user_id="ana", session_id=session.id, new_message=types.UserContent("hi")):
+            pass
+
+    with pytest.raises(MockError, match="was called from a thread or task of a run that is over"):
+        kept[0].run(asyncio.run, later())
+
+
+class Watching(BasePlugin):
+    """A plugin of the user's app."""
+
+    def __init__(self, answer: Any = None) -> None:
+        super().__init__(name="watching")
+        self.seen: list[str] = []
+        self._answer = answer
+
+    async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
+        self.seen.append(f"before {tool.name}")
+        return self._answer
+
+    async def after_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any, result: Any) -> Any:
+        self.seen.append(f"after {tool.name}: {result}")
+
+
+def test_the_plugins_of_an_app_and_the_callbacks_of_an_agent_run_as_ever() -> None:
+    plugin = Watching()
+    agent = desk([CHECK], "done", before_tool_callback=lambda tool, args, tool_context: plugin.seen.append("callback"))
+    verdict = run(App(name="shop", root_agent=agent, plugins=[plugin]), MOCKS)
+    assert verdict.passed, verdict.reasons
+    assert plugin.seen == ["before check_warranty", "callback", f"after check_warranty: {VALID}"]
+
+
+def test_a_call_that_a_plugin_answers_is_not_made() -> None:
+    app = App(name="shop", root_agent=desk([CHECK], "done"), plugins=[Watching({"status": "cached"})])
+    verdict = run(app, MOCKS, {"expected_function_calls": [], "extra_calls": "forbid"})
+    assert verdict.passed, verdict.reasons
+
+
+def test_a_runner_with_services_of_its_own_is_used_as_it_is() -> None:
+    runner = InMemoryRunner(agent=desk([CHECK], "done"), app_name="shop")
+    verdict = run(runner, MOCKS, {"expected_function_calls": ["check_warranty"]})
+    assert verdict.passed, verdict.reasons
+    sessions = asyncio.run(runner.session_service.list_sessions(app_name="shop", user_id="evalkit")).sessions
+    assert len(sessions) == 1
+
+
+def test_a_conversation_goes_on_in_the_agents_own_session() -> None:
+    agent = desk([CHECK], "It is valid.", "You are welcome.")
+    turns = [{"user": "Is SN1 valid?"}, {"user": "Thanks!"}]
+    for _ in range(2):  # the second case starts afresh
+        verdict = run(agent, MOCKS, {"response_contains": "welcome"}, input={"turns": turns})
+        assert verdict.passed, verdict.reasons
+        assert [turn.text for turn in verdict.transcript.turns] == ["", "It is valid.", "You are welcome."]
+
+
+def test_a_streamed_run_gives_the_same_transcript() -> None:
+    streamed = {"options": {"run_config": RunConfig(streaming_mode=StreamingMode.SSE)}}
+    verdicts = [run(desk([CHECK], "all is well"), MOCKS, **more) for more in ({}, streamed)]
+    plain, stream = (verdict.transcript for verdict in verdicts)
+    assert (stream.turns, stream.calls, stream.response) == (plain.turns, plain.calls, "all is well")
+
+
+@pytest.mark.parametrize(
+    ("more", "turns"),
+    [
+        pytest.param({"settings": {"max_iterations": 3}}, 3, id="of the settings"),
+        pytest.param({"options": {"run_config": RunConfig(max_llm_calls=2)}}, 2, id="of the framework"),
+    ],
+)
+def test_limits_are_stop_reasons(more: Any, turns: int) -> None:
+    verdict = run(desk([CHECK]), MOCKS, {"stop_reason": "max_iterations"}, **more)
+    assert verdict.passed, verdict.reasons
+    assert len(verdict.transcript.turns) == turns
+
+
+def test_a_call_that_waits_for_a_person_ends_the_run_and_is_not_made_until_it_is_confirmed() -> None:
+    agent = desk([REPLY], "done", tools=[FunctionTool(send_reply, require_confirmation=True)])
+    expected = {"stop_reason": "interrupted", "expected_function_calls": [], "extra_calls": "forbid"}
+    waiting = run(agent, MOCKS, expected)
+    assert waiting.passed, waiting.reasons
+
+
+@pytest.mark.parametrize(
+    ("reply", "stop_reason"),
+    [
+        (LlmResponse(content=said("half a"), finish_reason=types.FinishReason.MAX_TOKENS), "length"),
+        (LlmResponse(error_code="SAFETY", error_message="no"), "blocked"),
+        (LlmResponse(error_code="MALFORMED_FUNCTION_CALL", error_message="no"), "malformed_call"),
+        (LlmResponse(content=said(""), finish_reason=types.FinishReason.STOP), "empty"),
+    ],
+)
+def test_how_the_last_reply_ended_is_how_the_run_ended(reply: LlmResponse, stop_reason: str) -> None:
+    verdict = run(desk(reply), MOCKS, {"stop_reason": stop_reason})
+    assert verdict.passed, verdict.reasons
+
+
+def test_tokens_and_the_model_are_those_that_the_model_reports() -> None:
+    counted = types.GenerateContentResponseUsageMetadata(
+        prompt_token_count=10,
+        candidates_token_count=5,
+        thoughts_token_count=2,
+        cached_content_token_count=4,
+        total_token_count=17,
+    )
+    reply = LlmResponse(content=said("done"), usage_metadata=counted, model_version="gemini-x")
+    verdict = run(desk(reply), MOCKS, {"max_tokens": 17})
+    assert verdict.passed, verdict.reasons
+    assert verdict.transcript.model == "gemini-x"
+    assert verdict.transcript.usage == Usage(
+        input_tokens=10, output_tokens=5, reasoning_tokens=2, cached_tokens=4, total_tokens=17
+    )
+
+
+def test_options_reach_the_run() -> None:
+    seen: list[Any] = []
+
+    def whoami(tool_context: ToolContext) -> str:
+        """Says who asks."""
+        seen.append(tool_context.state["customer"])
+        return "real"
+
+    agent = desk([("whoami", {})], "done", tools=[whoami])
+    options = {"state_delta": {"customer": "Ana"}, "as_is": ["whoami"], "message": types.UserContent("Who?")}
+    verdict = run(agent, {}, options=options)
+    assert verdict.passed, verdict.reasons
+    assert seen == ["Ana"]
