@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain, islice
 
 from evalkit.execution.flight import Flight, Job
 from evalkit.execution.loop import BackgroundLoop
@@ -19,6 +20,7 @@ from evalkit.pipeline import arun_case
 
 _LONGEST_NAP_S = 0.5  # between looks at whether an agent blocks the loop
 RunsCase = Callable[..., Awaitable[Verdict]]
+_HANDFUL = 8  # flights that are started at once: waking the loop's thread for each would cost more than it gains
 _AHEAD = 4  # times the concurrency: so far ahead, so that a slow case does not hold up the others
 
 
@@ -45,7 +47,7 @@ class Executor:
         KeyboardInterrupt passes through, and so does what a caller's own signal handler raises; the case is then
         cancelled.
         """
-        self._launch([job, *ahead])
+        self._launch(chain((job,), ahead))
         try:
             self._wait(job.case.id)
         except BaseException:
@@ -73,9 +75,10 @@ class Executor:
             self._loop = None
 
     def _launch(self, jobs: Iterable[Job]) -> None:
-        new = [Flight(job) if job.context is None else Flight(job, job.context) for job in jobs if self._is_new(job)]
-        if new:
-            self._start(new)
+        """A handful at a time: the first wait for their models while the caller still loads the others."""
+        new = (Flight(job) if job.context is None else Flight(job, job.context) for job in jobs if self._is_new(job))
+        while handful := list(islice(new, _HANDFUL)):
+            self._start(handful)
 
     def _is_new(self, job: Job) -> bool:
         return job.case.id not in self._flights

@@ -294,3 +294,21 @@ def test_a_case_that_has_its_verdict_is_kept_no_longer(made: Callable[[int], Exe
     assert run_all(executor, ours) == ["passed"] * 30
     assert run_all(executor, jobs(agent, 1)) == ["passed"]  # the loop has turned since
     assert held() == 0
+
+
+def test_the_first_cases_run_while_later_ones_are_still_being_made_ready(made: Callable[[int], Executor]) -> None:
+    begun = threading.Event()
+
+    async def agent(task: Any) -> str:
+        begun.set()
+        return str(task.message)
+
+    def ahead() -> Iterator[Job]:
+        yield from jobs(agent, 20)[1:]
+        assert begun.wait(timeout=5.0)
+        yield Job(case("late_001"), agent)
+
+    executor = made(50)
+    first, *_ = jobs(agent, 1)
+    assert executor.run(first, ahead()).passed
+    assert executor.run(Job(case("late_001"), agent)).passed
