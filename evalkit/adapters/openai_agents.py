@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evalkit.adapters.models import ModelSpec, UnsupportedModelError, model_of
 from evalkit.adapters.recording import Recorder
 from evalkit.adapters.replies import extra, reply_with
 from evalkit.agents import Reply, Task
-
-if TYPE_CHECKING:
-    from evalkit.adapters.openai_agents_run import Way
 
 EXTRA = "openai-agents"
 # Who brings one of these keeps the conversation there.
@@ -77,15 +74,11 @@ def answered_by(task: Task, *, own_tools: Collection[str] = ()) -> Iterator[None
             return await shop.answer(task.message)
     """
     with extra(EXTRA):
-        from evalkit.adapters.openai_agents_run import CURRENT, Way, intercept
+        from evalkit.adapters.openai_agents_run import WAYS, Way, intercept
 
     intercept()
-    way: Way = Way(Recorder.of(task), frozenset(own_tools), model_of(task, open_model))
-    token = CURRENT.set(way)
-    try:
+    with WAYS.entered(Way(Recorder.of(task), frozenset(own_tools), model_of(task, open_model))):
         yield
-    finally:
-        CURRENT.reset(token)
 
 
 def open_model(spec: ModelSpec) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any
 
 from agents import AgentBase, CustomTool, FunctionTool, Handoff, RunConfig, RunHooks
@@ -17,22 +17,23 @@ from agents.run import AgentRunner
 from evalkit.adapters.openai_agents_tools import answered_custom_tool, answered_function_tool, refuse_local_tool
 from evalkit.adapters.openai_agents_turns import turn_of
 from evalkit.adapters.recording import Dialogue, Recorder
+from evalkit.adapters.whose import Runs
+from evalkit.record import record
 
 _HOOKS = tuple(name for name in dir(RunHooks) if name.startswith("on_"))
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, eq=False)
 class Way:
-    """Whose dispatcher answers in this context, which tools it leaves alone, and the run that is going on in it."""
+    """Whose dispatcher answers, which tools it leaves alone, and the model that evalkit's run asks for, if it does."""
 
     recorder: Recorder
     own_tools: frozenset[str] = frozenset()
     model: Any = None
-    run: Run | None = None
 
 
-@dataclass(slots=True)
+@record(slots=True, eq=False)
 class Run:
     """One run of the SDK's, from its starting agent through all hand-offs."""
 
@@ -67,7 +68,8 @@ class Run:
         self.transfers.clear()
 
 
-CURRENT: ContextVar[Way | None] = ContextVar("evalkit_openai_agents", default=None)
+WAYS: Runs[Way] = Runs("openai_agents")
+_RUN: ContextVar[Run | None] = ContextVar("evalkit_openai_agents_run", default=None)
 
 
 class Hearing(RunHooks):
@@ -109,13 +111,14 @@ def _answered_tools(original: Any) -> Any:
     @functools.wraps(original)
     async def get_all_tools(self: Any, run_context: Any) -> list[Any]:
         tools: list[Any] = await original(self, run_context)
-        way = CURRENT.get()
-        if way is None or way.run is None:
+        way = WAYS.of("an agent of the OpenAI Agents SDK")
+        if way is None:
             return tools
+        run = _RUN.get() or Run(Dialogue(way.recorder))
         handoffs = list(_handoffs(self))
         way.recorder.declare((tool.tool_name, tool.tool_description, tool.input_json_schema) for tool in handoffs)
-        way.run.offered = frozenset(str(tool.name) for tool in tools)
-        return [_answered(tool, way, way.run) for tool in tools]
+        run.offered = frozenset(str(tool.name) for tool in tools)
+        return [_answered(tool, way, run) for tool in tools]
 
     get_all_tools.is_evalkits = True  # type: ignore[attr-defined]
     return get_all_tools
@@ -170,18 +173,18 @@ def _heard_stream(original: Any) -> Any:
 @contextmanager
 def _hearing(kwargs: dict[str, Any]) -> Iterator[None]:
     """A run of its own in this context, if it belongs to a case; `kwargs` are those of the SDK's run."""
-    way = CURRENT.get()
+    way = WAYS.of("an agent of the OpenAI Agents SDK")
     if way is None:
         yield
         return
     run = Run(Dialogue(way.recorder))
     kwargs["hooks"] = Hearing(run, kwargs.get("hooks"))
     kwargs["run_config"] = _configured(kwargs.get("run_config"), way.model)
-    token = CURRENT.set(replace(way, run=run))
+    token = _RUN.set(run)
     try:
         yield
     finally:
-        CURRENT.reset(token)
+        _RUN.reset(token)
 
 
 def _configured(given: Any, model: Any) -> Any:

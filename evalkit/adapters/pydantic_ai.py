@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evalkit.adapters.models import ModelSpec, model_of
 from evalkit.adapters.recording import Recorder
 from evalkit.adapters.replies import extra, reply_with
 from evalkit.agents import Reply, Task
-
-if TYPE_CHECKING:
-    from evalkit.adapters.pydantic_ai_capability import Way
 
 EXTRA = "pydantic-ai"
 
@@ -66,15 +63,11 @@ def answered_by(task: Task, *, own_tools: Collection[str] = ()) -> Iterator[None
             return await shop.answer(task.message)
     """
     with extra(EXTRA):
-        from evalkit.adapters.pydantic_ai_capability import CURRENT, Way, intercept
+        from evalkit.adapters.pydantic_ai_capability import WAYS, Way, intercept
 
     intercept()
-    way: Way = Way(Recorder.of(task), frozenset(own_tools))
-    token = CURRENT.set(way)
-    try:
+    with WAYS.entered(Way(Recorder.of(task), frozenset(own_tools))):
         yield
-    finally:
-        CURRENT.reset(token)
 
 
 def open_model(spec: ModelSpec) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterable
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, WrapperToolse
 from pydantic_core import to_jsonable_python
 
 from evalkit.adapters.recording import Dialogue, Recorder
+from evalkit.adapters.whose import Runs
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.providers.turns import parse_arguments
 from evalkit.record import record
@@ -29,15 +29,15 @@ _FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter
 _lock = threading.Lock()
 
 
-@record(frozen=True, slots=True)
+@record(slots=True, eq=False)
 class Way:
-    """Whose dispatcher answers in this context, and which tools it leaves alone."""
+    """Whose dispatcher answers, and which tools it leaves alone."""
 
     recorder: Recorder
     as_is: frozenset[str] = frozenset()
 
 
-CURRENT: ContextVar[Way | None] = ContextVar("evalkit_pydantic_ai", default=None)
+WAYS: Runs[Way] = Runs("pydantic_ai")
 
 
 class Answered(AbstractCapability[Any]):
@@ -172,7 +172,7 @@ def intercept() -> None:
 
         @functools.wraps(original)
         def iter(self: Any, *args: Any, **kwargs: Any) -> Any:
-            way = CURRENT.get()
+            way = WAYS.of("an agent of pydantic-ai")
             if way is not None:
                 kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), Answered(way)]
             return original(self, *args, **kwargs)

@@ -253,21 +253,26 @@ def test_the_sdk_refuses_wrong_arguments_and_the_model_is_told() -> None:
     assert verdict.transcript.calls[0].result == {
         "error": {"type": "invalid_arguments", "message": "serial_number: Input should be a valid string"}
     }
-    assert told == [told_without_evalkit(("check_warranty", wrong)), str(VALID)]
+    assert [first_sentences(text) for text in told] == [told_without_evalkit(("check_warranty", wrong)), str(VALID)]
+
+
+def first_sentences(text: str) -> str:
+    """Without the error itself, which newer versions of the SDK keep to themselves."""
+    return text.partition(" Error:")[0]
 
 
 def told_without_evalkit(call: Any) -> str:
     """What the SDK's own run tells the model of a call of the real tool, whose code raises."""
     agent, told = heard_by([check_warranty], call)
     asyncio.run(Runner.run(agent, "hello", run_config=RunConfig(tracing_disabled=True)))
-    return str(told[0])
+    return first_sentences(told[0])
 
 
 def test_a_mocked_failure_is_told_as_the_tool_tells_of_its_own() -> None:
     failing = {"check_warranty": {"$error": {"type": "timeout", "message": "too slow"}}}
     agent, told = heard_by([check_warranty], ("check_warranty", SN1))
     assert run(agent, failing, {"response_contains": "done"}).passed
-    assert told == [told_without_evalkit(("check_warranty", SN1))]
+    assert [first_sentences(text) for text in told] == [told_without_evalkit(("check_warranty", SN1))]
 
 
 def test_a_tool_may_tell_of_failures_in_its_own_way() -> None:
@@ -465,14 +470,32 @@ def test_agents_that_other_code_runs_are_answered_within_answered_by() -> None:
     assert verdict.passed, verdict.reasons
 
 
+def test_a_run_in_a_thread_without_its_context_is_still_its_cases() -> None:
+    agent = desk([("check_warranty", SN1)], "done")
+
+    async def under_test(task: evalkit.Task) -> str:
+        with answered_by(task):
+            loop = asyncio.get_running_loop()
+            result = await loop.run_in_executor(None, lambda: Runner.run_sync(agent, task.message))
+        return str(result.final_output)
+
+    async def both() -> Sequence[evalkit.Verdict]:
+        cases = [case({"check_warranty": {"of": number}}) for number in range(2)]
+        return await asyncio.gather(*(evalkit.arun_case(one, under_test) for one in cases))
+
+    verdicts = asyncio.run(both())
+    assert [verdict.reasons for verdict in verdicts] == [(), ()]
+    assert [[call.result for call in verdict.transcript.calls] for verdict in verdicts] == [[{"of": 0}], [{"of": 1}]]
+
+
 def test_a_streamed_run_gives_the_same_transcript() -> None:
     agent = desk([("check_warranty", SN1)], "done")
 
     async def under_test(task: evalkit.Task) -> str:
         with answered_by(task):
             result = Runner.run_streamed(agent, task.message)
-        async for _ in result.stream_events():
-            pass
+            async for _ in result.stream_events():
+                pass
         return str(result.final_output)
 
     verdict = evalkit.run_case(case(MOCKS, {"response_contains": "done"}), under_test)

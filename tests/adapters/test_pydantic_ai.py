@@ -414,6 +414,24 @@ def test_agents_that_other_code_runs_are_answered_within_answered_by() -> None:
     assert verdict.passed, verdict.reasons
 
 
+def test_a_run_in_a_thread_without_its_context_is_still_its_cases() -> None:
+    agent = desk(scripted([("check_warranty", {"serial_number": "SN1"})], "done"))
+
+    async def under_test(task: evalkit.Task) -> str:
+        with answered_by(task):
+            loop = asyncio.get_running_loop()
+            result = await loop.run_in_executor(None, lambda: asyncio.run(agent.run(task.message)))
+        return str(result.output)
+
+    async def both() -> Sequence[evalkit.Verdict]:
+        cases = [case({"check_warranty": {"of": number}}) for number in range(2)]
+        return await asyncio.gather(*(evalkit.arun_case(one, under_test) for one in cases))
+
+    verdicts = asyncio.run(both())
+    assert [verdict.reasons for verdict in verdicts] == [(), ()]
+    assert [[call.result for call in verdict.transcript.calls] for verdict in verdicts] == [[{"of": 0}], [{"of": 1}]]
+
+
 def test_a_streamed_run_gives_the_same_transcript() -> None:
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
         if len(messages) == 1:
