@@ -1,18 +1,18 @@
-"""Calls in explicit envelopes: tags, and the marks of Mistral and Llama."""
+"""Calls in tags, and what all readers of explicit envelopes share."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
 from evalkit.providers.textcalls_forms import Forms
 from evalkit.providers.textcalls_found import Rejected, TextCall
-from evalkit.providers.textcalls_json import IncompleteJsonError, NotJsonError, decode
+from evalkit.providers.textcalls_json import decode
+from evalkit.providers.textcalls_lenient import IncompleteJsonError, NotJsonError
 from evalkit.providers.textcalls_names import Names, RefusedError
-from evalkit.providers.textcalls_python import NotACallError, balanced_end
 from evalkit.record import record
 
 _ENVELOPE = re.compile(r"(?:[\w-]+[_:])?(?:function|tool)_?calls?|function|tool|tool_code|invoke", re.IGNORECASE)
@@ -22,14 +22,14 @@ _OPEN_TAG = re.compile(
 )
 _ATTRIBUTE = re.compile(r"([\w-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _CLOSE_TAG = re.compile(r"<\s*/\s*([A-Za-z_][\w.:-]*)\s*>")
+_WRAPPED = re.compile(r"\s*<\s*(?:function|invoke|tool_call)\b", re.IGNORECASE)
 _FENCE_OPEN = re.compile(r"\s*```[\w+-]*[ \t]*\n?")
 _FENCE_CLOSE = re.compile(r"\s*```")
 _EXTRA_CLOSERS = re.compile(r"[\s}\],;]*")
-_BETWEEN = re.compile(r"[\s;,]*")
-_SPACE = re.compile(r"\s*")
-_MISTRAL = re.compile(r"\s*([A-Za-z_][\w.-]*)(?:\[CALL_ID\][\w-]+)?(?:\[ARGS\])?\s*(?=\{)")
+BETWEEN = re.compile(r"[\s;,]*")
+SPACE = re.compile(r"\s*")
 LIST_OF_CALLS = re.compile(r"\[\s*[A-Za-z_][\w.]*\s*\(")
-_BUDGET_FACTOR = 10
+_BUDGET_FACTOR = 4
 _BUDGET_BASE = 50_000
 
 
@@ -107,7 +107,7 @@ class Envelopes:
         return self._add(opened.start(), opened.end(), [(name, given, notes)])
 
     def _envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
-        space = _SPACE.match(self.text, content)
+        space = SPACE.match(self.text, content)
         first = space.end() if space else content
         fence = _FENCE_OPEN.match(self.text, first)
         first = fence.end() if fence else first
@@ -128,7 +128,7 @@ class Envelopes:
                 position, _ = self._close(position, tag, named)
                 self._refuse(start, position, str(refused))
                 return position
-            between = _BETWEEN.match(self.text, position)
+            between = BETWEEN.match(self.text, position)
             following = between.end() if between else position
             if not self.text.startswith("{", following):
                 break
@@ -146,12 +146,12 @@ class Envelopes:
         ):
             try:
                 decoded = decode(self.text, first, end, closed=closed)
-            except IncompleteJsonError:
-                self._spend(end - first)
+            except IncompleteJsonError as error:
+                self._spend(error.work)
                 if closer is None:
                     self._leave_unfinished(start)
             except NotJsonError as error:
-                self._spend(min(end - first, 2_000))
+                self._spend(200 + error.work)
                 if closed or closer is None:
                     self._refuse(start, self._close(end, tag, None)[0], f"malformed: {error}")
             else:
@@ -200,14 +200,13 @@ class Envelopes:
             if self.forms.begins(self.text, content, named):
                 self._leave_unfinished(start)
             return None
-        body = self.text[content : closer[0]]
-        if named is None and re.match(r"\s*<\s*(?:function|invoke|tool_call)\b", body, re.IGNORECASE):
+        if named is None and _WRAPPED.match(self.text, content, closer[0]):
             # A mere wrapper: its content is searched, and its tags are no prose.
             self.spans += [_Span(start, content), _Span(*closer)]
             return content
-        self._spend(len(body))
+        self._spend(closer[0] - content)
         try:
-            found = self.forms.read(body, named)
+            found = self.forms.read(self.text[content : closer[0]], named)
         except RefusedError as refused:
             self._refuse(start, closer[1], str(refused))
             return closer[1]
@@ -237,77 +236,6 @@ class Envelopes:
             name, arguments = self.names.call_of(item, repairs, explicit=explicit, named=named)
             found.append((name, arguments, repairs))
         return found
-
-    # -- Mistral, Llama
-
-    def _mistral(self, start: int, position: int) -> int:
-        found: list[tuple[str, dict[str, Any], list[str]]] = []
-        while True:
-            named = _MISTRAL.match(self.text, position)
-            space = _SPACE.match(self.text, position)
-            first = named.end() if named else space.end() if space else position
-            if not self.text.startswith(("{", "["), first):
-                break
-            value, end, notes = self._json_in_envelope(start, first, "")
-            if value is None:
-                break
-            try:
-                found += self._calls(value, notes, explicit=True, named=named[1] if named else None)
-            except RefusedError as refused:
-                self._refuse(start, end, str(refused))
-                return end
-            again = re.compile(r"\s*(?:\[TOOL_CALLS\])?(?=\s*[A-Za-z_][\w.-]*(?:\[|\{))").match(self.text, end)
-            position = again.end() if again else end
-            if again is None:
-                break
-        return self._add(start, position, found) if found else position
-
-    def _python_tag(self, start: int, position: int) -> int:
-        space = _SPACE.match(self.text, position)
-        first = space.end() if space else position
-        if self.text.startswith("{", first):
-            found: list[tuple[str, dict[str, Any], list[str]]] = []
-            for value, end, notes in self._json_values(start, first):
-                try:
-                    found += self._calls(value, notes, explicit=True)
-                except RefusedError as refused:
-                    self._refuse(start, end, str(refused))
-                    return end
-                position = end
-            return self._add(start, position, found) if found else position
-        return self._pythonic(start, first, explicit=True) or position
-
-    def _json_values(self, start: int, first: int) -> Iterator[tuple[Any, int, list[str]]]:
-        while self.text.startswith("{", first):
-            value, end, notes = self._json_in_envelope(start, first, "")
-            if value is None:
-                return
-            yield value, end, notes
-            between = _BETWEEN.match(self.text, end)
-            first = between.end() if between else end
-
-    def _pythonic(self, start: int, first: int, *, explicit: bool) -> int | None:
-        """`[f(a=1), g()]` or `f(a=1)` at `first`."""
-        opener = re.compile(r"\[|[A-Za-z_][\w.]*[ \t]*\(").match(self.text, first)
-        if opener is None:
-            return None
-        end = balanced_end(self.text, opener.end() - 1)
-        if end is None:
-            self._spend(min(len(self.text) - first, 2_000))
-            if explicit and LIST_OF_CALLS.match(self.text, first):
-                self._leave_unfinished(start)
-            return None
-        self._spend(end - first)
-        try:
-            found = self.forms.python(self.text[first:end], explicit=explicit)
-        except NotACallError:
-            return None
-        except RefusedError as refused:
-            if explicit:
-                self._refuse(start, end, str(refused))
-            return end
-        tail = re.compile(r"\s*<\|python_end\|>").match(self.text, end)
-        return self._add(start, tail.end() if tail else end, found)
 
 
 def _has_open_tag(value: Any) -> bool:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Any
 
-from evalkit.providers.textcalls_json import NotJsonError, decode
+from evalkit.providers.textcalls_json import decode
+from evalkit.providers.textcalls_lenient import NotJsonError
 from evalkit.providers.textcalls_names import Names, RefusedError
 from evalkit.providers.textcalls_python import NotACallError, read_calls
 
 Found = list[tuple[str, dict[str, Any], list[str]]]
 
 _PARAMETER = re.compile(
-    r"<\s*(?:parameter|param|arg)\s*(?:=\s*[\"']?(?P<equals>[\w.-]+)[\"']?|\s+name\s*=\s*[\"'](?P<name>[^\"'<>]+)[\"'])[^<>]*>"
+    r"<\s*(?:parameter|param|arg)(?:\s*=\s*[\"']?(?P<equals>[\w.-]+)[\"']?|\s+name\s*=\s*[\"'](?P<name>[^\"'<>]+)[\"'])[^<>]*>"
     r"(?P<value>.*?)(?:<\s*/\s*(?:parameter|param|arg)\s*>|(?=<\s*parameter\b)|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
-_CHILD = re.compile(r"<\s*([A-Za-z_][\w.-]*)\s*>(.*?)<\s*/\s*\1\s*>", re.DOTALL)
-_PAIR = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+_CHILD = re.compile(r"\s*<\s*([A-Za-z_][\w.-]*)\s*>")
+_CHILD_END = re.compile(r"<\s*/\s*([A-Za-z_][\w.-]*)\s*>")
+_PAIR_PART = re.compile(r"\s*<arg_(key|value)>")
 _NAME = re.compile(r"\s*([A-Za-z_][\w.-]*)\s*")
 
 
@@ -51,8 +55,9 @@ class Forms:
             return self._python_or_nothing(body)
         if not rest.strip():
             return self._alone(written[1])
-        if _PAIR.match(rest):
-            return self._pairs(written[1], rest)
+        pairs = list(_pairs(rest))
+        if pairs:
+            return self._typed_pairs(written[1], pairs)
         if rest.startswith(":"):
             return self._after_colon(written[1], rest[1:].strip())
         if rest.startswith("{"):
@@ -88,11 +93,10 @@ class Forms:
         name = self.names.resolve(written, repairs, explicit=True)
         return [(name, {}, repairs)]
 
-    def _pairs(self, written: str, rest: str) -> Found:
+    def _typed_pairs(self, written: str, pairs: list[tuple[str, str]]) -> Found:
         repairs: list[str] = []
         name = self.names.resolve(written, repairs, explicit=True)
-        given = {key.strip(): self.names.typed(name, key.strip(), text) for key, text in _PAIR.findall(rest)}
-        return [(name, given, repairs)]
+        return [(name, {key: self.names.typed(name, key, text) for key, text in pairs}, repairs)]
 
     def _json_arguments(self, written: str, rest: str) -> Found:
         repairs: list[str] = []
@@ -126,15 +130,47 @@ class Forms:
         if not given and body.strip():
             given = self._children(name, body)
             if not given:
+                if _CHILD_END.search(body):
+                    raise RefusedError(f"the arguments of '{name}' could not be read: {body.strip()[:80]!r}")
                 return self._after_colon(named, body.strip()) if self.names.declared else []
         return [(name, {key: self.names.typed(name, key, _trimmed(text)) for key, text in given.items()}, repairs)]
 
     def _children(self, name: str, body: str) -> dict[str, str]:
         """Declared arguments as child tags, where nothing but them stands in the envelope."""
-        given = dict(_CHILD.findall(body))
-        if not given or _CHILD.sub("", body).strip() or not set(given) <= set(self.names.properties(name)):
-            return {}
-        return given
+        given = dict(_children(body) or ())
+        return given if set(given) <= set(self.names.properties(name)) else {}
+
+
+def _children(body: str) -> list[tuple[str, str]] | None:
+    """Names and contents of the child tags, if nothing else stands in `body`."""
+    ends: dict[str, list[tuple[int, int]]] = {}
+    for end in _CHILD_END.finditer(body):
+        ends.setdefault(end[1], []).append(end.span())
+    found, position = [], 0
+    while (opened := _CHILD.match(body, position)) is not None:
+        known = ends.get(opened[1], [])
+        place = bisect_left(known, (opened.end(), 0))
+        if place == len(known):
+            return None
+        found.append((opened[1], body[opened.end() : known[place][0]]))
+        position = known[place][1]
+    return None if body[position:].strip() else found
+
+
+def _pairs(rest: str) -> Iterator[tuple[str, str]]:
+    """``<arg_key>...</arg_key><arg_value>...</arg_value>``, one after the other."""
+    position, key = 0, None
+    while (opened := _PAIR_PART.match(rest, position)) is not None:
+        end = rest.find(f"</arg_{opened[1]}>", opened.end())
+        if end < 0:
+            return
+        text = rest[opened.end() : end]
+        position = end + len(f"</arg_{opened[1]}>")
+        if opened[1] == "key":
+            key = text.strip()
+        elif key is not None:
+            yield key, text
+            key = None
 
 
 def _trimmed(text: str) -> str:

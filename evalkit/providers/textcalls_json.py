@@ -1,65 +1,29 @@
 """JSON as models write it: strict first, then with named repairs; never a value that was not written.
 
-What may be mended: single quotes, Python's True/False/None, unquoted keys, trailing commas, raw newlines in strings,
-quotes that were not escaped, doubled braces, closing braces that are missing. The last only where nothing can still be
-missing: inside an envelope that was closed, or after the arguments object was closed. A text cut off anywhere else
-is `Incomplete`, so that a truncated reply never becomes a different call.
+A text that is cut off is `Incomplete`, so that a truncated reply never becomes a different call.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
-from dataclasses import field
 from typing import Any
 
-from evalkit.record import record
+from evalkit.providers.textcalls_lenient import Decoded, Lenient, NotJsonError, duplicates
 
-MAX_DEPTH = 100
-
-_SPACE = re.compile(r"[ \t\r\n]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.+-])")
-_WORD = re.compile(r"[A-Za-z_][\w-]*")
-_PLAIN = {
-    '"': re.compile(r'[^"\\\x00-\x1f]*'),
-    "'": re.compile(r"[^'\\\x00-\x1f]*"),
-}
-_ENDS_STRING = re.compile(r"\s*(?:[,}\]:]|$)")
-_WORDS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-
-
-class NotJsonError(ValueError):
-    """What stands here is not JSON, however kindly read."""
-
-
-class IncompleteJsonError(NotJsonError):
-    """The text ends inside a value."""
-
-
-@record(slots=True)
-class Decoded:
-    """A value, the position behind it, and what had to be mended."""
-
-    value: Any
-    end: int
-    repairs: list[str] = field(default_factory=list)
+_FIRST_PIECE = 4_000
+_LONGEST_TOKEN = 64  # so near to the end of a piece an error may come of the cut
+_DEEP = 20_000  # characters that it is worth, in work, to find a value nested beyond what Python's own reader takes
 
 
 def _pairs(notes: list[str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         built = dict(pairs)
         if len(built) != len(pairs):
-            notes.append(_duplicates([key for key, _ in pairs]))
+            notes.append(duplicates([key for key, _ in pairs]))
         return built
 
     return build
-
-
-def _duplicates(keys: list[str]) -> str:
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    return f"key written twice, the last one counts: {', '.join(map(repr, twice))}"
 
 
 def _refuse_constant(name: str) -> Any:
@@ -71,202 +35,38 @@ def decode(text: str, start: int, end: int, *, closed: bool) -> Decoded:
 
     Raises IncompleteJsonError when the text stops inside the value, NotJsonError when it is none.
     """
-    notes: list[str] = []
-    decoder = json.JSONDecoder(object_pairs_hook=_pairs(notes), parse_constant=_refuse_constant)
     try:
-        value, stop = decoder.raw_decode(text if end == len(text) else text[:end], start)
-        return Decoded(value, stop, notes)
-    except (ValueError, RecursionError):
-        return _Lenient(text, start, end, closed).read()
+        return _strictly(text, start, end)
+    except RecursionError:
+        work = _DEEP
+    except json.JSONDecodeError as error:
+        work = error.pos
+    except ValueError:
+        work = 0
+    lenient = Lenient(text, start, end, closed)
+    try:
+        return lenient.read()
+    except NotJsonError as error:
+        error.work = work + lenient.position - start
+        raise
 
 
-class _Lenient:
-    """A recursive-descent reader that notes each liberty it takes. Linear in the text: it never goes back."""
-
-    def __init__(self, text: str, start: int, end: int, closed: bool) -> None:
-        self.text = text
-        self.position = start
-        self.end = end
-        self.closed = closed
-        self.repairs: list[str] = []
-
-    def read(self) -> Decoded:
-        doubled = self.text.startswith("{{", self.position)
-        if doubled:
-            self.position += 1
-        value = self._value(0)
-        if doubled:
-            if not self.text.startswith("}", self.position):
-                raise NotJsonError("doubled braces that do not close")
-            self.position += 1
-            self._note("doubled braces")
-        return Decoded(value, self.position, self.repairs)
-
-    def _note(self, repair: str) -> None:
-        if repair not in self.repairs:
-            self.repairs.append(repair)
-
-    def _here(self) -> str:
-        return self.text[self.position : min(self.position + 12, self.end)]
-
-    def _skip(self) -> str:
-        """Past white space; the next character, or "" at the end."""
-        found = _SPACE.match(self.text, self.position, self.end)
-        self.position = found.end() if found else self.position
-        return self.text[self.position] if self.position < self.end else ""
-
-    def _value(self, depth: int) -> Any:
-        if depth > MAX_DEPTH:
-            raise NotJsonError("nested too deeply")
-        first = self._skip()
-        if first == "{":
-            return self._object(depth)
-        if first == "[":
-            return self._array(depth)
-        if first in ('"', "'"):
-            return self._string()
-        if not first:
-            raise IncompleteJsonError("the text ends where a value should stand")
-        return self._scalar()
-
-    def _scalar(self) -> Any:
-        number = _NUMBER.match(self.text, self.position, self.end)
-        word = None if number else _WORD.match(self.text, self.position, self.end)
-        found = number or word
-        if found is None or (word and word[0] not in _WORDS):
-            raise NotJsonError(f"no value at {self._here()!r}")
-        if found.end() == self.end and not self.closed:
-            raise IncompleteJsonError("the text ends inside a number or word")
-        self.position = found.end()
-        if number:
-            return json.loads(number[0])
-        if found[0] in ("True", "False", "None"):
-            self._note("Python's True, False or None")
-        return _WORDS[found[0]]
-
-    def _string(self) -> str:
-        quote = self.text[self.position]
-        if quote == "'":
-            self._note("single quotes")
-        self.position += 1
-        parts: list[str] = []
-        while True:
-            plain = _PLAIN[quote].match(self.text, self.position, self.end)
-            if plain:
-                parts.append(plain[0])
-                self.position = plain.end()
-            if self.position >= self.end:
-                raise IncompleteJsonError("the text ends inside a string")
-            character = self.text[self.position]
-            self.position += 1
-            if character == quote:
-                if _ENDS_STRING.match(self.text, self.position, self.end):
-                    return "".join(parts)
-                self._note("quotes inside a string were not escaped")
-                parts.append(quote)
-            elif character == "\\":
-                parts.append(self._escape())
-            else:
-                self._note("raw control characters in a string")
-                parts.append(character)
-
-    def _escape(self) -> str:
-        if self.position >= self.end:
-            raise IncompleteJsonError("the text ends inside an escape")
-        character = self.text[self.position]
-        self.position += 1
-        if character != "u":
-            if character not in "\"\\/bfnrt'":
-                raise NotJsonError(f"\\{character} is no escape")
-            return _ESCAPES.get(character, character)
-        digits = self.text[self.position : min(self.position + 4, self.end)]
-        if len(digits) < 4:
-            raise IncompleteJsonError("the text ends inside an escape")
-        self.position += 4
+def _strictly(text: str, start: int, end: int) -> Decoded:
+    """Read by Python's own reader, which is handed no more text than it needs: its errors count all lines before them,
+    and in a text full of false starts that would be most of the work."""
+    size = _FIRST_PIECE
+    while True:
+        notes: list[str] = []
+        decoder = json.JSONDecoder(object_pairs_hook=_pairs(notes), parse_constant=_refuse_constant)
+        piece = text[start : min(start + size, end)]
+        is_whole = start + size >= end
         try:
-            return self._joined(int(digits, 16))
-        except ValueError:
-            raise NotJsonError(f"\\u{digits} is no escape") from None
-
-    def _joined(self, high: int) -> str:
-        low = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})").match(self.text, self.position, self.end)
-        if 0xD800 <= high < 0xDC00 and low:
-            self.position = low.end()
-            return chr(0x10000 + ((high - 0xD800) << 10) + (int(low[1], 16) - 0xDC00))
-        return chr(high)
-
-    def _array(self, depth: int) -> list[Any]:
-        self.position += 1
-        items: list[Any] = []
-        while True:
-            character = self._skip()
-            if character == "]":
-                self.position += 1
-                return items
-            if not character:
-                self._close_at_end("]")
-                return items
-            items.append(self._value(depth + 1))
-            if self._separator("]", depth, None):
-                return items
-
-    def _object(self, depth: int) -> dict[str, Any]:
-        self.position += 1
-        pairs: dict[str, Any] = {}
-        while True:
-            character = self._skip()
-            if character == "}":
-                self.position += 1
-                return pairs
-            if not character:
-                self._close_at_end("}")
-                return pairs
-            key = self._key(character)
-            if self._skip() != ":":
-                if self.position >= self.end:
-                    raise IncompleteJsonError("the text ends behind a key")
-                raise NotJsonError("a key without ':'")
-            self.position += 1
-            value = self._value(depth + 1)
-            if key in pairs:
-                self._note(_duplicates([key, key]))
-            pairs[key] = value
-            if self._separator("}", depth, value):
-                return pairs
-
-    def _key(self, character: str) -> str:
-        if character in ('"', "'"):
-            return self._string()
-        word = _WORD.match(self.text, self.position, self.end)
-        if word is None:
-            raise NotJsonError(f"no key at {self._here()!r}")
-        if word.end() == self.end:
-            raise IncompleteJsonError("the text ends inside a key")
-        self.position = word.end()
-        self._note("keys without quotes")
-        return word[0]
-
-    def _separator(self, closer: str, depth: int, value: Any) -> bool:
-        """Past the comma (False) or the closer (True) behind a member."""
-        character = self._skip()
-        if character == ",":
-            self.position += 1
-            if self._skip() == closer:
-                self._note("a trailing comma")
-            return False
-        if character == closer:
-            self.position += 1
-            return True
-        # The outermost object only wraps: once the arguments object in it is closed, nothing that counts is missing.
-        if depth == 0 and closer == "}" and isinstance(value, dict):
-            self._note("a closing brace was missing")
-            return True
-        if not character:
-            self._close_at_end(closer)
-            return True
-        raise NotJsonError(f"expected ',' or '{closer}' at {self._here()!r}")
-
-    def _close_at_end(self, closer: str) -> None:
-        if not self.closed:
-            raise IncompleteJsonError(f"the text ends before '{closer}'")
-        self._note("a closing brace was missing" if closer == "}" else "a closing bracket was missing")
+            value, stop = decoder.raw_decode(piece)
+        except json.JSONDecodeError as error:
+            is_cut = error.msg.startswith("Unterminated") or error.pos > len(piece) - _LONGEST_TOKEN
+            if is_whole or not is_cut:
+                raise
+        else:
+            if is_whole or stop < len(piece):
+                return Decoded(value, start + stop, list(dict.fromkeys(notes)))
+        size *= 8

@@ -18,22 +18,23 @@ class NotACallError(ValueError):
     """The text is no call with literal arguments."""
 
 
-def balanced_end(text: str, start: int) -> int | None:
-    """The position behind the bracket that closes the one at `start`; None if it is not closed within bounds."""
+def balanced_end(text: str, start: int) -> tuple[int | None, int]:
+    """The position behind the bracket that closes the one at `start`, None if it is not closed within bounds; and how
+    many characters were read to find out."""
     stack: list[str] = []
     limit = min(len(text), start + MAX_LENGTH)
     for token in _TOKEN.finditer(text, start, limit):
-        mark = token[0]
+        mark, read = token[0], token.end() - start
         if mark in _OPENERS:
             stack.append(_OPENERS[mark])
         elif mark in (")", "]", "}"):
             if not stack or stack.pop() != mark:
-                return None
+                return None, read
             if not stack:
-                return token.end()
+                return token.end(), read
         elif len(mark) == 1 or mark in ("'''", '"""'):
-            return None  # an open quote: nothing behind it can be trusted
-    return None
+            return None, read  # an open quote: nothing behind it can be trusted
+    return None, limit - start
 
 
 def read_calls(source: str) -> list[tuple[str, list[Any], dict[str, Any], list[str]]]:

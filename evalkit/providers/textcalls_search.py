@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from evalkit.providers.textcalls_envelopes import Envelopes, StopError
+from evalkit.providers.textcalls_envelopes import BETWEEN, LIST_OF_CALLS, StopError
 from evalkit.providers.textcalls_found import ParsedText
-from evalkit.providers.textcalls_json import IncompleteJsonError, NotJsonError, decode
+from evalkit.providers.textcalls_json import decode
+from evalkit.providers.textcalls_lenient import IncompleteJsonError, NotJsonError
+from evalkit.providers.textcalls_marks import Marks
 from evalkit.providers.textcalls_names import RefusedError
 from evalkit.providers.textcalls_python import NotACallError, balanced_end
 
@@ -17,27 +19,33 @@ _ANCHOR = re.compile(
     r"|^[ \t]*Action:[ \t]*(?=[A-Za-z_][\w.]*[ \t]*\n)",
     re.MULTILINE | re.IGNORECASE,
 )
-_BETWEEN = re.compile(r"[\s;,]*")
+_EXTRA_CLOSERS = re.compile(r"[ \t]*[}\]]+")
 _CALL_LIKE = re.compile(r"[{\[\s]*[\"']?(?:name|tool|function|tool_name|function_name|action|type)[\"']?\s*:")
-LIST_OF_CALLS = re.compile(r"\[\s*[A-Za-z_][\w.]*\s*\(")
 _LINE_CALL = re.compile(r"([A-Za-z_][\w.]*)[ \t]*\(")
-_LINE_END = re.compile(r"[ \t]*[`;.]{0,3}[ \t]*(?=\n|$)")
+_LINE_END = re.compile(r"[ \t]*[`;.]{0,3}[ \t]*(?:#[^\n]*)?(?=\n|$)")  # a comment in Python is none of the call
 _REACT = re.compile(r"([A-Za-z_][\w.]*)[ \t]*\n[ \t]*Action Input:[ \t]*(?=\{)", re.IGNORECASE)
-_EMPTY_FENCE = re.compile(r"```[\w+-]*[ \t]*\n?\s*```[ \t]*\n?|```[\w+-]*\s*\Z")
+_EMPTY_FENCE = re.compile(r"```[\w+-]*+\s*+(?:```[ \t]*\n?|\Z)")
+_MARKS_BEFORE = re.compile(r"(?:<\|[\w/ .-]{1,40}\|>\s*)+\Z")
+_MARKS_AFTER = re.compile(
+    r"(?:\s*(?:<\|[\w/ .-]{1,40}\|>|<\s*/\s*(?:[\w-]+[_:])?(?:tool|function)_?calls?\s*>))+", re.IGNORECASE
+)
+_REACH = 200  # characters before a call in which its control tokens stand
 _THOUGHTS = {"<think>": "</think>", "[think]": "[/THINK]"}
 
 
-class Search(Envelopes):
+class Search(Marks):
     """One pass over the text. `run` gives the result."""
 
     def run(self) -> ParsedText:
         position = 0
+        self._first = len(self.text) - len(self.text.lstrip())  # where something stands
         try:
             while (anchor := _ANCHOR.search(self.text, position)) is not None:
                 position = self._at(anchor)
         except StopError:
             pass
         self.spans.sort(key=lambda span: span.start)
+        self._widen()
         calls = tuple(call for span in self.spans for call in span.calls)
         if not calls:
             return ParsedText((), self.text, self.text, tuple(self.rejected), self.unfinished)
@@ -45,11 +53,23 @@ class Search(Envelopes):
         history = self._without(lambda span: "\n".join(call.standard for call in span.calls))
         return ParsedText(calls, prose, history, tuple(self.rejected), self.unfinished)
 
+    def _widen(self) -> None:
+        """Control tokens beside calls, and the ends of envelopes that never began, are no prose."""
+        floor = 0
+        starts = [*(span.start for span in self.spans), len(self.text)]
+        for span, limit in zip(self.spans, starts[1:], strict=True):
+            if span.calls:
+                before = _MARKS_BEFORE.search(self.text, max(floor, span.start - _REACH), span.start)
+                span.start = before.start() if before else span.start
+                after = _MARKS_AFTER.match(self.text, span.end, limit)
+                span.end = after.end() if after else span.end
+            floor = span.end
+
     def _without(self, replacement: Any) -> str:
         parts, end = [], 0
         for span in self.spans:
             between = self.text[end : span.start]
-            parts.append("" if end and _BETWEEN.fullmatch(between) else between)
+            parts.append("" if end and BETWEEN.fullmatch(between) else between)
             parts.append(replacement(span))
             end = span.end
         parts.append(self.text[end:])
@@ -76,21 +96,21 @@ class Search(Envelopes):
 
     def _bare(self, start: int) -> int | None:
         if LIST_OF_CALLS.match(self.text, start):
-            whole = not self.text[:start].strip()
-            end = balanced_end(self.text, start) if whole else None
+            whole = start <= self._first
+            end = balanced_end(self.text, start)[0] if whole else None
             alone = whole and end is not None and not self.text[end:].strip()
             return self._pythonic(start, start, explicit=alone and not self.names.declared)
         if not self.names.declared:
             return None
         try:
             decoded = decode(self.text, start, len(self.text), closed=False)
-        except IncompleteJsonError:
-            self._spend(len(self.text) - start)
+        except IncompleteJsonError as error:
+            self._spend(error.work)
             if self._call_like(start):
                 self._leave_unfinished(start)
             return None
-        except NotJsonError:
-            self._spend(200)
+        except NotJsonError as error:
+            self._spend(200 + error.work)
             return None
         try:
             found = self._calls(decoded.value, decoded.repairs, explicit=False)
@@ -98,7 +118,7 @@ class Search(Envelopes):
             if self._call_like(start):
                 self._refuse(start, decoded.end, str(refused))
             return decoded.end  # JSON that is no call is data: what lies inside it is none either
-        extra = re.compile(r"[ \t]*[}\]]+").match(self.text, decoded.end)
+        extra = _EXTRA_CLOSERS.match(self.text, decoded.end)
         if extra:
             found[-1][2].append("extra closing braces")
         return self._add(start, extra.end() if extra else decoded.end, found)
@@ -122,9 +142,9 @@ class Search(Envelopes):
         named = _LINE_CALL.match(self.text, position)
         if named is None or not self.names.declared or not self._line_name(named[1]):
             return None
-        end = balanced_end(self.text, named.end() - 1)
+        end, read = balanced_end(self.text, named.end() - 1)
+        self._spend(read)
         if end is None:
-            self._spend(min(len(self.text) - position, 2_000))
             return None
         tail = _LINE_END.match(self.text, end)
         if tail is None:

@@ -8,6 +8,7 @@ model wrote: they must parse to a JSON object, otherwise the call is malformed, 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -132,8 +133,7 @@ def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"the key {twice!r} stands twice")
     return found
 

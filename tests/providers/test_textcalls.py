@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from evalkit.model.case import Declaration
 from evalkit.providers.textcalls import ParsedText, parse_text_calls
+from tests.providers.hostile_texts import HOSTILE
 
 FUNCTIONS: list[dict[str, Any]] = [
     {
@@ -269,13 +271,87 @@ def test_any_text_is_read_without_an_exception_and_only_declared_names_come_out(
         assert isinstance(call.arguments, dict)
 
 
+def seconds(text: str) -> float:
+    started = time.process_time()
+    parse_text_calls(text, [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}])
+    return time.process_time() - started
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_takes_time_in_proportion_to_its_length(name: str) -> None:
+    """Four times as much text takes four times as long; something quadratic takes sixteen times. The first bound is
+    for texts that are given up at once."""
+    make = HOSTILE[name]
+    for _ in range(3):
+        short, long = seconds(make(15_000)), seconds(make(60_000))
+        if long < 0.05 or long < 8 * short:
+            return
+    raise AssertionError(f"{short * 1000:.1f} ms, and for four times as much {long * 1000:.1f} ms")
+
+
 @pytest.mark.parametrize(
-    "piece",
-    ["{", '{"name":', "<function>{", "[f(", '"', "\n Action: check_warranty(", '<a b="', "```\n", "[TOOL_CALLS]["],
+    "text",
+    [
+        '<function>{"name": "check_warranty", "parameters": {"serial_number": ' + "1" * 5_000 + "}}</function>",
+        '{"name": "check_warranty", "arguments": {"serial_number": ' + "1" * 5_000 + "}}",
+        "check_warranty(serial_number=" + "1" * 5_000 + ")",
+    ],
 )
-def test_hostile_text_is_given_up_in_bounded_work(piece: str) -> None:
-    """The budget is counted in characters, so this needs no clock: it ends, and finds nothing."""
-    assert parse_text_calls(piece * 4_000, FUNCTIONS).calls == ()
+def test_a_number_longer_than_python_reads_is_no_call(text: str) -> None:
+    assert parse_text_calls(text, FUNCTIONS).calls == ()
+
+
+def test_values_of_any_length_are_read_strictly() -> None:
+    """Whatever the pieces are in which the text is handed to Python's reader."""
+    for length in (3_900, 3_999, 4_000, 4_001, 31_990, 32_000, 300_000):
+        arguments = {"serial_number": "x" * length, "priority": '\\ " é 😀' * 3}
+        text = json.dumps({"name": "create_ticket", "arguments": arguments})
+        (call,) = parse_text_calls(f"{text} and more", FUNCTIONS).calls
+        assert (call.arguments, call.repairs, call.raw) == (arguments, (), text)
+
+
+@pytest.mark.parametrize("length", range(3_980, 4_012))
+@pytest.mark.parametrize("value", ["123456789", "-1.5e-10", "true", '"\\u00e9"', "null"])
+def test_a_value_on_the_border_of_two_pieces_is_whole(length: int, value: str) -> None:
+    text = (
+        '{"name": "create_ticket", "arguments": {"serial_number": "' + "x" * (length - 80) + f'", "copies": {value}}}}}'
+    )
+    (call,) = parse_text_calls(text, FUNCTIONS).calls
+    assert call.arguments["copies"] == json.loads(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "prose"),
+    [
+        (f"Wait.<|tool_call_start|>{OBJECT}<|tool_call_end|>", "Wait."),
+        (f"<|START_ACTION|>[{OBJECT}]<|END_ACTION|> Done.", "Done."),
+        (f"<function={CHECK[0]}>{ARGUMENTS}</function>\n</tool_call>", ""),
+        (f"<tool_calls>{OBJECT}</tool_calls>", ""),
+        (f"The mark <|im_end|> is no call's. {OBJECT}", "The mark <|im_end|> is no call's."),
+        (f"{OBJECT} ends with </b>", "ends with </b>"),
+    ],
+)
+def test_control_tokens_beside_a_call_are_no_prose(text: str, prose: str) -> None:
+    parsed = parse_text_calls(text, FUNCTIONS)
+    assert found(parsed) == [CHECK]
+    assert parsed.text == prose
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ('check_warranty(serial_number="SN12345")  # look it up\nrefresh()', [CHECK, ("refresh", {})]),
+        ('check_warranty(serial_number="SN12345") or refresh()', []),
+        ('check_warranty(serial_number="#1") # "a"', [("check_warranty", {"serial_number": "#1"})]),
+        ("<tool_call>check_warranty\n<arg_key>serial_number</arg_key>\n<arg_value>SN12345</arg_value>\n</tool_call>",
+         [CHECK]),
+        ("<check_warranty>\n <serial_number>SN12345</serial_number>\n</check_warranty>", [CHECK]),
+        ("<check_warranty><serial_number>SN12345</serial_number> or so</check_warranty>", []),
+        ("<create_ticket><serial_number>SN1</serial_number><priority>high</priority></create_ticket>", [TICKET]),
+    ],
+)  # fmt: skip
+def test_what_stands_beside_and_inside_a_call_decides_whether_it_is_one(text: str, calls: list[Any]) -> None:
+    assert found(parse_text_calls(text, FUNCTIONS)) == calls
 
 
 def test_an_alias_is_a_declared_name_too() -> None:

@@ -1,0 +1,88 @@
+"""Calls behind marks: Mistral's ``[TOOL_CALLS]``, Llama's ``<|python_tag|>`` and lists in Python's syntax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from evalkit.providers.textcalls_envelopes import BETWEEN, LIST_OF_CALLS, SPACE, Envelopes
+from evalkit.providers.textcalls_names import RefusedError
+from evalkit.providers.textcalls_python import NotACallError, balanced_end
+
+_MISTRAL = re.compile(r"\s*([A-Za-z_][\w.-]*)(?:\[CALL_ID\][\w-]+)?(?:\[ARGS\])?\s*(?=\{)")
+_MISTRAL_AGAIN = re.compile(r"\s*+(?:\[TOOL_CALLS\])?(?=\s*[A-Za-z_][\w.-]*(?:\[|\{))")
+_PYTHONIC = re.compile(r"\[|[A-Za-z_][\w.]*[ \t]*\(")
+_PYTHON_END = re.compile(r"\s*<\|python_end\|>")
+
+
+class Marks(Envelopes):
+    """Readers of calls that a mark begins, and nothing ends."""
+
+    def _mistral(self, start: int, position: int) -> int:
+        found: list[tuple[str, dict[str, Any], list[str]]] = []
+        while True:
+            named = _MISTRAL.match(self.text, position)
+            space = SPACE.match(self.text, position)
+            first = named.end() if named else space.end() if space else position
+            if not self.text.startswith(("{", "["), first):
+                break
+            value, end, notes = self._json_in_envelope(start, first, "")
+            if value is None:
+                break
+            try:
+                found += self._calls(value, notes, explicit=True, named=named[1] if named else None)
+            except RefusedError as refused:
+                self._refuse(start, end, str(refused))
+                return end
+            again = _MISTRAL_AGAIN.match(self.text, end)
+            position = again.end() if again else end
+            if again is None:
+                break
+        return self._add(start, position, found) if found else position
+
+    def _python_tag(self, start: int, position: int) -> int:
+        space = SPACE.match(self.text, position)
+        first = space.end() if space else position
+        if self.text.startswith("{", first):
+            found: list[tuple[str, dict[str, Any], list[str]]] = []
+            for value, end, notes in self._json_values(start, first):
+                try:
+                    found += self._calls(value, notes, explicit=True)
+                except RefusedError as refused:
+                    self._refuse(start, end, str(refused))
+                    return end
+                position = end
+            return self._add(start, position, found) if found else position
+        return self._pythonic(start, first, explicit=True) or position
+
+    def _json_values(self, start: int, first: int) -> Iterator[tuple[Any, int, list[str]]]:
+        while self.text.startswith("{", first):
+            value, end, notes = self._json_in_envelope(start, first, "")
+            if value is None:
+                return
+            yield value, end, notes
+            between = BETWEEN.match(self.text, end)
+            first = between.end() if between else end
+
+    def _pythonic(self, start: int, first: int, *, explicit: bool) -> int | None:
+        """`[f(a=1), g()]` or `f(a=1)` at `first`."""
+        opener = _PYTHONIC.match(self.text, first)
+        if opener is None:
+            return None
+        end, read = balanced_end(self.text, opener.end() - 1)
+        self._spend(read)
+        if end is None:
+            if explicit and LIST_OF_CALLS.match(self.text, first):
+                self._leave_unfinished(start)
+            return None
+        try:
+            found = self.forms.python(self.text[first:end], explicit=explicit)
+        except NotACallError:
+            return None
+        except RefusedError as refused:
+            if explicit:
+                self._refuse(start, end, str(refused))
+            return end
+        tail = _PYTHON_END.match(self.text, end)
+        return self._add(start, tail.end() if tail else end, found)

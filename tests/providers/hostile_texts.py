@@ -1,0 +1,79 @@
+"""Texts made to keep a parser busy: each a function from a length to about so many characters. One line is one idea."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Maker = Callable[[int], str]
+
+CALL = '{"name":"f","parameters":{"a":1}}'
+# Repeated as they are: openings that nothing closes, closings of nothing, and calls by the thousand.
+PIECES = [
+    "{", "}", "[", "[[", "[1,", "{{", "{'", '"', "\\", "\n", "\t", "\n ", "<", "< ", ",", "`f", "a_", "f.",
+    '{"name":', '{"name":"f"', '{"name":"f","arguments":{', '{"a":"\\', '{"a":1}', '{"name":"g"}', '{"a":1,"a":1,',
+    "{'a':", "{'a':1,", '{"name": "f", "arguments": {"a": "x"y',
+    "<function>", "<function>{", "<function=", "<function name='f'", '<function a="b" ', "<f>{", '<f a="',
+    "</function>", "<function>" + CALL, "<function>" + CALL + "</function>", '<tool_call>{"name":"g"}</tool_call>',
+    '<tool_call>{"name":"f" "parameters":{}}', '<tool_call>{"name":"f" "parameters":{}}</tool_call>',
+    "<tool_call>\n", "<tool_call><function=f>", "<function=f><parameter=a>", "<function=f></function>", "<parameter=a>",
+    "<tool_call>f<arg_key>a</arg_key>", '<invoke name="f">', "<tool_calls><function>", "<tool_calls></tool_calls>",
+    "<TOOL>f: ", '<TOOL>f: "', "<function>f({", "[TOOL_CALLS]", "[TOOL_CALLS][", "[TOOL_CALLS]f[ARGS]{", 'f{"a":1}',
+    "[TOOL_CALLS]" + "a" * 500, "<|python_tag|>", "<|python_tag|>{", "<|python_tag|>" + CALL + ";",
+    "[f(", "[f(a=[", "[f(a=1), ", "[f(a='''", "f(\n", "f(a=1\n", "f(a=1, b=[1, {'c': 3}])\n", "f(a=" + "(" * 90 + "1\n",
+    "Action: f\n", "Action: f\nAction Input: {", "Action:   ", "```json\n", "```json\n" + CALL, CALL + "\n",
+    "<think>", "<think></think>", "[THINK]", "\n" + " " * 1000, "[" + " " * 500, "<" + " " * 500, "{" + " " * 300 + "[",
+    CALL + " " * 500,
+]  # fmt: skip
+
+
+def inside(before: str, piece: str, after: str) -> Maker:
+    """`piece` again and again within something whole."""
+    return lambda length: before + piece * (length // len(piece)) + after
+
+
+def keys(length: int) -> str:
+    return "".join(f'"k{number}":1,' for number in range(length // 9))
+
+
+WRAPPED: dict[str, Maker] = {
+    "children": inside("<f>", "<a>", "</f>"),
+    "children of a named tag": inside("<function=f>", "<a>1", "</function>"),
+    "open angles": inside("<function=f>", "< ", "</function>"),
+    "pairs": inside("<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value>", "<arg_key>", "</tool_call>"),
+    "keys of pairs": inside("<tool_call>f<arg_key>a</arg_key>", "<arg_key>a</arg_key>", "</tool_call>"),
+    "parameters": inside("<function=f>", "<parameter=a>", "</function>"),
+    "half parameters": inside("<function=f>", "<parameter name='", "</function>"),
+    "a parameter and space": inside("<function=f><parameter", " ", "x</function>"),
+    "space behind a call": inside("[TOOL_CALLS]f{}", " ", "x"),
+    "space in a fence": inside(CALL + "```", " ", ""),
+    "lines in a fence": inside(CALL + "```", " \n", "x"),
+    "fences": inside(CALL, "```a", ""),
+    "one key twice": lambda length: '<function>{"name":"f","parameters":{' + keys(length) + '"k0":1}}</function>',
+    "every key twice": lambda length: (
+        "<function>{'name':'f','parameters':{" + keys(length // 2) * 2 + "'x':1}}</function>"
+    ),
+    "a long number": inside('<function>{"name":"f","parameters":{"a":', "1", "}}</function>"),
+    "a long number in Python": inside("f(a=", "1", ")"),
+    "a deep value": lambda length: (
+        '<function>{"name":"f","parameters":{"a":' + "[" * (length // 2) + "]" * (length // 2) + "}}</function>"
+    ),
+    "quotes and lines": inside('<function>{"name":"f","parameters":{"a":""', "\n", 'x"}}</function>'),
+    "quotes in a text": inside('<function>{"name":"f","parameters":{"a":"', 'x" y ', '"}}</function>'),
+    "control characters": inside('<function>{"name":"f","parameters":{"a":"', "\x01", '"}}</function>'),
+    "a list of calls": inside("<tool_call>[", CALL + ",", CALL + "]</tool_call>"),
+    "many objects": inside("<tool_call>", CALL, "</tool_call>"),
+    "wrappers": lambda length: "<tool_calls>" * (length // 25) + "</tool_calls>" * (length // 25),
+    "tags of others": lambda length: "<function>{" * (length // 20) + "</b>" * (length // 8),
+    "nested tags": lambda length: "<function=f>" * (length // 24) + "</function>" * (length // 24),
+    "attributes": inside("<f", ' a="b"', ">"),
+    "half attributes": inside("<f", " a = ", ">"),
+    "a long name": inside("", "a", "("),
+    "colons for equals": lambda length: "f(" + ",a: " * min(length // 4, 4_000) + ")\n",
+    "minus signs": lambda length: "f(a=" + "-" * min(length, 19_000) + "1)",
+    "names in names": lambda length: "f." * min(length // 2, 9_000) + "f(a=1)",
+    "calls of calls": lambda length: "[f(a=x" + "()" * min(length // 2, 9_000) + ")]",
+    "a power": lambda length: "f(a=9**9**9**9)",
+    "a product": lambda length: "f(a='a' * 99999999999)",
+}
+
+HOSTILE: dict[str, Maker] = {**{repr(piece)[:60]: inside("", piece, "") for piece in PIECES}, **WRAPPED}
