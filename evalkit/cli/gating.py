@@ -55,3 +55,4 @@ def changes(base: Path, head: Path) -> Iterator[str]:
     for what, ids in found.items():
         yield f"{what.replace('_', ' ')}:"
         yield from (f"  {visible(case_id)}" for case_id in ids)
+    yield from map(visible, facts["how_sure"])

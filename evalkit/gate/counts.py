@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.record import record
 
 SKIPPED_CODE = "skipped"  # the reason's code of a case that was skipped on request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What the gate needs to know of a case, so that transcripts need not stay in memory."""
 
@@ -23,12 +24,27 @@ class Outcome:
     skipped: bool = False  # on request
     runs_passed: int = 0
     runs_measured: int = 0
+    runs_planned: int = 1  # more than were made, where the case was settled early
     cost_usd: float | None = None
     elapsed_ms: float = 0.0
     latencies: tuple[float, ...] = ()  # ms of each measured run of which the time is known
     text_calls: int = 0
     model_calls: int = 0
     hand_written: bool = False  # a hand-written cassette played the model
+
+    @property
+    def all_passed(self) -> bool | None:
+        """Whether all planned runs pass; None where that was left open."""
+        if self.runs_passed < self.runs_measured:
+            return False
+        return True if self.runs_measured >= self.runs_planned else None
+
+    @property
+    def one_passed(self) -> bool | None:
+        """Whether one of the planned runs passes; None where that was left open."""
+        if self.runs_passed:
+            return True
+        return False if self.runs_measured >= self.runs_planned else None
 
 
 def outcome_of(verdict: Verdict) -> Outcome:
@@ -48,6 +64,7 @@ def outcome_of(verdict: Verdict) -> Outcome:
         skipped=verdict.status == NOT_RUN and any(reason.code == SKIPPED_CODE for reason in verdict.reasons),
         runs_passed=sum(run.status == PASSED for run in measured),
         runs_measured=len(measured),
+        runs_planned=verdict.runs_planned,
         cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
         elapsed_ms=sum(timing.elapsed_ms for timing in timings),
         latencies=tuple(timing.total_ms for timing in known),
@@ -64,7 +81,7 @@ def _cost(run: Verdict) -> float | None:
     return 0.0 if not run.transcript.turns or run.transcript.cassette is not None else None
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Counts:
     """The selected cases, sorted by what became of them. Each field holds case ids."""
 
@@ -74,8 +91,8 @@ class Counts:
     unjudged: list[str] = field(default_factory=list)  # selected, and no verdict: interrupted, crashed, lost
     skipped: list[str] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
-
     elsewhere: int = 0  # cases of other shards, of which nothing is known here
+
     @property
     def measured(self) -> int:
         return len(self.passed) + len(self.failed)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
 from evalkit import stats
 from evalkit.errors import UsageError
+from evalkit.gate.comparison import changes, how_sure
 from evalkit.gate.counts import Counts, Outcome, count, outcome_of
 from evalkit.gate.rates import cases, names, percentage, shown_rate
 from evalkit.gate.rules import RULES, Evidence
 from evalkit.model.run import MET, MISSED, NOT_MEASURED, GateDecision, Policy, Run
-from evalkit.model.verdict import FAILED, PASSED
 
 EXIT_STATUS = {MET: 0, MISSED: 1, NOT_MEASURED: 6}
-_CHANGES = ("newly_failing", "newly_passing", "flakier", "slower", "dearer")
 _WEIGHT = (MISSED, NOT_MEASURED, MET)
 
 
@@ -91,7 +90,8 @@ def _facts(evidence: Evidence) -> dict[str, Any]:
     if counts.measured:
         facts["interval"] = [100 * bound for bound in stats.wilson(len(counts.passed), counts.measured)]
     if evidence.baseline is not None:
-        facts["changes"] = _changes(evidence, evidence.baseline)
+        facts["changes"] = changes(evidence, evidence.baseline)
+        facts["how_sure"] = list(how_sure(evidence, evidence.baseline))
     return facts
 
 
@@ -104,6 +104,7 @@ def _notes(evidence: Evidence) -> Iterator[str]:
         yield _interval(counts, percentage(evidence.policy.min_pass_rate))
     if counts.failed:
         yield f"failed: {names(counts.failed)}"
+    yield from _over_repeats(evidence)
     yield from _unsteady(evidence)
     hand_written = sum(outcome.hand_written for outcome in evidence.told())
     if hand_written:
@@ -114,9 +115,10 @@ def _notes(evidence: Evidence) -> Iterator[str]:
     if counts.quarantined:
         yield f"quarantined: {names(counts.quarantined)}"
     if evidence.baseline is not None:
-        for what, ids in _changes(evidence, evidence.baseline).items():
+        for what, ids in changes(evidence, evidence.baseline).items():
             if ids:
                 yield f"{what.replace('_', ' ')}: {names(ids)}"
+        yield from how_sure(evidence, evidence.baseline)
 
 
 def _interval(counts: Counts, wanted: Fraction) -> str:
@@ -137,25 +139,19 @@ def _unsteady(evidence: Evidence) -> Iterator[str]:
         yield f"broken in every run: {names([o.case_id for o in broken])}"
 
 
-def _changes(evidence: Evidence, baseline: Mapping[str, Outcome]) -> dict[str, list[str]]:
-    """Case ids by what changed against the baseline, of cases that both runs measured."""
-    changes: dict[str, list[str]] = {what: [] for what in _CHANGES}
-    for case_id in evidence.selected:
-        now, before = evidence.outcomes.get(case_id), baseline.get(case_id)
-        if now is None or before is None or not {now.status, before.status} <= {PASSED, FAILED}:
-            continue
-        if now.status != before.status:
-            changes["newly_failing" if now.status == FAILED else "newly_passing"].append(case_id)
-        if _share(now) < _share(before) and now.runs_measured > 1:
-            changes["flakier"].append(case_id)
-        if now.elapsed_ms > 1.5 * before.elapsed_ms and now.elapsed_ms - before.elapsed_ms > 500:
-            changes["slower"].append(case_id)
-        if (now.cost_usd or 0) > 1.2 * (before.cost_usd or 0) > 0:
-            changes["dearer"].append(case_id)
-    if len(evidence.selected) == evidence.collected:
-        changes["gone"] = [case_id for case_id in baseline if case_id not in evidence.selected]
-    return changes
-
-
-def _share(outcome: Outcome) -> Fraction:
-    return Fraction(outcome.runs_passed, outcome.runs_measured) if outcome.runs_measured else Fraction(1)
+def _over_repeats(evidence: Evidence) -> Iterator[str]:
+    """pass^k and pass@k by the number of runs, k being all of them. A case that stopped early may leave one open."""
+    groups: dict[int, list[Outcome]] = {}
+    for outcome in evidence.told():
+        if outcome.runs_planned > 1 and outcome.runs_measured and not outcome.hand_written:
+            groups.setdefault(outcome.runs_planned, []).append(outcome)
+    for runs, members in sorted(groups.items()):
+        all_passed = [known for o in members if (known := o.all_passed) is not None]
+        one_passed = [known for o in members if (known := o.one_passed) is not None]
+        shares = [
+            f"{name}{runs} {shown_rate(Fraction(100 * sum(known), len(known)))} ({sum(known)} of {cases(len(known))})"
+            for name, known in (("pass^", all_passed), ("pass@", one_passed))
+            if known
+        ]
+        if shares:
+            yield f"repeated {runs} times: {', '.join(shares)}"

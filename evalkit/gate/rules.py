@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from evalkit import stats
@@ -12,11 +11,12 @@ from evalkit.gate.counts import Counts, Outcome, count
 from evalkit.gate.rates import cases, names, percentage, shown_rate
 from evalkit.model.run import MET, MISSED, NOT_MEASURED, Policy
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
+from evalkit.record import record
 
 Finding = tuple[str, str]  # MET, MISSED or NOT_MEASURED; the reason in words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What the rules look at. `baseline` is None where there is none."""
 

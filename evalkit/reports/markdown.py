@@ -23,6 +23,8 @@ _WORDS = {MET: "gate met", MISSED: "gate missed"}
 _MARKS = {PASSED: "✅", FAILED: "❌", ERROR: "⚠️", NOT_RUN: "⏭️"}
 _CHANGES = {
     "newly_failing": "Newly failing",
+    "newly_broken": "Newly broken in every run",
+    "newly_flaky": "Newly flaky",
     "flakier": "Flakier",
     "newly_passing": "Newly passing",
     "slower": "Slower",
@@ -30,7 +32,7 @@ _CHANGES = {
     "gone": "No longer there",
 }
 _SAID_BELOW = ("failed: ", *(f"{what.replace('_', ' ')}: " for what in _CHANGES))  # notes that have a section here
-_EXPLAINED = ("newly_failing", "flakier")  # changes that are shown with what happened
+_EXPLAINED = ("newly_failing", "newly_flaky", "flakier")  # changes that are shown with what happened
 
 
 @record(frozen=True, slots=True)

@@ -356,7 +356,7 @@ def test_regressions_against_a_baseline() -> None:
     assert lost.reasons[0] == "1 case passed in the baseline and could not be measured now: s/c_001.yaml"
 
 
-def test_flakier_slower_dearer_and_gone_are_told() -> None:
+def test_newly_flaky_slower_dearer_and_gone_are_told() -> None:
     def case(case_id: str, passed: int, milliseconds: float, cost: float) -> Verdict:
         transcript = Transcript(timing=Timing(model_ms=milliseconds), cost_usd=cost)
         runs = tuple(Verdict(status="passed" if n < passed else "failed", transcript=transcript) for n in range(4))
@@ -366,7 +366,7 @@ def test_flakier_slower_dearer_and_gone_are_told() -> None:
     after = Run(verdicts=(case("a", 3, 2000, 0.02),), collected=1)
     changes = decide(after, Policy(), before).facts["changes"]
     assert {what: ids for what, ids in changes.items() if ids} == {
-        "flakier": ["a"],
+        "newly_flaky": ["a"],
         "slower": ["a"],
         "dearer": ["a"],
         "gone": ["b"],

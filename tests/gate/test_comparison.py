@@ -1,0 +1,123 @@
+"""What changed against a baseline, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from evalkit.gate import decide
+from evalkit.model.run import Policy, Run
+from evalkit.model.transcript import Timing, Transcript
+from evalkit.model.verdict import Verdict
+
+
+def case(name: str, passed: int, runs: int, *, planned: int | None = None, min_pass: int | None = None) -> Verdict:
+    status = "passed" if passed >= (min_pass or runs) else "failed"
+    each = tuple(Verdict(status="passed" if n < passed else "failed") for n in range(runs))
+    if runs == 1 and planned is None:
+        return Verdict(case_id=name, status=status)
+    return Verdict(case_id=name, status=status, runs=each, runs_planned=planned or runs, min_pass=min_pass or runs)
+
+
+def run_of(verdicts: Iterable[Verdict]) -> Run:
+    found = tuple(verdicts)
+    return Run(verdicts=found, selected=tuple(v.case_id for v in found), collected=len(found))
+
+
+def notes(now: Iterable[Verdict], before: Iterable[Verdict] | None = None, *, about: str) -> list[str]:
+    baseline = None if before is None else run_of(before)
+    found = decide(run_of(now), Policy(min_pass_rate="0"), baseline).facts["notes"]
+    return [note for note in found if about in note]
+
+
+def single(letters: str) -> list[Verdict]:
+    return [case(f"c{n:02}", int(letter == "p"), 1) for n, letter in enumerate(letters)]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        ("pppppppp", "fffffppp", "5 of 8 cases got worse and 0 better: luck would do as much (McNemar, p = 0.062)"),
+        ("pppppppp", "ffffffpp", "6 of 8 cases got worse and 0 better: more than luck (McNemar, p = 0.031)"),
+        ("pfpfpfpf", "fpfpfpfp", "4 of 8 cases got worse and 4 better: luck would do as much (McNemar, p = 1)"),
+        ("p" * 20, "f" * 20, "20 of 20 cases got worse and 0 better: more than luck (McNemar, p = below 0.001)"),
+    ],
+)
+def test_cases_that_changed_are_held_against_luck(before: str, now: str, words: str) -> None:
+    assert notes(single(now), single(before), about="McNemar") == [f"against the baseline {words}"]
+
+
+def test_where_nothing_changed_nothing_is_said() -> None:
+    assert notes(single("ppff"), single("ppff"), about="baseline") == []
+    assert notes(single("ppff"), about="McNemar") == []
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind"),
+    [
+        ((5, 5), (4, 5), "newly_flaky"),
+        ((5, 5), (0, 5), "newly_broken"),
+        ((3, 5), (0, 5), "newly_broken"),
+        ((4, 5), (2, 5), "flakier"),
+        ((2, 5), (4, 5), None),
+        ((4, 5), (4, 5), None),
+        ((1, 1), (3, 5), "newly_flaky"),
+    ],
+)
+def test_repeats_tell_flaky_from_broken(before: tuple[int, int], now: tuple[int, int], kind: str | None) -> None:
+    changes = decide(run_of([case("a", *now)]), Policy(), run_of([case("a", *before)])).facts["changes"]
+    assert [what for what in ("newly_flaky", "newly_broken", "flakier") if changes[what]] == ([kind] if kind else [])
+
+
+def test_a_case_that_changed_by_more_than_luck_is_named() -> None:
+    """Five clean runs and then five failures are 1 in 252, which among two hundred stable cases is nothing."""
+    words = "changed by more than luck (Fisher, adjusted for 1 case): a (5 of 5, now 0 of 5)"
+    assert notes([case("a", 0, 5)], [case("a", 5, 5)], about="Fisher") == [words]
+    assert notes([case("a", 3, 5)], [case("a", 5, 5)], about="Fisher") == []
+    many = [case(f"c{n}", 5, 5) for n in range(200)]
+    assert notes([case("a", 0, 5), *many], [case("a", 5, 5), *many], about="Fisher") == []
+
+
+def timed(milliseconds: Iterable[float], cost: float | None = None) -> list[Verdict]:
+    return [
+        Verdict(case_id=f"c{n:02}", transcript=Transcript(timing=Timing(model_ms=ms), cost_usd=cost))
+        for n, ms in enumerate(milliseconds)
+    ]
+
+
+def test_time_and_cost_are_compared_case_by_case() -> None:
+    """Every case takes a second more, whatever it took before: the interval of the change is narrow."""
+    before, now = range(1000, 41000, 1000), range(2000, 42000, 1000)
+    assert notes(timed(now, 0.03), timed(before, 0.02), about="per case") == [
+        "time per case: 21,500 ms, was 20,500 ms (95 % interval of the change: +1,000 ms to +1,000 ms)",
+        "cost per case: $0.0300, was $0.0200 (95 % interval of the change: +$0.0100 to +$0.0100)",
+    ]
+
+
+def test_a_change_of_the_mean_that_may_be_luck_is_not_told() -> None:
+    before = [1000.0] * 20
+    now = [900.0 if n % 2 else 1100.0 for n in range(20)]
+    assert notes(timed(now), timed(before), about="per case") == []
+
+
+def test_pass_hat_k_and_pass_at_k_over_repeats() -> None:
+    """`stopped` failed its first run, and was settled; whether it can pass at all is left open."""
+    verdicts = [
+        case("clean", 5, 5),
+        case("flaky", 3, 5, min_pass=3),
+        case("broken", 0, 5),
+        case("stopped", 0, 1, planned=5, min_pass=5),
+        case("once", 1, 1),
+        case("twice", 2, 2),
+    ]
+    assert notes(verdicts, about="repeated") == [
+        "repeated 2 times: pass^2 100 % (1 of 1 case), pass@2 100 % (1 of 1 case)",
+        "repeated 5 times: pass^5 25 % (1 of 4 cases), pass@5 66.66 % (2 of 3 cases)",
+    ]
+
+
+def test_repeats_over_one_hand_written_cassette_say_nothing_of_repeats() -> None:
+    by_hand = Verdict(status="passed", transcript=Transcript(cassette="hand-written"))
+    verdict = Verdict(case_id="a", runs=(by_hand,), runs_planned=5, min_pass=5)
+    assert notes([verdict], about="repeated") == []
