@@ -38,12 +38,13 @@ class ByName:
         return [found for found in self._code.implementations.get(name, ()) if self._is_near(file, found.place.file)]
 
     def _is_near(self, file: str, other: str) -> bool:
-        if is_beside(file, other):
+        return is_beside(file, other) or (is_near(file, other) and self.used_together(file, other))
+
+    def used_together(self, file: str, other: str) -> bool:
+        """Whether the files lie in one folder or some file imports both; of files that are no code nothing is known."""
+        if file.rpartition("/")[0] == other.rpartition("/")[0] or not file.endswith(".py"):
             return True
-        if not is_near(file, other):
-            return False
-        is_code = file.endswith(".py") and self._code.used_together is not None
-        return not is_code or (self._code.used_together is not None and self._code.used_together(file, other))
+        return self._code.used_together is None or self._code.used_together(file, other)
 
     def implementation(self, function: Declared) -> Implementation | None:
         """The function of that name that is nearest; None where several are, or there is none."""

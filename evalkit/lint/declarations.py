@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from evalkit.errors import did_you_mean, shown_path
@@ -15,13 +15,17 @@ from evalkit.lint.nearby import closest
 _OPTIONAL = re.compile(r"^\(?optional\b|\(optional[,;) ]|[,;.] optional[,;.]?$", re.IGNORECASE)
 # "Required for refunds", "Required parameter of `create`", "mandatory if ..." name a condition, and contradict nothing.
 _REQUIRED = re.compile(
-    r"(?:^\(?required\b|\(required[,;) ]|[,;.] required[,;.]?$|\bmandatory\b)"
+    r"(?:^\(?required\b|\(required(?=[,;) ])|[,;.] required(?=[,;.]?$)|\bmandatory\b)"
     r"(?!(?: (?:parameter|argument|field|value)s?)?(?: only)? (?:of|for|if|when|by|with|in|unless|to|on|as|only)\b)",
     re.IGNORECASE,
 )
 _DEFAULT = re.compile(r"\bdefaults?(?: value)?(?: is| to|:|=)? *['\"`]?(-?[\w.]*\w)['\"`]?", re.IGNORECASE)
 _QUOTED = re.compile(r"(?<!\w)['\"`]([\w-]+)['\"`](?!\w)")
-_TYPE = re.compile(r"\((string|str|integer|int|number|float|boolean|bool|array|list|object|dict)\)", re.IGNORECASE)
+# `pdf`, `docx` or `odt`: quoted words that stand in one enumeration.
+_BETWEEN = re.compile(r"(?:\([^()]*\))?\s*(?:[,/|]|\bor\b|\band\b|,\s*(?:or|and)\b)\s*")
+_TYPE = re.compile(
+    r"(?:(\w+)['\"`]?\s*)?\((string|str|integer|int|number|float|boolean|bool|array|list|object|dict)\)", re.IGNORECASE
+)
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
 _PARAMETER = re.compile(r"(?:parameter|argument)s? [`'\"](\w+)[`'\"]|[`'\"](\w+)[`'\"] (?:parameter|argument)\b")
 
@@ -98,7 +102,8 @@ def _contradictions(function: Declared) -> Iterator[Finding]:
     for name, schema in properties.items():
         text = schema.get("description") if isinstance(schema, Mapping) else None
         if isinstance(text, str):
-            for message, advice in _against_schema(text, name, schema, name in function.required):
+            others = properties.keys() - {name}
+            for message, advice in _against_schema(text, name, schema, name in function.required, others):
                 at: Path = ("parameters", "properties", name, "description")
                 yield _contradiction(function, at, message, advice)
     if isinstance(function.description, str) and function.properties is not None and function.form != DECORATED:
@@ -119,7 +124,9 @@ def _contradiction(function: Declared, path: Path, message: str, advice: str) ->
     )
 
 
-def _against_schema(text: str, name: str, schema: Mapping[str, Any], is_required: bool) -> Iterator[tuple[str, str]]:
+def _against_schema(
+    text: str, name: str, schema: Mapping[str, Any], is_required: bool, others: Container[str]
+) -> Iterator[tuple[str, str]]:
     if is_required and _OPTIONAL.search(text):
         yield f"'{name}' is optional by its description and required by the schema", "correct one of them"
     if not is_required and _REQUIRED.search(text) and "default" not in schema:
@@ -132,8 +139,8 @@ def _against_schema(text: str, name: str, schema: Mapping[str, Any], is_required
         )
     named = _TYPE.search(text)
     kind = schema.get("type")
-    if named and isinstance(kind, str):
-        word = named[1].lower()
+    if named and isinstance(kind, str) and named[1] not in others:
+        word = named[2].lower()
         wanted = _TYPES.get(word, word)
         if wanted != kind and {wanted, kind} != {"number", "integer"}:
             yield (
@@ -146,13 +153,26 @@ def _against_schema(text: str, name: str, schema: Mapping[str, Any], is_required
 def _against_enum(text: str, name: str, values: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         return
-    quoted = list(dict.fromkeys(_QUOTED.findall(text)))
-    strange = [word for word in quoted if word not in values]
-    if len(quoted) > 1 and strange and len(strange) < len(quoted):
+    listed = [words for words in _enumerations(text) if any(word in values for word in words)]
+    strange = list(dict.fromkeys(word for words in listed for word in words if word not in values))
+    if strange:
         yield (
             f"the description of '{name}' names {', '.join(map(repr, strange))}, which its enum lacks",
             ("add it to the enum, or correct the text"),
         )
+
+
+def _enumerations(text: str) -> Iterator[list[str]]:
+    """Quoted words that are listed together; one that stands alone may be anything."""
+    found: list[str] = []
+    end = 0
+    for match in _QUOTED.finditer(text):
+        if found and not _BETWEEN.fullmatch(text[end : match.start()]):
+            yield found
+            found = []
+        found.append(match[1])
+        end = match.end()
+    yield found
 
 
 def _same_default(said: str, default: Any) -> bool:
@@ -247,8 +267,8 @@ def _difference(one: Declared, other: Declared) -> str:
     mine, theirs = one.properties or {}, other.properties or {}
     if UNKNOWN in (one.parameters, other.parameters):
         return ""
-    found = [f"no '{name}' here" for name in mine if name not in theirs]
-    found += [f"'{name}' is new here" for name in theirs if name not in mine]
+    found = [] if _takes_more(other) else [f"no '{name}' here" for name in mine if name not in theirs]
+    found += [] if _takes_more(one) else [f"'{name}' is new here" for name in theirs if name not in mine]
     for name in mine:
         if name in theirs and isinstance(mine[name], Mapping) and isinstance(theirs[name], Mapping):
             before, now = mine[name].get("type"), theirs[name].get("type")
@@ -257,6 +277,11 @@ def _difference(one: Declared, other: Declared) -> str:
             elif (name in one.required) != (name in other.required):
                 found.append(f"'{name}' is {'required' if name in other.required else 'optional'} here alone")
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+
+
+def _takes_more(function: Declared) -> bool:
+    """Whether the declaration says that it leaves parameters out."""
+    return isinstance(function.parameters, Mapping) and bool(function.parameters.get("additionalProperties"))
 
 
 def _type(value: Any) -> str:

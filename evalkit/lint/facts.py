@@ -110,12 +110,16 @@ class Entry:
 
 @record(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A mapping of names to code. `is_open`: it has entries that can't be told. `branches`: it is a chain of ifs."""
+    """A mapping of names to code. `is_open`: it has entries that can't be told. `branches`: it is a chain of ifs.
+
+    `registry`: the decorator that makes the entries, which may be spread over files.
+    """
 
     place: Location
     entries: tuple[Entry, ...]
     is_open: bool = False
     branches: bool = False
+    registry: str = ""
 
     @property
     def names(self) -> frozenset[str]:

@@ -7,6 +7,7 @@ from dataclasses import field
 
 from evalkit.errors import did_you_mean, nearest
 from evalkit.lint.bynames import ByName
+from evalkit.lint.dispatches import Dispatches, main_dispatch
 from evalkit.lint.facts import DECORATED, SUITE, Code, Declared, Entry, Implementation, Table
 from evalkit.lint.finding import Edit, Finding
 from evalkit.lint.names import alike, difference, is_part, related, relative, words
@@ -34,12 +35,12 @@ class Matcher:
             self._files.setdefault(function.file, []).append(function)
         self._by_name = ByName(declared, self._bound, code)
         self._declared_names = {function.name for function in declared}
-        self._tables = self._tables_of_files()
+        self._dispatches = Dispatches(self._files, self._declared_names, code.tables)
 
     def match(self) -> Matched:
         matched = Matched()
         for file, functions in self._files.items():
-            tables = self._tables.get(file, [])
+            tables = self._dispatches.of(file)
             if tables:
                 self._by_tables(functions, tables, matched)
             else:
@@ -48,33 +49,6 @@ class Matcher:
         matched.findings += self._stray_aliases()
         return matched
 
-    # Which tables are about which file's declarations
-
-    def _tables_of_files(self) -> dict[str, list[Table]]:
-        found: dict[str, list[Table]] = {}
-        for table in self._code.tables:
-            for file in self._about(table):
-                found.setdefault(file, []).append(table)
-        for file, tables in found.items():
-            own = [table for table in tables if table.place.file == file]
-            if 2 * max((self._share(self._files[file], table) for table in own), default=0) >= len(self._files[file]):
-                found[file] = own  # what lies elsewhere is another agent's
-        return found
-
-    def _about(self, table: Table) -> list[str]:
-        """The files whose functions `table` dispatches: those with most of its names, the nearest of them."""
-        shares = {file: self._share(functions, table) for file, functions in self._files.items()}
-        most = max(shares.values(), default=0)
-        best = [file for file, share in shares.items() if share == most and most]
-        return closest(best, table.place.file, best)
-
-    def _share(self, functions: list[Declared], table: Table) -> int:
-        names = {function.name for function in functions}
-        exact = len(names & table.names)
-        if table.branches:
-            return exact
-        return exact + sum(any(related(entry.name, name) for name in names) for entry in table.entries)
-
     # With tables
 
     def _by_tables(self, functions: list[Declared], tables: list[Table], matched: Matched) -> None:
@@ -82,9 +56,14 @@ class Matcher:
         compared = {entry.name for table in tables if table.branches for entry in table.entries}
         names = {function.name for function in functions}
         left = [function for function in functions if not self._is_dispatched(function, entries)]
-        free = {name: entry for name, entry in entries.items() if name not in names | self._declared_names}
+        free = {
+            entry.name: entry
+            for table in reversed(tables)
+            for entry in (table.entries if self._is_theirs([table], functions[0]) else ())
+            if entry.name not in names | self._declared_names
+        }
         renamed = {function.name: free[name] for function in left if (name := _partner(function, left, free, compared))}
-        covered = len(functions) - len(left) + len(renamed)
+        main = main_dispatch(functions, renamed, tables)
         for function in functions:
             if function.bound is not None:
                 matched.pairs.append((function, function.bound))
@@ -93,9 +72,13 @@ class Matcher:
             if function.name in renamed:
                 entry = renamed[function.name]
                 matched.findings.append(_dispatched_as(function, entry))
-            elif function in left and 2 * covered >= len(functions) and not any(table.is_open for table in tables):
-                matched.findings.append(self._no_entry(function, tables[0], entries))
+            elif function in left and self._is_theirs(main, function) and not any(table.is_open for table in main):
+                matched.findings.append(self._no_entry(function, main))
             self._pair(function, entry, matched)
+
+    def _is_theirs(self, tables: list[Table], function: Declared) -> bool:
+        """Whether the code that has the tables is used with the declaration: another script may know the names, too."""
+        return any(self._by_name.used_together(function.file, table.place.file) for table in tables)
 
     def _is_dispatched(self, function: Declared, entries: dict[str, Entry]) -> bool:
         if function.bound is not None:
@@ -109,13 +92,14 @@ class Matcher:
         Where the functions of `file` have a dispatch, only what stands in the same files counts: other agents of the
         project may have functions of the same names.
         """
-        near = {table.place.file for table in self._tables.get(file, ())}
+        near = {table.place.file for table in self._dispatches.of(file)}
         by_name = name in self._code.implementations
         places = [*self._code.compared.get(name, ()), *(self._code.dynamic if by_name else ())]
         return any(not near or place.file in {*near, file} for place in places)
 
-    def _no_entry(self, function: Declared, table: Table, entries: dict[str, Entry]) -> Finding:
-        near = nearest(function.name, [name for name in entries if name not in self._by_name.names])
+    def _no_entry(self, function: Declared, tables: list[Table]) -> Finding:
+        table, names = tables[0], {name for table in tables for name in table.names}
+        near = nearest(function.name, [name for name in sorted(names) if name not in self._by_name.names])
         hint = f"; '{near}' is there" if near else ""
         return Finding(
             name="not-dispatched",
@@ -150,7 +134,9 @@ class Matcher:
         }
         if len(renamed) == 1 and all(len(words(name)) == 1 for name in renamed):
             renamed = {}  # one word with an affix: `search` and `run_search` may be two things
-        enough = 2 * (len(exact) + len(renamed)) >= len(functions)
+        enough = 2 * (len(exact) + len(renamed)) >= len(functions) and all(
+            self._is_usual(it.file) for it in functions[:1]
+        )
         for function in functions:
             found = exact.get(function.name)
             entry = self._by_name.entry(function)
@@ -163,6 +149,16 @@ class Matcher:
                 matched.pairs.append((function, renamed[function.name]))
             elif function.name not in exact and exact and enough and self._should_be_there(function):
                 matched.findings.append(self._no_code(function))
+
+    def _is_usual(self, file: str) -> bool:
+        """Whether code carries the names of functions that files beside this one declare: half of them, at least.
+
+        In a folder of files with one declaration each, what is true of one file says little.
+        """
+        folder = file.rpartition("/")[0]
+        beside = [it for other, its in self._files.items() if other.rpartition("/")[0] == folder for it in its]
+        known = sum(it.bound is not None or self._by_name.exists(it) for it in beside)
+        return len(self._files[file]) > 1 or len(beside) < 3 or 2 * known >= len(beside)
 
     def _implemented_as(self, function: Declared) -> Implementation | None:
         name = relative(
@@ -198,7 +194,7 @@ class Matcher:
 
     def _stray_entries(self) -> Iterator[Finding]:
         for table in self._code.tables:
-            about = self._about(table)
+            about = self._dispatches.about(table)
             share = sum(entry.name in self._by_name.names for entry in table.entries)
             if table.branches or not about or 2 * share < len(table.entries) or self._code.opaque:
                 continue

@@ -14,6 +14,7 @@ _AFFIXES_WORDS = """tool tools function functions func fn call api handler handl
 _AFFIXES = frozenset(_AFFIXES_WORDS.split())
 _SPACES = re.compile(r"__|[.:/]")
 _ALIKE = 0.85
+_SHORTEST = 3  # letters of a name that may have an affix
 
 
 @lru_cache(maxsize=8192)
@@ -31,8 +32,8 @@ def affix(long: str, short: str) -> str | None:
     """What `long` has before or behind `short`, if that is a usual affix or a namespace: ``tool_``, ``mcp__crm__``."""
     inner, outer = words(short), words(long)
     extra = len(outer) - len(inner)
-    if extra <= 0 or all(word in _AFFIXES for word in inner):
-        return None  # of "call" and "call_tool" none is the other with an affix
+    if extra <= 0 or len("".join(inner)) < _SHORTEST or all(word in _AFFIXES for word in inner):
+        return None  # of "call" and "call_tool" none is the other with an affix, nor of "f" and "f1"
     for rest, found in ((outer[:extra], outer[extra:]), (outer[-extra:], outer[:-extra])):
         if found == inner and (_is_usual(rest) or _is_namespace(long, short)):
             return _written(long, short)

@@ -67,8 +67,8 @@ class TableCode:
             chain = [statement for branch in branches for statement in branch.body]
             found = tuple(_entry_of(branch, chain) for branch in branches)
             self._code.tables.append(Table(place=found[0].place, entries=found, branches=True))
-        for entries in self._registered.values():
-            self._code.tables.append(Table(place=entries[0].place, entries=tuple(entries)))
+        for (_, registry), entries in self._registered.items():
+            self._code.tables.append(Table(place=entries[0].place, entries=tuple(entries), registry=registry))
         self._chains.clear()
         self._registered.clear()
 

@@ -1,0 +1,71 @@
+"""Which dispatch tables are about which file's declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from evalkit.lint.facts import Declared, Entry, Table
+from evalkit.lint.names import related
+from evalkit.lint.nearby import closest
+
+
+class Dispatches:
+    """The tables of each file's functions: those that have most of their names, the nearest of them."""
+
+    def __init__(self, files: Mapping[str, list[Declared]], declared: Collection[str], tables: Sequence[Table]) -> None:
+        self._files = files
+        self._declared_names = declared
+        self._tables = tables
+        self._found = self._of_files()
+
+    def of(self, file: str) -> list[Table]:
+        """The tables that dispatch what `file` declares."""
+        return self._found.get(file, [])
+
+    def _of_files(self) -> dict[str, list[Table]]:
+        found: dict[str, list[Table]] = {}
+        for table in self._tables:
+            for file in self.about(table) if self._is_dispatch(table) else ():
+                found.setdefault(file, []).append(table)
+        for file, tables in found.items():
+            own = [table for table in tables if table.place.file == file]
+            if 2 * max((self._share(self._files[file], table) for table in own), default=0) >= len(self._files[file]):
+                found[file] = own  # what lies elsewhere is another agent's
+        return found
+
+    def _is_dispatch(self, table: Table) -> bool:
+        """Whether a mapping's names are functions': half of them, or several. One of many is there by chance."""
+        known = sum(
+            name in self._declared_names or any(related(name, other) for other in self._declared_names)
+            for name in table.names
+        )
+        return known > 2 or 2 * known >= len(table.names)
+
+    def about(self, table: Table) -> list[str]:
+        """The files whose functions `table` dispatches: those with most of its names, the nearest of them."""
+        shares = {file: self._share(functions, table) for file, functions in self._files.items()}
+        most = max(shares.values(), default=0)
+        best = [file for file, share in shares.items() if share == most and most]
+        return closest(best, table.place.file, best)
+
+    def _share(self, functions: list[Declared], table: Table) -> int:
+        names = {function.name for function in functions}
+        exact = len(names & table.names)
+        if table.branches:
+            return exact
+        return exact + sum(any(related(entry.name, name) for name in names) for entry in table.entries)
+
+
+def main_dispatch(functions: list[Declared], renamed: dict[str, Entry], tables: list[Table]) -> list[Table]:
+    """The dispatch of these functions: tables of one file or one registry that have most of them; none without such."""
+    groups: dict[str, list[Table]] = {}
+    for table in tables:
+        groups.setdefault(table.registry or table.place.file, []).append(table)
+    best: list[Table] = []
+    most = 0
+    for group in groups.values():
+        names = {name for table in group for name in table.names}
+        own = [{it.name, *it.aliases, *([renamed[it.name].name] if it.name in renamed else [])} for it in functions]
+        covered = sum(it.bound is not None or bool(names & known) for it, known in zip(functions, own, strict=True))
+        best, most = (group, covered) if covered > most else (best, most)
+    return best if 2 * most >= len(functions) else []
