@@ -476,7 +476,7 @@ def test_a_run_in_a_thread_without_its_context_is_still_its_cases() -> None:
     async def under_test(task: evalkit.Task) -> str:
         with answered_by(task):
             loop = asyncio.get_running_loop()
-            result = await loop.run_in_executor(None, lambda: Runner.run_sync(agent, task.message))
+            result = await loop.run_in_executor(None, lambda: asyncio.run(Runner.run(agent, task.message)))
         return str(result.final_output)
 
     async def both() -> Sequence[evalkit.Verdict]:
