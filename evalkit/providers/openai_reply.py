@@ -21,6 +21,8 @@ FINISH_REASONS = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
+# Where servers without `prompt_tokens_details` say how much of the prompt was cached: Mistral, DeepSeek, Moonshot.
+CACHED = ("num_cached_tokens", "prompt_cache_hit_tokens", "cached_tokens")
 # What a message holds beside text and calls that its server wants to see again.
 KEPT = ("reasoning_content", "reasoning_details", "extra_content", "thought_signature")
 
@@ -90,23 +92,26 @@ def _finish(reason: Any, message: Mapping[str, Any], has_calls: bool, has_text: 
 
 
 def usage_of(data: Any) -> Usage | None:
-    """Tokens; the API counts reasoning among the completion's, `Usage` apart."""
+    """Tokens. OpenAI counts reasoning among the completion's; xAI and Gemini's compatible API beside them, which only
+    the total tells. `Usage` has them apart."""
     if not isinstance(data, Mapping):
         return None
-
-    def count(mapping: Any, key: str) -> int:
-        value = mapping.get(key) if isinstance(mapping, Mapping) else None
-        return value if isinstance(value, int) else 0
-
-    reasoning = count(data.get("completion_tokens_details"), "reasoning_tokens")
-    given = count(data, "completion_tokens")
+    asked, given, total = (_count(data, key) for key in ("prompt_tokens", "completion_tokens", "total_tokens"))
+    reasoning = _count(data.get("completion_tokens_details"), "reasoning_tokens")
+    beside = max(total - asked - given, 0)
     return Usage(
-        input_tokens=count(data, "prompt_tokens"),
-        output_tokens=max(given - reasoning, 0),
-        reasoning_tokens=reasoning,
-        cached_tokens=count(data.get("prompt_tokens_details"), "cached_tokens"),
-        total_tokens=count(data, "total_tokens") or count(data, "prompt_tokens") + given,
+        input_tokens=asked,
+        output_tokens=given if beside else max(given - reasoning, 0),
+        reasoning_tokens=beside or reasoning,
+        cached_tokens=_count(data.get("prompt_tokens_details"), "cached_tokens")
+        or next((count for key in CACHED if (count := _count(data, key))), 0),
+        total_tokens=total or asked + given,
     )
+
+
+def _count(mapping: Any, key: str) -> int:
+    value = mapping.get(key) if isinstance(mapping, Mapping) else None
+    return value if isinstance(value, int) else 0
 
 
 def _kept(message: Mapping[str, Any], text: str, calls: tuple[ModelCall, ...]) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ import pytest
 
 from evalkit.errors import ProviderError
 from evalkit.model.case import Declaration
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.gemini import GeminiOptions, GeminiProvider
 from evalkit.providers.gemini_reply import FINISH_REASONS, NUMBERED, merged, turn_of
 
@@ -83,6 +83,13 @@ def wire_usage(row: Row) -> Row | None:
     return found[-1] if found else None
 
 
+COUNTS = ("candidatesTokenCount", "thoughtsTokenCount", "cachedContentTokenCount", "totalTokenCount")
+
+
+def counts(usage: Usage) -> list[int]:
+    return [usage.output_tokens, usage.reasoning_tokens, usage.cached_tokens, usage.total_tokens]
+
+
 def wire_finish(row: Row, *, has_calls: bool) -> set[str]:
     reason = row["finish_reason"]
     if reason is None:
@@ -108,7 +115,7 @@ def test_every_recorded_exchange_gives_its_calls_text_finish_reason_and_usage(
             "text": turn.text == (row["final_text"] or ""),
             "finish": turn.finish_reason in wire_finish(row, has_calls=bool(wanted)),
             "usage": (usage is None) is (reported is None)
-            and (usage is None or reported is None or usage.total_tokens == reported.get("totalTokenCount", 0)),
+            and (usage is None or reported is None or counts(usage) == [reported.get(key, 0) for key in COUNTS]),
         }
         wrong += [(row["id"], fact, turn.finish_reason) for fact, holds in facts.items() if not holds]
 

@@ -71,7 +71,10 @@ async def replayed(rows: list[Row], replay: Any) -> list[ModelTurn | ProviderErr
     return turns
 
 
-def test_every_recorded_exchange_gives_its_calls_and_text(rows: list[Row], replay: Any) -> None:
+ENDS = {"tool_calls": "tool_calls", "function_call": "tool_calls", "stop": "stop", "length": "length", None: "stop"}
+
+
+def test_every_recorded_exchange_gives_its_calls_text_ending_and_tokens(rows: list[Row], replay: Any) -> None:
     wrong = []
     for row, turn in zip(rows, asyncio.run(replayed(rows, replay)), strict=True):
         if isinstance(turn, ProviderError):
@@ -81,6 +84,12 @@ def test_every_recorded_exchange_gives_its_calls_and_text(rows: list[Row], repla
         right = [(call.name, call.arguments) for call in turn.calls] == wanted
         if not (right or NAME_SENT_TWICE in row["id"]) or turn.text != (row["final_text"] or ""):
             wrong.append((row["id"], str(turn)[:200]))
+        finish = "tool_calls" if turn.calls else ENDS.get(row["finish_reason"] or None, "other")
+        if turn.finish_reason not in (finish, "malformed_call"):
+            wrong.append((row["id"], f"{turn.finish_reason} is not {finish}"))
+        counted = 0 if turn.usage is None else turn.usage.total_tokens
+        if f'"total_tokens":{counted}' not in row["raw"].replace(" ", "") and counted:
+            wrong.append((row["id"], f"{counted} tokens"))
 
     assert wrong == []
     assert len(rows) > 300
@@ -200,6 +209,33 @@ def test_calls_are_read_and_go_back_with_their_ids_and_answers(replay: Any, answ
         {"role": "tool", "tool_call_id": "c1", "content": '{"covered": true}'},
         {"role": "tool", "tool_call_id": "call_1_1", "content": "plain"},
     ]
+
+
+def tokens(asked: int, given: int, total: int, *, reasoning: int = 0, **more: Any) -> Row:
+    counts = {"prompt_tokens": asked, "completion_tokens": given, "total_tokens": total, **more}
+    return counts | ({"completion_tokens_details": {"reasoning_tokens": reasoning}} if reasoning else {})
+
+
+@pytest.mark.parametrize(
+    ("reported", "usage"),
+    [
+        (tokens(10, 7, 17, reasoning=3), Usage(input_tokens=10, output_tokens=4, reasoning_tokens=3, total_tokens=17)),
+        (tokens(10, 7, 20, reasoning=3), Usage(input_tokens=10, output_tokens=7, reasoning_tokens=3, total_tokens=20)),
+        (tokens(35, 12, 109), Usage(input_tokens=35, output_tokens=12, reasoning_tokens=62, total_tokens=109)),
+        (tokens(10, 7, 0), Usage(input_tokens=10, output_tokens=7, total_tokens=17)),
+        (tokens(10, 7, 17, num_cached_tokens=4),
+         Usage(input_tokens=10, output_tokens=7, cached_tokens=4, total_tokens=17)),
+        (tokens(10, 7, 17, prompt_cache_hit_tokens=4, prompt_cache_miss_tokens=6),
+         Usage(input_tokens=10, output_tokens=7, cached_tokens=4, total_tokens=17)),
+        (tokens(10, 7, 17, cached_tokens=4), Usage(input_tokens=10, output_tokens=7, cached_tokens=4, total_tokens=17)),
+        ({"prompt_tokens": None, "completion_tokens": "7"}, Usage()),
+        (None, None),
+        ([], None),
+    ],
+    ids=["OpenAI", "xAI", "Gemini", "no total", "Mistral", "DeepSeek", "Moonshot", "odd", "none", "no mapping"],
+)  # fmt: skip
+def test_tokens_are_counted_alike_whatever_the_server(reported: Any, usage: Usage | None) -> None:
+    assert turn_of({"choices": [], "usage": reported}).usage == usage
 
 
 def test_a_turn_written_by_hand_goes_out_as_a_message() -> None:

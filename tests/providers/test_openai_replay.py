@@ -92,14 +92,17 @@ def wire_usage(row: Row) -> Usage | None:
     if not found:
         return None
     usage = found[-1]
+    asked, given, total = (usage.get(f"{kind}_tokens") or 0 for kind in ("prompt", "completion", "total"))
     reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
-    given = usage.get("completion_tokens") or 0
+    if total and total != asked + given:  # xAI, and Gemini behind OpenAI's API: thoughts beside the completion
+        reasoning, given = total - asked - given, total - asked
     return Usage(
-        input_tokens=usage.get("prompt_tokens") or 0,
-        output_tokens=max(given - reasoning, 0),
+        input_tokens=asked,
+        output_tokens=given - reasoning,
         reasoning_tokens=reasoning,
-        cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
-        total_tokens=usage.get("total_tokens") or (usage.get("prompt_tokens") or 0) + given,
+        cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        or sum(usage.get(key) or 0 for key in ("num_cached_tokens", "cached_tokens")),  # Mistral, Moonshot
+        total_tokens=asked + given,
     )
 
 
