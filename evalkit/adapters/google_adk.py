@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from evalkit.adapters.models import ModelSpec, model_of
 from evalkit.adapters.recording import Recorder
 from evalkit.adapters.replies import extra, reply_with
 from evalkit.agents import Reply, Task
@@ -45,17 +46,20 @@ async def run_agent(
         from evalkit.adapters.google_adk_run import AgentRun
 
     recorder = Recorder.of(task)
+    run = AgentRun(recorder, as_is, model_of(task, open_model))
     options.setdefault("run_config", RunConfig(max_llm_calls=task.settings.max_iterations))
     runner, session = await _conversation(recorder, agent)
     ending = _Ending()
     said = _content(task.message if message is None else message)
     try:
-        with AgentRun(recorder, as_is).entered():
+        with run.entered():
             where = {"user_id": session.user_id, "session_id": session.id}
             async for event in runner.run_async(**where, new_message=said, **options):
                 ending.note(event)
     except LlmCallsLimitExceededError:
         return Reply(ending.text, stop_reason="max_iterations")
+    if not ending.text and run.last.finish_reason == "empty":
+        return Reply(stop_reason="empty")
     return ending.reply(structured=getattr(runner.agent, "output_schema", None) is not None)
 
 
@@ -71,8 +75,22 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
     with extra(EXTRA):
         from evalkit.adapters.google_adk_run import AgentRun
 
-    with AgentRun(Recorder.of(task), as_is).entered():
+    with AgentRun(Recorder.of(task), as_is, model_of(task, open_model)).entered():
         yield
+
+
+def open_model(spec: ModelSpec) -> Any:
+    """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as ADK's."""
+    options = {"base_url": spec.options["base_url"]} if "base_url" in spec.options else {}
+    if spec.kind == "openai":
+        with extra(f"{EXTRA},openai"):
+            from google.adk.integrations.openai import OpenAILlm
+
+        return OpenAILlm(model=spec.model, **options)
+    with extra(EXTRA):
+        from google.adk.models import Gemini
+
+    return Gemini(model=spec.model, **options)
 
 
 async def _conversation(recorder: Recorder, agent: Any) -> tuple[Any, Any]:
@@ -148,7 +166,5 @@ def _named(reason: Any) -> str:
 
 
 def _stop_reason(code: str) -> str:
-    if code == "MODEL_RETURNED_NO_CONTENT":
-        return "empty"
     finish = FINISH_REASONS.get(code.rpartition(".")[2], "other")
     return _ENDINGS.get(finish, finish)

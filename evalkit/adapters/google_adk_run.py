@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,16 +19,17 @@ _OWN_ID = "adk-"
 
 
 class AgentRun:
-    """Turns and calls of the agents that run in one context."""
+    """Turns and calls of the agents that run in one context. `last` is the latest turn."""
 
-    def __init__(self, recorder: Recorder, as_is: Collection[str]) -> None:
+    def __init__(self, recorder: Recorder, as_is: Collection[str], model: Any = None) -> None:
         self.recorder = recorder
+        self.model = model
+        self.last = ModelTurn()
         self._as_is = frozenset(as_is)
         # By id of what a request's callbacks share; kept with it, so that the id stays its own.
         self._requests: dict[int, tuple[Any, Dialogue, frozenset[str]]] = {}
         # By id of the call. A person may confirm it in another run of the same case.
-        self._asked: dict[str, tuple[Dialogue, frozenset[str]]]
-        self._asked = recorder.histories.setdefault(("google-adk", "calls"), {})
+        self._dialogues: dict[str, Dialogue] = recorder.histories.setdefault(("google-adk", "calls"), {})
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -47,21 +49,25 @@ class AgentRun:
         named = [function for function in functions if function.name not in OUTPUTS]
         self.recorder.declare((function.name, function.description, _parameters(function)) for function in named)
         dialogue = Dialogue(self.recorder)
-        self._requests[id(context.actions)] = (context.actions, dialogue, frozenset(f.name for f in named))
+        names = frozenset((*(function.name for function in named), *request.tools_dict)) - OUTPUTS
+        self._requests[id(context.actions)] = context.actions, dialogue, names
         dialogue.asks()
 
-    def replied(self, context: Any, response: Any) -> None:
+    async def replied(self, context: Any, response: Any) -> None:
         if response.partial:
             return
         _, dialogue, offered = self._requests[id(context.actions)]
-        turn = turn_in(response)
-        ids = []
+        self.last = turn = turn_in(response)
+        ids = {}
         for call in response.get_function_calls():
             call.id = call.id or f"{_OWN_ID}{uuid4()}"
             if call.name not in OUTPUTS:
-                ids.append(call.id)
-                self._asked[call.id] = dialogue, offered
+                ids[call.id] = call.name
         dialogue.replied(turn, ids)
+        self._dialogues.update(dict.fromkeys(ids, dialogue))
+        for call_id, name in ids.items():
+            if name not in offered:
+                await dialogue.unknown(call_id, offered)
 
     # -- the tools
 
@@ -73,16 +79,11 @@ class AgentRun:
         as_is = self._runs_as_it_is(tool)
         await self._dialogue_of(call_id).refused(tool.name, arguments, call_id, why, as_is=as_is)
 
-    async def unknown(self, call_id: str | None) -> None:
-        if call_id is not None and call_id in self._asked:
-            dialogue, offered = self._asked[call_id]
-            await dialogue.unknown(call_id, offered)
-
     def _runs_as_it_is(self, tool: Any) -> bool:
         return tool.name in self._as_is or is_the_agents_own(tool)
 
     def _dialogue_of(self, call_id: str | None) -> Dialogue:
-        return self._asked[call_id][0] if call_id and call_id in self._asked else Dialogue(self.recorder)
+        return self._dialogues.get(call_id or "") or Dialogue(self.recorder)
 
 
 def turn_in(response: Any) -> ModelTurn:
@@ -95,15 +96,11 @@ def turn_in(response: Any) -> ModelTurn:
     calls = tuple(call for call in turn.calls if call.name not in OUTPUTS)
     taken = [call for call in turn.calls if call.name in OUTPUTS]
     known = tuple(replace(call, call_id=None) if (call.call_id or "").startswith(_OWN_ID) else call for call in calls)
-    text = turn.text or "".join(_json(call.arguments) for call in taken)
-    finish = "stop" if taken and not calls else turn.finish_reason
+    text = turn.text or "".join(json.dumps(call.arguments, ensure_ascii=False) for call in taken)
+    finish = turn.finish_reason
+    if not calls and (taken or finish == "stop"):
+        finish = "stop" if text else "empty"
     return replace(turn, text=text, calls=known, finish_reason=finish, raw=None, content=None)
-
-
-def _json(value: Any) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _parameters(function: Any) -> Any:

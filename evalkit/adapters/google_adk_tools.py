@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.llm_agent import LlmAgent
 from google.adk.plugins.plugin_manager import PluginManager
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
@@ -38,11 +39,12 @@ class AdkRun(Protocol):
     """Who answers the tools of a run, and is told of its turns."""
 
     recorder: Recorder
+    model: Any  # asked instead of the agents' own, unless it is None
 
     def asks(self, context: Any, request: Any) -> None:
         """A model is about to be asked."""
 
-    def replied(self, context: Any, response: Any) -> None:
+    async def replied(self, context: Any, response: Any) -> None:
         """It has answered, or a piece of the answer has come."""
 
     async def call(self, tool: Any, arguments: Any, call_id: str | None, real: Callable[[], Any]) -> Any:
@@ -50,9 +52,6 @@ class AdkRun(Protocol):
 
     async def refused(self, tool: Any, arguments: Any, call_id: str | None, why: str) -> None:
         """The arguments do not fit the tool."""
-
-    async def unknown(self, call_id: str | None) -> None:
-        """There is no such tool."""
 
 
 RUNS: Runs[AdkRun] = Runs("google-adk")
@@ -74,6 +73,18 @@ def hook() -> None:
             ("run_before_tool_callback", _before_tool),
         ):
             setattr(PluginManager, name, around(getattr(PluginManager, name)))
+        LlmAgent.canonical_model = _model(LlmAgent.canonical_model)
+
+
+def _model(original: property) -> property:
+    """The model of a run comes before the agent's own."""
+
+    @functools.wraps(original.fget)  # type: ignore[arg-type]
+    def canonical_model(self: Any) -> Any:
+        run = RUNS.of("a model of Google ADK")
+        return original.__get__(self) if run is None or run.model is None else run.model
+
+    return property(canonical_model)
 
 
 def _before_model(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +105,7 @@ def _after_model(original: Callable[..., Any]) -> Callable[..., Any]:
     async def after_model(self: Any, *, callback_context: Any, llm_response: Any) -> Any:
         run = RUNS.of("a model of Google ADK")
         if run is not None:
-            run.replied(callback_context, llm_response)
+            await run.replied(callback_context, llm_response)
         return await original(self, callback_context=callback_context, llm_response=llm_response)
 
     return after_model
@@ -109,15 +120,9 @@ def _before_tool(original: Callable[..., Any]) -> Callable[..., Any]:
         answer = await original(self, tool=tool, tool_args=tool_args, tool_context=tool_context)
         if run is None or answer is not None or tool.name in OUTPUTS or _MARK in vars(tool):
             return answer
-        call_id = tool_context.function_call_id
-        if type(tool) is BaseTool:  # what stands for a tool that does not exist
-            await run.unknown(call_id)
+        if type(tool) is BaseTool or is_the_agents_own(tool):  # the former stands for a tool that does not exist
             return None
-        if is_the_agents_own(tool):
-            return None
-        value = await run.call(
-            tool, tool_args, call_id, lambda: tool.run_async(args=tool_args, tool_context=tool_context)
-        )
+        value = await _answered(tool, run)(args=tool_args, tool_context=tool_context)
         return {"result": None} if value is None else value
 
     return before_tool
@@ -159,6 +164,7 @@ def _checked(tool: Any, run: AdkRun) -> Callable[..., Any]:
     async def run_async(*, args: dict[str, Any], tool_context: Any) -> Any:
         called = False
 
+        @functools.wraps(tool.func)  # by whose signature the framework checks
         async def answer(**_: Any) -> Any:
             nonlocal called
             called = True
