@@ -68,7 +68,7 @@ def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
     if spec in AGENTS:
         return _agent(spec, AGENTS.get(spec), **AGENTS.options(spec))
     raise UnknownAgentError(
-        f"unknown agent '{spec}'{did_you_mean(spec, AGENTS) or ';'} {_registered()}. An agent is registered in "
+        f"unknown agent '{spec}'{did_you_mean(spec, AGENTS) or '.'} {_registered()}. An agent is registered in "
         f'conftest.py with @evalkit.agent("{spec}"), or named as package.module:attribute or instruction.md'
     )
 

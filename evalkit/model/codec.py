@@ -9,6 +9,8 @@ from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+_DEEPEST = 200
+_LONGEST_REPR = 1000
 
 
 def encode(value: Any) -> Any:
@@ -33,6 +35,37 @@ def shallow(record: Any) -> dict[str, Any]:
         for name, droppable in _fields(cls)
         if (item := getattr(record, name)) or not droppable or item is False or item == 0
     }
+
+
+def plain(value: Any, depth: int = 0, seen: tuple[int, ...] = ()) -> Any:
+    """`value` as JSON data, whatever it is: NaN and infinities as text, objects by their repr, cycles cut."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if id(value) in seen or depth > _DEEPEST:
+        return "…"
+    inner = (*seen, id(value))
+    if is_dataclass(value) and not isinstance(value, type):
+        value = shallow(value)
+    if isinstance(value, Mapping):
+        return {_key(key): plain(item, depth + 1, inner) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, depth + 1, inner) for item in value]
+    return described(value)
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else described(key)
+
+
+def described(value: Any) -> str:
+    """What is no JSON data, as text."""
+    try:
+        text = repr(value)
+    except Exception as error:  # an object of the agent; its repr may do anything
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+    return text if len(text) <= _LONGEST_REPR else text[:_LONGEST_REPR] + "…"
 
 
 @cache

@@ -45,10 +45,10 @@ class Run:
     version: int = RUN_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON data; `from_json` is its inverse."""
-        from evalkit.model.codec import encode
+        """Plain JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
+        from evalkit.model.codec import plain
 
-        encoded: dict[str, Any] = encode(self)
+        encoded: dict[str, Any] = plain(self)
         return encoded
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from datetime import date
 from typing import Any
 
 import pytest
@@ -47,6 +48,21 @@ VERDICT = Verdict(
 
 def test_a_verdict_survives_json() -> None:
     assert Verdict.from_json(json.loads(json.dumps(VERDICT.to_json()))) == VERDICT
+
+
+def test_whatever_an_agent_passed_has_json() -> None:
+    """Arguments come from code, too: dates, NaN, cycles. Strict JSON, which `from_json` reads."""
+    cycle: dict[str, Any] = {}
+    cycle["self"] = cycle
+    call = FunctionCall(name="f", arguments={"when": date(2026, 1, 18), "nan": float("nan"), "cycle": cycle, 7: b"x"})
+    data = Verdict(case_id="a", transcript=Transcript(calls=(call,))).to_json()
+    assert json.loads(json.dumps(data, allow_nan=False))["transcript"]["calls"][0]["arguments"] == {
+        "when": "datetime.date(2026, 1, 18)",
+        "nan": "nan",
+        "cycle": {"self": "…"},
+        "7": "b'x'",
+    }
+    assert Verdict.from_json(data).case_id == "a"
 
 
 def test_a_run_survives_json() -> None:
