@@ -8,26 +8,30 @@ One module per framework, each an extra of its own, each with one public corouti
     async def support(task: evalkit.Task) -> evalkit.Reply:
         return await run_agent(task, support_agent)
 
-``async def run_agent(task, agent, *, message=None, **framework_options) -> Reply``
+``async def run_agent(task, agent, *, message=None, as_is=(), **framework_options) -> Reply``
 
-- `agent` is shared by all cases of the process, and never changed: what a run needs is put around it for that run
-  alone, by the framework's own means (an override, a clone, a toolset or a configuration of the run).
+- `agent` is shared by all cases of the process, and never changed: what a run needs stands around it for that run
+  alone.
 - `message` is what the user says; by default ``task.message``. `framework_options` go to the framework's own run
   function. In a conversation (``input.turns``) the framework's history is kept from turn to turn, by task.
 - Every tool is answered by the dispatcher, under the name and with the arguments that the model wrote. The real tool
   runs only for ``{$real: true}``; a tool that nothing mocks is an unmocked call. The tools' own declarations are added
   to the case's (a case's declaration of the same name wins).
+- Tools named in `as_is` run themselves unless the case mocks them: those whose code only asks another agent.
 - A mocked failure is raised where the real tool would raise: what comes of it is the framework's business.
 - The model is the agent's own unless ``task.model`` names one that the framework can open.
 - Turns, calls and tokens are recorded; the calls of one reply share their turn. A turn that the HTTP cassette has seen
   already is not counted twice. An agent used as a tool, and a hand-off, is a call of its name; the tools of the agent
   behind it are answered like the first one's.
 - The final output is the reply's text; if it is structured, its JSON, with the data under ``data["output"]``. Limits
-  and guardrails of the framework become the reply's stop reason (``max_iterations``, ``blocked``, ...).
+  and guardrails of the framework become the reply's stop reason (``max_iterations``, ``blocked``, ``interrupted``
+  where a person must decide, ...).
+
+``with answered_by(task, as_is=()):`` does the same for agents that the user's own code runs in there.
 
 What the modules share: `recording.Recorder` (one per task) and `recording.Dialogue` (one per run of an agent with its
-model: ``asks()``, ``replied(turn)``, ``await call(...)``), `replies.reply_with`, and `replies.extra` around the imports
-of a framework, which happen inside the functions that need them.
+model: ``asks()``, ``replied(turn)``, ``await call(...)``), `whose.Runs`, `replies.reply_with`, and `replies.extra`
+around the imports of a framework, which happen inside the functions that need them.
 """
 
 from __future__ import annotations

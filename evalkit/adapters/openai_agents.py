@@ -22,14 +22,14 @@ _KEPT_ELSEWHERE = ("session", "conversation_id", "previous_response_id", "auto_p
 
 
 async def run_agent(
-    task: Task, agent: Any, *, message: Any = None, own_tools: Collection[str] = (), **options: Any
+    task: Task, agent: Any, *, message: Any = None, as_is: Collection[str] = (), **options: Any
 ) -> Reply:
     """Run an agent of the OpenAI Agents SDK on what the user says, with the case's functions for its tools.
 
     `options` go to ``Runner.run``: ``context``, ``run_config``, ``hooks``, ``session``, ... Without ``max_turns`` a run
     has ``settings.max_iterations`` turns; without a session or the like the agent goes on with its conversation of this
     case. `message` is a text or a list of input items. Agents used as tools run as they are unless the case mocks the
-    tool, and so do the tools named in `own_tools`: those whose code only asks another agent. Nothing is traced. Raises
+    tool, and so do the tools named in `as_is`: those whose code only asks another agent. Nothing is traced. Raises
     what ``Runner.run`` raises, except for turn limits, guardrails and refusals, which are stop reasons.
     """
     with extra(EXTRA):
@@ -48,7 +48,7 @@ async def run_agent(
     given = _as_items(task.message if message is None else message)
     history = [] if any(options.get(name) for name in _KEPT_ELSEWHERE) else kept
     try:
-        with answered_by(task, own_tools=own_tools):
+        with answered_by(task, as_is=as_is):
             result = await Runner.run(agent, [*history, *given], **options)
     except MaxTurnsExceeded:
         return Reply(stop_reason="max_iterations")
@@ -65,7 +65,7 @@ async def run_agent(
 
 
 @contextmanager
-def answered_by(task: Task, *, own_tools: Collection[str] = ()) -> Iterator[None]:
+def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
     """While inside, the case's functions answer the tools of every agent that this context runs.
 
     For agents that are run by code of their own, out of reach of `run_agent`::
@@ -77,7 +77,7 @@ def answered_by(task: Task, *, own_tools: Collection[str] = ()) -> Iterator[None
         from evalkit.adapters.openai_agents_run import WAYS, Way, intercept
 
     intercept()
-    with WAYS.entered(Way(Recorder.of(task), frozenset(own_tools), model_of(task, open_model))):
+    with WAYS.entered(Way(Recorder.of(task), frozenset(as_is), model_of(task, open_model))):
         yield
 
 

@@ -29,7 +29,7 @@ class Way:
     """Whose dispatcher answers, which tools it leaves alone, and the model that evalkit's run asks for, if it does."""
 
     recorder: Recorder
-    own_tools: frozenset[str] = frozenset()
+    as_is: frozenset[str] = frozenset()
     model: Any = None
 
 
@@ -64,7 +64,7 @@ class Run:
                 await self.dialogue.call(name, arguments, call_id, real=real, as_is=True)
             else:
                 why = "the reply hands over to several agents: the first one goes on"
-                await self.dialogue.refused(name, arguments, call_id, why, type="ignored_handoff")
+                await self.dialogue.refused(name, arguments, call_id, why, type="ignored_handoff", as_is=True)
         self.transfers.clear()
 
 
@@ -129,7 +129,7 @@ def _answered(tool: Any, way: Way, run: Run) -> Any:
     known = run.tools.get(id(tool))
     if known is not None:
         return known[1]
-    as_is = tool.name in way.own_tools
+    as_is = tool.name in way.as_is
     made = tool
     if isinstance(tool, FunctionTool):
         way.recorder.declare([(tool.name, tool.description, tool.params_json_schema)])

@@ -41,7 +41,7 @@ def answered_function_tool(tool: Any, dialogue: Dialogue, *, as_is: bool) -> Any
         try:
             _check_arguments(tool, input)
         except ModelBehaviorError as error:
-            await dialogue.refused(ctx.tool_name, arguments, ctx.tool_call_id, _why(error))
+            await dialogue.refused(ctx.tool_name, arguments, ctx.tool_call_id, _why(error), as_is=runs_itself)
             return await _told(made, ctx, error)
         try:
             return await dialogue.call(ctx.tool_name, arguments, ctx.tool_call_id, real=real, as_is=runs_itself)
@@ -75,7 +75,7 @@ def refuse_local_tool(tool: Any) -> None:
         raise UnmockableToolError(
             f"the agent's tool '{tool.name}' ({type(tool).__name__}) acts on this machine, and is no function that a "
             "mock could answer: test the agent without it, or let it run, with "
-            f"run_agent(..., own_tools=['{tool.name}'])"
+            f"run_agent(..., as_is=['{tool.name}'])"
         )
 
 

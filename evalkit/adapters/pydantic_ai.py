@@ -20,13 +20,13 @@ EXTRA = "pydantic-ai"
 
 
 async def run_agent(
-    task: Task, agent: Any, *, message: Any = None, own_tools: Collection[str] = (), **options: Any
+    task: Task, agent: Any, *, message: Any = None, as_is: Collection[str] = (), **options: Any
 ) -> Reply:
     """Run a pydantic-ai agent on what the user says, with the case's functions for its tools.
 
     `options` go to ``agent.run``: ``deps``, ``model``, ``usage_limits``, ``message_history``, ... Without
     ``usage_limits`` a run has ``settings.max_iterations`` requests; without ``message_history`` the agent goes on with
-    its own of this case. Those in `own_tools` run as they are unless the case mocks them: for tools that only ask
+    its own of this case. Those in `as_is` run as they are unless the case mocks them: for tools that only ask
     another agent. Raises what ``agent.run`` raises, except for limits and content filters, which are stop reasons.
     """
     with extra(EXTRA):
@@ -42,7 +42,7 @@ async def run_agent(
     if "model" not in options:
         options["model"] = model_of(task, open_model)
     try:
-        with answered_by(task, own_tools=own_tools):
+        with answered_by(task, as_is=as_is):
             result = await agent.run(task.message if message is None else message, **options)
     except UsageLimitExceeded as error:
         return Reply(stop_reason="max_iterations" if "request_limit" in str(error) else "usage_limit")
@@ -54,7 +54,7 @@ async def run_agent(
 
 
 @contextmanager
-def answered_by(task: Task, *, own_tools: Collection[str] = ()) -> Iterator[None]:
+def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
     """While inside, the case's functions answer the tools of every pydantic-ai agent that this context runs.
 
     For agents that are run by code of their own, out of reach of `run_agent`::
@@ -66,7 +66,7 @@ def answered_by(task: Task, *, own_tools: Collection[str] = ()) -> Iterator[None
         from evalkit.adapters.pydantic_ai_capability import WAYS, Way, intercept
 
     intercept()
-    with WAYS.entered(Way(Recorder.of(task), frozenset(own_tools))):
+    with WAYS.entered(Way(Recorder.of(task), frozenset(as_is))):
         yield
 
 

@@ -72,7 +72,8 @@ class Answered(AbstractCapability[Any]):
         try:
             return await handler(args)
         except (ValidationError, ModelRetry) as error:
-            await self._dialogue.refused(call.tool_name, _arguments(args), call.tool_call_id, _why(error))
+            as_is = call.tool_name in self._way.as_is
+            await self._dialogue.refused(call.tool_name, _arguments(args), call.tool_call_id, _why(error), as_is=as_is)
             raise
 
 

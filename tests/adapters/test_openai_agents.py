@@ -407,7 +407,7 @@ def test_an_agent_that_a_tools_own_code_asks_is_answered_where_the_tool_is_the_a
         return str(result.final_output)
 
     support = desk([("ask_expert", {"question": "SN1?"})], "done", tools=[ask_expert])
-    verdict = run(support, {"check_warranty": VALID}, EXPERT_CALLS, options={"own_tools": ["ask_expert"]})
+    verdict = run(support, {"check_warranty": VALID}, EXPERT_CALLS, options={"as_is": ["ask_expert"]})
     assert verdict.passed, verdict.reasons
     assert run(support, {"check_warranty": VALID}).reasons[0].code == "unmocked_call"
 
@@ -451,6 +451,7 @@ def test_only_the_first_of_several_hand_offs_is_made() -> None:
         ("transfer_to_one", "ok"),
         ("transfer_to_other", "error"),
     ]
+    assert verdict.passed, verdict.reasons
     assert verdict.transcript.response == "one"
 
 
@@ -598,9 +599,9 @@ def test_a_tool_that_acts_on_this_machine_is_refused_unless_it_is_named() -> Non
     assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["unmockable_tool"])
     assert verdict.reasons[0].message == (
         "the agent's tool 'local_shell' (LocalShellTool) acts on this machine, and is no function that a mock could "
-        "answer: test the agent without it, or let it run, with run_agent(..., own_tools=['local_shell'])"
+        "answer: test the agent without it, or let it run, with run_agent(..., as_is=['local_shell'])"
     )
-    assert run(desk("done", tools=[shell]), MOCKS, options={"own_tools": ["local_shell"]}).passed
+    assert run(desk("done", tools=[shell]), MOCKS, options={"as_is": ["local_shell"]}).passed
 
 
 def test_a_sync_agent_waits_for_the_run() -> None:

@@ -380,7 +380,7 @@ def test_an_agent_in_a_tool_is_answered_too_and_its_turns_are_recorded() -> None
         "call_order": "strict",
         "extra_calls": "forbid",
     }
-    verdict = run(support, {"check_warranty": VALID}, expected, options={"own_tools": ["ask_expert"]})
+    verdict = run(support, {"check_warranty": VALID}, expected, options={"as_is": ["ask_expert"]})
     assert verdict.passed, verdict.reasons
     transcript = verdict.transcript
     assert [(call.name, call.turn) for call in transcript.calls] == [("ask_expert", 0), ("check_warranty", 1)]
@@ -390,7 +390,7 @@ def test_an_agent_in_a_tool_is_answered_too_and_its_turns_are_recorded() -> None
         support,
         {"ask_expert": "no idea"},
         {"expected_function_calls": ["ask_expert"]},
-        options={"own_tools": ["ask_expert"]},
+        options={"as_is": ["ask_expert"]},
     )
     assert mocked.passed, mocked.reasons
     assert len(mocked.transcript.turns) == 2
