@@ -16,11 +16,15 @@ from evalkit.record import record
 
 @record(frozen=True, slots=True)
 class Job:
-    """A case to run; `agent` in place of the case's own; `context` that its agent should see, None for the caller's."""
+    """A case to run; `agent` in place of the case's own; `context` that its agent should see, None for the caller's.
+
+    `done` is set when there is a verdict, and the executor waits for it: a caller may bring one that does more.
+    """
 
     case: Case
     agent: Any = None
     context: contextvars.Context | None = None
+    done: threading.Event | None = None
 
 
 @record(eq=False, slots=True)
@@ -35,6 +39,9 @@ class Flight:
     verdict: Verdict | None = None
     error: BaseException | None = None
     seconds: float = 0.0  # from its start to its verdict
+
+    def __post_init__(self) -> None:
+        self.done = self.job.done or self.done
 
     def again(self) -> Flight:
         """The same job anew, for another loop."""

@@ -1,14 +1,19 @@
 """The pytest plugin: `pytest --evalkit` runs case files as tests and gates on them.
 
 This module is loaded by every pytest run of its environment. So it imports nothing that pytest has not imported
-itself, and registers the hooks that do the work only under ``--evalkit``.
+itself, and registers the hooks that do the work only under ``--evalkit``, or when a test bears the mark ``evalkit``.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from evalkit.plugin.options import add_options
+
+if TYPE_CHECKING:
+    from evalkit.plugin.fixture import EvalkitCase
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,6 +22,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "evalkit(*paths): run the test for each case in these files, folders or globs: evalkit_case.run(agent)",
+    )
     if config.getoption("evalkit"):
         from evalkit.plugin.plain_imports import import_plainly
 
@@ -24,3 +33,27 @@ def pytest_configure(config: pytest.Config) -> None:
         from evalkit.plugin.starting import start
 
         start(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("evalkit") is not None:
+        if not metafunc.config.getoption("evalkit"):
+            from evalkit.plugin.plain_imports import import_plainly
+
+            import_plainly(metafunc.config)
+        from evalkit.plugin.marking import parametrize
+
+        parametrize(metafunc)
+
+
+@pytest.fixture
+def evalkit_case(request: pytest.FixtureRequest) -> EvalkitCase:
+    """The case that this test runs, one of those that its mark names: ``evalkit_case.run(agent)``."""
+    tests = request.config.pluginmanager.get_plugin("evalkit-marked")
+    if tests is None or not hasattr(request, "param"):
+        pytest.fail(
+            'evalkit_case is for tests with a mark that names cases: @pytest.mark.evalkit("scenarios/desk")', False
+        )
+    case: EvalkitCase = tests.given(request.node)
+    return case

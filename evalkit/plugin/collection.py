@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from evalkit.plugin.running import Runner
 
 RUNNER: pytest.StashKey[Runner] = pytest.StashKey()
+MARKED: pytest.StashKey[str] = pytest.StashKey()  # of an ordinary test that runs a case: the case's id
 
 Loaded = tuple[Case | None, tuple[Problem, ...]]
 
-_MARKABLE = re.compile(r"[A-Za-z0-9][\w.-]*")
+MARKABLE = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 @record(frozen=True, slots=True)
@@ -65,8 +66,10 @@ class Collection:
         self._glances = Glances(configuration.root)
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Without paths on the command line nothing but cases is collected."""
-        return True if not self._named and collection_path.suffix == ".py" else None
+        """Without paths on the command line nothing but cases is collected, and the tests that evalkit_paths names."""
+        if self._named or collection_path.suffix != ".py":
+            return None
+        return None if collection_path in self._configuration.paths else True
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> CaseFile | None:
         problem = self._problem(file_path)
@@ -99,7 +102,7 @@ class Collection:
     def mark(self, item: CaseItem, tags: tuple[str, ...]) -> None:
         """Tags as marks, registered first: --strict-markers holds for hand-written ones."""
         for tag in tags:
-            if not _MARKABLE.fullmatch(tag):
+            if not MARKABLE.fullmatch(tag):
                 item.extra_keyword_matches.add(tag)
                 continue
             if tag not in self._marks:
@@ -184,3 +187,8 @@ class CaseItem(pytest.Item):
 
     def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
         return self.path, None, self.name
+
+
+def case_id_of(item: pytest.Item) -> str | None:
+    """The id of the case that an item is, or that an ordinary test runs; None for any other test."""
+    return item.case_id if isinstance(item, CaseItem) else item.stash.get(MARKED, None)

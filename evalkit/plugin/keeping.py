@@ -16,15 +16,17 @@ from evalkit.gate import Outcome, decide_outcomes, outcome_of
 from evalkit.model.codec import encode
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Reason
-from evalkit.plugin.collection import CaseItem
+from evalkit.plugin.collection import case_id_of
 from evalkit.plugin.commit import commit_of
 from evalkit.plugin.configuration import SELECTION, Configuration
 from evalkit.plugin.display import Display
+from evalkit.plugin.markedverdicts import has_own_text
 from evalkit.plugin.metering import ledger_of
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
 from evalkit.plugin.progress import Progress
 from evalkit.plugin.publishing import annotation_lines, publish
 from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shape, shows_logs_live
+from evalkit.plugin.standing import Standing
 from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import load_run, write_run
 from evalkit.reports.wire import from_line, to_line
@@ -61,7 +63,9 @@ class Keeper:
         self._trouble: list[str] = []
         self._annotations: list[str] = []
         runner.resumed.update(self._resumable())
-        self._rendezvous = None if configuration.concurrency == 1 or one_at_a_time(config) else Rendezvous()
+        self._rendezvous = Rendezvous()
+        self._by_buckets = configuration.concurrency > 1 and not one_at_a_time(config)
+        self._standing = Standing()
 
     # What is selected, and what is handed to workers
 
@@ -80,13 +84,12 @@ class Keeper:
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput[RESUMED] = self._runner.resumed
         self._ledger = ledger_of(self._configuration.results, node.workerinput["testrunuid"])
-        if self._rendezvous is not None:
-            node.workerinput[RENDEZVOUS] = str(self._rendezvous.folder)
+        node.workerinput[RENDEZVOUS] = str(self._rendezvous.folder)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:
         """Whole buckets, unless another way of distribution is asked for or cases run one at a time."""
-        if self._rendezvous is None or config.getoption("dist") != "load":
+        if not self._by_buckets or config.getoption("dist") != "load":
             return None
         from evalkit.plugin.buckets import BucketScheduling
 
@@ -94,7 +97,9 @@ class Keeper:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
-        self._wanted = {node_id: case_id for node_id in ids if (case_id := case_of(node_id)) is not None}
+        marked = self._rendezvous.marked()
+        found = ((node_id, case_of(node_id) or marked.get(node_id)) for node_id in ids)
+        self._wanted = {node_id: case_id for node_id, case_id in found if case_id is not None}
         self._show_progress(len(self._wanted))
 
     @pytest.hookimpl(optionalhook=True)
@@ -104,7 +109,7 @@ class Keeper:
             self._collected = max(self._collected, told["collected"])
 
     def _selected(self) -> tuple[str, ...]:
-        return tuple(self._runner.selected or self._wanted.values())
+        return tuple(dict.fromkeys(self._runner.selected or self._wanted.values()))
 
     def _resumable(self) -> dict[str, str]:
         path = self._journal_path()
@@ -133,17 +138,19 @@ class Keeper:
 
     def _keep(self, told: Told, report: pytest.TestReport) -> None:
         verdict = told.verdict
-        self._outcomes[verdict.case_id] = outcome_of(verdict)
+        counts = self._standing.of(told, report.nodeid)
+        self._outcomes[verdict.case_id] = outcome_of(counts.verdict)
         self._tally.add(verdict)
         if verdict.status == NOT_RUN:
             self._unpaid += [reason.message for reason in verdict.reasons if reason.code == BudgetSpentError.code]
         self._failed_reports += report.failed
         if self._progress is not None:
             self._progress.told(report, passed=verdict.status == PASSED)
-        if verdict.status != NOT_RUN and report.longrepr is not None:
+        is_own = case_of(report.nodeid) is None and has_own_text(verdict, report)
+        if verdict.status != NOT_RUN and report.longrepr is not None and not is_own:
             report.longrepr = self._display.trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal only
         try:
-            self._opened_journal().append(verdict.case_id, told.line)
+            self._opened_journal().append(verdict.case_id, counts.line)
         except OSError as error:  # the disk is full: the run goes on, and says so
             self._trouble.append(f"{verdict.case_id} is in neither the journal nor the run file: {error}")
 
@@ -196,7 +203,7 @@ class Keeper:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._display.prepare(session)
-        self._show_progress(sum(isinstance(item, CaseItem) for item in session.items))
+        self._show_progress(sum(case_id_of(item) is not None for item in session.items))
 
     def _show_progress(self, total: int) -> None:
         if self._progress is None and Progress.wanted(self._config, total, logs_are_live=shows_logs_live(self._config)):
@@ -241,9 +248,8 @@ class Keeper:
             selection=self._config.stash.get(SELECTION, None),
             metadata={
                 "gate": self._decision,
-                "model": self._configuration.settings.model,
-                **self._circumstances(),
                 "accounting": self._tally.result().to_json(),
+                **self._circumstances(),
             },
         )
         try:
@@ -269,8 +275,7 @@ class Keeper:
     def pytest_unconfigure(self) -> None:
         if self._ledger is not None:
             self._ledger.unlink(missing_ok=True)
-        if self._rendezvous is not None:
-            self._rendezvous.remove()
+        self._rendezvous.remove()
         if self._journal is not None:
             complete = all(case_id in self._outcomes for case_id in self._selected())
             self._journal.close(remove=complete and not self._trouble)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -60,6 +62,20 @@ class Rendezvous:
             return frozenset((self.folder / "alone").read_text("utf-8").splitlines())
         except FileNotFoundError:
             return frozenset()
+
+    def tell_marked(self, cases: Mapping[str, str]) -> None:
+        """Node id -> case id of the ordinary tests that run cases, the same in every worker."""
+        file = self.folder / f"marked-{os.getpid()}"
+        file.write_text(json.dumps(cases), "utf-8")
+        file.replace(self.folder / "marked")
+
+    def marked(self) -> dict[str, str]:
+        """What a worker has told of them."""
+        try:
+            cases: dict[str, str] = json.loads((self.folder / "marked").read_text("utf-8"))
+        except FileNotFoundError:
+            return {}
+        return cases
 
     def remove(self) -> None:
         if "folder" in self.__dict__ and self._given is None:

@@ -16,7 +16,7 @@ from evalkit.gate import SKIPPED_CODE
 from evalkit.model.case import Case
 from evalkit.model.redaction import Redactor
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
-from evalkit.plugin.collection import RUNNER, CaseItem
+from evalkit.plugin.collection import RUNNER, CaseItem, case_id_of
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.neighbours import Neighbours
 from evalkit.plugin.output import Output, OutputRouting, begin_output
@@ -52,7 +52,7 @@ class Runner:
         self._configuration = configuration
         self._is_worker = hasattr(config, "workerinput")
         self._concurrency = 1 if one_at_a_time(config) else configuration.concurrency
-        self._executor = _executor(configuration, self._concurrency)
+        self._executor = executor_for(configuration, self._concurrency)
         self._redact = Redactor(configuration.secrets, configuration.secret_keys)
         self._outputs: dict[str, Output] = {}
         self._places: dict[pytest.Item, int] = {}
@@ -70,10 +70,11 @@ class Runner:
     # What was selected
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        self.collected += sum(isinstance(item, CaseItem) for item in items)
+        self.collected += sum(case_id_of(item) is not None for item in items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.selected = [item.case_id for item in session.items if isinstance(item, CaseItem)]
+        ids = (case_id_of(item) for item in session.items)
+        self.selected = list(dict.fromkeys(case_id for case_id in ids if case_id is not None))
         self.collected += len(self.selected)
         self._items = session.items
         self._places = {item: place for place, item in enumerate(session.items)}
@@ -90,7 +91,7 @@ class Runner:
     def set_up(self, item: CaseItem) -> None:
         """A file that could not be loaded fails here, before anything runs."""
         if item.case is None:
-            item.verdict = _broken(item.case_id, item.problems)
+            item.verdict = broken(item.case_id, item.problems)
             raise CaseError(item.verdict.summary)
 
     def run(self, item: CaseItem) -> None:
@@ -98,9 +99,9 @@ class Runner:
         assert item.case is not None
         verdict = item.verdict = self._resumed_verdict(item) or self._run_case(item)
         if verdict.status == NOT_RUN:
-            pytest.skip(_first_reason(verdict))
+            pytest.skip(first_reason(verdict))
         if verdict.status != PASSED:
-            raise CaseError(_first_reason(verdict))
+            raise CaseError(first_reason(verdict))
 
     def _run_case(self, item: CaseItem) -> Verdict:
         verdict = self._executor.run(self._job(item), self._ahead(item))
@@ -178,7 +179,7 @@ class Runner:
             item.verdict = replace(item.verdict, quarantined=None)
         told = self.told(item.verdict)
         item.verdict = None  # its transcript need not stay in memory
-        item.user_properties += _properties(told.verdict)
+        item.user_properties += properties(told.verdict)
         shape(report, told.verdict)
         setattr(report, WIRE, told.line if self._is_worker else told)
 
@@ -188,7 +189,7 @@ class Runner:
             case = load_case(self._configuration.root / case_id, root=self._configuration.root)
         except EvalkitError:
             return Verdict(case_id=case_id, status=ERROR, reasons=(reason,), path=case_id)
-        return _of(case, ERROR, reason)
+        return verdict_of(case, ERROR, reason)
 
     def told(self, verdict: Verdict) -> Told:
         """`verdict` as it may be shown: without secrets."""
@@ -197,7 +198,7 @@ class Runner:
         return Told(line, verdict) if redacted == line else Told(redacted, from_line(redacted))
 
 
-def _executor(configuration: Configuration, concurrency: int) -> Executor:
+def executor_for(configuration: Configuration, concurrency: int) -> Executor:
     if not configuration.faults:
         return Executor(configuration.settings, concurrency)
     from evalkit.probing.sweeping import arun_swept
@@ -224,7 +225,7 @@ def shape(report: pytest.TestReport, verdict: Verdict) -> None:
     """Make `report` say what pytest should know of `verdict`: failed, ERROR, skipped, xfailed or passed."""
     if verdict.status == NOT_RUN:
         report.outcome = "skipped"
-        report.longrepr = (verdict.path or verdict.case_id, 1, f"Skipped: {visible(_first_reason(verdict))}")
+        report.longrepr = (verdict.path or verdict.case_id, 1, f"Skipped: {visible(first_reason(verdict))}")
         return
     if verdict.quarantined is not None:
         report.wasxfail = visible(verdict.quarantined)
@@ -233,16 +234,16 @@ def shape(report: pytest.TestReport, verdict: Verdict) -> None:
         report.longrepr = None
         return
     report.outcome = "failed" if verdict.quarantined is None else "skipped"
-    report.longrepr = visible_lines(_first_reason(verdict))
+    report.longrepr = visible_lines(first_reason(verdict))
     if verdict.status == ERROR:
         report.when = "setup"  # what could not be measured is an ERROR for pytest, and an <error> for JUnit
 
 
-def _first_reason(verdict: Verdict) -> str:
+def first_reason(verdict: Verdict) -> str:
     return next((reason.message or reason.code for reason in verdict.reasons), verdict.summary or verdict.status)
 
 
-def _properties(verdict: Verdict) -> list[tuple[str, object]]:
+def properties(verdict: Verdict) -> list[tuple[str, object]]:
     """What JUnit files show as properties of a case."""
     properties: list[tuple[str, object]] = [("evalkit_status", verdict.status)]
     if verdict.category:
@@ -252,7 +253,7 @@ def _properties(verdict: Verdict) -> list[tuple[str, object]]:
     return properties
 
 
-def _broken(case_id: str, problems: tuple[Problem, ...]) -> Verdict:
+def broken(case_id: str, problems: tuple[Problem, ...]) -> Verdict:
     reasons = tuple(
         Reason(code=problem.code, message=str(problem), location=str(problem.location)) for problem in problems
     )
@@ -270,10 +271,10 @@ def _from_outside(item: CaseItem, call: pytest.CallInfo[None], report: pytest.Te
         status, reason = ERROR, Reason(code="not_measured", message=report.longreprtext)
     if item.case is None:
         return Verdict(case_id=item.case_id, status=status, reasons=(reason,))
-    return _of(item.case, status, reason)
+    return verdict_of(item.case, status, reason)
 
 
-def _of(case: Case, status: str, reason: Reason) -> Verdict:
+def verdict_of(case: Case, status: str, reason: Reason) -> Verdict:
     return Verdict(
         case_id=case.id,
         status=status,

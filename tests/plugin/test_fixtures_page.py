@@ -1,0 +1,64 @@
+"""The example of docs/fixtures.md runs as it stands there, with and without the flag, and a wrong agent fails."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Project = Any
+PAGE = (Path(__file__).parents[2] / "docs" / "fixtures.md").read_text("utf-8")
+FILES = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
+RUNS = [
+    ([], 0, {"passed": 1}),
+    (["--evalkit", "tests"], 0, {"passed": 1}),
+    (["--evalkit", "tests", "scenarios"], 0, {"passed": 1, "deselected": 1}),
+    (["--evalkit", "tests", "-n", "2"], 0, {"passed": 1}),
+]
+
+
+@pytest.fixture
+def page(project: Project) -> Project:
+    (project.root / "conftest.py").unlink()
+    for name, text in FILES.items():
+        project.write(name, text)
+    return project
+
+
+def run(project: Project, *arguments: str) -> Any:
+    options = ("-o", "pythonpath=.", "--strict-markers", "-p", "no:hypothesispytest")
+    return project.pytester.runpytest_subprocess(*options, *arguments)
+
+
+@pytest.mark.parametrize(("arguments", "status", "outcomes"), RUNS)
+def test_the_example_passes(page: Project, arguments: list[str], status: int, outcomes: dict[str, int]) -> None:
+    result = run(page, *arguments)
+    assert (result.ret, result.parseoutcomes()) == (status, outcomes)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("Order {order} is", "It is", 'body does not contain "order 7 is cancelled"'),
+        ("'cancelled' where", "'open' where", "AssertionError: assert ('open',) == ('cancelled',)"),
+    ],
+)
+def test_a_wrong_agent_fails(page: Project, old: str, new: str, line: str) -> None:
+    page.write("shop/desk.py", FILES["shop/desk.py"].replace(old, new))
+    result = run(page)
+    assert (result.ret, result.parseoutcomes()) == (1, {"failed": 1})
+    assert line in result.stdout.str() or line.removeprefix("AssertionError: ") in result.stdout.str()
+
+
+def test_ten_lines_are_enough() -> None:
+    code = [line for line in FILES["tests/test_desk.py"].splitlines() if line.strip()]
+    assert len(code) <= 10
+
+
+def test_evalkit_paths_may_name_the_module(page: Project) -> None:
+    (setting,) = re.findall(r"`(paths = \[.*?\])`", PAGE)
+    page.write("pyproject.toml", f"[tool.evalkit]\n{setting}\n")
+    result = run(page, "--evalkit")
+    assert (result.ret, result.parseoutcomes()) == (0, {"passed": 1, "deselected": 1})
