@@ -58,6 +58,9 @@ async def run_agent(
                 ending.note(event)
     except LlmCallsLimitExceededError:
         return Reply(ending.text, stop_reason="max_iterations")
+    finally:
+        if (client := getattr(run.model, "client", None)) is not None:
+            await client.close()
     if not ending.text and run.last.finish_reason == "empty":
         return Reply(stop_reason="empty")
     return ending.reply(structured=getattr(runner.agent, "output_schema", None) is not None)
@@ -81,16 +84,23 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
 
 def open_model(spec: ModelSpec) -> Any:
     """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as ADK's."""
-    options = {"base_url": spec.options["base_url"]} if "base_url" in spec.options else {}
-    if spec.kind == "openai":
-        with extra(f"{EXTRA},openai"):
-            from google.adk.integrations.openai import OpenAILlm
+    base_url = spec.options.get("base_url")
+    if spec.kind == "gemini":
+        with extra(EXTRA):
+            from google.adk.models import Gemini
 
-        return OpenAILlm(model=spec.model, **options)
-    with extra(EXTRA):
-        from google.adk.models import Gemini
+        return Gemini(model=spec.model, base_url=base_url)
+    with extra(f"{EXTRA},openai"):
+        from google.adk.integrations.openai import OpenAILlm
+        from openai import AsyncOpenAI, OpenAIError
 
-    return Gemini(model=spec.model, **options)
+    try:
+        client = AsyncOpenAI(base_url=base_url)
+    except OpenAIError:  # there is no key
+        if base_url is None:
+            raise
+        client = AsyncOpenAI(base_url=base_url, api_key="none")  # a server of one's own asks for none
+    return OpenAILlm(model=spec.model, client=client)
 
 
 async def _conversation(recorder: Recorder, agent: Any) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
+from evalkit.adapters.models import ModelSpec, model_of
 from evalkit.adapters.recording import Recorder
 from evalkit.adapters.replies import extra, reply_with
 from evalkit.agents import Reply, Task
@@ -73,6 +74,39 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
 
     with GraphRun(Recorder.of(task), as_is).entered():
         yield
+
+
+def chat_model(task: Task, default: Any) -> Any:
+    """The model that the run asks for (``--evalkit-model``, ``settings.model``) as LangChain's, else `default`.
+
+    A graph has its models inside, so whoever builds it for the case asks here: ``create_agent(chat_model(task, MODEL),
+    tools)``.
+    """
+    model = model_of(task, open_model)
+    return default if model is None else model
+
+
+def open_model(spec: ModelSpec) -> Any:
+    """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as LangChain's.
+
+    It takes that provider's own package: langchain-openai, langchain-google-genai.
+    """
+    with extra(EXTRA):
+        from langchain.chat_models import init_chat_model
+
+    url = {name: text for name, text in spec.options.items() if name == "base_url"}
+    if spec.kind == "gemini":
+        return init_chat_model(spec.model, model_provider="google_genai", **url)
+    with extra(f"{EXTRA},openai"):
+        from openai import OpenAIError
+    try:
+        return init_chat_model(spec.model, model_provider="openai", **url)
+    except OpenAIError:  # there is no key
+        if not url:
+            raise
+        return init_chat_model(
+            spec.model, model_provider="openai", api_key="none", **url
+        )  # one's own server needs none
 
 
 class _Conversation:

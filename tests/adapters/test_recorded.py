@@ -90,9 +90,52 @@ def openai_agents_agent(base_url: str) -> Under:
     return under_test
 
 
+def langchain_agent(base_url: str) -> Under:
+    from langchain.agents import create_agent
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+
+    from evalkit.adapters.langchain import chat_model, run_agent
+
+    @tool
+    def check_warranty(serial_number: str) -> str:
+        """Looks a serial number up."""
+        raise AssertionError("the real tool ran")
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        model = chat_model(task, ChatOpenAI(model="desk", base_url=base_url, api_key="offline"))
+        return await run_agent(task, create_agent(model, [check_warranty]))
+
+    return under_test
+
+
+def google_adk_agent(base_url: str) -> Under:
+    from google.adk.agents import Agent
+    from google.adk.integrations.openai import OpenAILlm
+    from openai import AsyncOpenAI
+
+    from evalkit.adapters.google_adk import run_agent
+
+    def check_warranty(serial_number: str) -> str:
+        """Looks a serial number up."""
+        raise AssertionError("the real tool ran")
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        async with AsyncOpenAI(base_url=base_url, api_key="offline") as client:
+            model = OpenAILlm(model="desk", client=client)
+            return await run_agent(task, Agent(name="desk", model=model, tools=[check_warranty]))
+
+    return under_test
+
+
 FRAMEWORKS = [
     pytest.param(make, id=framework, marks=pytest.mark.skipif(find_spec(framework) is None, reason=f"no {framework}"))
-    for framework, make in (("pydantic_ai", pydantic_ai_agent), ("agents", openai_agents_agent))
+    for framework, make in (
+        ("pydantic_ai", pydantic_ai_agent),
+        ("agents", openai_agents_agent),
+        ("langchain_openai", langchain_agent),
+        ("google.adk", google_adk_agent),
+    )
 ]
 
 
