@@ -1,0 +1,19 @@
+"""A desk that answers customers' mails. It knows nothing of evalkit."""
+
+from __future__ import annotations
+
+from pydantic_ai import Agent
+
+desk = Agent(instructions="Look the serial number up, then send the customer a mail.")
+
+
+@desk.tool_plain
+def check_warranty(serial_number: str) -> dict[str, str]:
+    """Looks up the warranty of a serial number."""
+    raise ConnectionError(f"this would ask the manufacturer about {serial_number}")
+
+
+@desk.tool_plain
+def send_reply(to: str, body: str) -> dict[str, str]:
+    """Sends a mail."""
+    raise ConnectionError(f"this would send {to} a mail: {body}")
