@@ -178,6 +178,7 @@ KEYS: dict[str, Callable[[Any], Any]] = {
     "otlp": _text,
     "baseline": _text,
     "durations": _text,
+    "executor": _text,
     "model": _text,
     "record": _one_of(*RECORD_MODES),
     "concurrency": _positive,

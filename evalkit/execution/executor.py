@@ -62,6 +62,11 @@ class Executor:
         assert flight.verdict is not None
         return flight.verdict
 
+    def interrupt(self) -> None:
+        """From another thread: let `run` end with a KeyboardInterrupt, soon."""
+        if self._loop is not None:
+            self._loop.interrupt = KeyboardInterrupt()
+
     def settle(self) -> None:
         """Stop what was started ahead and will not be asked for."""
         for flight in list(self._flights.values()):
@@ -129,14 +134,20 @@ def defect(case: Case, error: BaseException) -> Verdict:
     import traceback
 
     where = "".join(traceback.format_exception(error)[-3:]).strip()
-    reason = Reason(code="not_measured", message=f"evalkit itself failed on this case; please report it:\n{where}")
+    return broken(case, "not_measured", f"evalkit itself failed on this case; please report it:\n{where}")
+
+
+def broken(case: Case, code: str, message: str) -> Verdict:
+    """The verdict of a case that could not be measured, through no fault of its own."""
     return Verdict(
         case_id=case.id,
         status=ERROR,
-        reasons=(reason,),
+        reasons=(Reason(code=code, message=message),),
+        summary=message.partition("\n")[0],
         description=case.description,
         category=case.category,
         tags=case.tags,
         must_pass=case.must_pass,
+        path=case.path.as_posix() if case.path else "",
         case=case.merged,
     )

@@ -49,6 +49,7 @@ class Configuration:
     resume: bool = False
     faults: bool = False
     shard: Shard | None = None
+    executor: str | None = None  # the address of a cluster
     durations: Path | None = None  # what shards are balanced by
     secrets: tuple[str, ...] = ()  # values, from the environment
     secret_keys: tuple[str, ...] = ()
@@ -145,6 +146,7 @@ class _Reader:
             resume=bool(self.value("resume")),
             faults=bool(self._config.getoption("evalkit_faults")),
             shard=self._shard(),
+            executor=self.value("executor"),
             durations=self.path("durations"),
             secret_keys=self.value("secret_keys") or (),
             max_fallback_rate=self.value("max_fallback_rate") or DEFAULT_FALLBACK_RATE,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Generator, Iterator
-from contextvars import ContextVar, Token
+from contextvars import Context, ContextVar, Token
 from typing import Any
 
 import pytest
@@ -44,6 +44,11 @@ def begin_output(output: Output) -> Token[Output | None]:
     return _output.set(output)
 
 
+def output_of(context: Context) -> Output | None:
+    """What `begin_output` was told in `context`."""
+    return context.get(_output)
+
+
 class _Log(logging.Handler):
     """Keeps the records of cases that overlap; pytest's own handlers are told to leave those alone."""
 
@@ -71,14 +76,17 @@ class OutputRouting:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        root = logging.getLogger()
-        root.addHandler(self._log)
-        self._route()
+        self.begin()
         try:
             return (yield)
         finally:
-            root.removeHandler(self._log)
+            logging.getLogger().removeHandler(self._log)
             self._restore()
+
+    def begin(self) -> None:
+        """From now on, in a process that pytest runs or in another one."""
+        logging.getLogger().addHandler(self._log)
+        self._route()
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_setup(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,6 +26,9 @@ from evalkit.reports.wire import from_line, to_line
 from evalkit.spec.loading import load_case
 
 WIRE = "evalkit_verdict"  # the attribute of a report that carries the verdict
+if TYPE_CHECKING:
+    from evalkit.plugin.cluster import Cluster
+
 RESUMED = "evalkit_resumed"  # the key of xdist's workerinput that carries verdicts of the run before
 
 
@@ -51,8 +54,8 @@ class Runner:
         self._config = config
         self._configuration = configuration
         self._is_worker = hasattr(config, "workerinput")
-        self._concurrency = 1 if one_at_a_time(config) else configuration.concurrency
-        self._executor = executor_for(configuration, self._concurrency)
+        self._concurrency = _overlapping(config, configuration)
+        self._executor = executor_for(configuration, self._concurrency, config)
         self._redact = Redactor(configuration.secrets, configuration.secret_keys)
         self._outputs: dict[str, Output] = {}
         self._places: dict[pytest.Item, int] = {}
@@ -198,7 +201,22 @@ class Runner:
         return Told(line, verdict) if redacted == line else Told(redacted, from_line(redacted))
 
 
-def executor_for(configuration: Configuration, concurrency: int) -> Executor:
+def _overlapping(config: pytest.Config, configuration: Configuration) -> int:
+    """How many cases may be on their way at the same time. On a cluster always several: it calls back what a stop has
+    made worthless."""
+    if configuration.executor is not None:
+        return max(configuration.concurrency, 2)
+    return 1 if one_at_a_time(config) else configuration.concurrency
+
+
+def executor_for(
+    configuration: Configuration, concurrency: int, config: pytest.Config | None = None
+) -> Executor | Cluster:
+    """What runs cases: this process, or the cluster that the session of `config` was told."""
+    if configuration.executor is not None and config is not None:
+        from evalkit.plugin.cluster import Cluster
+
+        return Cluster(config, configuration, singly=one_at_a_time(config))
     if not configuration.faults:
         return Executor(configuration.settings, concurrency)
     from evalkit.probing.sweeping import arun_swept

@@ -13,7 +13,7 @@ import pytest
 
 from evalkit.execution.shards import Shard, fingerprint, split
 from evalkit.model.run import Selection
-from evalkit.plugin.collection import CaseItem
+from evalkit.plugin.collection import case_id_of
 from evalkit.plugin.configuration import SELECTION
 from evalkit.reports.durations import read_durations
 
@@ -31,7 +31,7 @@ class Sharding:
 
 
 class Splitter:
-    """Deselects the cases of other shards. Ordinary tests are left alone."""
+    """Deselects the cases of other shards. Tests that run no case are left alone."""
 
     def __init__(self, config: pytest.Config, shard: Shard, seconds: Mapping[str, float]) -> None:
         self._config = config
@@ -42,7 +42,7 @@ class Splitter:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
         """What comes out of all others' selection is what is split."""
         yield
-        ids = list(dict.fromkeys(item.case_id for item in items if isinstance(item, CaseItem)))
+        ids = list(dict.fromkeys(case_id for item in items if (case_id := case_id_of(item)) is not None))
         parts = split(ids, self._shard.total, self._seconds)
         places = tuple(place for place, case_id in enumerate(ids) if parts[case_id] == self._shard.number)
         self._config.stash[SELECTION] = Selection(count=len(ids), fingerprint=fingerprint(ids), places=places)
@@ -52,7 +52,8 @@ class Splitter:
             self._config.hook.pytest_deselected(items=others)
 
     def _is_ours(self, item: pytest.Item, parts: Mapping[str, int]) -> bool:
-        return not isinstance(item, CaseItem) or parts[item.case_id] == self._shard.number
+        case_id = case_id_of(item)
+        return case_id is None or parts[case_id] == self._shard.number
 
     def pytest_report_collectionfinish(self) -> str:
         selection = self._config.stash[SELECTION]

@@ -11,7 +11,7 @@ import pytest
 import evalkit
 from evalkit.model.run import Run
 from evalkit.model.verdict import Verdict
-from evalkit.plugin.options import COMMAND_LINE_ONLY, OPTIONS, SWITCHES, flag_of
+from evalkit.plugin.options import COMMAND_LINE_ONLY, OPTIONS, SHARD, SWITCHES, flag_of
 from evalkit.project import KEYS, read_value
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -33,7 +33,7 @@ def test_every_flag_is_described(flag: str) -> None:
 
 
 def test_no_flag_is_described_that_does_not_exist() -> None:
-    known = {"--evalkit", *map(flag_of, (*OPTIONS, *SWITCHES, *COMMAND_LINE_ONLY))}
+    known = {"--evalkit", *map(flag_of, (*OPTIONS, *SWITCHES, *COMMAND_LINE_ONLY, SHARD))}
     assert set(re.findall(r"--evalkit[a-z-]*", PAGES)) <= known
 
 

@@ -1,0 +1,270 @@
+"""Running cases on a Dask cluster, for a caller that takes their verdicts in order, one by one.
+
+Cases go out in parcels, so that the scheduler has one task for many cases, and cases of a parcel overlap on their
+worker. What a worker does with a parcel is the caller's: functions that both sides can import. When a worker dies, Dask
+gives its parcels to others; a parcel that took several workers with it is opened, and its cases are sent one by one, so
+that the one that kills is named, and the others get their verdicts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from evalkit.errors import UsageError
+from evalkit.execution.executor import broken
+from evalkit.execution.flight import Job
+from evalkit.model.verdict import Verdict
+from evalkit.record import record
+
+DEFAULT_PORT = 8786
+_SCHEMES = {"dask": "tcp", "dask+tls": "tls"}
+_CONNECT_S = 10.0
+_WORKERS_S = 30.0  # so long a scheduler may be without workers at first
+_LOOK_S = 2.0  # between looks at whether there is still a cluster
+
+
+@record(frozen=True, slots=True)
+class Address:
+    """Where the scheduler is, and where the project is on its workers (None: where it is here)."""
+
+    scheduler: str
+    root: str | None = None
+
+
+def parse_address(text: str) -> Address:
+    """``dask://host:port``, ``dask+tls://host``, ``dask://host?root=/srv/project``. ValueError for anything else."""
+    parts = urlsplit(text)
+    options = parse_qs(parts.query)
+    try:
+        port = parts.port or DEFAULT_PORT
+    except ValueError:
+        port = 0
+    known = parts.scheme in _SCHEMES and parts.hostname and port and set(options) <= {"root"}
+    if not known or parts.path.strip("/") or parts.fragment:
+        raise ValueError("the address of a Dask scheduler, such as dask://host:8786")
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return Address(f"{_SCHEMES[parts.scheme]}://{host}:{port}", options.get("root", [None])[0])
+
+
+@record(frozen=True, slots=True)
+class Work:
+    """What the workers do. `task`, `check` and `stop` run there, and are imported there by their names.
+
+    ``task(pack(jobs))`` gives a list with an answer per job, or a text that says why none could be given, or None if an
+    agent raised KeyboardInterrupt; ``unpack(job, answer)`` makes the verdict of an answer. ``check(project)`` says what
+    is wrong with a worker, or None; ``stop(terms)`` lets it leave what is running.
+    """
+
+    terms: bytes
+    project: bytes
+    task: Callable[[bytes], Any]
+    pack: Callable[[Sequence[Job]], bytes]
+    unpack: Callable[[Job, Any], Verdict]
+    check: Callable[[bytes], str | None]
+    stop: Callable[[bytes], None]
+
+
+@record(eq=False, slots=True)
+class Parcel:
+    """Cases on their way together."""
+
+    jobs: tuple[Job, ...]
+    future: Any
+    landed: threading.Event = field(default_factory=threading.Event)
+    answers: dict[str, Any] = field(default_factory=dict)  # by case id
+    error: Exception | None = None
+
+    def land(self, future: Any) -> None:
+        """Fetch the answers, in a thread of Dask's: what stays on a worker is lost with it, and would be run again."""
+        try:
+            found = future.result()
+            answers = found if isinstance(found, list) else [found] * len(self.jobs)
+            self.answers.update(zip((job.case.id for job in self.jobs), answers, strict=True))
+        except Exception as error:
+            self.error = error
+        self.future = None  # the cluster may forget it, and need not run it again if its worker dies now
+        self.landed.set()
+
+
+class LostError(Exception):
+    """Nothing will come of a parcel any more; the text says why."""
+
+
+class ClusterExecutor:
+    """Gives each case a verdict, whatever happens, as `Executor` does. Used from one thread."""
+
+    def __init__(self, address: Address, concurrency: int, *, singly: bool = False, patience_s: float = 60.0) -> None:
+        """`concurrency` cases overlap in each process of the cluster. `singly`: no parcel holds several, so that no
+        verdict waits for another. After `patience_s` without any worker, the cases that are left are not measured."""
+        self._address = address
+        self._work: Work
+        self._concurrency = concurrency
+        self._singly = singly
+        self._patience_s = patience_s
+        self._client: Any = None
+        self._threads = self._processes = 1
+        self._parcels: dict[str, Parcel] = {}  # by case id: sent and not taken yet
+        self._suspects: set[str] = set()  # cases that were with another one when its worker died
+        self._last_worker_seen = 0.0
+        self._gone: str | None = None  # why there is no cluster any more
+        self.seconds = 0.0  # how long the case took whose verdict was given last, on its worker
+
+    @property
+    def window(self) -> int:
+        """How many jobs ahead of the one that is asked for are worth announcing: two parcels a thread."""
+        return 2 * self._threads * self._size
+
+    @property
+    def _size(self) -> int:
+        """A parcel's: the parcels that a process has at a time come to as many cases as may overlap in it."""
+        return 1 if self._singly else max(1, -(-self._concurrency * self._processes // self._threads))
+
+    def connect(self) -> int:
+        """Find the scheduler; the number of its workers' processes. UsageError that says what is wrong."""
+        self._client = _client(self._address.scheduler)
+        with suppress(TimeoutError):
+            self._client.wait_for_workers(1, timeout=_WORKERS_S)
+        threads = self._client.nthreads()
+        if not threads:
+            raise UsageError(f"{self._address.scheduler}: the scheduler has no workers; start some with `dask worker`")
+        self._threads, self._processes = sum(threads.values()), len(threads)
+        self._last_worker_seen = time.monotonic()
+        return self._processes
+
+    def begin(self, work: Work) -> None:
+        """Say what is to be done, and try whether the workers can. UsageError that says what is wrong."""
+        self._work = work
+        try:
+            found = self._client.run(work.check, work.project, on_error="return")
+        except Exception as error:  # what the workers could not even read
+            raise UsageError(f"the workers can't run evalkit: {type(error).__name__}: {error}") from None
+        wrong = {worker: said for worker, said in found.items() if said is not None}
+        if wrong:
+            worker, said = min(wrong.items())
+            what = f"{type(said).__name__}: {said}" if isinstance(said, BaseException) else said
+            more = f" ({len(wrong)} of {len(found)} workers)" if len(found) > 1 else ""
+            raise UsageError(f"worker {worker} can't run the cases{more}: {what}")
+
+    def run(self, job: Job, ahead: Iterable[Job] = ()) -> Verdict:
+        """The verdict of `job`. Jobs `ahead`, in the order in which they will be asked for, are sent out meanwhile.
+
+        KeyboardInterrupt passes through; everything is then called back.
+        """
+        try:
+            self._send([job, *ahead])
+            return self._taken(job)
+        except BaseException:
+            self.settle()
+            raise
+
+    def settle(self) -> None:
+        """Call back what was sent out and will not be asked for."""
+        futures = [future for parcel in set(self._parcels.values()) if (future := parcel.future) is not None]
+        self._parcels.clear()
+        if futures and self._client is not None:
+            with suppress(Exception):  # a cluster that is gone has nothing to call back
+                self._client.cancel(futures)
+                self._client.run(self._work.stop, self._work.terms)
+
+    def close(self) -> None:
+        """Leave the cluster as it was."""
+        self.settle()
+        if self._client is not None:
+            with suppress(Exception):
+                if self._gone is None:
+                    self._client.run(self._work.stop, self._work.terms)
+                self._client.close(timeout=5)
+            self._client = None
+
+    # On the way out
+
+    def _send(self, jobs: Sequence[Job]) -> None:
+        new = [job for job in jobs if job.case.id not in self._parcels]
+        if self._gone is not None or not new:
+            return
+        if new[0].case.id in self._suspects:
+            self._post([new.pop(0)])
+        size = min(self._size, max(1, -(-len(new) // (2 * self._threads))))
+        for start in range(0, len(new), size):
+            self._post(new[start : start + size])
+
+    def _post(self, jobs: Sequence[Job]) -> None:
+        future = self._client.submit(self._work.task, self._work.pack(jobs), pure=False)
+        parcel = Parcel(tuple(jobs), future)
+        self._parcels.update((job.case.id, parcel) for job in jobs)
+        future.add_done_callback(parcel.land)
+
+    # On the way back
+
+    def _taken(self, job: Job) -> Verdict:
+        self.seconds = 0.0
+        while self._gone is None:
+            parcel = self._parcels[job.case.id]
+            try:
+                self._wait(parcel)
+            except LostError as lost:
+                self._forget(parcel)
+                if len(parcel.jobs) == 1 or self._gone is not None:
+                    return broken(job.case, "crashed", str(lost))
+                self._suspects.update(each.case.id for each in parcel.jobs)
+                self._send([job])
+                continue
+            del self._parcels[job.case.id]
+            return self._verdict(job, parcel.answers[job.case.id])
+        return broken(job.case, "crashed", self._gone)
+
+    def _forget(self, parcel: Parcel) -> None:
+        for each in parcel.jobs:
+            self._parcels.pop(each.case.id, None)
+
+    def _verdict(self, job: Job, answer: Any) -> Verdict:
+        if answer is None:
+            raise KeyboardInterrupt
+        if isinstance(answer, str):
+            return broken(job.case, "not_measured", answer)
+        self.seconds = answer[1]
+        return self._work.unpack(job, answer)
+
+    def _wait(self, parcel: Parcel) -> None:
+        while not parcel.landed.wait(_LOOK_S):
+            self._look()
+        if parcel.error is None:
+            return
+        from distributed import KilledWorker
+
+        error = parcel.error
+        if isinstance(error, KilledWorker):
+            tries = f"{error.allowed_failures + 1} workers died of it, the last was {error.last_worker.address}"
+            raise LostError(f"the worker that ran this case died each time: {tries}")
+        raise LostError(f"the cluster lost this case: {type(error).__name__}: {error}")  # cancelled by another, say
+
+    def _look(self) -> None:
+        """Whether anybody is still there who could run something."""
+        try:
+            threads = self._client.nthreads()
+        except Exception as error:
+            self._gone = f"the cluster is gone: {type(error).__name__}: {error}"
+            raise LostError(self._gone) from None
+        now = time.monotonic()
+        if threads:
+            self._last_worker_seen = now
+        elif now - self._last_worker_seen > self._patience_s:
+            self._gone = f"the cluster has had no worker for {self._patience_s:g} s"
+            raise LostError(self._gone)
+
+
+def _client(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ModuleNotFoundError:
+        raise UsageError("Dask is not installed: pip install 'pytest-evalkit[dask]'") from None
+    try:
+        return Client(address, timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise UsageError(f"{address}: no Dask scheduler answers there: {error}") from None

@@ -1,0 +1,154 @@
+"""--evalkit-executor dask://HOST:PORT: the cases that this session selects run on the workers of a cluster."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from evalkit.errors import UsageError
+from evalkit.execution import Job
+from evalkit.execution.cluster import ClusterExecutor, Work, parse_address
+from evalkit.model.verdict import Verdict
+from evalkit.plugin.collection import CaseItem
+from evalkit.plugin.commit import commit_of
+from evalkit.plugin.configuration import Configuration
+from evalkit.plugin.on_worker import Answer, Terms, check_worker, run_parcel, sealed, stop_run
+from evalkit.plugin.output import output_of
+from evalkit.reports.wire import from_line
+
+_LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
+
+
+class Cluster:
+    """Stands in for the executor of this process: it has its methods, once the session has begun to run tests."""
+
+    def __init__(self, config: pytest.Config, configuration: Configuration, *, singly: bool = False) -> None:
+        """`singly`: the session may stop at any verdict, so none should wait for another."""
+        assert configuration.executor is not None
+        _refuse(config, configuration)
+        self._config = config
+        self._configuration = configuration
+        self._singly = singly
+        try:
+            self._address = parse_address(configuration.executor)
+        except ValueError as error:
+            raise UsageError(f"--evalkit-executor: {configuration.executor!r} is not {error}") from None
+        self._executor: ClusterExecutor | None = None
+        self._terms = b""
+        config.pluginmanager.register(self, "evalkit-cluster")
+
+    # The executor
+
+    @property
+    def window(self) -> int:
+        """As `Executor` has it."""
+        return self._connected.window
+
+    @property
+    def seconds(self) -> float:
+        """As `Executor` has it."""
+        return self._connected.seconds
+
+    def run(self, job: Job, ahead: Any = ()) -> Verdict:
+        """As `Executor` has it."""
+        return self._connected.run(job, ahead)
+
+    def settle(self) -> None:
+        """As `Executor` has it."""
+        if self._executor is not None:
+            self._executor.settle()
+
+    def close(self) -> None:
+        """As `Executor` has it."""
+        if self._executor is not None:
+            self._executor.close()
+
+    @property
+    def _connected(self) -> ClusterExecutor:
+        assert self._executor is not None, "pytest_runtestloop comes before any test"
+        return self._executor
+
+    # The session
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Connect when it is known what is to run, and only if anything is."""
+        items = [item for item in session.items if isinstance(item, CaseItem)]
+        if items and not any(getattr(self._config.option, name, False) for name in _LISTINGS):
+            try:
+                self._connect(items)
+            except UsageError as error:
+                raise pytest.UsageError(f"evalkit: --evalkit-executor: {error}") from None
+        return (yield)
+
+    def _connect(self, items: Sequence[CaseItem]) -> None:
+        configuration = self._configuration
+        here = os.fspath(configuration.root)
+        root = self._address.root or here
+        executor = ClusterExecutor(self._address, configuration.concurrency, singly=self._singly)
+        processes = executor.connect()
+        terms = Terms(
+            run=uuid4().hex,
+            root=root,
+            here=here,
+            python_path=tuple(_moved(os.fspath(path), here, root) for path in self._config.getini("pythonpath")),
+            commit=commit_of(configuration.root),
+            settings=replace(
+                configuration.settings, extra={}, workers=processes
+            ),  # secrets stay here; workers have their own
+            concurrency=configuration.concurrency,
+            faults=configuration.faults,
+            secret_keys=configuration.secret_keys,
+        )
+        self._terms = sealed(terms)
+        project = pickle.dumps((self._terms, folders_of(item.path.parent for item in items)))
+        executor.begin(Work(self._terms, project, run_parcel, self._packed, _unpacked, check_worker, stop_run))
+        self._executor = executor
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            plural = "" if processes == 1 else "es"
+            reporter.write_line(f"evalkit: {processes} worker process{plural} at {self._address.scheduler}")
+
+    def _packed(self, jobs: Sequence[Job]) -> bytes:
+        root = self._configuration.root
+        folders = folders_of((root / (job.case.path or "")).parent for job in jobs)
+        return pickle.dumps((self._terms, folders, pickle.dumps([(job.case, job.agent) for job in jobs])))
+
+
+def folders_of(folders: Iterable[Path]) -> tuple[str, ...]:
+    """Each once; a run of many cases has few folders."""
+    return tuple(sorted(set(map(os.fspath, folders))))
+
+
+def _unpacked(job: Job, answer: Answer) -> Verdict:
+    line, _, sections = answer
+    output = None if job.context is None else output_of(job.context)
+    if output is not None:
+        for kind, text in sections:
+            output.add(kind, text)
+    return from_line(line)
+
+
+def _moved(path: str, here: str, root: str) -> str:
+    """Where `path` is on the workers; outside the project, where it is here."""
+    return os.path.join(root, os.path.relpath(path, here)) if Path(path).is_relative_to(here) else path
+
+
+def _refuse(config: pytest.Config, configuration: Configuration) -> None:
+    """What can't be had on other machines."""
+    if hasattr(config, "workerinput") or config.getoption("numprocesses", None):
+        raise UsageError("--evalkit-executor and -n exclude each other: the workers of the cluster are the processes")
+    if configuration.settings.record is not None:
+        raise UsageError("--evalkit-executor and --evalkit-record exclude each other: record on this machine")
+    if configuration.settings.max_cost_usd is not None:
+        raise UsageError(
+            "--evalkit-executor and --evalkit-max-cost exclude each other: no account is shared by several machines; "
+            "limit it at the provider, or run shards, each with its part"
+        )
