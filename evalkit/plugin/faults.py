@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, Verdict
+from evalkit.model.verdict import Verdict
 from evalkit.plugin.running import WIRE, Told
+from evalkit.reports.faults import sweep_summary
 from evalkit.reports.wire import from_line
 
 
@@ -25,19 +26,5 @@ class FaultCounter:
             self._verdicts[verdict.case_id] = Counter(run.status for run in verdict.faults)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.write_line(summary(sum(self._verdicts.values(), Counter()), len(self._verdicts)))
-
-
-def summary(runs: Counter[str], cases: int) -> str:
-    """``fault sweep: 8 fault runs: 5 passed, 1 failed, 2 not measurable offline``."""
-    total = sum(runs.values())
-    if not total:
-        return f"fault sweep: nothing was swept: in {cases} case{'' if cases == 1 else 's'}, none passed with a call"
-    words = {FAILED: "failed", ERROR: "could not be measured", NOT_RUN: "not measurable offline"}
-    measured = total - runs[NOT_RUN] - runs[ERROR]
-    parts = [f"{runs[status]} {word}" for status, word in words.items() if runs[status]]
-    if measured > runs[FAILED]:
-        parts.insert(0, f"{measured - runs[FAILED]} passed")
-    swept = f"{total} fault run{'' if total == 1 else 's'}"
-    nothing = "; NOTHING was measured, sweep with a model (--evalkit-model)" if not measured else ""
-    return f"fault sweep: {swept}: {', '.join(parts)}{nothing}"
+        runs = sum(self._verdicts.values(), Counter())
+        terminalreporter.write_line(f"fault sweep: {sweep_summary(runs, len(self._verdicts))}")

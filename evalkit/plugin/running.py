@@ -21,6 +21,7 @@ from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.neighbours import Neighbours
 from evalkit.plugin.output import Output, OutputRouting, begin_output
 from evalkit.record import record
+from evalkit.reports.faults import faults_in_a_line
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.wire import from_line, to_line
 from evalkit.spec.loading import load_case
@@ -268,6 +269,8 @@ def properties(verdict: Verdict) -> list[tuple[str, object]]:
         properties.append(("evalkit_category", visible(verdict.category)))
     if verdict.reasons:
         properties.append(("evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))))
+    if verdict.faults:
+        properties.append(("evalkit_faults", visible(faults_in_a_line(verdict))))
     return properties
 
 

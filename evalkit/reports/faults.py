@@ -1,6 +1,11 @@
-"""The fault sweep in a trace: a line per function and what came of its failing, ways that went alike told as one."""
+"""The fault sweep in reports: in a trace a line per function and what came of its failing, ways that went alike told as
+one; over a run how much was measured, since silence would be taken for a pass.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
 
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, Verdict
 from evalkit.reports.hostile import visible, visible_lines
@@ -34,3 +39,40 @@ def _said(run: FaultRun) -> tuple[str, ...]:
 def reasons_told(verdict: Verdict) -> set[tuple[str, str, int | None]]:
     """Code, message and call of the case's own reasons that `fault_lines` shows."""
     return {(reason.code, run.head + reason.message, None) for run in verdict.faults for reason in run.reasons}
+
+
+def sweep_summary(runs: Counter[str], cases: int) -> str:
+    """``8 fault runs: 5 passed, 1 failed, 2 not measurable offline``, of a count by status over so many cases."""
+    total = sum(runs.values())
+    if not total:
+        return f"nothing was swept: in {cases} case{'' if cases == 1 else 's'}, none passed with a call"
+    words = {FAILED: "failed", ERROR: "could not be measured", NOT_RUN: "not measurable offline"}
+    measured = total - runs[NOT_RUN] - runs[ERROR]
+    parts = [f"{runs[status]} {word}" for status, word in words.items() if runs[status]]
+    if measured > runs[FAILED]:
+        parts.insert(0, f"{measured - runs[FAILED]} passed")
+    swept = f"{total} fault run{'' if total == 1 else 's'}"
+    nothing = "; NOTHING was measured, sweep with a model (--evalkit-model)" if not measured else ""
+    return f"{swept}: {', '.join(parts)}{nothing}"
+
+
+def swept(verdicts: Iterable[Verdict]) -> Counter[str]:
+    """How many fault runs ended with which status."""
+    return Counter(run.status for verdict in verdicts for run in verdict.faults)
+
+
+def by_function(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
+    """Function -> fault -> how many runs ended with which status, in the order in which they were met."""
+    rows: dict[str, dict[str, Counter[str]]] = {}
+    for verdict in verdicts:
+        for run in verdict.faults:
+            rows.setdefault(run.function, {}).setdefault(run.fault, Counter())[run.status] += 1
+    return rows
+
+
+def faults_in_a_line(verdict: Verdict) -> str:
+    """``check_warranty: timeout passed, error failed; send_email: ...``, for tables and properties."""
+    found: dict[str, list[str]] = {}
+    for run in verdict.faults:
+        found.setdefault(run.function, []).append(f"{run.fault} {run.status}")
+    return "; ".join(f"{function}: {', '.join(said)}" for function, said in found.items())

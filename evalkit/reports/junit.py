@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from evalkit.model.run import Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.reports.faults import faults_in_a_line
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.redacting import Redact, redacted
 from evalkit.reports.trace import render
@@ -72,6 +73,8 @@ def _properties(verdict: Verdict) -> Iterable[tuple[str, str]]:
         yield "evalkit_category", verdict.category
     if verdict.reasons:
         yield "evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))
+    if verdict.faults:
+        yield "evalkit_faults", faults_in_a_line(verdict)
 
 
 def _reason(verdict: Verdict) -> str:

@@ -6,6 +6,7 @@ fits: traces get shorter and go, then the lists do, and what always stays is the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 
@@ -13,6 +14,7 @@ from evalkit import stats
 from evalkit.model.run import MET, MISSED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.record import record
+from evalkit.reports.faults import by_function, sweep_summary, swept
 from evalkit.reports.markdown_escape import code, fenced, in_html, inline
 from evalkit.reports.redacting import Redact, redacted, redacted_decision
 from evalkit.reports.trace import duration_text, render
@@ -113,6 +115,7 @@ class _Report:
         if self._before:
             parts += self._changed(stage)
         parts += self._failures(stage)
+        parts += self._sweep()
         parts += self._table()
         parts += self._foot(is_cut=stage is not _STAGES[0])
         return "\n\n".join(parts) + "\n"
@@ -183,6 +186,23 @@ class _Report:
 
     # Counts
 
+    def _sweep(self) -> Iterator[str]:
+        """What the fault sweep came to, with a row per function."""
+        verdicts = self._run.verdicts
+        rows = by_function(verdicts)
+        if not rows:
+            return
+        faults = list(dict.fromkeys(fault for row in rows.values() for fault in row))
+        lines = [f"| function | {' | '.join(map(inline, faults))} |", f"|---|{'---|' * len(faults)}"]
+        lines += [
+            f"| {_cell(code(name))} | {' | '.join(_marks(row.get(fault, Counter())) for fault in faults)} |"
+            for name, row in list(rows.items())[:50]
+        ]
+        if len(rows) > 50:
+            lines.append(f"| … and {len(rows) - 50} more |{' |' * len(faults)}")
+        table = "\n".join(lines)
+        yield f"### Fault sweep\n\n{inline(sweep_summary(swept(verdicts), len(verdicts)))}\n\n{table}"
+
     def _table(self) -> Iterator[str]:
         rows = category_rows(self._run)
         if len(rows) < 2:
@@ -215,6 +235,16 @@ class _Report:
         if self._options.report_url:
             facts.append(f"[full report]({_address(self._options.report_url)})")
         yield f"<sub>{' · '.join(facts)}</sub>"
+
+
+def _cell(text: str) -> str:
+    """In a table a bar ends the cell, even inside of a code span, unless it is escaped."""
+    return text.replace("|", "\\|")
+
+
+def _marks(runs: Counter[str]) -> str:
+    """``3 ✅ 1 ❌``: how many runs ended how."""
+    return " ".join(f"{runs[status]} {mark}" for status, mark in _MARKS.items() if runs[status])
 
 
 def _address(url: str) -> str:

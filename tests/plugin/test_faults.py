@@ -14,8 +14,10 @@ RAISED = "the agent raised MockedError: check timed out"
 @pytest.mark.parametrize("concurrency", ["1", "4"])
 def test_a_case_whose_agent_does_not_handle_a_failure_fails(project: Project, concurrency: str) -> None:
     project.case("a_001")
-    result = project.run("--evalkit-faults", f"--evalkit-concurrency={concurrency}")
+    result = project.run("--evalkit-faults", f"--evalkit-concurrency={concurrency}", "--junitxml", "junit.xml")
     assert result.ret == 1
+    told = "check: timeout failed, error failed, empty passed, malformed passed"
+    assert f'name="evalkit_faults" value="{told}"' in (project.root / "junit.xml").read_text("utf-8")
     assert project.statuses() == {"a_001": "failed"}
     result.stdout.fnmatch_lines([f"  under check timeout: ✗ {RAISED}", "  under check empty, malformed: ✓"])
     result.stdout.fnmatch_lines(["fault sweep: 4 fault runs: 2 passed, 2 failed"])

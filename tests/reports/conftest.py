@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evalkit.model.transcript import FunctionCall, Timing, Transcript
-from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
+from evalkit.model.verdict import CallVerdict, CheckResult, FaultRun, Reason, Verdict
 
 MakeVerdict = Callable[..., Verdict]
 
@@ -43,4 +43,34 @@ def warranty_verdict() -> Verdict:
         reasons=(extra, text),
         calls=calls,
         transcript=Transcript(calls=made, timing=Timing(model_ms=800)),
+    )
+
+
+@pytest.fixture
+def swept_verdicts() -> tuple[Verdict, ...]:
+    """Three cases of a fault sweep: one that holds, one whose agent raises, one that a cassette can't tell of."""
+    raised = Reason(code="agent_raised", message="the agent raised KeyError: 'status'")
+    untold = Reason(code="not_measurable_offline", message="not measurable offline: the turns were written beforehand")
+    failed_call = FunctionCall(name="check_warranty", outcome="error", result={"error": {"type": "timeout"}})
+    told = Transcript(calls=(failed_call,), response="I can't tell.", stop_reason="completed")
+    held = tuple(
+        FaultRun(function="check_warranty", fault=fault, transcript=told)
+        for fault in ("timeout", "error", "empty", "malformed")
+    )
+    broken = FaultRun(function="check_warranty", fault="empty", status="failed", reasons=(raised,))
+    mail = FaultRun(function="send_email", fault="timeout", transcript=told)
+    return (
+        Verdict(case_id="scenarios/warranty_001.yaml", category="warranty", faults=(*held, mail)),
+        Verdict(
+            case_id="scenarios/warranty_002.yaml",
+            category="warranty",
+            status="failed",
+            reasons=(Reason(code="agent_raised", message=broken.head + raised.message),),
+            faults=(held[0], broken),
+        ),
+        Verdict(
+            case_id="scenarios/warranty_003.yaml",
+            category="warranty",
+            faults=(FaultRun(function="send_email", fault="timeout", status="not_run", reasons=(untold,)),),
+        ),
     )

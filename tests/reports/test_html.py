@@ -190,6 +190,22 @@ def test_a_case_shows_its_timeline_with_parallel_calls_side_by_side(opened: Open
     assert "Mocks: 2 of 3 used, 1 unused" in page.inner_text("#case")
 
 
+def test_a_fault_sweep_is_told_run_by_run(opened: Open, swept_verdicts: tuple[Verdict, ...]) -> None:
+    page = opened(page_of(*swept_verdicts), "#case=scenarios/warranty_002.yaml")
+    sweep = page.locator("details", has=page.locator(".faults"))
+    assert sweep.locator("summary").inner_text() == "Fault sweep: 1 passed, 1 failed"
+    assert sweep.get_attribute("open") is not None
+    assert [text.strip() for text in sweep.locator(".faults > li").all_inner_texts()] == [
+        "✓ passedunder check_warranty timeout completed · calls: check_warranty (error) · answered: I can't tell.",
+        "✗ failedunder check_warranty empty completed\nagent_raisedthe agent raised KeyError: 'status'",
+    ]
+    page.goto(page.url.replace("002", "003"))
+    until(page, "document.querySelector('.faults').closest('details').open", False)
+    assert page.locator("summary", has_text="Fault sweep").inner_text() == "Fault sweep: 1 not measurable offline"
+    page.goto(page.url.partition("#")[0])
+    assert page.locator(".faults").count() <= 1
+
+
 def test_what_differs_is_marked(opened: Open) -> None:
     page = opened(page_of(*several()), "#case=scenarios%2Fticket_001.yaml")
     assert page.inner_text(".call.failed .hit").strip() == '"city": "Lodz"'

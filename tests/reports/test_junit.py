@@ -50,6 +50,22 @@ def test_each_status_has_its_element(warranty_verdict: Verdict) -> None:
     assert quarantined.find("skipped") is not None
 
 
+def test_a_fault_sweep_is_a_property_and_a_failed_fault_stands_in_the_text(
+    swept_verdicts: tuple[Verdict, ...],
+) -> None:
+    held, raised, untold = ElementTree.fromstring(render_junit(Run(verdicts=swept_verdicts)).encode()).iter("testcase")
+    told = [p.get("value") for one in (held, raised, untold) for p in one.iter("property") if "faults" in str(p.attrib)]
+    assert told == [
+        "check_warranty: timeout passed, error passed, empty passed, malformed passed; send_email: timeout passed",
+        "check_warranty: timeout passed, empty failed",
+        "send_email: timeout not_run",
+    ]
+    failure = raised.find("failure")
+    assert failure is not None
+    assert failure.get("message") == "under check_warranty empty: the agent raised KeyError: 'status'"
+    assert "  under check_warranty empty: ✗ the agent raised KeyError: 'status'" in (failure.text or "")
+
+
 @pytest.mark.parametrize("hostile", ["\x00\x1b[2J\x07", "]]> </failure> & \" '", "\ud800\ufffe\u202e", "a\nb\tc"])
 def test_any_text_makes_a_document_that_parses(hostile: str) -> None:
     call = FunctionCall(name=hostile, arguments={hostile: hostile})

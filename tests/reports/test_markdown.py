@@ -60,6 +60,16 @@ def test_a_report_without_failures_is_short() -> None:
     assert report(run) == (GOLDEN / "all_passed.md").read_text("utf-8")
 
 
+def test_a_fault_sweep_reads_as_the_golden_file(swept_verdicts: tuple[Verdict, ...]) -> None:
+    assert report(run_of(*swept_verdicts)) == (GOLDEN / "fault_sweep.md").read_text("utf-8")
+
+
+def test_a_sweep_of_many_functions_is_cut(swept_verdicts: tuple[Verdict, ...]) -> None:
+    runs = tuple(replace(swept_verdicts[0].faults[0], function=f"f{number}|") for number in range(60))
+    text = report(run_of(replace(swept_verdicts[0], faults=runs)))
+    assert "| `f49\\|` | 1 ✅ |\n| … and 10 more | |" in text
+
+
 def test_a_case_that_newly_fails_is_told_once_and_as_a_difference(head: Run, base: Run) -> None:
     text = report(head, base)
     assert text.count("<code>scenarios/warranty/invalid_warranty_002.yaml</code>") == 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import ModelTurn, Transcript
-from evalkit.model.verdict import CallVerdict, Reason, Verdict
+from evalkit.model.verdict import NOT_RUN, CallVerdict, FaultRun, Reason, Verdict
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.trace import duration_text, render
 from evalkit.reports.wire import plain
@@ -104,6 +104,7 @@ def details(run: Run, baseline: Run | None) -> Iterator[dict[str, Any]]:
             "expected": plain(expected),
             "mocks": plain(mocks or {}),
             "min_pass": verdict.min_pass,
+            "faults": [_fault(one) for one in verdict.faults],
             "runs": [_run(one, verdict.case) for one in runs_of(verdict)],
             "before": None if old is None else {"status": old.status, "trace": render(old), "now": render(verdict)},
         }
@@ -150,6 +151,19 @@ def _run(verdict: Verdict, case: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _fault(run: FaultRun) -> dict[str, Any]:
+    calls = [f"{call.name} ({call.outcome})" for call in run.transcript.calls]
+    return {
+        "function": run.function,
+        "fault": run.fault,
+        "status": run.status,
+        "reasons": [_reason(reason) for reason in run.reasons],
+        "ended": run.transcript.stop_reason if run.status != NOT_RUN else "",
+        "calls": calls,
+        "response": run.transcript.response,
+    }
+
+
 def _facts(transcript: Transcript) -> list[list[str]]:
     pairs = {"stop reason": transcript.stop_reason, "model": transcript.model, "cassette": transcript.cassette}
     pairs["instruction"] = transcript.instruction_used
@@ -169,7 +183,12 @@ def _facts(transcript: Transcript) -> list[list[str]]:
 def _turn(turn: ModelTurn) -> dict[str, Any]:
     usage = None if turn.usage is None else f"{turn.usage.input_tokens:,} tokens in, {turn.usage.output_tokens:,} out"
     malformed = [f"{call.name}: {call.malformed}" for call in turn.calls if call.malformed]
-    facts = [turn.finish_reason, usage, duration_text(turn.duration_ms) if turn.duration_ms else None]
+    facts = [
+        turn.finish_reason,
+        turn.finish_message,
+        usage,
+        duration_text(turn.duration_ms) if turn.duration_ms else None,
+    ]
     return {"text": turn.text, "facts": [fact for fact in facts if fact], "malformed": malformed}
 
 
