@@ -1,0 +1,153 @@
+"""The workflow of docs/ci.md: GitHub's schemas accept it, and its steps, run as a runner would, gate on the whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import evalkit
+from evalkit import yamlfile
+
+TOP = Path(__file__).parents[2]
+WORKFLOWS = sorted((TOP / ".github" / "workflows").glob("*.yml"))
+EXAMPLE = TOP / ".github" / "workflows" / "evalkit.yml"
+
+
+def read(path: Path) -> Any:
+    return yamlfile.load(path.read_text("utf-8"), path.name)
+
+
+@pytest.mark.parametrize("path", [TOP / "action.yml", *WORKFLOWS], ids=lambda path: path.name)
+def test_github_s_published_schema_accepts_it(path: Path) -> None:
+    package = pytest.importorskip("check_jsonschema", reason="the schemas come with check-jsonschema, which is missing")
+    name = "github-actions" if path.name == "action.yml" else "github-workflows"
+    schema = Path(package.__file__).parent / "builtin_schemas" / "vendor" / f"{name}.json"
+    jsonschema.validate(read(path), json.loads(schema.read_text("utf-8")))
+
+
+def test_what_a_job_needs_is_there_and_every_job_has_a_time_limit() -> None:
+    for path in WORKFLOWS:
+        jobs = read(path)["jobs"]
+        for job in jobs.values():
+            needs = job.get("needs", [])
+            assert set([needs] if isinstance(needs, str) else needs) <= set(jobs)
+            assert job["timeout-minutes"] <= 60
+
+
+def test_what_a_step_downloads_another_one_uploads() -> None:
+    steps = [step for job in read(EXAMPLE)["jobs"].values() for step in job["steps"]]
+    made = {re.sub(r"\$\{\{.*?}}", "*", step["with"]["name"]) for step in steps if is_of(step, "upload-artifact")}
+    wanted = {step["with"].get("name") or step["with"]["pattern"] for step in steps if is_of(step, "download-artifact")}
+    assert wanted == made
+
+
+def is_of(step: dict[str, Any], action: str) -> bool:
+    return str(step.get("uses", "")).startswith(f"actions/{action}@")
+
+
+def test_no_step_pastes_an_expression_into_its_script() -> None:
+    steps = [step for path in WORKFLOWS for job in read(path)["jobs"].values() for step in job["steps"]]
+    assert not [step["run"] for step in steps if "${{" in step.get("run", "")]
+
+
+AGENT = """\
+import evalkit
+
+@evalkit.agent("echo")
+def echo(task):
+    return task.message
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    if shutil.which("bash") is None or sys.platform == "win32":
+        pytest.skip("the steps are bash")
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "conftest.py").write_text(AGENT)
+    for number in range(7):
+        text = "wrong" if number == 4 else "right"
+        case = {"agent": "echo", "input": {"message": text}, "expected_output": {"response_contains": "right"}}
+        (tmp_path / "scenarios" / f"case_{number:03}.yaml").write_text(json.dumps(case))
+    return tmp_path
+
+
+def bash(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PYTEST_"))}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+        cwd=folder,
+        env={**kept, **environment, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def matrix(folder: Path) -> None:
+    """Each job of the matrix, as far as it runs cases."""
+    job = read(EXAMPLE)["jobs"]["shards"]
+    (script,) = [step["run"] for step in job["steps"] if step.get("name") == "Run the cases"]
+    numbers = job["strategy"]["matrix"]["shard"]
+    assert numbers == list(range(1, len(numbers) + 1))
+    for number in numbers:
+        done = bash(folder, script, NUMBER=str(number), TOTAL=str(len(numbers)))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def gated(folder: Path, **inputs: str) -> tuple[int, str]:
+    """The steps of the action, up to the first that fails."""
+    (step,) = [step for step in read(EXAMPLE)["jobs"]["gate"]["steps"] if step.get("uses") == "./"]
+    given = {"RUNS": step["with"]["runs"], "BASELINE": step["with"]["baseline"], "TITLE": "t", "NAME": "evalkit"}
+    (folder / "runs").mkdir(exist_ok=True)
+    for file in folder.glob("run-*.json"):
+        shutil.copy(file, folder / "runs")
+    output = ""
+    for each in read(TOP / "action.yml")["runs"]["steps"]:
+        if "run" in each:
+            environment = {**given, "RATE": "", "REPORT_URL": "", "GITHUB_STEP_SUMMARY": str(folder / "s.md"), **inputs}
+            done = bash(folder, each["run"], **environment)
+            output += done.stdout + done.stderr
+            if done.returncode:
+                return done.returncode, output
+    return 0, output
+
+
+def test_the_shards_make_a_whole_that_is_gated(folder: Path) -> None:
+    matrix(folder)
+    status, output = gated(folder)
+    assert status == 1
+    assert "joined 3 runs: 7 verdicts" in output
+    assert "gate MISSED: 6 of 7 cases passed" in output
+    assert gated(folder, RATE="80")[0] == 0
+
+
+def test_a_shard_that_left_no_run_file_is_named(folder: Path) -> None:
+    matrix(folder)
+    (folder / "run-2.json").unlink()
+    status, output = gated(folder)
+    assert status == 1
+    assert "shards are missing: 2/3" in output
+
+
+def test_the_earlier_run_balances_the_shards_and_is_the_baseline(folder: Path) -> None:
+    matrix(folder)
+    gated(folder)
+    (folder / "earlier").mkdir()
+    shutil.copy(folder / "evalkit-report" / "run.json", folder / "earlier")
+    (folder / "scenarios" / "case_004.yaml").write_text((folder / "scenarios" / "case_003.yaml").read_text())
+    matrix(folder)
+    status, output = gated(folder)
+    assert status == 0, output
+    assert "newly passing: scenarios/case_004.yaml" in output
+    assert len(evalkit.load_run(folder / "evalkit-report" / "run.json").verdicts) == 7
