@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Never
 
 from evalkit.errors import UsageError
+from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.agents.task import Task
@@ -20,7 +20,7 @@ _NONE = "it ended without yielding the agent"
 _TWICE = "it yielded a second time; it yields the agent once"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Opening:
     """How an agent is opened for a run. `is_async`: its set-up and tear-down are awaited, else they block a thread."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from evalkit.model.verdict import Verdict
+from evalkit.record import record
 
 RUN_VERSION = 1
 
@@ -15,7 +16,7 @@ MISSED = "missed"
 NOT_MEASURED = "not_measured"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Selection:
     """The whole that was split, as each of its shards saw it. `places` are those of the shard's own cases in it."""
 
@@ -26,7 +27,7 @@ class Selection:
     places: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Run:
     """One invocation. `selected` are the ids that should have a verdict; one without is `not_run`."""
 
@@ -64,7 +65,7 @@ class Run:
         return decode(Run, data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What a gate demands. Rates are percentages in [0, 100]."""
 
@@ -79,7 +80,7 @@ class Policy:
     no_regressions: bool = False  # against the baseline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class GateDecision:
     """`met`, `missed` or `not_measured`, why, and the exit status that says so (0, 1 or 6)."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
-from dataclasses import dataclass
 from queue import SimpleQueue
 from weakref import WeakSet
 
 from evalkit.pipeline.threads import in_daemon_thread
+from evalkit.record import record
 
 Work = Callable[[], None]
 TEARDOWN_S = 10.0  # how long a tear-down may take
@@ -21,7 +21,7 @@ TEARDOWN_S = 10.0  # how long a tear-down may take
 _open: WeakSet[asyncio.Task[None]] = WeakSet()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Host:
     """`carry` brings work, which must not raise, to a thread. `context` None: a copy of the caller's for each call."""
 

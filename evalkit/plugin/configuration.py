@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from evalkit.model.settings import Settings
 from evalkit.plugin.metering import metering
 from evalkit.plugin.options import OPTIONS, SWITCHES, flag_of, told
 from evalkit.project import POLICY, project_table, read_value
+from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.execution.shards import Shard
@@ -29,7 +29,7 @@ DEFAULT_FALLBACK_RATE = "10"
 DEFAULT_RESULTS = ".evalkit/last-run.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """One session's settings. `trace` None: failed traces, and passed ones of small runs."""
 
