@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from evalkit.lint.facts import Declared, Entry, Table
-from evalkit.lint.names import related
+from evalkit.lint.names import related, words
 from evalkit.lint.nearby import closest
+from evalkit.lint.pythonfile import closeness
 
 
 class Dispatches:
@@ -42,18 +43,27 @@ class Dispatches:
         return known > 2 or 2 * known >= len(table.names)
 
     def about(self, table: Table) -> list[str]:
-        """The files whose functions `table` dispatches: those with most of its names, the nearest of them."""
+        """The files whose functions `table` dispatches: those with most of its names, the nearest of them.
+
+        Besides, files as near of whose functions it has half: one table may dispatch many small files'.
+        """
         shares = {file: self._share(functions, table) for file, functions in self._files.items()}
         most = max(shares.values(), default=0)
         best = [file for file, share in shares.items() if share == most and most]
-        return closest(best, table.place.file, best)
+        best = closest(best, table.place.file, best)
+        near = min((closeness(table.place.file, file) for file in best), default=0)
+        return [
+            file
+            for file, share in shares.items()
+            if file in best
+            or (2 * share >= len(self._files[file]) and closeness(table.place.file, file) >= near and share)
+        ]
 
     def _share(self, functions: list[Declared], table: Table) -> int:
         names = {function.name for function in functions}
-        exact = len(names & table.names)
-        if table.branches:
-            return exact
-        return exact + sum(any(related(entry.name, name) for name in names) for entry in table.entries)
+        # Code compares many things with a word; two words and an affix are no chance.
+        others = [entry.name for entry in table.entries if not table.branches or len(words(entry.name)) > 1]
+        return len(names & table.names) + sum(any(related(other, name) for name in names) for other in others)
 
 
 def main_dispatch(functions: list[Declared], renamed: dict[str, Entry], tables: list[Table]) -> list[Table]:

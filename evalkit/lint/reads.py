@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from evalkit.errors import Location
-from evalkit.lint.facts import Implementation, Parameter
+from evalkit.lint.facts import UNKNOWN, Implementation, Parameter
 from evalkit.lint.pythonfile import Function, PythonFile
 from evalkit.lint.static import last_name
 
@@ -24,6 +25,14 @@ _ARGUMENTS = WHOLE - frozenset(("payload", "input", "inputs", "request", "call",
 _LOOKING_WORDS = """print len isinstance bool str repr type debug info warning error exception log critical dumps"""
 _LOOKING = frozenset(_LOOKING_WORDS.split())
 _GETTING = ("get", "pop")
+_OF_DEFAULT: dict[type, tuple[str, ...]] = {  # bool first: it is an int
+    bool: ("boolean",),
+    str: ("string",),
+    int: ("integer", "number"),
+    float: ("number", "integer"),
+    list: ("array",),
+    dict: ("object",),
+}
 
 
 def keys_read(
@@ -44,10 +53,29 @@ def keys_read(
         return None
     around.read([*also], name, left_out)
     parameters = [
-        Parameter(name=key, place=place, required=key in reading.needed and key not in around.found)
+        Parameter(
+            name=key,
+            place=place,
+            required=key in reading.needed and key not in around.found,
+            types=types_of_default(reading.defaults.get(key)),
+            annotation=f"{reading.defaults.get(key)!r} by default",
+        )
         for key, place in {**around.found, **reading.found}.items()
     ]
     return tuple(parameters), reading.handed_on or around.handed_on
+
+
+def types_of_default(value: Any) -> frozenset[str] | None:
+    """The JSON types of arguments beside which `value` can stand by default; None where it does not tell.
+
+    What counts as false (``""``, ``0``, ``False``) may stand for no argument at all.
+    """
+    if not value or value is UNKNOWN:
+        return None
+    for kind, names in _OF_DEFAULT.items():
+        if isinstance(value, kind):
+            return frozenset(names)
+    return None
 
 
 class _Reading:
@@ -56,6 +84,7 @@ class _Reading:
     def __init__(self, file: PythonFile) -> None:
         self._file = file
         self.found: dict[str, Location] = {}
+        self.defaults: dict[str, Any] = {}
         self.needed: set[str] = set()
         self._asked: set[str] = set()
         self.handed_on = False
@@ -68,8 +97,8 @@ class _Reading:
         for node in nodes:
             if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load):
                 self._use(node, parents)
-        if any(isinstance(node, ast.ExceptHandler) for node in nodes):
-            self.needed.clear()  # a key that is missing may be what the handler is for
+        if any(isinstance(node, ast.ExceptHandler) and _is_for_keys(node) for node in nodes):
+            self.needed.clear()
         self.needed -= self._asked
 
     def _use(self, name: ast.Name, parents: dict[int, ast.AST]) -> None:
@@ -82,10 +111,18 @@ class _Reading:
             self._key(parent.slice, is_needed=True)
         elif isinstance(parent, ast.Attribute) and parent.attr in _GETTING and isinstance(above, ast.Call):
             self._key(above.args[0] if above.args else None, is_needed=False)
+            self._default(above)
         elif isinstance(parent, ast.Compare) and node in parent.comparators and isinstance(parent.left, ast.Constant):
-            self._key(parent.left, is_needed=False)
+            self._key(parent.left, is_needed=isinstance(parent.ops[0], ast.NotIn) and _is_refusal(above))
         elif not _only_looks(node, parent, above):
             self.handed_on = True
+
+    def _default(self, call: ast.Call) -> None:
+        """``args.get("days", 3)``."""
+        if len(call.args) == 2 and all(isinstance(argument, ast.Constant) for argument in call.args):
+            key, value = call.args
+            if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
+                self.defaults[str(key.value)] = value.value
 
     def _key(self, key: ast.expr | None, *, is_needed: bool) -> None:
         if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
@@ -93,6 +130,17 @@ class _Reading:
             return
         self.found.setdefault(key.value, self._file.place(key))
         (self.needed if is_needed else self._asked).add(key.value)
+
+
+def _is_for_keys(handler: ast.ExceptHandler) -> bool:
+    """``except KeyError``: a key may be missing. What catches everything tells the model of a failure."""
+    caught = [handler.type] if not isinstance(handler.type, ast.Tuple) else handler.type.elts
+    return any(last_name(kind) in ("KeyError", "LookupError") for kind in caught if kind is not None)
+
+
+def _is_refusal(test: ast.AST | None) -> bool:
+    """``if "city" not in args: raise ...``."""
+    return isinstance(test, ast.If) and isinstance(test.body[0], ast.Raise) and len(test.body) == 1
 
 
 def _walk(top: ast.AST, left_out: Container[int]) -> Iterator[ast.AST]:

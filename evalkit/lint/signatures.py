@@ -8,7 +8,7 @@ from typing import Any
 
 from evalkit.lint.facts import UNKNOWN, Implementation, Parameter
 from evalkit.lint.pythonfile import Function, PythonFile
-from evalkit.lint.reads import by_reading
+from evalkit.lint.reads import by_reading, types_of_default
 from evalkit.lint.static import Evaluator, Scope, last_name
 
 JSON_TYPES: dict[str, tuple[str, ...]] = {
@@ -63,6 +63,8 @@ class Signatures:
     def _parameter(self, argument: ast.arg, default: ast.expr | None, file: PythonFile) -> Parameter:
         types, values = self.told(argument.annotation, file)
         value = UNKNOWN if default is None else self._evaluator.value(default, Scope(file))
+        if argument.annotation is None:
+            types = types_of_default(value)
         return Parameter(
             name=argument.arg,
             place=file.place(argument),
@@ -70,7 +72,7 @@ class Signatures:
             types=types,
             values=values,
             default=value,
-            annotation=ast.unparse(argument.annotation) if argument.annotation is not None else "",
+            annotation=ast.unparse(argument.annotation) if argument.annotation is not None else f"{value!r} by default",
         )
 
     def told(self, annotation: ast.expr | None, file: PythonFile) -> Told:
