@@ -26,12 +26,19 @@ _ENDINGS = {"content_filter": "blocked", "stop": "completed"}
 
 
 async def run_agent(
-    task: Task, agent: Any, *, message: Any = None, as_is: Collection[str] = (), **options: Any
+    task: Task,
+    agent: Any,
+    *,
+    message: Any = None,
+    as_is: Collection[str] = (),
+    model: Any = None,
+    **options: Any,
 ) -> Reply:
     """Run an agent of Google ADK on what the user says, with the case's functions for its tools.
 
     `agent` is an agent or workflow, an `App` (its plugins run, too), or a `Runner` with services of its own; without
     one, sessions, memory and artifacts are kept in memory for this case alone. `message` is a text or a ``Content``.
+    `model`, a ``BaseLlm``, is asked instead of the agents' own, by this run alone.
     `options` go to ``runner.run_async``: ``run_config``, ``state_delta``, ... Without ``run_config`` an agent has
     ``settings.max_iterations`` requests to its model. Tools named in `as_is` run themselves unless the case mocks them;
     agents used as tools, and hand-overs, do so anyway.
@@ -46,7 +53,8 @@ async def run_agent(
         from evalkit.adapters.google_adk_run import AgentRun
 
     recorder = Recorder.of(task)
-    run = AgentRun(recorder, as_is, model_of(task, open_model))
+    opened = model_of(task, open_model) if model is None else None
+    run = AgentRun(recorder, as_is, model or opened)
     options.setdefault("run_config", RunConfig(max_llm_calls=task.settings.max_iterations))
     runner, session = await _conversation(recorder, agent)
     ending = _Ending()
@@ -59,7 +67,7 @@ async def run_agent(
     except LlmCallsLimitExceededError:
         return Reply(ending.text, stop_reason="max_iterations")
     finally:
-        if (client := getattr(run.model, "client", None)) is not None:
+        if (client := getattr(opened, "client", None)) is not None:
             await client.close()
     if not ending.text and run.last.finish_reason == "empty":
         return Reply(stop_reason="empty")
