@@ -118,8 +118,9 @@ def _phrases(value: Any) -> list[str]:
 def _text_against_itself(reader: Reader, path: Path, written: Mapping[str, Any]) -> None:
     """A phrase that must be there and contains one that must not."""
     for key, value in written.items():
-        wanted = written.get(f"{key[: -len('_excludes')]}_contains") if key.endswith("_excludes") else None
-        excluded_in_wanted(reader, (*path, key), wanted, value)
+        if key.endswith("_excludes"):
+            wanted = written.get(f"{key.removesuffix('_excludes')}_contains")
+            excluded_in_wanted(reader, (*path, key), wanted, value)
 
 
 def excluded_in_wanted(reader: Reader, path: Path, wanted: Any, excluded: Any) -> None:

@@ -169,7 +169,7 @@ class Reader:
             self.problem(path, message, "unknown_argument", at_key=at_key)
 
 
-_OPEN = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas")
+_OPEN = frozenset(("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"))
 
 
 def known_arguments(declaration: Declaration | None) -> frozenset[str] | None:
@@ -177,7 +177,7 @@ def known_arguments(declaration: Declaration | None) -> frozenset[str] | None:
     if declaration is None or declaration.parameters is None:
         return None
     schema = declaration.parameters
-    if not isinstance(schema, Mapping) or any(word in schema for word in _OPEN) or schema.get("additionalProperties"):
+    if not isinstance(schema, Mapping) or not _OPEN.isdisjoint(schema) or schema.get("additionalProperties"):
         return None
     properties = schema.get("properties")
     return frozenset(properties) if isinstance(properties, Mapping) else frozenset()
