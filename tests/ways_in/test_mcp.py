@@ -88,9 +88,10 @@ def test_the_official_client_finds_calls_and_is_judged(make_case: MakeCase, tran
     )
 
 
-def test_a_wrong_call_fails(make_case: MakeCase) -> None:
+@pytest.mark.parametrize("transport", [over_http, over_stdio])
+def test_a_wrong_call_fails(make_case: MakeCase, transport: Any) -> None:
     seen: list[Any] = []
-    agent = asking(over_http, ("check_warranty", {"serial_number": "SN5"}), seen=seen)
+    agent = asking(transport, ("check_warranty", {"serial_number": "SN5"}), seen=seen)
 
     verdict = run_case(make_case(MOCKS, EXPECTED, functions=FUNCTIONS), agent)
 
@@ -102,9 +103,10 @@ def test_a_wrong_call_fails(make_case: MakeCase) -> None:
     )
 
 
-def test_bad_arguments_and_unknown_tools_are_recorded_and_judged(make_case: MakeCase) -> None:
+@pytest.mark.parametrize("transport", [over_http, over_stdio])
+def test_bad_arguments_and_unknown_tools_are_recorded_and_judged(make_case: MakeCase, transport: Any) -> None:
     seen: list[Any] = []
-    agent = asking(over_http, ("check_warranty", {"serial": 5}), ("chek_warranty", {}), ("note", None), seen=seen)
+    agent = asking(transport, ("check_warranty", {"serial": 5}), ("chek_warranty", {}), ("note", None), seen=seen)
 
     verdict = run_case(make_case(MOCKS, {"max_function_calls": 3}, functions=FUNCTIONS), agent)
 
