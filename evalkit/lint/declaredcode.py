@@ -173,6 +173,7 @@ class DeclaredCode:
             named = next((keywords[key] for key in _NAME_KEYWORDS if key in keywords), None)
             if named is None and call and call.args and isinstance(call.args[0], ast.Constant):
                 named = call.args[0]
+            named = visit.scope.file.renamed.get(node.name, named)
             name = node.name if named is None else self._evaluator.value(named, visit.scope)
             place = visit.scope.file.place(node)
             if not isinstance(name, str):

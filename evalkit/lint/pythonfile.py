@@ -90,6 +90,16 @@ class PythonFile:
         return frozenset(found)
 
     @cached_property
+    def renamed(self) -> dict[str, ast.expr]:
+        """``save_tool.name = "save"``: names that objects are given after they are made."""
+        found: dict[str, ast.expr] = {}
+        for node in ast.walk(self.tree) if ".name = " in self.text else ():
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                if isinstance(target, ast.Attribute) and target.attr == "name" and isinstance(target.value, ast.Name):
+                    found[target.value.id] = node.value
+        return found
+
+    @cached_property
     def functions(self) -> dict[str, Function]:
         """Functions of the module and methods of its classes, by ``function`` and ``Class.method``."""
         return dict(_functions(self.tree.body, ""))
