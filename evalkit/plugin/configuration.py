@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,7 +14,7 @@ from evalkit.model.redaction import secrets_of
 from evalkit.model.run import Policy, Selection
 from evalkit.model.settings import Settings
 from evalkit.plugin.metering import metering
-from evalkit.plugin.options import OPTIONS, SWITCHES, flag_of, told
+from evalkit.plugin.options import OPTIONS, SHARD, SWITCHES, flag_of, told
 from evalkit.project import POLICY, project_table, read_value
 from evalkit.record import record
 
