@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evalkit.agents.reply import COMPLETED, Reply
-from evalkit.agents.textturns import TextReading, correction_note, read_text_calls, results_as_text
+from evalkit.agents.textturns import TextReading, calls_left, correction_note, read_text_calls, results_as_text
 from evalkit.errors import BudgetSpentError, ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelRequest, ModelTurn
@@ -93,6 +93,8 @@ async def _answer(task: Task, turn: ModelTurn, functions: Sequence[Declaration])
     task.messages.append({"role": "model", "turn": turn})
     if not turn.calls:
         return STOP_REASONS.get(turn.finish_reason, turn.finish_reason)
+    if turn.text and functions:
+        task.remarks += calls_left(turn, functions, len(task.turns))
     task.messages.append({"role": "function", "results": await task.answer(turn, offered=offered)})
     return None
 

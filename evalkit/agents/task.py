@@ -57,6 +57,7 @@ class Task:
         self.case_id = case_id
         self.run_index = run
         self.instruction_used: str | None = None
+        self.remarks: list[str] = []  # what the function-calling loop has to say, for the transcript's warnings
         self.waited = WaitingTime()
         self._dispatcher = dispatcher
         dispatcher.task = self

@@ -49,6 +49,20 @@ def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextRe
     return TextReading(calls, replace(turn, text=parsed.history, content=None), tuple(slips))
 
 
+def calls_left(turn: ModelTurn, functions: Sequence[Declaration], number: int) -> list[str]:
+    """What to say of calls that stand in the text of a reply which calls natively: those are made, these are not.
+
+    Models write the same call both ways, and making it twice would be worse than leaving it.
+    """
+    reading = read_text_calls(turn, functions)
+    if reading is None or not reading.calls:
+        return []
+    made = [(call.name, call.arguments) for call in turn.calls]
+    new = dict.fromkeys(call.name for call in reading.calls if (call.name, call.arguments) not in made)
+    what = f"others as text, which were not made: {', '.join(new)}" if new else "the same as text, which was left"
+    return [f"model turn {number} called natively and wrote {what}"]
+
+
 def results_as_text(results: Iterable[tuple[ModelCall, Any]]) -> str:
     """The answers to text calls, one line each, in the order of the calls."""
     return "\n".join(

@@ -39,11 +39,17 @@ class StopReason:
             )
         if actual == self.stop_reason:
             return passed(self.key, f"ended with '{actual}'") if self.written else None
-        message = f"the run ended with '{actual}', expected '{self.stop_reason}'"
+        message = f"the run ended with '{actual}', expected '{self.stop_reason}'{_last_words(evidence.transcript)}"
         if actual in _WORLD:
             return unmeasured(self.key, message, place_of(self.path), evidence.mode, code=actual)
         code = actual if actual in _OWN_CODE else "stop_reason"
         return failed(self.key, code, message, place_of(self.path), expected=self.stop_reason, actual=actual)
+
+
+def _last_words(transcript: Transcript) -> str:
+    """What the model's service said of the reply that ended the run, as the end of a sentence."""
+    last = transcript.turns[-1] if transcript.turns else None
+    return f": {last.finish_message}" if last is not None and last.finish_message and not last.calls else ""
 
 
 @record(frozen=True, slots=True)

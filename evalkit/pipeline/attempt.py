@@ -18,6 +18,7 @@ from evalkit.pipeline.calling import Outcome, call_agent
 from evalkit.pipeline.evidence import json_safe
 from evalkit.pipeline.faults import fault_of, interrupt_in, phase_fault, unmeasured
 from evalkit.pipeline.plan import Plan
+from evalkit.pipeline.remarks import remarks_on
 from evalkit.record import record
 
 
@@ -180,6 +181,7 @@ def conclude(going: Attempt) -> Transcript:
     data, problem = json_safe(dict(last.data or {}))
     if problem:
         going.warnings.append(f"Reply.data is not JSON: {problem}")
+    going.warnings += [*remarks_on(task.turns), *task.remarks]
     _warn_of_unused_turns(going)
     usage = _usage(going)
     reported = next((turn.model for turn in reversed(task.turns) if turn.model), None)

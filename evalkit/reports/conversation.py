@@ -35,6 +35,8 @@ def _turn(index: int, turn: ModelTurn) -> list[Line]:
     if turn.usage is not None:
         facts.append(f"{turn.usage.input_tokens} tokens in, {turn.usage.output_tokens} out")
     shown = _said(f"model, turn {index + 1}", turn.text, f"({'; '.join(facts)})")
+    if turn.finish_message:
+        shown += [(("  │ ", "quiet"), (visible(turn.finish_message), "quiet"))]
     for call in turn.calls:
         text = f"malformed call: {call.malformed}" if call.malformed else f"calls {call.name}({_json(call.arguments)})"
         shown += [(("  │ ", "quiet"), (visible(text), ""))]

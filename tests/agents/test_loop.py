@@ -17,6 +17,7 @@ from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.model.verdict import Verdict
 from evalkit.pipeline import run_case
 from evalkit.providers import ScriptedProvider
+from evalkit.reports.trace import TraceOptions, render
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 CHECK = Declaration(name="check", description="Look up", parameters=SCHEMA)
@@ -345,3 +346,51 @@ def test_the_log_carries_the_case(caplog: pytest.LogCaptureFixture) -> None:
         run_own(agent, [])
 
     assert [getattr(record, "case_id", "") for record in caplog.records if record.msg == "thinking"] == ["s/own_1.yaml"]
+
+
+# -- what is said beside the verdict
+
+MAIL_AS_TEXT = '<function>{"name": "send_email", "parameters": {"to": "ana"}}</function>'
+
+
+@pytest.mark.parametrize(
+    ("turn", "warning"),
+    [
+        (
+            {"calls": [{"check": {"n": 1}}], "text": f"And mail. {MAIL_AS_TEXT}"},
+            "model turn 1 called natively and wrote others as text, which were not made: send_email",
+        ),
+        (
+            {"calls": [{"send_email": {"to": "ana"}}], "text": MAIL_AS_TEXT},
+            "model turn 1 called natively and wrote the same as text, which was left",
+        ),
+        (
+            {"calls": [{"check": {"n": 1}}], "finish_reason": "length"},
+            "model turn 1 ended with 'length', and its whole calls were carried out",
+        ),
+        (
+            {"calls": [{"check": {"n": 1}}], "finish_reason": "malformed_call", "finish_message": "send_email({"},
+            "model turn 1 ended with 'malformed_call', and its whole calls were carried out: send_email({",
+        ),
+        ({"calls": [{"check": {"n": 1}}], "text": "Use the <function> tag."}, None),
+    ],
+)
+def test_what_a_reply_lost_beside_its_calls_is_a_warning_in_the_trace(turn: Any, warning: str | None) -> None:
+    ran = Ran([turn, "Done."])
+
+    assert len(ran.calls) == 1
+    assert ran.verdict.transcript.warnings == ((warning,) if warning else ())
+    assert [line for line in render(ran.verdict).splitlines() if "warning" in line] == (
+        [f"  warning: {warning}"] if warning else []
+    )
+
+
+def test_a_reply_that_was_blocked_says_why_in_the_reason_and_the_conversation() -> None:
+    blocked = {"text": "", "finish_reason": "content_filter", "finish_message": "the prompt was blocked: SAFETY"}
+    verdict = Ran([blocked]).verdict
+
+    assert [reason.message for reason in verdict.reasons] == [
+        "the run ended with 'blocked', expected 'completed': the prompt was blocked: SAFETY"
+    ]
+    told = render(verdict, TraceOptions(conversation=True)).splitlines()
+    assert told[told.index("  model, turn 1 (content_filter)") + 1] == "  │ the prompt was blocked: SAFETY"

@@ -6,6 +6,18 @@ import pytest
 
 from tests.suites.suites import SUITES, every_case, passed
 
+# What there is to be said of a case that passes all the same.
+TOLD = {
+    "truncated_006": (
+        "model turn 1 ended with 'length', and its whole calls were carried out: the stream ended inside a function "
+        'call (finish reason \'length\'): scrape_webpage({"urls": ["https://shop.example/toa); the call was not made',
+    ),
+    "mixed_channels_002": ("model turn 1 called natively and wrote the same as text, which was left",),
+    "mixed_channels_003": (
+        "model turn 1 called natively and wrote others as text, which were not made: search_recipes",
+    ),
+}
+
 
 @every_case
 def test_the_case_passes_on_its_own(suite: str, stem: str) -> None:
@@ -13,7 +25,7 @@ def test_the_case_passes_on_its_own(suite: str, stem: str) -> None:
     assert verdict.reasons == ()
     assert verdict.transcript.cassette == "hand-written"
     assert verdict.transcript.unused_mocks == ()
-    assert verdict.transcript.warnings == ()
+    assert verdict.transcript.warnings == TOLD.get(stem, ())
 
 
 @every_case
