@@ -20,7 +20,15 @@ from typing import Any
 from evalkit.providers.textcalls import parse_text_calls
 
 DEFAULT = Path(__file__).parents[2] / "shared" / "corpora" / "real_model_outputs.jsonl.gz"
-FUNCTIONS = ["check_warranty", "create_ticket", "send_email"]
+# As the prompts declared them.
+FUNCTIONS = [
+    {"name": name, "parameters": {"type": "object", "properties": {key: {"type": "string"} for key in keys}}}
+    for name, keys in {
+        "check_warranty": ["serial_number"],
+        "create_ticket": ["serial_number", "priority", "summary"],
+        "send_email": ["to", "subject", "body"],
+    }.items()
+]
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -77,10 +77,25 @@ class Forms:
         return found
 
     def _python_or_nothing(self, body: str) -> Found:
+        source = body.strip()
         try:
-            return self.python(body.strip(), explicit=True)
+            return self.python(source, explicit=True)
+        except NotACallError:
+            pass
+        # The envelope was closed, so that nothing is missing: the model wrote the bracket of another language.
+        opened, closing = source[:1] == "[", source[-1:]
+        if closing not in ("}", "]", ">") or (opened and closing == "]"):
+            return []
+        return self._mended(f"{source[:-1]}{']' if opened else ')'}")
+
+    def _mended(self, source: str) -> Found:
+        try:
+            found = self.python(source, explicit=True)
         except NotACallError:
             return []
+        for _, _, repairs in found:
+            repairs.append("the wrong closing bracket")
+        return found
 
     def _pythonic_list(self, body: str) -> Found:
         return self._python_or_nothing(body) if body.lstrip().startswith("[") else []
@@ -115,7 +130,9 @@ class Forms:
         try:
             return self.python(f"{written}({rest})", explicit=True)
         except NotACallError:
-            pass
+            mended = self._mended(f"{written}({rest[:-1]})") if rest[-1:] in ("}", "]", ">", ")") else []
+        if mended:
+            return mended
         repairs: list[str] = []
         name = self.names.resolve(written, repairs, explicit=True)
         if len(self.names.properties(name)) != 1 or not rest:
