@@ -33,6 +33,8 @@ from agents import (
     handoff,
     input_guardrail,
 )
+from agents.mcp import MCPServer
+from mcp.types import Tool as MCPTool
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -579,6 +581,29 @@ def test_a_tool_that_is_no_python_function_is_answered_too() -> None:
     assert told == ["mocked"]
     wrong, _ = heard_by([plain], ("plain", {"x": "1"}))
     assert [reason.code for reason in run(wrong, {"plain": "mocked"}).reasons] == ["invalid_arguments"]
+
+
+def test_the_tools_of_an_mcp_server_are_answered() -> None:
+    class Server(MCPServer):
+        name = "shop"
+
+        async def list_tools(self, *args: Any, **kwargs: Any) -> list[Any]:
+            schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+            return [MCPTool.model_validate({"name": "look", "inputSchema": schema})]
+
+        async def call_tool(self, *args: Any, **kwargs: Any) -> Any:
+            never()
+
+        async def nothing(self, *args: Any, **kwargs: Any) -> Any:
+            return None
+
+        connect = cleanup = list_prompts = get_prompt = nothing
+
+    agent, told = heard_by([], ("look", {"x": 1}))
+    agent.mcp_servers.append(Server())
+    verdict = run(agent, {"look": "mocked"}, {"expected_function_calls": ["look"]})
+    assert verdict.passed, verdict.reasons
+    assert told == ["mocked"]
 
 
 def test_a_custom_tool_is_answered_with_its_text_as_input() -> None:

@@ -17,6 +17,7 @@ REASON = "the extra is not installed: pip install 'pytest-evalkit[pydantic-ai]'"
 pytest.importorskip("pydantic_ai", reason=REASON)
 
 from pydantic_ai import Agent, DeferredToolRequests, ModelRetry, RunContext, UsageLimits
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
@@ -533,6 +534,38 @@ def test_toolsets_are_answered_however_they_are_wrapped(wrap: Any, name: str) ->
     agent: Agent[Any, Any] = Agent(scripted([(name, {"serial_number": "SN1"})], "done"), toolsets=[wrap(toolset)])
     verdict = run(agent, {name: VALID}, {"expected_function_calls": [name], "extra_calls": "forbid"})
     assert verdict.passed, verdict.reasons
+
+
+def test_tools_that_a_capability_brings_and_those_of_this_run_alone_are_answered() -> None:
+    one: FunctionToolset[Any] = FunctionToolset()
+    other: FunctionToolset[Any] = FunctionToolset()
+    one.add_function(lambda: never(), name="one", takes_ctx=False)
+    other.add_function(lambda: never(), name="other", takes_ctx=False)
+
+    class Bringing(AbstractCapability[Any]):
+        def get_toolset(self) -> Any:
+            return one
+
+    agent: Agent[Any, Any] = Agent(TestModel(), capabilities=[Bringing()])
+    expected = {"expected_function_calls": ["one", "other"], "extra_calls": "forbid"}
+    verdict = run(agent, {"one": 1, "other": 2}, expected, options={"toolsets": [other]})
+    assert verdict.passed, verdict.reasons
+
+
+def test_a_toolset_that_is_made_anew_in_each_step_is_answered() -> None:
+    agent: Agent[Any, Any] = Agent(scripted([("check", {})], [("check", {})], "done"))
+    made: list[Any] = []
+
+    @agent.toolset
+    def each_step(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        made.append(FunctionToolset())
+        made[-1].add_function(lambda: never(), name="check", takes_ctx=False)
+        return made[-1]
+
+    verdict = run(agent, {"check": VALID}, {"max_model_turns": 3})
+    assert verdict.passed, verdict.reasons
+    assert len(verdict.transcript.calls) == 2
+    assert len(made) > 1
 
 
 def test_an_approval_that_a_toolset_asks_for_is_still_asked_for() -> None:
