@@ -230,7 +230,7 @@ class Matcher:
             )
         }
         for alias in self._code.aliases:
-            if alias.listed_in in about and not _ends(alias.target) & known:
+            if alias.listed_in in about and not {alias.target, alias.target.rpartition(".")[2]} & known:
                 yield Finding(
                     name="alias-target",
                     location=alias.place,
@@ -238,11 +238,6 @@ class Matcher:
                     f"{did_you_mean(alias.target, known - {alias.name})}",
                     advice="correct the target, or take the alias away",
                 )
-
-
-def _ends(target: str) -> set[str]:
-    """The name itself, and what stands behind dots: ``filesystem.write_file`` may be a module's."""
-    return {target, target.rpartition(".")[2]}
 
 
 def _partner(function: Declared, left: list[Declared], free: Iterable[str], compared: Container[str]) -> str | None:

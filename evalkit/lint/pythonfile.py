@@ -94,9 +94,9 @@ class PythonFile:
         """``save_tool.name = "save"``: names that objects are given after they are made."""
         found: dict[str, ast.expr] = {}
         for node in ast.walk(self.tree) if ".name = " in self.text else ():
-            for target in node.targets if isinstance(node, ast.Assign) else ():
-                if isinstance(target, ast.Attribute) and target.attr == "name" and isinstance(target.value, ast.Name):
-                    found[target.value.id] = node.value
+            if isinstance(node, ast.Assign):
+                holders = [it.value for it in node.targets if isinstance(it, ast.Attribute) and it.attr == "name"]
+                found |= {holder.id: node.value for holder in holders if isinstance(holder, ast.Name)}
         return found
 
     @cached_property
