@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from evalkit.model.run import GateDecision as GateDecision
     from evalkit.model.run import Policy as Policy
     from evalkit.model.run import Run as Run
+    from evalkit.model.settings import HttpSettings as HttpSettings
     from evalkit.model.settings import Settings as Settings
     from evalkit.model.transcript import ModelRequest as ModelRequest
     from evalkit.model.transcript import ModelTurn as ModelTurn
@@ -54,6 +55,7 @@ _HOMES = {
     "Case": "evalkit.model.case",
     "EvalkitError": "evalkit.errors",
     "GateDecision": "evalkit.model.run",
+    "HttpSettings": "evalkit.model.settings",
     "IncompleteCall": "evalkit.errors:IncompleteCallError",
     "ModelRequest": "evalkit.model.transcript",
     "ModelTurn": "evalkit.model.transcript",

@@ -272,7 +272,7 @@ def test_hosts_that_are_ignored_are_reached_and_leave_no_trace(clients: Any, ech
 
 
 def test_the_cassettes_can_be_switched_off(clients: Any, echo: Any, run: Run) -> None:
-    verdict = run(clients["urllib"], http=HttpSettings(cassettes=False))
+    verdict = run(clients["urllib"], http=evalkit.HttpSettings(cassettes=False))
 
     assert verdict.status == "passed"
     assert len(echo.received) == 1
