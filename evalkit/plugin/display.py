@@ -22,6 +22,7 @@ from evalkit.reports.trace import TraceOptions, duration_text, lines, paint
 from evalkit.stats import Accounting
 
 MOST_PASSED_TRACES = 50
+_MOST_NAMED = 3
 _WORDS = {MET: "gate met", MISSED: "gate MISSED"}
 _COLOURS = {MET: {"green": True}, MISSED: {"red": True}}
 
@@ -125,6 +126,16 @@ class Display:
         warning = fallback_warning(accounting, percentage(self._configuration.max_fallback_rate))
         if warning is not None:
             reporter.write_line(self._encoded(f"evalkit: {warning}"), yellow=True, bold=True)
+
+    def unused_mocks(self, reporter: pytest.TerminalReporter, passed: Sequence[str]) -> None:
+        """Passed cases with mocks that answered no call: the agent does not do what whoever wrote them thought."""
+        if not passed or self._config.option.verbose < 0:
+            return
+        more = f" and {len(passed) - _MOST_NAMED} more" if len(passed) > _MOST_NAMED else ""
+        cases = "1 passed case" if len(passed) == 1 else f"{len(passed)} passed cases"
+        named = ", ".join(passed[:_MOST_NAMED])
+        line = f"mocks that no call used in {cases} (strict_mocks: true fails them): {named}{more}"
+        reporter.write_line(self._encoded(line))
 
     def _shows_passed(self, number: int, verbosity: int) -> bool:
         if self._configuration.trace is not None:

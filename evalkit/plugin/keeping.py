@@ -53,6 +53,7 @@ class Keeper:
         self._outcomes: dict[str, Outcome] = {}
         self._tally = Tally()
         self._unpaid: list[str] = []  # why the cases were not run for which nothing was left to spend
+        self._with_unused: dict[str, None] = {}  # passed cases with mocks that no call used
         self._ledger: Path | None = None  # where the workers of xdist book what they spend
         self._failed_reports = 0  # of cases; any further failure is of something else
         self._wanted: dict[str, str] = {}  # under xdist: node ids of the cases that a worker collected -> case ids
@@ -143,6 +144,8 @@ class Keeper:
         self._tally.add(verdict)
         if verdict.status == NOT_RUN:
             self._unpaid += [reason.message for reason in verdict.reasons if reason.code == BudgetSpentError.code]
+        if verdict.status == PASSED and verdict.transcript.unused_mocks and verdict.transcript.calls:
+            self._with_unused[verdict.case_id] = None
         self._failed_reports += report.failed
         if self._progress is not None:
             self._progress.told(report, passed=verdict.status == PASSED)
@@ -269,6 +272,7 @@ class Keeper:
                 terminalreporter, self._decision, self._outcomes, selected, self._journal, self._trouble
             )
             self._display.accounting(terminalreporter, self._tally.result(), self._unpaid)
+            self._display.unused_mocks(terminalreporter, tuple(self._with_unused))
             for line in self._annotations:
                 terminalreporter.write_line(line)
 

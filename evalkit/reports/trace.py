@@ -207,7 +207,7 @@ def _remarks(verdict: Verdict) -> list[Line]:
     transcript = verdict.transcript
     if verdict.status == FAILED and transcript.response and not transcript.calls:
         shown += [(("  the agent answered: ", "quiet"), (value_text(transcript.response, 300), ""))]
-    if verdict.status != PASSED and transcript.calls:
+    if transcript.calls:
         for unused in transcript.unused_mocks:
             shown += _message(unused, "  ", "quiet")
     for warning in dict.fromkeys((*verdict.warnings, *transcript.warnings)):

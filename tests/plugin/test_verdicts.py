@@ -289,3 +289,19 @@ def test_any_plugin_of_pytest_may_be_switched_off(project: Project, name: str) -
     result = project.run("-p", f"no:{name}", "--evalkit-min-pass-rate=0")
     assert result.ret == 0
     assert project.statuses() == {"bad_001": "failed", "good_001": "passed"}
+
+
+def test_passed_cases_with_unused_mocks_are_named_at_the_end(project: Project) -> None:
+    right = {"calls": [["check", {"id": "A1"}]]}
+    orders = {"message": json.dumps(right), "mock_function_responses": {"check": {"ok": True}, "refund": {}}}
+    project.case("a_001", input=orders)
+    for number in range(1, 5):
+        project.case(f"b_00{number}", input=orders)
+    project.case("c_001")
+    line = "mocks that no call used in 5 passed cases (strict_mocks: true fails them): "
+    named = ", ".join(f"scenarios/{name}.yaml" for name in ("a_001", "b_001", "b_002"))
+    result = project.run()
+    assert f"{line}{named} and 2 more" in result.outlines
+    assert "  refund is mocked, and was never called" in result.outlines
+    assert "mocks that no call used" not in project.run("-q", "-k", "c_001").stdout.str()
+    assert "in 1 passed case (" in project.run("-k", "a_001").stdout.str()

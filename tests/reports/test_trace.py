@@ -111,12 +111,14 @@ def test_reasons_beside_the_calls_come_once_and_the_place_last() -> None:
     assert render(verdict).splitlines()[1:] == ["  took 70 s", "  at a/b_001.yaml:9:3"]
 
 
-def test_warnings_are_told_once_and_unused_mocks_where_something_is_wrong() -> None:
+def test_warnings_are_told_once_and_unused_mocks_where_anything_was_called() -> None:
     unused = "f is mocked, and was never called"
     transcript = Transcript(calls=(FunctionCall(name="g"),), unused_mocks=(unused,), warnings=("w", "v"))
     verdict = Verdict(case_id="a_1.yaml", status="failed", warnings=("w",), transcript=transcript)
     assert render(verdict).splitlines()[1:] == [f"  {unused}", "  warning: w", "  warning: v"]
-    assert render(replace(verdict, status="passed")).splitlines()[1:] == ["  warning: w", "  warning: v"]
+    assert render(replace(verdict, status="passed")).splitlines()[1:] == [f"  {unused}", "  warning: w", "  warning: v"]
+    nothing_called = replace(verdict, transcript=replace(transcript, calls=()))
+    assert render(nothing_called).splitlines()[1:] == ["  warning: w", "  warning: v"]
 
 
 def test_what_ended_a_run_early_comes_before_its_calls() -> None:
