@@ -42,7 +42,7 @@ async def run_agent(
         from evalkit.adapters.langchain_run import GraphRun, tools_of
 
     recorder = Recorder.of(task)
-    run = GraphRun(recorder, as_is)
+    run = GraphRun(recorder, as_is, task.settings.max_iterations)
     for tool in tools_of(agent):
         run.meet(tool)
     conversation = _Conversation(recorder, agent)

@@ -22,17 +22,20 @@ class TooManyTurnsError(Exception):
 
 
 class GraphRun:
-    """Turns and calls of the graphs that run in one context. `last` is the latest turn."""
+    """Turns and calls of the graphs that run in one context. `last` is the latest turn; each agent may ask its model
+    `limit` times.
+    """
 
-    def __init__(self, recorder: Recorder, as_is: Collection[str]) -> None:
+    def __init__(self, recorder: Recorder, as_is: Collection[str], limit: int | None = None) -> None:
         self.recorder = recorder
         self.last = ModelTurn()
+        self._limit = limit
         self._as_is = frozenset(as_is)
         self._asked: dict[Any, Dialogue] = {}
         self._asked_at: Counter[str] = Counter()
-        # By id of the call. A person may approve it in another run of the same case.
-        self._dialogues: dict[str, Dialogue] = recorder.histories.setdefault(("langchain", "calls"), {})
-        self._unanswered: set[str] = set()
+        # By id of the call, the latest first. A person may approve it in another run of the same case.
+        self._made: dict[str, list[Dialogue]] = recorder.histories.setdefault(("langchain", "calls"), {})
+        self._unanswered: set[tuple[str, str]] = set()  # id and name
         self._names: set[str] = set()
         self._lock = threading.Lock()
 
@@ -58,17 +61,20 @@ class GraphRun:
         self.recorder.declare([(tool.name, tool.description, parameters)])
 
     async def call(self, name: str, arguments: Any, call_id: str | None, real: Callable[[], Awaitable[Any]]) -> Any:
-        dialogue = self._dialogue_of(call_id)
+        dialogue = self._dialogue_of(name, arguments, call_id)
         return await dialogue.call(name, arguments, call_id, real=real, as_is=name in self._as_is)
 
     async def refused(self, name: str, arguments: Any, call_id: str | None, why: str) -> None:
-        await self._dialogue_of(call_id).refused(name, arguments, call_id, why, as_is=name in self._as_is)
+        dialogue = self._dialogue_of(name, arguments, call_id)
+        await dialogue.refused(name, arguments, call_id, why, as_is=name in self._as_is)
 
-    def _dialogue_of(self, call_id: str | None) -> Dialogue:
-        if call_id is None or call_id not in self._dialogues:
-            return Dialogue(self.recorder)
-        self._unanswered.discard(call_id)
-        return self._dialogues[call_id]
+    def _dialogue_of(self, name: str, arguments: Any, call_id: str | None) -> Dialogue:
+        """The one in which the call was asked for: agents side by side may give their calls the same ids."""
+        self._unanswered.discard((call_id or "", name))
+        made = self._made.get(call_id or "", [])
+        best = max(made, key=lambda dialogue: dialogue.asked_for(name, arguments, call_id), default=None)
+        named = best is not None and best.asked_for(name, arguments, call_id) > 1
+        return best if best is not None and named else Dialogue(self.recorder)
 
     # -- the turns
 
@@ -76,7 +82,7 @@ class GraphRun:
         self.note_unknown(messages)
         agent = place.rpartition(":")[0]  # without the id of this step
         self._asked_at[agent] += 1
-        if place and self._asked_at[agent] > self.recorder.task.settings.max_iterations:
+        if place and self._limit is not None and self._asked_at[agent] > self._limit:
             raise TooManyTurnsError(f"the model was asked {self._asked_at[agent]} times")
         self._asked[request] = dialogue = Dialogue(self.recorder)
         dialogue.asks()
@@ -89,8 +95,8 @@ class GraphRun:
             if call.malformed is not None:
                 wait_for(dialogue.refused(call.name, call.arguments, call.call_id, call.malformed))
             elif call.call_id is not None:
-                self._dialogues[call.call_id] = dialogue
-                self._unanswered.add(call.call_id)
+                self._made.setdefault(call.call_id, []).insert(0, dialogue)
+                self._unanswered.add((call.call_id, call.name))
 
     def failed(self, request: Any) -> None:
         self._asked.pop(request, None)
@@ -98,11 +104,11 @@ class GraphRun:
     def note_unknown(self, messages: Iterable[Any]) -> None:
         """Record calls of tools that do not exist: the graph has answered them with an error, and asked nobody."""
         for message in messages:
-            if getattr(message, "type", None) != "tool" or message.tool_call_id not in self._unanswered:
+            if getattr(message, "type", None) != "tool" or (message.tool_call_id, message.name) not in self._unanswered:
                 continue
-            self._unanswered.discard(message.tool_call_id)
+            dialogue = self._dialogue_of(message.name, None, message.tool_call_id)
             if message.status == "error" and message.name not in self._names:
-                wait_for(self._dialogues[message.tool_call_id].unknown(message.tool_call_id, self._names))
+                wait_for(dialogue.unknown(message.tool_call_id, self._names))
 
 
 def tools_of(graph: Any) -> Iterator[Any]:

@@ -12,7 +12,7 @@ framework tells of it. Such a turn is claimed, not counted twice.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
@@ -20,7 +20,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from evalkit.agents import Task
-from evalkit.errors import FunctionError
+from evalkit.errors import BudgetSpentError, FunctionError
 from evalkit.functions import MockedError
 from evalkit.functions.targets import find
 from evalkit.model.case import Declaration
@@ -72,6 +72,8 @@ class Recorder:
                 # Offline, with a cassette at hand, only a model without a wire answers: a test double, at once.
                 ms = waited_ms if self.task.tape is None else 0.0
                 index = self.task.record_turn(_lasting(turn, ms), waited_ms=ms)
+                if self.task.booking is not None:
+                    self.task.booking.add(turn)
             else:
                 self.task.claim_turn(index, turn.calls)
             self._placed.add(index)
@@ -99,10 +101,17 @@ class Dialogue:
         self.recorder = recorder
         self._since = 0
         self._began = 0.0
-        self._calls: dict[str, tuple[int, ModelCall]] = {}
+        self._calls: dict[str, list[tuple[int, ModelCall]]] = {}  # test doubles give several calls one id
 
     def asks(self) -> None:
-        """The model is being asked."""
+        """The model is being asked. Raises BudgetSpentError if nothing is left to ask it for."""
+        booking = self.recorder.task.booking
+        try:
+            if booking is not None:
+                booking.check()
+        except BudgetSpentError as error:
+            self.recorder.task.note_fault(error)  # whatever the framework makes of it
+            raise
         self._since = len(self.recorder.task.turns)
         self._began = perf_counter()
 
@@ -112,8 +121,15 @@ class Dialogue:
         """
         index = self.recorder.place(turn, self._since, (perf_counter() - self._began) * 1000)
         known = (call.call_id for call in turn.calls) if ids is None else ids
-        self._calls.update((key, (index, call)) for key, call in zip(known, turn.calls, strict=True) if key is not None)
+        for key, call in zip(known, turn.calls, strict=True):
+            if key is not None:
+                self._calls.setdefault(key, []).insert(0, (index, call))
         return index
+
+    def asked_for(self, name: str, arguments: Any, call_id: str | None) -> int:
+        """How well a call fits one that a reply has asked for: 0 not at all, 3 in id, name and arguments."""
+        fits = [_fit(call, name, arguments) for _, call in self._calls.get(call_id or "", ())]
+        return max(fits, default=0)
 
     async def call(
         self,
@@ -155,15 +171,28 @@ class Dialogue:
         with suppress(FunctionError):
             await self.recorder.task.carry_out(call, turn=turn, refused=FunctionError(type, why), as_is=as_is)
 
-    async def unknown(self, call_id: str, offered: Iterable[str]) -> None:
+    async def unknown(self, call_id: str, offered: Container[str]) -> None:
         """A reply asks for a tool that is none of the `offered` ones. Recorded as an unknown function."""
-        turn, call = self._calls[call_id]
+        turn, call = min(self._calls[call_id], key=lambda made: made[1].name in offered)
         with suppress(FunctionError):
-            await self.recorder.task.carry_out(call, turn=turn, offered=frozenset(offered))
+            await self.recorder.task.carry_out(call, turn=turn, offered=offered)
 
     def _known(self, name: str, arguments: Any, call_id: str | None) -> tuple[int | None, ModelCall]:
-        known = self._calls.get(call_id) if call_id is not None else None
-        return known or (None, ModelCall(name=name, arguments=arguments, call_id=call_id, channel="direct"))
+        made = self._calls.get(call_id or "")
+        if not made:
+            return None, ModelCall(name=name, arguments=arguments, call_id=call_id, channel="direct")
+        return max(made, key=lambda each: _fit(each[1], name, arguments))
+
+
+def _fit(call: ModelCall, name: str, arguments: Any) -> int:
+    return 1 + (1 + _equal(call.arguments, arguments) if call.name == name else 0)
+
+
+def _equal(asked: Any, made: Any) -> bool:
+    try:
+        return bool(asked == made)
+    except Exception:  # what a framework has made of arguments need not be comparable
+        return False
 
 
 def _holds(names: list[str], wanted: list[str]) -> bool:

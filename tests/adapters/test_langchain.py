@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import operator
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -26,8 +29,9 @@ from langchain.agents.middleware import (
 from langchain.agents.structured_output import ToolStrategy
 from langchain.tools import InjectedState, ToolRuntime
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.tools import BaseTool, StructuredTool, Tool, tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -746,6 +750,111 @@ def test_tokens_are_those_that_the_model_reports() -> None:
     assert verdict.transcript.usage == evalkit.model.transcript.Usage(
         input_tokens=20, output_tokens=10, reasoning_tokens=4, cached_tokens=8, total_tokens=34
     )
+
+
+def test_calls_that_share_an_id_are_told_apart_by_name_and_arguments() -> None:
+    """Scripted models often give every call the same id."""
+    made = [CHECK, ("check_warranty", {"serial_number": "SN2"}), REPLY]
+    same = AIMessage("", tool_calls=[{"name": name, "args": arguments, "id": "1"} for name, arguments in made])
+    graph = own_graph(scripted(same, "done"), [check_warranty, send_reply])
+    mocks = {"check_warranty": {"$match": [{"when": {"serial_number": "SN2"}, "$return": 2}], "$default": 1}}
+    verdict = run(graph, {**mocks, "send_reply": 3})
+    assert verdict.passed, verdict.reasons
+    assert [(call.name, call.arguments.get("serial_number"), call.result) for call in verdict.transcript.calls] == [
+        ("check_warranty", "SN1", 1),
+        ("check_warranty", "SN2", 2),
+        ("send_reply", None, 3),
+    ]
+
+
+def test_agents_side_by_side_whose_calls_share_ids_keep_their_turns() -> None:
+    """Each has the turn that asked for it, whatever order the replies come in."""
+    graph = StateGraph(Beside)
+    for name, made in (("one", CHECK), ("two", REPLY), ("three", ("check_warranty", {"serial_number": "SN3"}))):
+        graph.add_node(name, asking(desk([made], "done", name=name)))
+        graph.add_edge(START, name)
+    verdict = run(graph.compile(), MOCKS, options={"message": {"answers": []}})
+    assert verdict.passed, verdict.reasons
+    transcript = verdict.transcript
+    assert len(transcript.calls) == 3
+    for call in transcript.calls:
+        assert call.turn is not None
+        (asked,) = transcript.turns[call.turn].calls
+        assert (asked.name, asked.arguments, asked.call_id) == (call.name, call.arguments, "c0.0")
+
+
+class Beside(TypedDict):
+    answers: Annotated[list[str], operator.add]
+
+
+def asking(agent: Any) -> Any:
+    async def ask(state: Beside) -> Any:
+        answer = await agent.ainvoke({"messages": [("user", "go")]})
+        return {"answers": [answer["messages"][-1].text]}
+
+    return ask
+
+
+def test_the_limit_of_turns_is_that_of_one_agent_and_of_run_agent_alone() -> None:
+    async def under_test(task: evalkit.Task) -> str:
+        with answered_by(task):
+            for _ in range(4):
+                await desk([CHECK], "done").ainvoke({"messages": [("user", "go")]})
+        return "done"
+
+    verdict = evalkit.run_case(case(MOCKS, {"response_contains": "done"}, settings={"max_iterations": 3}), under_test)
+    assert verdict.passed, verdict.reasons
+    assert len(verdict.transcript.turns) == 8
+
+
+class Streaming(Scripted):
+    """Gives its reply piece by piece where it is asked to."""
+
+    def _stream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+        message = self._generate(messages).generations[0].message
+        for word in re.findall(r"\S+\s*", str(message.text)):
+            yield ChatGenerationChunk(message=AIMessageChunk(word))
+        for index, call in enumerate(message.tool_calls):
+            for args in re.findall(r".{1,5}", json.dumps(call["args"])):
+                chunk: dict[str, Any] = {"name": None, "args": args, "id": None, "index": index}
+                yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=[chunk]))
+            chunk = {"name": call["name"], "args": "", "id": call["id"], "index": index}
+            yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=[chunk]))
+
+
+def test_a_streamed_graph_gives_the_same_transcript() -> None:
+    graph = create_agent(Streaming(replies=[[CHECK, REPLY], "all is well"]), [check_warranty, send_reply])
+
+    async def streaming(task: evalkit.Task) -> str:
+        pieces = []
+        with answered_by(task):
+            async for chunk, _ in graph.astream({"messages": [("user", task.message)]}, stream_mode="messages"):
+                if isinstance(chunk, AIMessageChunk):
+                    pieces.append(str(chunk.text))
+        assert pieces.count("is ") == 1
+        return "".join(pieces)
+
+    async def whole(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, graph)
+
+    verdicts = [evalkit.run_case(case(MOCKS, {"response_contains": "well"}), agent) for agent in (streaming, whole)]
+    for verdict in verdicts:
+        assert verdict.passed, verdict.reasons
+    streamed, plain = (verdict.transcript for verdict in verdicts)
+    assert streamed.calls == plain.calls
+    assert [turn.calls for turn in streamed.turns] == [turn.calls for turn in plain.turns]
+    assert streamed.response == plain.response == "all is well"
+
+
+def test_the_fake_model_of_langchain_can_play_the_model() -> None:
+    class Fake(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+            return self
+
+    calls = [{"name": CHECK[0], "args": CHECK[1], "id": "1"}]
+    graph = create_agent(Fake(messages=iter([AIMessage("", tool_calls=calls), "done"])), [check_warranty])
+    verdict = run(graph, MOCKS, {"expected_function_calls": ["check_warranty"], "response_contains": "done"})
+    assert verdict.passed, verdict.reasons
 
 
 def test_an_agent_that_raises_fails_the_case() -> None:

@@ -196,3 +196,32 @@ def test_a_missing_framework_names_its_extra_and_makes_an_error_not_a_failure() 
     )
     with pytest.raises(MissingExtraError), extra("x"):
         raise ImportError("no")
+
+
+def test_calls_that_share_an_id_are_told_apart_by_name_and_arguments() -> None:
+    """Test doubles of models often give every call the same id."""
+    made = [("lookup", {"key": "a"}), ("lookup", {"key": "b"}), ("store", {"key": "b"})]
+
+    async def agent(task: evalkit.Task) -> str:
+        dialogue = Dialogue(Recorder.of(task))
+        for turn in range(2):
+            dialogue.asks()
+            calls = [ModelCall(name=name, arguments={**given, "turn": turn}, call_id="1") for name, given in made]
+            dialogue.replied(ModelTurn(calls=tuple(calls), finish_reason="tool_calls"))
+        for turn in (1, 0):
+            for name, given in made:
+                assert dialogue.asked_for(name, {**given, "turn": turn}, "1") == 3
+                await dialogue.call(name, {**given, "turn": turn}, "1")
+        assert [
+            dialogue.asked_for(*asked) for asked in (("store", {}, "1"), ("other", {}, "1"), ("store", {}, "2"))
+        ] == [
+            2,
+            1,
+            0,
+        ]
+        return "done"
+
+    verdict = run(agent, {"lookup": 1, "store": 2})
+    assert verdict.passed, verdict.reasons
+    calls = [(call.turn, call.name, call.arguments) for call in verdict.transcript.calls]
+    assert calls == [(turn, name, {**given, "turn": turn}) for turn in (1, 0) for name, given in made]
