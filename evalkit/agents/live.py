@@ -68,6 +68,34 @@ def account_of(settings: Settings) -> Account | None:
     return account_for(settings.max_cost_usd, settings.ledger)
 
 
+class Booking:
+    """Keeps the budget of a live run where the agent's own client asks, as its framework tells of it."""
+
+    def __init__(self, account: Account, settings: Settings) -> None:
+        self._account = account
+        self._asked = settings.model
+        self._prices = settings.prices
+
+    def check(self) -> None:
+        """Raises BudgetSpentError if nothing is left."""
+        self._account.check()
+
+    def add(self, turn: ModelTurn) -> None:
+        """Book what `turn` cost; nothing where its tokens or its model's price are not known."""
+        cost = cost_of(turn.usage, (turn.model, self._asked), self._prices)
+        if cost is not None:
+            self._account.add(cost)
+
+
+def booking_of(settings: Settings) -> Booking | None:
+    """Where the turns of an agent's own client are booked. None without a budget, offline, and where a cassette is
+    recorded, which books them itself.
+    """
+    account = account_of(settings)
+    goes_live = settings.model is not None and settings.record is None
+    return None if account is None or not goes_live else Booking(account, settings)
+
+
 def check_budget(settings: Settings) -> None:
     """Raises BudgetSpentError if the run goes live and nothing is left to spend."""
     account = account_of(settings)

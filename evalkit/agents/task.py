@@ -22,6 +22,7 @@ from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, Mode
 if TYPE_CHECKING:
     from evalkit.agents.http_functions import Serving
     from evalkit.agents.instruction import Instruction
+    from evalkit.agents.live import Booking
     from evalkit.functions import FakeDispatcher
     from evalkit.providers import Provider
     from evalkit.providers.http_tape import HttpTape
@@ -64,6 +65,7 @@ class Task:
         self._asking = Asking(open_model, settings, self.waited, case_id)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tape: HttpTape | None = None
+        self.booking: Booking | None = None  # for agents whose own client goes live
 
     @cached_property
     def functions(self) -> Functions:

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from evalkit.agents import AgentUnderTest, Reply, Task, http_recording
+from evalkit.agents.live import booking_of
 from evalkit.agents.message import visible_input
 from evalkit.agents.models import provider_for
 from evalkit.errors import MockError
@@ -85,6 +86,7 @@ def begin(plan: Plan, run: int) -> Attempt:
         run=run,
     )
     task.tape = http_recording.tape_of_run(task, plan.settings)
+    task.booking = booking_of(plan.settings)
     return Attempt(plan, task, dispatcher)
 
 

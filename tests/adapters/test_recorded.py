@@ -188,6 +188,26 @@ def test_a_live_run_counts_its_turns_too(make: Callable[[str], Under], desk: Des
 
 
 @pytest.mark.parametrize("make", FRAMEWORKS)
+def test_a_live_run_stops_where_the_budget_is_spent(make: Callable[[str], Under], desk: Desk, tmp_path: Path) -> None:
+    case = evalkit.case_from_dict(
+        {
+            "input": {"message": "Is SN1 under warranty?", "mock_function_responses": {"check_warranty": "valid"}},
+            "expected_output": {"expected_function_calls": ["check_warranty"]},
+        }
+    )
+    live = evalkit.Settings(
+        root=tmp_path,
+        model=f"openai:desk?base_url={desk.url}/v1",
+        max_cost_usd=0.000_001,
+        ledger=tmp_path / "spent",
+        prices={name: {"input": 1.0, "output": 1.0} for name in ("desk", "desk-1")},
+    )
+    verdict = evalkit.run_case(case, make(f"{desk.url}/v1"), live)
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("not_run", ["budget"])
+    assert len(desk.received) == 1
+
+
+@pytest.mark.parametrize("make", FRAMEWORKS)
 def test_offline_without_a_recording_nothing_goes_out(make: Callable[[str], Under], desk: Desk, tmp_path: Path) -> None:
     case = evalkit.case_from_dict({"input": {"message": "hi"}, "expected_output": {"expected_function_calls": []}})
     verdict = evalkit.run_case(case, make(f"{desk.url}/v1"), evalkit.Settings(root=tmp_path))
