@@ -212,13 +212,9 @@ def test_calls_that_share_an_id_are_told_apart_by_name_and_arguments() -> None:
             for name, given in made:
                 assert dialogue.asked_for(name, {**given, "turn": turn}, "1") == 3
                 await dialogue.call(name, {**given, "turn": turn}, "1")
-        assert [
-            dialogue.asked_for(*asked) for asked in (("store", {}, "1"), ("other", {}, "1"), ("store", {}, "2"))
-        ] == [
-            2,
-            1,
-            0,
-        ]
+        assert dialogue.asked_for("store", {}, "1") == 2
+        assert dialogue.asked_for("other", {}, "1") == 1
+        assert dialogue.asked_for("store", {}, "2") == 0
         return "done"
 
     verdict = run(agent, {"lookup": 1, "store": 2})
