@@ -100,7 +100,7 @@ def _unknown_function(case: CaseFacts, call: ExpectedCall, known: Known) -> Find
         message=f"the case {what} '{call.name}', which is not declared"
         f"{did_you_mean(call.name, known.names) or f'; declared are {listed}'}",
         advice="write the declared name, or declare the function",
-        fix=_renaming(case, call.path, call.name, known, key=False),
+        fix=None if call.forbidden else _renaming(case, call.path, call.name, known, key=False),
     )
 
 
@@ -119,7 +119,8 @@ def _undeclared_mock(case: CaseFacts, name: str, known: Known) -> Finding:
 def _renaming(case: CaseFacts, path: Path, name: str, known: Known, *, key: bool) -> Edit | None:
     """The edit that writes the declared name instead, where only one is meant."""
     meant = relative(name, known.names)
-    return None if meant is None else _replacing(case, path, name, meant, key=key)
+    is_there = key and meant in case.mocks  # a key can't be there twice
+    return None if meant is None or is_there else _replacing(case, path, name, meant, key=key)
 
 
 def _replacing(case: CaseFacts, path: Path, old: str, new: str, *, key: bool) -> Edit | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import field
 
 from evalkit.errors import did_you_mean, nearest
@@ -10,8 +10,9 @@ from evalkit.lint.bynames import ByName
 from evalkit.lint.dispatches import Dispatches, main_dispatch
 from evalkit.lint.facts import DECORATED, SUITE, Code, Declared, Entry, Implementation, Table
 from evalkit.lint.finding import Edit, Finding
-from evalkit.lint.names import alike, difference, is_part, related, relative, words
+from evalkit.lint.names import alike, difference, is_part, relative, words
 from evalkit.lint.nearby import closest
+from evalkit.lint.strays import stray_aliases, stray_entries
 from evalkit.record import record
 
 
@@ -45,8 +46,8 @@ class Matcher:
                 self._by_tables(functions, tables, matched)
             else:
                 self._without_tables(functions, matched)
-        matched.findings += self._stray_entries()
-        matched.findings += self._stray_aliases()
+        matched.findings += stray_entries(self._files, self._dispatches, self._by_name, self._code)
+        matched.findings += stray_aliases(self._by_name.names, self._code)
         return matched
 
     # With tables
@@ -190,55 +191,6 @@ class Matcher:
             advice="implement it, or take the declaration away: a call of it fails",
         )
 
-    # Entries and aliases that lead nowhere
-
-    def _stray_entries(self) -> Iterator[Finding]:
-        for table in self._code.tables:
-            about = self._dispatches.about(table)
-            share = sum(entry.name in self._by_name.names for entry in table.entries)
-            if table.branches or not about or 2 * share < len(table.entries) or self._code.opaque:
-                continue
-            functions = [function.name for file in about for function in self._files[file]]
-            for entry in table.entries:
-                aliased = (
-                    entry.name in self._by_name.aliases.values()
-                    or self._by_name.aliases.get(entry.name, "") in self._by_name.names
-                )
-                if (
-                    entry.name not in self._by_name.names
-                    and not aliased
-                    and not _is_partner(entry.name, functions, table)
-                ):
-                    yield Finding(
-                        name="undeclared-dispatch",
-                        location=entry.place,
-                        message=f"'{entry.name}' is dispatched, and no model is told of it",
-                        advice="declare it, or take the entry away",
-                    )
-
-    def _stray_aliases(self) -> Iterator[Finding]:
-        known = {
-            *self._by_name.names,
-            *self._code.implementations,
-            *(n for table in self._code.tables for n in table.names),
-        }
-        about = {
-            alias.listed_in
-            for alias in self._code.aliases
-            if any(
-                alike(one, name) or one == name for one in (alias.name, alias.target) for name in self._by_name.names
-            )
-        }
-        for alias in self._code.aliases:
-            if alias.listed_in in about and not {alias.target, alias.target.rpartition(".")[2]} & known:
-                yield Finding(
-                    name="alias-target",
-                    location=alias.place,
-                    message=f"the alias '{alias.name}' leads to '{alias.target}', which does not exist"
-                    f"{did_you_mean(alias.target, known - {alias.name})}",
-                    advice="correct the target, or take the alias away",
-                )
-
 
 def _partner(function: Declared, left: list[Declared], free: Iterable[str], compared: Container[str]) -> str | None:
     """The entry under another name that `function` was meant to have: each is the other's nearest.
@@ -256,21 +208,6 @@ def _partner(function: Declared, left: list[Declared], free: Iterable[str], comp
     parts = [name for name in names if is_part(name, function.name) and name not in compared]
     back_parts = [other.name for other in left if parts and is_part(parts[0], other.name)]
     return parts[0] if len(parts) == 1 and back_parts == [function.name] else None
-
-
-def _is_partner(name: str, functions: list[str], table: Table) -> bool:
-    """Whether the entry is a declared function under another name: beside its own, or instead, which is told there."""
-    return any(
-        related(name, function)
-        if function in table.names
-        else alike(name, function) or (is_part(name, function) and _partner_is_free(name, functions, table))
-        for function in functions
-    )
-
-
-def _partner_is_free(name: str, functions: list[str], table: Table) -> bool:
-    """Whether one function alone could be meant by the part of a name, as `_partner` wants it."""
-    return len([it for it in functions if it not in table.names and is_part(name, it)]) == 1
 
 
 def _dispatched_as(function: Declared, entry: Entry) -> Finding:

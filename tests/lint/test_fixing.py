@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from evalkit.lint import lint
 from evalkit.lint.finding import Edit
 from evalkit.lint.fixing import apply, planned
 
+BROKEN = sorted((Path(__file__).with_name("corpus") / "broken").glob("*.txt"))
 TOOLS = """\
 [
   {"name": "search_procedure", "description": "d", "input_schema": {"type": "object", "properties": {}}},
@@ -190,3 +192,28 @@ def test_edits_that_reach_into_each_other_are_not_both_made(project: Any) -> Non
         for edit in (Edit("a.md", 1, 3, "X"), Edit("a.md", 2, 4, "Y"), Edit("a.md", 1, 3, "X"), Edit("a.md", 5, 5, "Z"))
     ]
     assert planned(findings, project.root).texts == {"a.md": ("abcdef", "aXdeZf")}
+
+
+@pytest.mark.parametrize("bundle", BROKEN, ids=lambda path: path.stem)
+def test_mending_ends_and_makes_nothing_worse(bundle: Path, project: Any, unbundled: Any) -> None:
+    """Over the whole corpus: what was mended is gone, nothing new is found, and a second time changes nothing."""
+    files = unbundled(bundle)
+    del files["expected"]
+    project.write(files)
+    before = lint(project_options(project.root)).findings
+    apply(planned(before, project.root), project.root)
+    after = lint(project_options(project.root)).findings
+    assert {(it.name, it.message) for it in after} <= {(it.name, it.message) for it in before}
+    changes = planned(after, project.root)
+    assert (changes.texts, changes.renames) == ({}, [])
+
+
+def test_a_name_is_not_written_over_another(project: Any) -> None:
+    """Both names are mocked: one key would be there twice."""
+    files = {
+        "tools.json": TOOLS,
+        "scenarios/a_1.yaml": "input:\n  message: hi\n  mock_function_responses:\n"
+        "    search_rag: {n: 1}\n    tool_search_rag: {n: 2}\nexpected_output: {response_contains: a}\n",
+    }
+    assert mended(project, files) == 0
+    assert project.read("scenarios/a_1.yaml") == files["scenarios/a_1.yaml"]
