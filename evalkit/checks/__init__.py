@@ -9,13 +9,19 @@ Whether it succeeded is a question of its own (`outcome`). Each actual call meet
 the other way round.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from evalkit.checks.compiling import compile_expectation
-from evalkit.checks.custom import check
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement
 from evalkit.checks.keys import CALL_KEYS, DEFINITIONS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, Key
-from evalkit.checks.on_fault import ending_as, expectation_on_fault, problems_of_on_fault
 from evalkit.checks.turns import judge_conversation, part_of
+
+if TYPE_CHECKING:
+    from evalkit.checks.custom import check
+    from evalkit.checks.on_fault import ending_as, expectation_on_fault, problems_of_on_fault
 
 __all__ = [
     "CALL_KEYS",
@@ -34,3 +40,19 @@ __all__ = [
     "part_of",
     "problems_of_on_fault",
 ]
+
+_SELDOM = {
+    "check": "custom",
+    "ending_as": "on_fault",
+    "expectation_on_fault": "on_fault",
+    "problems_of_on_fault": "on_fault",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What few cases need is imported when it is first used."""
+    if name not in _SELDOM:
+        raise AttributeError(f"module 'evalkit.checks' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"evalkit.checks.{_SELDOM[name]}"), name)

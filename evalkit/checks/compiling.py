@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
-from evalkit.checks import older, response, run_checks
+from evalkit.checks import run_checks
 from evalkit.checks.calls import FunctionCalls, is_listed
 from evalkit.checks.contradictions import always_forbidden, excluded_in_wanted
-from evalkit.checks.custom import read_custom, read_graded
 from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls, read_forbidden
 from evalkit.checks.expectation import Expectation, RunCheck
 from evalkit.checks.keys import CALL_KEYS, CALL_ORDERS, EXPECTED_KEYS, EXTRA_CALLS, MODIFIERS, SCORES
@@ -21,21 +21,25 @@ from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS
 from evalkit.operators.shown import shown
 
-_READERS: dict[str, Callable[[Reader, Path, Any], RunCheck | None]] = {
-    "final_function_call": run_checks.read_final_call,
-    "response_contains": response.read_response_text,
-    "response_excludes": response.read_response_text,
-    "response_matches": response.read_response_matches,
-    "stop_reason": run_checks.read_stop_reason,
-    "scenario_instruction_used": run_checks.read_instruction,
-    "judge": read_graded,
-    "email_sent": older.read_succeeded,
-    "ticket_created": older.read_succeeded,
-    "ticket_fields": older.read_ticket_fields,
-    "response_body_contains": older.read_body_text,
-    "response_body_excludes": older.read_body_text,
-    **dict.fromkeys(run_checks.BUDGETS, run_checks.read_budget),
+_Read = Callable[[Reader, Path, Any], RunCheck | None]
+# module:function of this room. Few cases have any of these keys, and a module is imported for the first that has.
+_READERS = {
+    "final_function_call": "run_checks:read_final_call",
+    "response_contains": "response:read_response_text",
+    "response_excludes": "response:read_response_text",
+    "response_matches": "response:read_response_matches",
+    "response_json": "response_schema:read_response_json",
+    "stop_reason": "run_checks:read_stop_reason",
+    "scenario_instruction_used": "run_checks:read_instruction",
+    "judge": "custom:read_graded",
+    "email_sent": "older:read_succeeded",
+    "ticket_created": "older:read_succeeded",
+    "ticket_fields": "older:read_ticket_fields",
+    "response_body_contains": "older:read_body_text",
+    "response_body_excludes": "older:read_body_text",
+    **dict.fromkeys(run_checks.BUDGETS, "run_checks:read_budget"),
 }
+_CUSTOM = "custom:read_custom"
 _CALLS = "expected_function_calls"
 
 
@@ -160,14 +164,8 @@ class _Compilation:
         checks: list[RunCheck | None] = []
         for key, value in expected.items():
             at = (*self.path, key)
-            if key in _READERS:
-                checks.append(_READERS[key](self.reader, at, value))
-            elif key == "response_json":
-                from evalkit.checks.response_schema import read_response_json
-
-                checks.append(read_response_json(self.reader, at, value))
-            elif key not in EXPECTED_KEYS:
-                checks.append(read_custom(self.reader, at, value))
+            if key in _READERS or key not in EXPECTED_KEYS:
+                checks.append(_reader(_READERS.get(key, _CUSTOM))(self.reader, at, value))
         return [check for check in checks if check is not None]
 
     def _demands_nothing(self, expected: Mapping[str, Any], *found: Any) -> None:
@@ -201,6 +199,12 @@ class _Compilation:
                 if leaf.function_name == entry.function_name and always_forbidden(demanded, ruled_out):
                     here, there = self.reader.shown(leaf.path), self.reader.shown(entry.path)
                     self.reader.problem(leaf.path, f"{here} expects {leaf.function_name}, which {there} forbids")
+
+
+def _reader(where: str) -> _Read:
+    module, _, function = where.partition(":")
+    found: _Read = getattr(import_module(f"evalkit.checks.{module}"), function)
+    return found
 
 
 def _hint(key: str, names: list[str]) -> str:

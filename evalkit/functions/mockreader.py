@@ -11,7 +11,6 @@ from itertools import count
 from typing import Any
 
 from evalkit.errors import EvalkitError, PathProblem, SpecError, did_you_mean, shown_path
-from evalkit.functions.failurereader import read_failure
 from evalkit.functions.jsondata import NotJsonError, as_json, recorded
 from evalkit.functions.mockchecks import Place, Surroundings
 from evalkit.functions.mocks import (
@@ -163,6 +162,8 @@ class _Reader:
         return self._static(data["$literal"], place.down("$literal"), literal=True)
 
     def _read_error(self, data: Mapping[str, Any], place: Place) -> Answer:
+        from evalkit.functions.failurereader import read_failure
+
         return read_failure(data["$error"], place.down("$error"), self._around) or _NOTHING
 
     def _read_real(self, data: Mapping[str, Any], place: Place) -> Answer:

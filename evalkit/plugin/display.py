@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,12 +16,13 @@ from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.configuration import Configuration
 from evalkit.record import record
-from evalkit.reports.accounting import accounting_lines, fallback_warning
 from evalkit.reports.hostile import encodable, visible
 from evalkit.reports.journal import Journal
 from evalkit.reports.spans import Line, line_text
-from evalkit.reports.trace import TraceOptions, duration_text, lines, paint
 from evalkit.stats import Accounting
+
+if TYPE_CHECKING:  # a run without anything to show imports nothing that shows it
+    from evalkit.reports.trace import TraceOptions
 
 MOST_PASSED_TRACES = 50
 _MOST_NAMED = 3
@@ -53,6 +56,8 @@ class Trace:
     def toterminal(self, tw: pytest.TerminalReporter) -> None:
         """Called by pytest with its terminal writer."""
         if getattr(tw, "hasmarkup", False):
+            from evalkit.reports.trace import paint
+
             tw.write(paint(self._shown, self._encoding) + "\n")
         else:
             tw.write(encodable(str(self), self._encoding) + "\n")
@@ -66,8 +71,13 @@ class Display:
         self._configuration = configuration
         self.stream = sys.stdout  # before pytest captures it
         self._encoding = getattr(self.stream, "encoding", None)
-        columns = shutil.get_terminal_size().columns
-        self._options = TraceOptions(width=columns, conversation=configuration.conversation)
+        self._columns = shutil.get_terminal_size().columns
+
+    @cached_property
+    def _options(self) -> TraceOptions:
+        from evalkit.reports.trace import TraceOptions
+
+        return TraceOptions(width=self._columns, conversation=self._configuration.conversation)
 
     def prepare(self, session: pytest.Session) -> None:
         """Progress of many cases is one row of dots, and not a line for each of their files."""
@@ -85,6 +95,8 @@ class Display:
 
     def trace(self, verdict: Verdict) -> Trace:
         """The longrepr of a case that did not pass."""
+        from evalkit.reports.trace import lines
+
         shown = lines(verdict, self._options)
         reason = next((reason.message or reason.code for reason in verdict.reasons), verdict.summary)
         crash = Crash(verdict.path or verdict.case_id, " ".join(visible(reason, keep="\n").split()))
@@ -117,12 +129,19 @@ class Display:
 
     def accounting(self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str] = ()) -> None:
         """What models took, and warnings: cases for which nothing was left to spend, calls that came as text."""
-        if self._config.option.verbose >= 0:
+        used_models = accounting.turns or accounting.calls.total
+        if used_models and self._config.option.verbose >= 0:
+            from evalkit.reports.accounting import accounting_lines
+
             for line in accounting_lines(accounting):
                 reporter.write_line(self._encoded(line))
         if unpaid:
             cases = "1 case was" if len(unpaid) == 1 else f"{len(unpaid)} cases were"
             reporter.write_line(self._encoded(f"evalkit: {cases} not run: {unpaid[0]}"), yellow=True, bold=True)
+        if not used_models:
+            return
+        from evalkit.reports.accounting import fallback_warning
+
         warning = fallback_warning(accounting, percentage(self._configuration.max_fallback_rate))
         if warning is not None:
             reporter.write_line(self._encoded(f"evalkit: {warning}"), yellow=True, bold=True)
@@ -149,6 +168,8 @@ class Display:
         selected: Sequence[str],
         journal: Journal,
     ) -> None:
+        from evalkit.reports.trace import lines, paint
+
         for case_id in selected:
             if case_id in outcomes and outcomes[case_id].status == PASSED:
                 verdict = journal.verdict(case_id)
@@ -183,6 +204,8 @@ def extremes(outcomes: Mapping[str, Outcome], number: int) -> Iterator[str]:
     slow = sorted((o for o in outcomes.values() if o.elapsed_ms >= 1000), key=lambda o: -o.elapsed_ms)[:number]
     dear = sorted((o for o in outcomes.values() if o.cost_usd), key=lambda o: -(o.cost_usd or 0))[:number]
     if slow:
+        from evalkit.reports.trace import duration_text
+
         yield "slowest: " + ", ".join(f"{visible(o.case_id)} {duration_text(o.elapsed_ms)}" for o in slow)
     if dear:
         total = sum(o.cost_usd or 0 for o in outcomes.values())

@@ -13,7 +13,6 @@ from typing import Any, TextIO
 import pytest
 
 from evalkit.reports.hostile import encodable
-from evalkit.reports.trace import duration_text
 
 SHORTEST_RUN = 50  # cases; up to so many, pytest's own progress says enough
 _PAUSE_S = 0.1  # between two updates of the line
@@ -75,6 +74,8 @@ def progress_text(done: int, passed: int, total: int, seconds: float) -> str:
     parts = [f"{done:,} of {total:,}", f"{1000 * passed // done / 10:g} % passed"]
     rate = done / seconds if seconds > 0 else 0.0
     if rate > 0:
+        from evalkit.reports.trace import duration_text
+
         parts.append(f"{rate:.0f} per second" if rate >= 2 else f"{60 * rate:.0f} per minute")
         parts.append(f"{duration_text(1000 * (total - done) / rate)} left")
     return " · ".join(parts)

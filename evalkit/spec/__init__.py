@@ -6,8 +6,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from evalkit.spec.discovery import FoundFile, find_cases
 from evalkit.spec.loading import Examined, case_from_dict, examine_case, load_case
-from evalkit.spec.schema import case_schema
+
+if TYPE_CHECKING:
+    from evalkit.spec.schema import case_schema
 
 __all__ = ["Examined", "FoundFile", "case_from_dict", "case_schema", "examine_case", "find_cases", "load_case"]
+
+
+def __getattr__(name: str) -> Any:
+    """The editor's schema is of no use to a run, and takes a while to put together."""
+    if name != "case_schema":
+        raise AttributeError(f"module 'evalkit.spec' has no attribute {name!r}")
+    from evalkit.spec import schema
+
+    return schema.case_schema

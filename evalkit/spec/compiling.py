@@ -7,7 +7,7 @@ from dataclasses import field
 from pathlib import Path as FilePath
 from typing import Any
 
-from evalkit.checks import GROUP_KEYS, compile_expectation, problems_of_on_fault
+from evalkit.checks import GROUP_KEYS, compile_expectation
 from evalkit.errors import PathProblem, nearest
 from evalkit.functions import mock_files, parse_declarations, parse_mocks
 from evalkit.model.case import CaseSettings, Declaration, UserTurn
@@ -63,6 +63,8 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath, check_targ
         reader.problems.extend(found)
     known = _with_mocked(declared, parts.mocks)
     if data.get("on_fault") is not None:
+        from evalkit.checks import problems_of_on_fault
+
         names = (*(known or parts.mocks or ()), *_expected_names(data.get("expected_output")))
         reader.problems.extend(problems_of_on_fault(data["on_fault"], names, declarations=known, input=given))
     expectations = _Expectations(reader, given, known)
