@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 
 REDACTED = "[redacted]"
 
+_NO_WORD = r"(?![A-Za-z][a-z]*(?![\w~+/=-]|\.\w))"  # "a basic understanding" and "bearer certificates" are prose
+
 # A marker that the text must contain, and what is then looked for. Group 1, where there is one, is kept.
 # Compiled when its marker is first met: most runs meet none.
 _SHAPES: tuple[tuple[str, str], ...] = (
@@ -29,8 +31,8 @@ _SHAPES: tuple[tuple[str, str], ...] = (
     ("AKIA", r"\bAKIA[A-Z0-9]{16}\b"),
     ("ASIA", r"\bASIA[A-Z0-9]{16}\b"),
     ("eyJ", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"),
-    ("earer ", r"(\b[Bb]earer )[A-Za-z0-9._~+/-]{8,}=*"),
-    ("asic ", r"(\b[Bb]asic )[A-Za-z0-9+/]{12,}=*"),
+    ("earer ", rf"(\b[Bb]earer ){_NO_WORD}[A-Za-z0-9._~+/-]{{8,}}=*"),
+    ("asic ", rf"(\b[Bb]asic ){_NO_WORD}[A-Za-z0-9+/]{{12,}}=*"),
     (
         "PRIVATE KEY",
         r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----BEGIN )[\s\S])*?-----END [A-Z ]*PRIVATE KEY-----",

@@ -38,6 +38,9 @@ def test_a_token_of_a_known_shape_is_hidden_in_text_and_in_json(secret: str) -> 
     ("text", "expected"),
     [
         ("Authorization: Bearer abc.def-ghi", "Authorization: Bearer [redacted]"),
+        ("authorization: Basic dXNlcjpwYXNzd29yZA==, and", "authorization: Basic [redacted], and"),
+        ("use Basic dXNlcjpwYXNzd29yZA", "use Basic [redacted]"),
+        ("bearer abcdefghijkl1 is it", "bearer [redacted] is it"),
         ("postgres://bob:hunter2@db/x", "postgres://bob:[redacted]@db/x"),
         ("GET /v1?api_key=abcd1234&page=2", "GET /v1?api_key=[redacted]&page=2"),
         ("{'password': \"it's\", 'user': 'bob'}", "{'password': \"[redacted]\", 'user': 'bob'}"),
@@ -68,6 +71,7 @@ def test_the_value_of_a_secret_key_is_hidden_wherever_it_is_quoted(key: str) -> 
         {"required": ["password"], "properties": {"password": {"type": "string"}}},
         {"text": "task-list, a monkey, the secret garden, password reset"},
         {"password": "", "token": None},
+        {"text": "a basic understanding. Basic authentication, or bearer authentication. Bearer certificates"},
     ],
 )
 def test_what_only_looks_like_a_secret_stays(harmless: dict[str, Any]) -> None:
