@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 import pytest
 
 from evalkit.errors import IncompleteCallError
+from evalkit.providers.events import values_of
+from evalkit.providers.gemini_reply import merged, turn_of
+from evalkit.providers.openai_reply import streamed_turn
 from evalkit.providers.stream import StreamAccumulator
 from evalkit.providers.textcalls import parse_text_calls
 
@@ -158,3 +162,67 @@ def test_no_prefix_of_a_recorded_stream_holds_another_call_and_each_is_taken_onc
         final = accumulator.close()
         assert [call for call in so_far if call not in final] == [], row["id"]
         assert sorted(taken + accumulator.take(), key=str) == sorted(final, key=str), row["id"]
+
+
+# -- cut anywhere: in text, character by character; on the wire, at any byte
+
+
+def text_streams() -> Iterator[tuple[str, Any]]:
+    """Every model text of the corpora with its declarations; once with names, where the corpus gives none."""
+    seen: set[tuple[str, str]] = set()
+    for name, key in (("textcalls", "expected_calls"), ("textcalls_streaming", "final_calls")):
+        for row in rows(name):
+            text = row.get("text") or "".join(row.get("chunks", ()))
+            for functions in (declared(row), [{"name": call["name"]} for call in row[key]] or None):
+                if (text, str(functions)) not in seen:
+                    seen.add((text, str(functions)))
+                    yield text, functions
+    for row in rows("real_model_outputs"):
+        yield row["output"] or "", ["check_warranty", "create_ticket", "send_email"]
+
+
+def test_no_prefix_of_a_text_completes_a_call_that_the_whole_does_not_have() -> None:
+    """Nor is a call completed early, or twice, and any pieces give the calls of the whole text."""
+    judged = 0
+    for text, functions in text_streams():
+        if len(text) > 1_500:
+            continue
+        whole = calls_of(parse_text_calls(text, functions).calls)
+        accumulator = StreamAccumulator(functions)
+        taken: list[tuple[str, Any]] = []
+        step = 1 + len(text) // 100
+        for place in range(0, len(text), step):
+            accumulator.feed_text(text[place : place + step])
+            taken += calls_of(accumulator.take())
+            assert taken == whole[: len(taken)], text[: place + step]
+        try:
+            assert calls_of(accumulator.close()) == whole, text
+        except IncompleteCallError:
+            continue
+        assert taken + calls_of(accumulator.take()) == whole, text
+        judged += bool(whole)
+    assert judged > 150
+
+
+@pytest.mark.parametrize("corpus", ["streams_openai", "streams_compatible", "streams_gemini"])
+def test_a_body_cut_at_any_byte_gives_no_other_call(corpus: str) -> None:
+    """As the live providers read it: what does not parse is an error, and what parses holds the first calls."""
+    cut = 0
+    for row in rows(corpus):
+        if not row["stream"] or row["api"] == "responses" or (row["status"] or 200) != 200:
+            continue
+        body = row["raw"].encode()
+        read = streamed_turn if corpus != "streams_gemini" else lambda values: turn_of(merged(values))
+        whole = calls_of(read(values_of(row["raw"])).calls)
+        for end in {
+            *range(0, len(body), 1 + len(body) // 40),
+            *(end.end() for end in re.finditer(rb"\r?\n\r?\n", body)),
+        }:
+            try:
+                values = values_of(body[:end].decode(errors="ignore"))
+            except ValueError:
+                continue
+            calls = calls_of(read(values).calls)
+            assert calls == whole[: len(calls)], row["id"]
+            cut += 1
+    assert cut > 50
