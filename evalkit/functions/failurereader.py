@@ -10,7 +10,6 @@ from typing import Any
 from evalkit.errors import did_you_mean, shown_path
 from evalkit.functions.mockchecks import Place, Surroundings
 from evalkit.functions.mocks import Failure
-from evalkit.functions.statics import compile_static
 from evalkit.functions.targets import TargetError, check_form, find
 from evalkit.operators import shown
 
@@ -43,7 +42,7 @@ def read_failure(value: Any, place: Place, around: Surroundings) -> Failure | No
         detail = {"status": status, **detail}
     if len(around.problems) > before:
         return None
-    static = compile_static({"message": message, "detail": detail}, place.path, around.problems)
+    static = around.compiled({"message": message, "detail": detail}, place)
     around.check_references(static, place)
     return Failure(kind, static.value["message"], static.value["detail"], exception)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +21,44 @@ class IncludeError(EvalkitError):
     code = "invalid_case"
 
 
-def mock_files(folder: Path) -> Callable[[str], Any]:
+def mock_files(folder: Path) -> MockFiles:
     """The `include` callable of `parse_mocks` for a folder of mock files (YAML or JSON).
 
     It gives the data that a reference names, raises IncludeError where it names none, and SpecError where the file does
     not load. Files are read once per process and again when they change. No reference leads out of the folder.
     """
+    return MockFiles(folder)
 
-    def include(reference: str) -> Any:
+
+class MockFiles:
+    """See `mock_files`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, reference: str) -> Any:
+        path, key = self._named(reference)
+        data = _read(path, self._shown(path))
+        return data if key is None else _at(data, key, self._shown(path))[0]
+
+    def locate(self, reference: str, inner: tuple[str | int, ...], at_key: bool) -> str:
+        """``mocks/warranty/check_warranty.yaml:4:9``, of what lies at `inner` below what `reference` names."""
+        from evalkit.yamlfile import positions
+
+        path, key = self._named(reference)
+        data = _read(path, self._shown(path))
+        steps = () if key is None else _at(data, key, self._shown(path))[1]
+        line, column = positions(path.read_bytes()).locate((*steps, *inner), key=at_key)
+        return f"{self._shown(path)}:{line}:{column}"
+
+    def _named(self, reference: str) -> tuple[Path, str | None]:
         match = _REFERENCE.fullmatch(reference)
         if match is None:
             raise IncludeError(f"{reference!r} names no mock file; write it as 'warranty/check_warranty.valid'")
-        path = _find(folder, match["file"])
-        data = _read(path, f"{folder.name}/{path.relative_to(folder).as_posix()}")
-        return data if match["key"] is None else _at(data, match["key"], path.relative_to(folder.parent).as_posix())
+        return _find(self._folder, match["file"]), match["key"]
 
-    return include
+    def _shown(self, path: Path) -> str:
+        return f"{self._folder.name}/{path.relative_to(self._folder).as_posix()}"
 
 
 def _find(folder: Path, name: str) -> Path:
@@ -65,10 +87,10 @@ def _read(path: Path, shown_as: str) -> Any:
     return data
 
 
-def _at(data: Any, key: str, file: str) -> Any:
-    """The value under `key`: the key as it stands, or a path of keys joined by dots."""
+def _at(data: Any, key: str, file: str) -> tuple[Any, tuple[str, ...]]:
+    """The value under `key`, the key as it stands or a path of keys joined by dots; and that path."""
     if isinstance(data, Mapping) and key in data:
-        return data[key]
+        return data[key], (key,)
     found = data
     for step in key.split("."):
         if not isinstance(found, Mapping):
@@ -77,4 +99,4 @@ def _at(data: Any, key: str, file: str) -> Any:
             hint = "; leave the file's ending out" if f".{key}" in _ENDINGS else did_you_mean(step, map(str, found))
             raise IncludeError(f"{file} has no key '{step}'{hint}")
         found = found[step]
-    return found
+    return found, tuple(key.split("."))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
 from evalkit.errors import PathProblem, did_you_mean, shown_path
 from evalkit.functions.mocks import Path, Static
 from evalkit.functions.schemas import compiled
-from evalkit.functions.statics import references
+from evalkit.functions.statics import compile_static, references
 from evalkit.functions.violations import argument_names, violation_text
 from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, TemplateError, walk
@@ -23,22 +23,38 @@ CALL_PARTS = ("result", "arguments")
 class Place:
     """Where in the case the reader is: `path`, and the `name` of the mocked function.
 
-    Inside an included file the path stays at the `$include`, since the file has no place in the case.
+    Inside an included file the path stays at the `$include`, and `inner` goes on from what the file's reference names.
+    `changes` are the keys that the case lays over it.
     """
 
     path: Path
     name: str
     including: tuple[str, ...] = ()
+    inner: Path = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
         return self.including[-1] if self.including else ""
 
     def down(self, *steps: str | int) -> Place:
-        return self if self.including else replace(self, path=(*self.path, *steps))
+        if self.including:
+            return replace(self, inner=(*self.inner, *steps))
+        return replace(self, path=(*self.path, *steps))
 
-    def into(self, source: str) -> Place:
-        return replace(self, path=self.down("$include").path, including=(*self.including, source))
+    def into(self, source: str, changes: Mapping[str, Any]) -> Place:
+        path = self.path if self.including else (*self.path, "$include")
+        return replace(self, path=path, including=(*self.including, source), inner=(), changes=changes)
+
+    def changed(self) -> Path | None:
+        """The path in the case of what the case itself has laid over an included answer; None for what it has not."""
+        steps = self.inner[1:] if self.inner[:1] in (("$return",), ("$literal",)) else self.inner
+        value: Any = self.changes
+        for step in steps:
+            if not isinstance(value, Mapping) or step not in value:
+                return None
+            value = value[step]
+        return (*self.path[:-1], *steps) if steps and len(self.including) == 1 else None
 
 
 @record(slots=True)
@@ -50,6 +66,7 @@ class Surroundings:
     input: Any
     has_input: bool
     check_targets: bool = True  # whether the Python objects that mocks name are imported to see that they are there
+    locate: Callable[[str, Path, bool], str] | None = None  # the line of what an `$include` names
     problems: list[PathProblem] = field(default_factory=list)
     _canonical: dict[str, str] = field(default_factory=dict)
 
@@ -57,9 +74,13 @@ class Surroundings:
         self._canonical = {alias: d.name for d in self.declarations.values() for alias in d.aliases}
 
     def wrong(self, place: Place, message: str, *steps: str | int, at_key: bool = False) -> None:
-        source = f"in '{place.source}': " if place.including else ""
-        inside = bool(place.including)
-        self.problems.append(PathProblem(place.down(*steps).path, source + message, at_key=at_key and not inside))
+        place = place.down(*steps)
+        own = place.changed() if place.including else place.path
+        if own is not None:
+            self.problems.append(PathProblem(own, message, at_key=at_key))
+            return
+        at = self.locate(place.source, place.inner, at_key) if self.locate is not None else f"'{place.source}'"
+        self.problems.append(PathProblem(place.path, f"in {at}: {message}"))
 
     def canonical(self, name: str) -> str:
         return self._canonical.get(name, name)
@@ -79,10 +100,11 @@ class Surroundings:
             if names is not None and key not in names and not str(key).startswith("$"):
                 self.wrong(place, self._no_argument(key, place.name, names), key, at_key=True)
         try:
-            return compile_value(when, mode="partial", path=place.path)
+            return compile_value(when, mode="partial", path=(*place.path, *place.inner))
         except OperatorProblems as error:
+            inside = (*place.path, *place.inner)
             for problem in error.problems:
-                self.problems.append(replace(problem, path=place.path) if place.including else problem)
+                self.wrong(place, problem.message, *problem.path[len(inside) :], at_key=problem.at_key)
             return None
 
     def _argument_names(self, name: str) -> frozenset[str] | None:
@@ -95,6 +117,14 @@ class Surroundings:
         listed = sorted(names)
         known = f"known are {', '.join(listed)}" if listed else "it takes none"
         return f"{function} has no argument '{name}' ({known}){did_you_mean(name, listed)}"
+
+    def compiled(self, value: Any, place: Place) -> Static:
+        """`compile_static`, with the problems at `place`."""
+        found: list[PathProblem] = []
+        static = compile_static(value, (), found)
+        for problem in found:
+            self.wrong(place, problem.message, *problem.path, at_key=problem.at_key)
+        return static
 
     def check_references(self, static: Static, place: Place) -> None:
         """The templates of one answer, as far as they can be followed before the run."""

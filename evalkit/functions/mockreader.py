@@ -27,7 +27,6 @@ from evalkit.functions.mocks import (
     Sequence,
     Static,
 )
-from evalkit.functions.statics import compile_static
 from evalkit.functions.targets import TargetError, check_form, find
 from evalkit.model.case import Declaration
 from evalkit.operators import shown
@@ -63,7 +62,12 @@ def parse_mocks(
         return MockSet(), [PathProblem(path, message)]
     has_input = input is not _UNKNOWN
     around = Surroundings(
-        declarations or {}, tuple(map(str, data)), input if has_input else None, has_input, check_targets
+        declarations or {},
+        tuple(map(str, data)),
+        input if has_input else None,
+        has_input,
+        check_targets,
+        locate=getattr(include, "locate", None),
     )
     reader = _Reader(around, include)
     answers: dict[str, Answer] = {}
@@ -107,7 +111,7 @@ class _Reader:
             plain = as_json(value)
         except NotJsonError as error:
             return self._wrong(place, f"a mock must be JSON: {error}")
-        static = Static(plain) if literal else compile_static(plain, place.path, self._around.problems)
+        static = Static(plain) if literal else self._around.compiled(plain, place)
         self._around.check_references(static, place)
         if not static.templated:
             self._around.check_returns(static.value, place)
@@ -242,12 +246,16 @@ class _Reader:
         changes = {key: value for key, value in data.items() if not (isinstance(key, str) and key.startswith("$"))}
         if changes:
             content = self._changed(content, changes, place, name)
-        return self.answer(content, place.into(name))
+        return self.answer(content, place.into(name, changes))
 
     def _changed(self, content: Any, changes: Mapping[str, Any], place: Place, name: str) -> Any:
         """`content` with the keys beside `$include` laid over it, mapping by mapping."""
-        if isinstance(content, Mapping) and "$return" in content:
-            return {**content, "$return": self._changed(content["$return"], changes, place, name)}
+        for kind in ("$return", "$literal"):
+            if isinstance(content, Mapping) and kind in content:
+                inner = content[kind]
+                is_data = kind == "$literal" and isinstance(inner, Mapping)
+                changed = merged(inner, changes) if is_data else self._changed(inner, changes, place, name)
+                return {**content, kind: changed}
         if not isinstance(content, Mapping) or any(str(key).startswith("$") for key in content):
             first = next(iter(changes))
             kind = "a directive" if isinstance(content, Mapping) else shown(content)

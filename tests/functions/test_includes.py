@@ -9,6 +9,7 @@ import pytest
 
 from evalkit.errors import SpecError
 from evalkit.functions import IncludeError, mock_files
+from evalkit.spec import load_case
 
 FILES = {
     "warranty/check_warranty.yaml": "valid: {status: valid, until: '2027-01-01', of: {name: Ana, city: Gdynia}}\n"
@@ -19,6 +20,7 @@ FILES = {
     "template: {serial: '{{ arguments.serial }}'}\n"
     "again: {$include: warranty/check_warranty.valid, status: again}\n"
     "listed: [1, 2]\n",
+    "warranty/dollars.yaml": "$literal: {$x: 1, status: valid, of: {name: Ana}}\n",
     "ticket.json": '{"id": "T-1"}',
     "mail.yml": "plain text",
     "broken.yaml": "a: 1\na: 2\n",
@@ -55,6 +57,10 @@ ANSWERS: dict[str, tuple[Any, Any]] = {
     "a directive with keys of the case's own": (
         {"$include": "warranty/check_warranty.slow", "status": "{{ arguments.serial }}"},
         {"status": "SN1"},
+    ),
+    "data with dollars and keys of the case's own": (
+        {"$include": "warranty/dollars", "status": "{{ own }}", "of": {"city": "Sopot"}},
+        {"$x": 1, "status": "{{ own }}", "of": {"name": "Ana", "city": "Sopot"}},
     ),
     "in a sequence": ({"$sequence": [{"$include": "ticket", "id": "T-2"}]}, {"id": "T-2"}),
     "in a rule": ({"$match": [{"when": {"serial": "SN1"}, "$include": "ticket", "id": "T-3"}]}, {"id": "T-3"}),
@@ -116,3 +122,62 @@ def test_a_file_is_read_once_and_again_when_it_changed(folder: Path, monkeypatch
 def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
     with pytest.raises(IncludeError, match=r"^there is no file gone/x\.yaml$"):
         mock_files(tmp_path / "gone")("x")
+
+
+RETURNS = {
+    "f": {"returns": {"type": "object", "properties": {"status": {"enum": ["valid"]}, "until": {"type": "string"}}}}
+}
+WRONG_FILE = """\
+typo:
+  $return: {status: valid}
+  $delya_ms: 5
+status:
+  $sequence:
+    - {status: valid}
+    - {status: valdi}
+failure: {$error: {status: 99}}
+template: {$error: {message: "{{ arguments. }}"}}
+rule: {$match: [{when: {id: {$gt: a}}, $return: {}}]}
+laid_over: {status: valid, until: tomorrow}
+deep: {$include: warranty/wrong.status}
+"""
+PLACES = {
+    "typo": ("$include", "in mocks/warranty/wrong.yaml:3:3: unknown directive '$delya_ms' in"),
+    "status": ("$include", "in mocks/warranty/wrong.yaml:7:16: the mock breaks the 'returns' schema of f at status"),
+    "failure": ("$include", "in mocks/warranty/wrong.yaml:8:28: status of $error is an HTTP status from 400 to 599"),
+    "template": ("$include", "in mocks/warranty/wrong.yaml:9:30: "),
+    "rule": ("$include", "in mocks/warranty/wrong.yaml:10:35: "),
+    "deep": ("$include", "in mocks/warranty/wrong.yaml:7:16: the mock breaks the 'returns' schema of f at status"),
+}
+
+
+@pytest.mark.parametrize("key", PLACES)
+def test_a_problem_in_a_file_names_its_line_there(problems_of: Any, folder: Path, key: str) -> None:
+    (folder / "warranty" / "wrong.yaml").write_text(WRONG_FILE, encoding="utf-8")
+    ((place, message),) = problems_of({"f": {"$include": f"warranty/wrong.{key}"}}, RETURNS, include=mock_files(folder))
+    assert (place, message[: len(PLACES[key][1])]) == (f"mocks.f.{PLACES[key][0]}", PLACES[key][1])
+
+
+def test_a_problem_in_what_the_case_lays_over_a_file_stands_in_the_case(problems_of: Any, folder: Path) -> None:
+    (folder / "warranty" / "wrong.yaml").write_text(WRONG_FILE, encoding="utf-8")
+    mock = {"$include": "warranty/wrong.laid_over", "until": 5}
+    ((place, message),) = problems_of({"f": mock}, RETURNS, include=mock_files(folder))
+    assert (place, message) == (
+        "mocks.f.until",
+        "the mock breaks the 'returns' schema of f at until: 5 is not of type string",
+    )
+
+
+def test_the_case_s_line_and_the_file_s_are_both_named(folder: Path) -> None:
+    (folder / "warranty" / "wrong.yaml").write_text(WRONG_FILE, encoding="utf-8")
+    case = folder.parent / "scenarios" / "a_001.yaml"
+    case.parent.mkdir()
+    case.write_text(
+        "input:\n  message: hi\n  mock_function_responses:\n    f: {$include: warranty/wrong.typo}\n"
+        "expected_output: {expected_function_calls: []}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(SpecError) as caught:
+        load_case(case, root=folder.parent)
+    (problem,) = caught.value.problems
+    assert str(problem).startswith("scenarios/a_001.yaml:4:19: in mocks/warranty/wrong.yaml:3:3: unknown directive")
