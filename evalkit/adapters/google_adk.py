@@ -17,6 +17,7 @@ from evalkit.adapters.models import ModelSpec, model_of
 from evalkit.adapters.recording import Recorder
 from evalkit.adapters.replies import extra, reply_with
 from evalkit.agents import Reply, Task
+from evalkit.model.transcript import ModelTurn
 from evalkit.providers.gemini_reply import FINISH_REASONS
 
 EXTRA = "google-adk"
@@ -43,8 +44,9 @@ async def run_agent(
     ``settings.max_iterations`` requests to its model. Tools named in `as_is` run themselves unless the case mocks them;
     agents used as tools, and hand-overs, do so anyway.
 
-    Stop reasons: ``max_iterations``; ``interrupted`` where a tool waits for a person; ``blocked``, ``length``,
-    ``malformed_call``, ``other`` as the last reply ended. Raises what ``runner.run_async`` raises.
+    Stop reasons: ``max_iterations``; ``interrupted`` where a tool waits for a person, with the open calls under
+    ``data["interrupts"]``; ``blocked``, ``length``, ``malformed_call``, ``other`` as the last reply ended.
+    Raises what ``runner.run_async`` raises.
     """
     with extra(EXTRA):
         from google.adk.agents.invocation_context import LlmCallsLimitExceededError
@@ -69,9 +71,7 @@ async def run_agent(
     finally:
         if (client := getattr(opened, "client", None)) is not None:
             await client.close()
-    if not ending.text and run.last.finish_reason == "empty":
-        return Reply(stop_reason="empty")
-    return ending.reply(structured=getattr(runner.agent, "output_schema", None) is not None)
+    return ending.reply(run.last, structured=getattr(runner.agent, "output_schema", None) is not None)
 
 
 @contextmanager
@@ -152,13 +152,16 @@ class _Ending:
         self.text = ""
         self._output: Any = None
         self._stop_reason = "completed"
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, Any] = {}  # calls that nobody has answered yet, by id
 
     def note(self, event: Any) -> None:
         if event.partial:
             return
-        self._waiting |= set(event.long_running_tool_ids or ())
-        self._waiting -= {response.id for response in event.get_function_responses()}
+        for call in event.get_function_calls():
+            if call.id in (event.long_running_tool_ids or ()):
+                self._waiting[call.id] = {"id": call.id, "name": call.name, "args": call.args}
+        for response in event.get_function_responses():
+            self._waiting.pop(response.id, None)
         if event.output is not None:
             self._output = event.output
         parts = (event.content and event.content.parts) or []
@@ -167,12 +170,15 @@ class _Ending:
             self.text = text
             self._stop_reason = _stop_reason(event.error_code or _named(event.finish_reason))
 
-    def reply(self, *, structured: bool) -> Reply:
+    def reply(self, last: ModelTurn, *, structured: bool) -> Reply:
         """The last final response; of a workflow without one, its output."""
-        stop_reason = "interrupted" if self._waiting else self._stop_reason
+        if self._waiting:
+            return Reply(self.text, stop_reason="interrupted", data={"interrupts": list(self._waiting.values())})
         if not self.text and self._output is not None:
-            return reply_with(self._output, stop_reason=stop_reason)
-        reply = Reply(self.text, stop_reason=stop_reason)
+            return reply_with(self._output, stop_reason=self._stop_reason)
+        if not self.text and last.finish_reason == "empty":
+            return Reply(stop_reason="empty")
+        reply = Reply(self.text, stop_reason=self._stop_reason)
         if structured:
             with suppress(ValueError):
                 return replace(reply, data={"output": json.loads(self.text)})

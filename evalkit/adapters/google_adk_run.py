@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-from evalkit.adapters.google_adk_tools import OUTPUTS, RUNS, hook, is_the_agents_own
+from evalkit.adapters.google_adk_tools import OUTPUTS, RUNS, hook, is_delegation, is_the_agents_own
 from evalkit.adapters.recording import Dialogue, Recorder
+from evalkit.errors import MockError
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.gemini_reply import turn_of
 
@@ -27,7 +28,7 @@ class AgentRun:
         self.last = ModelTurn()
         self._as_is = frozenset(as_is)
         # By id of what a request's callbacks share; kept with it, so that the id stays its own.
-        self._requests: dict[int, tuple[Any, Dialogue, frozenset[str]]] = {}
+        self._requests: dict[int, tuple[Any, Dialogue, dict[str, Any]]] = {}
         # By id of the call. A person may confirm it in another run of the same case.
         self._dialogues: dict[str, Dialogue] = recorder.histories.setdefault(("google-adk", "calls"), {})
 
@@ -49,25 +50,32 @@ class AgentRun:
         named = [function for function in functions if function.name not in OUTPUTS]
         self.recorder.declare((function.name, function.description, _parameters(function)) for function in named)
         dialogue = Dialogue(self.recorder)
-        names = frozenset((*(function.name for function in named), *request.tools_dict)) - OUTPUTS
-        self._requests[id(context.actions)] = context.actions, dialogue, names
+        tools = {**dict.fromkeys(function.name for function in named), **request.tools_dict}
+        self._requests[id(context.actions)] = context.actions, dialogue, tools
         dialogue.asks()
 
     async def replied(self, context: Any, response: Any) -> None:
         if response.partial:
             return
-        _, dialogue, offered = self._requests[id(context.actions)]
+        _, dialogue, tools = self._requests[id(context.actions)]
         self.last = turn = turn_in(response)
-        ids = {}
-        for call in response.get_function_calls():
+        made = [call for call in response.get_function_calls() if call.name not in OUTPUTS]
+        for call in made:
             call.id = call.id or f"{_OWN_ID}{uuid4()}"
-            if call.name not in OUTPUTS:
-                ids[call.id] = call.name
-        dialogue.replied(turn, ids)
-        self._dialogues.update(dict.fromkeys(ids, dialogue))
-        for call_id, name in ids.items():
-            if name not in offered:
-                await dialogue.unknown(call_id, offered)
+            self._dialogues[call.id] = dialogue
+        dialogue.replied(turn, [call.id for call in made])
+        for call in made:
+            if call.name not in tools:
+                await dialogue.unknown(call.id, frozenset(tools) - OUTPUTS)
+            elif is_delegation(tools[call.name]):
+                await self._delegated(dialogue, call)
+
+    async def _delegated(self, dialogue: Dialogue, call: Any) -> None:
+        """ADK takes this call for itself and asks no tool: another agent goes on with a task of its own."""
+        answer = await dialogue.call(call.name, call.args, call.id, real=lambda: None, as_is=True)
+        if answer is not None:
+            why = "its mode is 'task', so ADK runs it without a tool that could be answered"
+            self.recorder.task.note_fault(MockError(f"the agent {call.name} can't be mocked: {why}"))
 
     # -- the tools
 

@@ -138,9 +138,14 @@ def is_the_agents_own(tool: Any) -> bool:
     return isinstance(getattr(tool, "node", None), BaseAgent)
 
 
+def is_delegation(tool: Any) -> bool:
+    """Whether calls of a tool are taken before it is asked: for an agent whose mode is ``task``."""
+    return isinstance(tool, AgentTool) and bool(getattr(tool, "_defers_response", False))
+
+
 def _answering(tool: Any, run: AdkRun) -> Any:
     """A copy of `tool` that asks `run`."""
-    if tool.name in OUTPUTS or _MARK in vars(tool):
+    if tool.name in OUTPUTS or _MARK in vars(tool) or is_delegation(tool):
         return tool
     twin = copy.copy(tool)
     checks = type(tool).run_async in _VALIDATING and not _generates(tool.func)

@@ -31,6 +31,7 @@ from google.adk.tools.exit_loop_tool import exit_loop
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.tool_context import ToolContext
+from google.adk.workflow import START, Workflow
 from google.genai import types
 
 from evalkit.adapters.google_adk import answered_by, run_agent
@@ -438,6 +439,49 @@ def test_workflow_agents_are_seen_through() -> None:
     assert {turn.text for turn in verdict.transcript.turns} == {"", "one", "two"}
 
 
+def test_a_workflow_is_seen_through() -> None:
+    def find(node_input: str) -> dict[str, str]:
+        """A node that is code of the agent's own."""
+        return {"serial_number": node_input.split()[1]}
+
+    looking = Workflow(name="looking", edges=[(START, find), (find, FunctionTool(check_warranty))])
+    verdict = run(looking, MOCKS, {"expected_function_calls": ["check_warranty"], "response_contains": "valid"})
+    assert verdict.passed, verdict.reasons
+    (call,) = verdict.transcript.calls
+    assert (call.arguments, call.turn, call.channel) == ({"serial_number": "SN1"}, None, "direct")
+    assert verdict.transcript.metadata == {"output": VALID}
+
+    asking = Workflow(name="asking", edges=[(START, desk([CHECK], "looked", mode="single_turn"))])
+    verdict = run(asking, MOCKS, {"expected_function_calls": ["check_warranty"], "response_contains": "looked"})
+    assert verdict.passed, verdict.reasons
+    assert [call.turn for call in verdict.transcript.calls] == [0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "last", "answer"),
+    [("single_turn", "looked", "looked"), ("task", [("finish_task", {"result": "looked"})], None)],
+)
+def test_a_sub_agent_that_works_like_a_tool_is_a_call_and_its_tools_are_answered(
+    mode: str, last: Any, answer: Any
+) -> None:
+    def agent() -> Any:
+        expert = desk([CHECK], last, name="expert", description="Knows.", mode=mode)
+        return desk([("expert", {"request": "SN1?"})], "done", sub_agents=[expert])
+
+    verdict = run(agent(), MOCKS, {"expected_function_calls": ["expert", "check_warranty"], "extra_calls": "forbid"})
+    assert verdict.passed, verdict.reasons
+    assert calls(verdict) == [("expert", {"request": "SN1?"}, 0), (*CHECK, 1)]
+    assert verdict.transcript.calls[0].result == answer
+    mocked = run(agent(), {**MOCKS, "expert": "mocked"})
+    if mode == "single_turn":
+        assert [call.name for call in mocked.transcript.calls] == ["expert"]
+    else:
+        assert codes(mocked) == ["mock_error"]
+        assert mocked.reasons[0].message == (
+            "the agent expert can't be mocked: its mode is 'task', so ADK runs it without a tool that could be answered"
+        )
+
+
 def test_agents_that_other_code_runs_are_answered_within_answered_by() -> None:
     async def shop(question: str) -> str:
         runner = InMemoryRunner(agent=desk([CHECK], "done"), app_name="shop")
@@ -548,6 +592,20 @@ def test_a_call_that_waits_for_a_person_ends_the_run_and_is_not_made_until_it_is
     expected = {"stop_reason": "interrupted", "expected_function_calls": [], "extra_calls": "forbid"}
     waiting = run(agent, MOCKS, expected)
     assert waiting.passed, waiting.reasons
+
+    async def confirming(task: evalkit.Task) -> evalkit.Reply:
+        first = await run_agent(task, agent)
+        assert first.stop_reason == "interrupted"
+        (asked,) = (first.data or {})["interrupts"]
+        assert asked["args"]["originalFunctionCall"]["name"] == "send_reply"
+        yes = types.FunctionResponse(id=asked["id"], name=asked["name"], response={"confirmed": True})
+        answer = types.Content(role="user", parts=[types.Part(function_response=yes)])
+        return await run_agent(task, agent, message=answer)
+
+    expected = {"expected_function_calls": ["send_reply"], "response_contains": "done"}
+    confirmed = evalkit.run_case(case(MOCKS, expected), confirming)
+    assert confirmed.passed, confirmed.reasons
+    assert [(call.turn, call.channel) for call in confirmed.transcript.calls] == [(0, "native")]
 
 
 @pytest.mark.parametrize(
