@@ -133,14 +133,13 @@ def streamed_turn(chunks: Iterable[Any]) -> ModelTurn:
     calls = StreamAccumulator()
     text: list[str] = []
     message: dict[str, Any] = {}
-    extras: dict[Any, dict[str, Any]] = {}
     reason = usage = model = None
     for chunk in (chunk for chunk in chunks if isinstance(chunk, Mapping)):
         choice = _first(chunk.get("choices"))
         delta = choice.get("delta") or choice.get("message") or {}
         text.append(text_of(delta.get("content")))
         calls.feed({**delta, "content": None})
-        _collect(delta, message, extras)
+        _collect(delta, message)
         if choice.get("finish_reason"):
             reason = choice["finish_reason"]
             calls.finish(reason)
@@ -151,15 +150,15 @@ def streamed_turn(chunks: Iterable[Any]) -> ModelTurn:
         made, broken = calls.completed, str(error)
     tool_calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
-        | extras.get(position, {})
-        for position, call in enumerate(made)
+        | ({} if call.extra is None else {"extra_content": call.extra})
+        for call in made
     ]
     whole = {"role": "assistant", **message, "content": "".join(text)} | ({"tool_calls": tool_calls} if made else {})
     turn = turn_of({"choices": [{"message": whole, "finish_reason": reason}], "usage": usage, "model": model})
     return _ended(turn, reason, broken)
 
 
-def _collect(delta: Mapping[str, Any], message: dict[str, Any], extras: dict[Any, dict[str, Any]]) -> None:
+def _collect(delta: Mapping[str, Any], message: dict[str, Any]) -> None:
     """What comes in pieces beside text and arguments, and must go back: reasoning, signatures."""
     for key in (*KEPT, "refusal"):
         value = delta.get(key)
@@ -169,9 +168,6 @@ def _collect(delta: Mapping[str, Any], message: dict[str, Any], extras: dict[Any
             message[key] = [*message.get(key, []), *value]
         elif value is not None:
             message[key] = value
-    for position, piece in enumerate(delta.get("tool_calls") or ()):
-        if isinstance(piece, Mapping) and piece.get("extra_content") is not None:
-            extras.setdefault(piece.get("index", position), {})["extra_content"] = piece["extra_content"]
 
 
 def _ended(turn: ModelTurn, reason: Any, broken: str | None) -> ModelTurn:

@@ -78,6 +78,8 @@ class StreamAccumulator:
             slot.id += piece["id"]
         if name:
             self._extend_name(slot, name)
+        if piece.get("extra_content") is not None:
+            slot.extra = piece["extra_content"]
         if isinstance(arguments, Mapping):
             slot.whole = dict(arguments)
         elif isinstance(arguments, str) and arguments:

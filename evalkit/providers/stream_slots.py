@@ -10,12 +10,16 @@ from evalkit.record import record
 
 @record(frozen=True, slots=True)
 class StreamCall:
-    """One complete call. `id` is the wire's, None where it gave none. Fields are also read by key."""
+    """One complete call. `id` is the wire's, None where it gave none. Fields are also read by key.
+
+    `extra` is what a server hung on the call and wants to see again, e.g. Gemini's signatures behind OpenAI's API.
+    """
 
     name: str
     arguments: dict[str, Any]
     id: str | None = None
     repairs: tuple[str, ...] = ()
+    extra: Any = None
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.__slots__:
@@ -32,6 +36,7 @@ class Slot:
         self.name = ""
         self.fragments: list[str] = []
         self.whole: dict[str, Any] | None = None  # arguments that came as an object, not as text
+        self.extra: Any = None  # `extra_content`
         self.ended = False  # the wire said so, or something came after it
         self.finished = False  # a finish reason came: no arguments at all then means no arguments
         self.taken = False  # handed out by `take`
@@ -54,7 +59,7 @@ class Slot:
 
     def call(self) -> StreamCall | None:
         arguments = self.arguments() if self.name else None
-        return None if arguments is None else StreamCall(self.name, arguments, self.id or None)
+        return None if arguments is None else StreamCall(self.name, arguments, self.id or None, extra=self.extra)
 
     def shown(self) -> str:
         return f"{self.name or '(no name yet)'}({self.text})"

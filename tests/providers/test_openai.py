@@ -330,6 +330,25 @@ def test_a_stream_gives_the_turn_that_the_whole_reply_gives() -> None:
     assert streamed_turn(STREAM) == unstreamed
 
 
+@pytest.mark.parametrize("indices", [(0, 1), (0, 0), (1, 2)])
+def test_what_a_server_hangs_on_streamed_calls_goes_back_with_its_call(indices: tuple[int, int]) -> None:
+    """Gemini's signatures behind OpenAI's API, which numbers every call 0."""
+    signed = [{"google": {"thought_signature": name}} for name in ("first", "second")]
+    turn = streamed_turn(
+        [
+            delta(tool_calls=[piece(indices[0], "{}", name="a", id="c1", extra_content=signed[0])]),
+            delta(tool_calls=[piece(indices[1], "{}", name="b", id="c2", extra_content=signed[1])]),
+            delta("tool_calls"),
+        ]
+    )
+
+    (said,) = messages_of(None, [{"role": "model", "turn": turn}])
+    assert [(call["id"], call["extra_content"]) for call in said["tool_calls"]] == [
+        ("c1", signed[0]),
+        ("c2", signed[1]),
+    ]
+
+
 @pytest.mark.parametrize("length", range(len(STREAM) - 1))
 def test_a_stream_that_breaks_off_has_no_half_call_and_says_so(length: int) -> None:
     turn = streamed_turn(STREAM[:length])
