@@ -652,3 +652,11 @@ def test_options_reach_the_run() -> None:
     verdict = run(agent, {}, options=options)
     assert verdict.passed, verdict.reasons
     assert seen == ["Ana"]
+
+
+def test_a_sync_agent_waits_for_the_run() -> None:
+    def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return task.wait(run_agent(task, desk([CHECK], "done")))
+
+    verdict = evalkit.run_case(case(MOCKS, {"expected_function_calls": ["check_warranty"]}), under_test)
+    assert verdict.passed, verdict.reasons

@@ -866,3 +866,11 @@ def test_an_agent_that_raises_fails_the_case() -> None:
     graph.add_edge(START, "broken")
     verdict = run(graph.compile(), MOCKS, {"response_contains": "done"})
     assert codes(verdict)[0] == "agent_raised"
+
+
+def test_a_sync_agent_waits_for_the_run() -> None:
+    def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return task.wait(run_agent(task, desk([CHECK], "done")))
+
+    verdict = evalkit.run_case(case(MOCKS, {"expected_function_calls": ["check_warranty"]}), under_test)
+    assert verdict.passed, verdict.reasons
