@@ -9,11 +9,14 @@ from typing import Any
 from evalkit.functions import argument_violations
 from evalkit.model.case import Declaration
 from evalkit.model.template import TemplateError
+from evalkit.operators import Mode
 from evalkit.probing.examples import Impossible, LeftOut, Resolve, Unsure, accepts, example, is_operator
+from evalkit.probing.ruling import ruled_out
 from evalkit.probing.schemas import schema_example
 from evalkit.record import record
 
 Path = tuple[str | int, ...]
+_WHOLE_NUMBERS = 100  # that are tried between a schema's bounds
 GROUPS = ("in_order", "any_order", "in_parallel")
 
 
@@ -76,17 +79,18 @@ def variants(items: Any) -> int:
 @record(slots=True)
 class Made:
     """Arguments. `guessed` are names of which the case leaves the value open; `unsure` says of which no value was
-    found, and `wrong` (path, message) of which there is none."""
+    found, and `wrong` (path, code, message) of which there is none. `is_valid`: the schema is to be kept."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
     guessed: set[str] = field(default_factory=set)
     unsure: list[str] = field(default_factory=list)
     wrong: list[tuple[Path, str, str]] = field(default_factory=list)
+    is_valid: bool = True
 
 
 def make_arguments(wanted: Wanted, declaration: Declaration | None, resolve: Resolve) -> Made:
     """What an agent that did as the case says would send."""
-    made = Made()
+    made = Made(is_valid=wanted.keys.get("valid") is not False)
     schemas = _properties(declaration)
     for key in ("arguments_contain", "arguments"):
         for name, value in (wanted.keys.get(key) or {}).items():
@@ -114,8 +118,14 @@ def _properties(declaration: Declaration | None) -> Mapping[str, Any]:
 
 def _make_one(made: Made, path: Path, name: str, value: Any, schema: Any, resolve: Resolve) -> None:
     offered = _offered(schema) if is_operator(value) else ()
+    mode: Mode = "equal" if path[-1] == "arguments" else "contain"
+    is_open = is_operator(value) and not _enumerates(value)
+    hopeless = ruled_out(value, schema, mode) if is_open and made.is_valid else ""
+    if hopeless:
+        made.wrong.append(((*path, name), "invalid_arguments", hopeless))
+        return
     try:
-        made.arguments[name] = example(value, resolve, offered, "equal" if path[-1] == "arguments" else "contain")
+        made.arguments[name] = example(value, resolve, offered, mode)
     except LeftOut:
         return
     except Unsure as unsure:
@@ -125,14 +135,18 @@ def _make_one(made: Made, path: Path, name: str, value: Any, schema: Any, resolv
         made.wrong.append(((*path, name), "unmatchable_pattern", str(impossible)))
     except TemplateError as error:
         made.wrong.append(((*path, name), "unresolved_reference", str(error)))
-    if is_operator(value) and not _enumerates(value):
+    if is_open:
         made.guessed.add(name)
 
 
 def _offered(schema: Any) -> tuple[Any, ...]:
     if not isinstance(schema, Mapping):
         return ()
-    return tuple(schema["enum"]) if isinstance(schema.get("enum"), list) else (schema_example(schema),)
+    if isinstance(schema.get("enum"), list):
+        return tuple(schema["enum"])
+    bounds = [schema[key] for key in ("minimum", "maximum") if isinstance(schema.get(key), (int, float))]
+    between = range(int(bounds[0]), int(bounds[1]) + 1)[:_WHOLE_NUMBERS] if len(bounds) == 2 else ()
+    return (schema_example(schema), *bounds, *between)
 
 
 def _enumerates(value: dict[str, Any]) -> bool:

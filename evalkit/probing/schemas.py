@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
+
+from evalkit.operators.text import Pattern
+from evalkit.probing.examples import texts_of
 
 _BY_FORMAT = {
     "date": "2026-01-18",
@@ -35,6 +39,16 @@ def schema_example(schema: Any, depth: int = 0) -> Any:
     return _of_kind(kind[0] if isinstance(kind, list) and kind else kind, schema, depth)
 
 
+def _matching(schema: Mapping[str, Any]) -> str:
+    """A text that matches the pattern and has the length; any text made from the pattern where none has both."""
+    made = list(texts_of(schema["pattern"]))
+    least, most = schema.get("minLength", 0), schema.get("maxLength", sys.maxsize)
+    fitting = (
+        text for text in made if least <= len(text) <= most and Pattern("$search", schema["pattern"]).matches(text)
+    )
+    return next(fitting, made[0] if made else "x")
+
+
 def _of_kind(kind: Any, schema: Mapping[str, Any], depth: int) -> Any:
     if kind == "object":
         known = schema.get("properties") or {}
@@ -43,6 +57,8 @@ def _of_kind(kind: Any, schema: Mapping[str, Any], depth: int) -> Any:
         return [schema_example(schema.get("items"), depth + 1) for _ in range(schema.get("minItems", 0))]
     if kind in ("integer", "number"):
         return schema.get("minimum", schema.get("maximum", 1))
+    if kind == "string" and isinstance(schema.get("pattern"), str):
+        return _matching(schema)
     if kind == "string":
         text = _BY_FORMAT.get(str(schema.get("format")), "x")
         return text.ljust(schema.get("minLength", 0), "x")[: schema.get("maxLength")]

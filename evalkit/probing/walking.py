@@ -42,6 +42,8 @@ ADVICE = {
 _GUESSABLE = frozenset(
     {"text_forbidden", "wrong_argument", "missing_argument", "ungrounded_argument", "text_missing", "invalid_arguments"}
 )
+# What is judged by the names and the number of calls alone.
+_WHATEVER_IS_SENT = frozenset(("max_function_calls", "final_function_call"))
 _PHRASES = ("response_contains", "response_body_contains")
 
 
@@ -128,6 +130,7 @@ class _Walk:
         for one in wanted:
             for _ in range(one.times):
                 self._call(one, expected)
+        self._time(expected, path)
         transcript = self._transcript(expected, path, user_turn)
         judgement = compiled.judge(transcript, input=self._case.input, mode="judge", user_turn=user_turn)
         self._report(judgement, path)
@@ -159,6 +162,14 @@ class _Walk:
                 self._find("mock_error", wanted.path, str(error))
             self._unsure.add(index)
         self.made += 1
+
+    def _time(self, expected: Mapping[str, Any], path: Path) -> None:
+        """Calls may be made at once, but no run is shorter than what one mock takes."""
+        longest = max(self._dispatcher.calls, key=lambda call: call.duration_ms, default=None)
+        limit = expected.get("processing_time_ms")
+        if longest is not None and isinstance(limit, (int, float)) and longest.duration_ms > limit:
+            says = f"the mock of {longest.name} alone takes {longest.duration_ms:g} ms, more than {limit:g} ms"
+            self._find("budget_exceeded", (*path, "processing_time_ms"), says)
 
     def _body(self, expected: Mapping[str, Any]) -> dict[str, str]:
         phrases = _listed(expected.get("response_body_contains"))
@@ -251,8 +262,9 @@ class _Walk:
         if key not in EXPECTED_KEYS or key in ("response_json", "response_matches", "min_score", "judge"):
             self.notes.append(f"{shown_path(path)}.{key}: only a run can tell")
             return
+        is_told = any(finding.code == "unresolved_reference" for finding in self.findings)
         for reason in check.reasons:
-            if not any(finding.code == "unresolved_reference" for finding in self.findings) and not self._unsure:
+            if not is_told and (not self._unsure or key in _WHATEVER_IS_SENT):
                 self._find(reason.code, path_of(reason.place) or path, reason.message)
 
 

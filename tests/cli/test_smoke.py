@@ -140,6 +140,61 @@ def test_a_case_that_nothing_can_satisfy_is_found(desk: Desk, expected: str, pla
     assert result.lines[-1].endswith("1 can't be satisfied") or "1 can't be satisfied;" in result.lines[-1]
 
 
+STRICT = """\
+agent: a
+input:
+  message: SN12345, please
+  mock_function_responses:
+    check: {$delay_ms: 5000, $return: {status: valid}}
+    mail: {id: m1}
+functions:
+  check:
+    parameters:
+      type: object
+      properties:
+        serial: {type: string, pattern: "^SN[0-9]{5}$"}
+        depth: {type: integer, minimum: 1, maximum: 5}
+        mode: {type: string, enum: [fast, deep]}
+      required: [serial]
+  mail: {parameters: {type: object, properties: {body: {type: string, maxLength: 20}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("expected", "says"),
+    [
+        (
+            "[{function_name: check, arguments_contain: {depth: {$gt: 5}}}]",
+            "no number is a number > 5 and a number ≥ 1",
+        ),
+        (
+            "[{function_name: check, arguments_contain: {depth: {$type: string}}}]",
+            "nothing is both a string and an int",
+        ),
+        ("[{function_name: check, arguments_contain: {mode: {$starts_with: slow}}}]", '"fast" or "deep"'),
+        (
+            "[{function_name: check, arguments_contain: {mode: {$not: {$one_of: [fast, deep]}}}}]",
+            'nothing is "fast" or',
+        ),
+        ("[{function_name: mail, arguments_contain: {body: {$len: 50}}}]", "no length is 50 and a number ≤ 20"),
+        ("[check, mail]\n  max_function_calls: 1", "2 function calls, expected at most 1"),
+        ("[check, mail]\n  final_function_call: check", "the last call is mail, expected check"),
+        ("[check]\n  processing_time_ms: 1000", "the mock of check alone takes 5000 ms, more than 1000 ms"),
+        ("[check, {function_name: check, arguments_contain: {depth: {$gt: 4}}}]", ""),
+        ("[{function_name: check, arguments_contain: {depth: {$gt: 7}}, valid: false}]", ""),
+        ("[{function_name: check, arguments_contain: {mode: {$one_of: [{$absent: true}, slow]}}}]", ""),
+    ],
+)
+def test_what_the_declared_schema_or_the_mocks_rule_out_is_found(desk: Desk, expected: str, says: str) -> None:
+    """What is left open is filled in, with texts made from the schema's pattern: it is in nobody's way."""
+    (desk.root / "scenarios" / "strict_001.yaml").write_text(
+        f"{STRICT}expected_output:\n  expected_function_calls: {expected}\n", "utf-8"
+    )
+    result = desk.run("smoke", "scenarios/strict_001.yaml")
+    assert (result.status == 1) == bool(says), result.out
+    assert says in result.lines[0]
+
+
 def test_an_expected_function_that_nothing_answers_is_found(desk: Desk) -> None:
     (desk.root / "scenarios" / "suite.yaml").unlink()
     desk.case("bad_001", CALLS + "    - check\n    - mail\n")
