@@ -212,7 +212,7 @@ def _put(arguments: dict[str, Any], piece: Any) -> None:
         for match in _PATH_STEP.finditer(str(piece.get("jsonPath", "")))
     ]
     target: Any = arguments
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
+    for step, following in zip(steps, [*steps[1:], None], strict=False):  # without steps there is nothing to set
         if isinstance(step, int) is not isinstance(target, list):
             return
         if isinstance(target, list):

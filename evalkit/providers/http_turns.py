@@ -34,7 +34,10 @@ def turn_in(answer: HttpAnswer, duration_ms: float) -> ModelTurn | None:
         return None
     if not any(is_model_reply(value) for value in values):
         return None
-    turn = _read(values)
+    try:
+        turn = _read(values)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None  # it only looked like a model's, and must not fail the agent's request
     return None if turn is None else replace(turn, duration_ms=duration_ms, raw=None, content=None)
 
 

@@ -78,7 +78,7 @@ class OpenAIProvider:
         try:
             values = await self._post(body, timeout_s)
             failed = next((place for place, value in enumerate(values) if _error_in(value)), len(values))
-            turn = streamed_turn(values[:failed]) if self.options.stream else turn_of(values[0])
+            turn = self._read(values[:failed]) if self.options.stream else turn_of(values[0])
             if failed < len(values):
                 turn = self._after_error(turn, _error_in(values[failed]))
         except Exception as error:
@@ -102,6 +102,12 @@ class OpenAIProvider:
         if not values:
             raise ProviderError(f"{self._service()} answered something that is no JSON: {text[:200]!r}")
         return values
+
+    def _read(self, chunks: list[Any]) -> ModelTurn:
+        try:
+            return streamed_turn(chunks)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ProviderError(f"{self._service()} streamed something that is no chat completion: {error}") from error
 
     def _after_error(self, turn: ModelTurn, error: Any) -> ModelTurn:
         """An answer with status 200 that holds an error, perhaps after a part of the reply."""

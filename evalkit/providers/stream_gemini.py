@@ -50,7 +50,7 @@ def _put(root: dict[str, Any], path: str, value: Any) -> None:
     """Set `value` at a JSON path such as ``$.a.b[0]``; a string is appended to the one that is there."""
     steps = [int(m[2]) if m[2] else m[1] or m[3] or m[4] or "" for m in _STEP.finditer(path)]
     current: Any = root
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
+    for step, following in zip(steps, [*steps[1:], None], strict=False):  # without steps there is nothing to set
         if isinstance(current, list) and isinstance(step, int):
             current.extend([None] * (step + 1 - len(current)))
             known = current[step]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from evalkit.agents import Task
 from evalkit.model.verdict import Verdict
+from evalkit.providers.events import values_of
 from evalkit.providers.http_bodies import Body, body_bytes, read_body, unpacked
 from evalkit.providers.http_messages import HttpAnswer, HttpRequest, answer_data, answer_of, asked_data, clean_url
 from evalkit.providers.http_turns import turn_in
@@ -229,6 +231,31 @@ def test_every_recorded_reply_is_a_turn_with_its_calls_and_text(name: str, corpu
 )
 def test_what_is_no_reply_of_a_model_is_no_turn(answer: HttpAnswer) -> None:
     assert turn_in(answer, 1.0) is None
+
+
+ODD: list[Any] = [None, 5, 1.5, True, "x", "", "{}", [], [None], {}, {"a": 1}]
+
+
+def with_odd_values(data: Any, chance: random.Random) -> Any:
+    """`data` with some of its values exchanged for others, and some of its keys gone."""
+    if chance.random() < 0.03:
+        return chance.choice(ODD)
+    if isinstance(data, dict):
+        return {key: with_odd_values(value, chance) for key, value in data.items() if chance.random() > 0.01}
+    return [with_odd_values(value, chance) for value in data] if isinstance(data, list) else data
+
+
+@pytest.mark.parametrize("name", ["streams_openai", "streams_anthropic", "streams_gemini", "streams_compatible"])
+def test_an_answer_that_only_looks_like_a_models_never_raises_in_the_agents_client(name: str, corpus: Any) -> None:
+    chance = random.Random(name)
+    for row in corpus(name):
+        try:
+            values = values_of(row["raw"])
+        except ValueError:
+            continue
+        odd = [with_odd_values(value, chance) for value in values]
+        text = "".join(f"data: {json.dumps(value)}\n\n" for value in odd)
+        turn_in(HttpAnswer(200, "", (("content-type", "text/event-stream"),), text.encode()), 1.0)
 
 
 def test_turns_of_an_own_client_are_evidence(run: Run, echo: Any, make_case: Any) -> None:

@@ -284,6 +284,15 @@ def test_arguments_that_arrive_in_pieces_are_put_together() -> None:
     assert turn.content["parts"][0]["thoughtSignature"] == "c2ln"
 
 
+@pytest.mark.parametrize("path", ["", "$", "to", None, 5, "$..", "$[0]", "$.to.a", "$.to[1]"])
+def test_a_path_that_leads_nowhere_sets_nothing_and_breaks_nothing(path: Any) -> None:
+    piece = {"jsonPath": path, "stringValue": "x"}
+    open_call = {"functionCall": {"name": "send", "args": {"to": "ana"}, "willContinue": True, "partialArgs": [piece]}}
+    turn = turn_of(merged([chunk(open_call), chunk({"functionCall": {}}, finishReason="STOP")]))
+
+    assert [call.name for call in turn.calls] == ["send"]
+
+
 @pytest.mark.parametrize("length", range(1, len(PARTIAL)))
 def test_a_stream_that_ends_inside_a_call_has_no_call(length: int) -> None:
     turn = turn_of(merged(PARTIAL[:length]))

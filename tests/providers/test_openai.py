@@ -382,6 +382,14 @@ def test_every_refusal_is_one_clear_message(replay: Any, answer: Any, status: in
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("chunk", [{"choices": [{"delta": "x"}]}, {"choices": [{"delta": {"tool_calls": 5}}]}])
+def test_a_stream_of_something_else_is_one_clear_message(replay: Any, answer: Any, chunk: Any) -> None:
+    replay.answers[:] = [answer(f"data: {json.dumps(chunk)}\n\n")]
+
+    with pytest.raises(ProviderError, match=r"^openai \(m\) streamed something that is no chat completion: "):
+        asked(provider(replay, stream=True))
+
+
 def test_what_may_work_later_is_asked_again(replay: Any, answer: Any) -> None:
     replay.answers[:] = [
         answer("{}", status=500),
