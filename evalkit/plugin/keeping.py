@@ -24,11 +24,11 @@ from evalkit.plugin.markedverdicts import has_own_text
 from evalkit.plugin.metering import ledger_of
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
 from evalkit.plugin.progress import Progress
-from evalkit.plugin.publishing import annotation_lines, publish
+from evalkit.plugin.publishing import annotation_lines, publish, read_baseline
 from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shape, shows_logs_live
 from evalkit.plugin.standing import Standing
 from evalkit.reports.journal import Journal, read_journal
-from evalkit.reports.runfile import load_run, write_run
+from evalkit.reports.runfile import write_run
 from evalkit.reports.wire import from_line, to_line
 from evalkit.stats import Tally
 
@@ -58,7 +58,8 @@ class Keeper:
         self._failed_reports = 0  # of cases; any further failure is of something else
         self._wanted: dict[str, str] = {}  # under xdist: node ids of the cases that a worker collected -> case ids
         self._collected = 0
-        self._baseline = None if configuration.baseline is None else load_run(configuration.baseline)
+        # Now, and not when it is needed: it may be the run file that this session writes.
+        self._before, self._baseline = read_baseline(configuration)
         self._decision: GateDecision | None = None
         self._progress: Progress | None = None
         self._trouble: list[str] = []
@@ -231,7 +232,7 @@ class Keeper:
             collected=collected,
             shard=self._shard,
             whole=None if selection is None else selection.count,
-            baseline=None if self._baseline is None else [outcome_of(verdict) for verdict in self._baseline.verdicts],
+            baseline=self._before,
         )
         self._write(selected, collected, interrupted=exitstatus not in (*_OURS_TO_DECIDE, _NOTHING))
         if is_ours and session.exitstatus == exitstatus:

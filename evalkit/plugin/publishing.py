@@ -10,9 +10,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evalkit.errors import UsageError
+from evalkit.gate import Outcome, outcome_of
 from evalkit.model.run import GateDecision, Run
+from evalkit.model.verdict import ERROR, FAILED
 from evalkit.plugin.configuration import Configuration
 from evalkit.reports.runfile import load_run
+from evalkit.reports.stored import read_verdicts
+
+
+def read_baseline(configuration: Configuration) -> tuple[list[Outcome] | None, Run | None]:
+    """What the gate has to know of the run to compare with, and the whole of it where a report shows both."""
+    if configuration.baseline is None:
+        return None, None
+    if configuration.html is not None or os.environ.get("GITHUB_STEP_SUMMARY"):
+        run = load_run(configuration.baseline)
+        return [outcome_of(verdict) for verdict in run.verdicts], run
+    return [outcome_of(verdict) for verdict in read_verdicts(configuration.baseline)], None
 
 
 def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[str]:
@@ -47,8 +60,9 @@ def annotation_lines(configuration: Configuration) -> list[str]:
     from evalkit.reports.github import github_annotations
 
     top = Path(os.environ.get("GITHUB_WORKSPACE") or configuration.root)
+    bad = tuple(verdict for verdict in read_verdicts(configuration.results) if verdict.status in (FAILED, ERROR))
     folder = configuration.root.relative_to(top).as_posix() if configuration.root.is_relative_to(top) else ""
-    return github_annotations(load_run(configuration.results), folder="" if folder == "." else folder)
+    return github_annotations(Run(verdicts=bad), folder="" if folder == "." else folder)
 
 
 def _write_page(path: Path, run: Run, decision: GateDecision, baseline: Run | None) -> None:

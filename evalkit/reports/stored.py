@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.verdict import Verdict
 from evalkit.reports.runfile import load_run
@@ -53,6 +55,15 @@ class StoredRun:
 
     def close(self) -> None:
         self._file.close()
+
+
+def read_verdicts(path: Path) -> Iterator[Verdict]:
+    """The verdicts of the run file at `path`, one at a time in memory. UsageError where `load_run` has one."""
+    with closing(StoredRun(path)) as stored:
+        try:
+            yield from stored.verdicts()
+        except (TypeError, AttributeError, KeyError, ValueError) as error:
+            raise UsageError(f"{path}: a damaged run file: {error}") from None
 
 
 def _head(path: Path) -> Run | None:
