@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import evalkit
+
 Project = Any
 
 DESK = """\
@@ -496,3 +498,11 @@ def test_a_type_checker_knows_the_fixture(project: Project) -> None:
     )
     result = project.pytester.run(sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "tests")
     assert result.ret == 0, result.stdout.str()
+
+
+def test_shards_split_them_as_they_split_case_files(desk: Project) -> None:
+    seen: list[str] = []
+    for number in (1, 2):
+        desk.run("tests", "scenarios", "--evalkit-shard", f"{number}/2", "--evalkit-results", f"{number}.json")
+        seen += [verdict.case_id for verdict in evalkit.load_run(desk.root / f"{number}.json").verdicts]
+    assert sorted(seen) == [f"scenarios/{name}.yaml" for name in ("right_001", "right_002", "wrong_001")]
