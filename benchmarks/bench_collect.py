@@ -70,7 +70,7 @@ def main() -> None:
         tagged(folder)
         for turn in range(options.rounds + 1):
             for row, command in COMMANDS.items():
-                spent = cost(command, folder, "0")
+                spent = cost(command, folder)
                 if turn:  # the first round warms the caches of files and byte code
                     costs[row].append(spent)
     results = {}

@@ -40,7 +40,7 @@ def suite(folder: Path, count: int) -> None:
 def measured(count: int, command: list[str]) -> Cost:
     with tempfile.TemporaryDirectory() as name:
         suite(Path(name), count)
-        return cost(command, Path(name), "0")
+        return cost(command, Path(name))
 
 
 def told(what: str, count: int, spent: Cost, before: tuple[int, Cost] | None) -> dict[str, Any]:
