@@ -39,7 +39,8 @@ async def post(url: str, headers: Mapping[str, str], body: bytes, *, limit: int)
             parts.hostname, port, ssl=ssl.create_default_context() if secure else None
         )
     except OSError as error:
-        raise UnreachableError(f"connecting to {parts.hostname}:{port} failed: {_why(error)}") from None
+        why = f"connecting to {parts.hostname}:{port} failed: {_why(error)}"
+        raise UnreachableError(f"{why}; a service is started before pytest, by you") from None
     channel = Channel(h11.Connection(h11.CLIENT), reader, writer)
     try:
         return await _exchange(channel, parts.netloc.rpartition("@")[2], _target(url), headers, body, limit)

@@ -170,6 +170,7 @@ def test_a_service_that_is_not_there_could_not_be_measured(ask: Ask) -> None:
     assert (status, code) == ("error", "agent_unreachable")
     assert message.startswith(f"agent '{url}' can't be asked: connecting to {url.removeprefix('http://')} failed: ")
     assert "onnect" in message.rpartition("failed: ")[2]
+    assert message.endswith("; a service is started before pytest, by you")
 
 
 @pytest.mark.parametrize(
