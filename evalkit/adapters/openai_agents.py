@@ -47,8 +47,9 @@ async def run_agent(
     options.setdefault("max_turns", task.settings.max_iterations)
     given = _as_items(task.message if message is None else message)
     history = [] if any(options.get(name) for name in _KEPT_ELSEWHERE) else kept
+    model = model_of(task, open_model)
     try:
-        with answered_by(task, as_is=as_is):
+        with _answered(task, as_is, model):
             result = await Runner.run(agent, [*history, *given], **options)
     except MaxTurnsExceeded:
         return Reply(stop_reason="max_iterations")
@@ -59,6 +60,9 @@ async def run_agent(
         ToolOutputGuardrailTripwireTriggered,
     ):
         return Reply(stop_reason="blocked")
+    finally:
+        if (client := getattr(model, "_client", None)) is not None:
+            await client.close()
     recorder.histories[id(agent)] = (agent, result.to_input_list())  # an id is an object's own while it is held
     waits = getattr(result, "interruptions", None)
     return reply_with(result.final_output, stop_reason="interrupted" if waits else "completed")
@@ -73,11 +77,17 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
         with answered_by(task):
             return await shop.answer(task.message)
     """
+    with _answered(task, as_is, model_of(task, open_model)):
+        yield
+
+
+@contextmanager
+def _answered(task: Task, as_is: Collection[str], model: Any) -> Iterator[None]:
     with extra(EXTRA):
         from evalkit.adapters.openai_agents_run import WAYS, Way, intercept
 
     intercept()
-    with WAYS.entered(Way(Recorder.of(task), frozenset(as_is), model_of(task, open_model))):
+    with WAYS.entered(Way(Recorder.of(task), frozenset(as_is), model)):
         yield
 
 

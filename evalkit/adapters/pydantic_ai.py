@@ -8,7 +8,7 @@ ways to run an agent lead, looks whether the context belongs to a case.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from evalkit.adapters.models import ModelSpec, model_of
@@ -39,11 +39,13 @@ async def run_agent(
     options.setdefault("message_history", history)
     options.setdefault("infer_name", False)  # it would name the shared object after a variable of this function
     options.setdefault("usage_limits", UsageLimits(request_limit=task.settings.max_iterations))
-    if "model" not in options:
-        options["model"] = model_of(task, open_model)
+    model = None if "model" in options else model_of(task, open_model)
+    if model is not None:
+        options["model"] = model
     try:
-        with answered_by(task, as_is=as_is):
-            result = await agent.run(task.message if message is None else message, **options)
+        async with model or nullcontext():  # closes its client
+            with answered_by(task, as_is=as_is):
+                result = await agent.run(task.message if message is None else message, **options)
     except UsageLimitExceeded as error:
         return Reply(stop_reason="max_iterations" if "request_limit" in str(error) else "usage_limit")
     except ContentFilterError:

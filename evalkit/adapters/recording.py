@@ -11,20 +11,24 @@ framework tells of it. Such a turn is claimed, not counted twice.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from evalkit.agents import Task
-from evalkit.errors import BudgetSpentError, FunctionError
+from evalkit.errors import BudgetSpentError, FunctionError, MockError
 from evalkit.functions import MockedError
 from evalkit.functions.targets import find
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelTurn
+
+# How long a call waits for those before it in its reply.
+ORDERLY_S = 0.1
 
 _recorders: WeakKeyDictionary[Task, Recorder] = WeakKeyDictionary()
 
@@ -33,7 +37,7 @@ class Recorder:
     """One per task; `Recorder.of(task)` finds it. `histories` keeps each agent's conversation between user turns."""
 
     def __init__(self, task: Task) -> None:
-        self.task = task
+        self._task = ref(task)  # it is found by its task, which must not live on because of that
         self.histories: dict[Any, Any] = {}
         self._placed: set[int] = set()
         self._declared: set[str] = set()
@@ -45,6 +49,13 @@ class Recorder:
         if found is None:
             found = _recorders[task] = cls(task)
         return found
+
+    @property
+    def task(self) -> Task:
+        task = self._task()
+        if task is None:
+            raise MockError("an agent's run goes on after the end of its case: its functions are gone")
+        return task
 
     def declare(self, tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]]) -> None:
         """Add the tools of the framework's agent, (name, description, JSON Schema of the arguments) each, to the
@@ -102,6 +113,7 @@ class Dialogue:
         self._since = 0
         self._began = 0.0
         self._calls: dict[str, list[tuple[int, ModelCall]]] = {}  # test doubles give several calls one id
+        self._awaited: dict[int, list[ModelCall]] = {}  # by turn: what it asked for and nobody has carried out yet
 
     def asks(self) -> None:
         """The model is being asked. Raises BudgetSpentError if nothing is left to ask it for."""
@@ -124,6 +136,7 @@ class Dialogue:
         for key, call in zip(known, turn.calls, strict=True):
             if key is not None:
                 self._calls.setdefault(key, []).insert(0, (index, call))
+                self._awaited.setdefault(index, []).append(call)
         return index
 
     def asked_for(self, name: str, arguments: Any, call_id: str | None) -> int:
@@ -147,6 +160,7 @@ class Dialogue:
         function fails, or the exception that the mock names.
         """
         turn, call = self._known(name, arguments, call_id)
+        await self._in_order(turn, call)
         try:
             return await self.recorder.task.carry_out(call, turn=turn, real=real, as_is=as_is)
         except MockedError as error:
@@ -174,8 +188,24 @@ class Dialogue:
     async def unknown(self, call_id: str, offered: Container[str]) -> None:
         """A reply asks for a tool that is none of the `offered` ones. Recorded as an unknown function."""
         turn, call = min(self._calls[call_id], key=lambda made: made[1].name in offered)
+        self._settle(turn, call)
         with suppress(FunctionError):
             await self.recorder.task.carry_out(call, turn=turn, offered=offered)
+
+    async def _in_order(self, turn: int | None, call: ModelCall) -> None:
+        """Let the calls that the reply asked for before this one begin first, whichever callbacks of the agent's own
+        hold them up; but not for long, since one that a guardrail stops never begins.
+        """
+        awaited = self._awaited.get(-1 if turn is None else turn, [])
+        if any(each is call for each in awaited):
+            until = perf_counter() + ORDERLY_S
+            while awaited[0] is not call and perf_counter() < until:
+                await asyncio.sleep(0.001)
+            self._settle(turn, call)
+
+    def _settle(self, turn: int | None, call: ModelCall) -> None:
+        awaited = self._awaited.get(-1 if turn is None else turn, [])
+        awaited[:] = [each for each in awaited if each is not call]
 
     def _known(self, name: str, arguments: Any, call_id: str | None) -> tuple[int | None, ModelCall]:
         made = self._calls.get(call_id or "")

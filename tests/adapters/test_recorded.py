@@ -67,7 +67,8 @@ def pydantic_ai_agent(base_url: str) -> Under:
         def check_warranty(serial_number: str) -> str:
             raise AssertionError("the real tool ran")
 
-        return await run_agent(task, agent)
+        async with model:
+            return await run_agent(task, agent)
 
     return under_test
 
@@ -83,9 +84,9 @@ def openai_agents_agent(base_url: str) -> Under:
         raise AssertionError("the real tool ran")
 
     async def under_test(task: evalkit.Task) -> evalkit.Reply:
-        client = AsyncOpenAI(base_url=base_url, api_key="offline")
-        model = OpenAIChatCompletionsModel("desk", openai_client=client)
-        return await run_agent(task, Agent(name="Desk", model=model, tools=[check_warranty]))
+        async with AsyncOpenAI(base_url=base_url, api_key="offline") as client:
+            model = OpenAIChatCompletionsModel("desk", openai_client=client)
+            return await run_agent(task, Agent(name="Desk", model=model, tools=[check_warranty]))
 
     return under_test
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 import evalkit
 from evalkit.adapters.recording import Dialogue, Recorder
 from evalkit.adapters.replies import MissingExtraError, extra, reply_with
-from evalkit.errors import FunctionError
+from evalkit.errors import FunctionError, MockError
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 
 LOOKUP = ModelCall(name="lookup", arguments={"key": "a"}, call_id="c1")
@@ -165,6 +167,20 @@ def test_declared_tools_join_the_cases_functions_whose_own_declarations_stay() -
     own = {"lookup": {"description": "the case's", "alias": ["find"]}}
     verdict = run(agent, {"lookup": 1, "store": 2}, functions=own)
     assert [reason.code for reason in verdict.reasons] == ["invalid_arguments"]
+
+
+def test_a_run_that_is_over_is_let_go_of_and_what_goes_on_of_it_reaches_nothing() -> None:
+    kept: list[Recorder] = []
+
+    async def agent(task: evalkit.Task) -> str:
+        kept.append(Recorder.of(task))
+        assert Recorder.of(task) is kept[0]
+        return "done"
+
+    assert run(agent, {"lookup": 1}).passed
+    gc.collect()
+    with pytest.raises(MockError, match="an agent's run goes on after the end of its case: its functions are gone"):
+        asyncio.run(Dialogue(kept[0]).call("lookup", {}, None))
 
 
 @pytest.mark.parametrize(
