@@ -199,8 +199,8 @@ FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), d
 def mutate(paths: tuple[str, ...], min_score: str | None, without: tuple[str, ...], form: str) -> int:
     """Perturb what the agent did in each passing case of PATHS, and list what the case does not notice.
 
-    Kinds of mutants: drop_call, repeat_call, swap_calls, extra_call, unlisted_call, change_argument, drop_argument,
-    add_argument, lose_fact, fail_call, change_result, change_response, stop_reason.
+    Kinds of mutants: drop_call, repeat_call, swap_calls, extra_call, unlisted_call, forbidden_call, change_argument,
+    drop_argument, add_argument, lose_fact, fail_call, change_result, change_response, stop_reason.
     """
     from evalkit.cli.mutate import as_json, as_text, exit_status, scores
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from evalkit.functions import argument_violations
 from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.probing.forbidding import forbidden_calls
 from evalkit.probing.observing import Observed
 from evalkit.probing.values import (
     SOMETHING_ELSE,
@@ -30,6 +31,7 @@ KINDS: dict[str, str] = {
     "swap_calls": "two calls that follow each other change places",
     "extra_call": "a function that the case knows is called as well",
     "unlisted_call": "a function that nobody declared is called as well",
+    "forbidden_call": "a function that the case forbids is called, as it forbids it",
     "change_argument": "an argument has another value",
     "drop_argument": "an argument is not sent",
     "add_argument": "an argument more is sent",
@@ -64,6 +66,7 @@ def mutants(observed: Observed) -> Iterator[Mutant]:
     transcript = observed.verdict.transcript
     yield from _other_calls(transcript)
     yield from _more_calls(observed)
+    yield from _forbidden_calls(observed)
     for index, call in enumerate(transcript.calls):
         if isinstance(call.arguments, dict):
             yield from _other_arguments(observed, index)
@@ -133,6 +136,22 @@ def _more_calls(observed: Observed) -> Iterator[Mutant]:
                 {"max_function_calls": len(calls)},
             ),
         )  # fmt: skip
+
+
+def _forbidden_calls(observed: Observed) -> Iterator[Mutant]:
+    """Each call that `forbidden_function_calls` names, with arguments that it describes; what can't be made is left."""
+    transcript = observed.verdict.transcript
+    like = transcript.calls[-1] if transcript.calls else FunctionCall(name="", channel="native")
+    for name, arguments in forbidden_calls(observed.case):
+        call = replace(
+            FunctionCall(name=name, arguments=arguments, result={"status": "done"}, channel=like.channel),
+            turn=like.turn, user_turn=like.user_turn,
+        )  # fmt: skip
+        calls = with_calls(transcript, (*transcript.calls, call))
+        what = f"{name} is called, which is forbidden"
+        yield Mutant(
+            kind="forbidden_call", what=what, transcript=calls, for_run=({"forbidden_function_calls": [name]},)
+        )
 
 
 def _with_arguments(observed: Observed, index: int, arguments: dict[str, Any]) -> Transcript:

@@ -120,11 +120,29 @@ def test_usage_errors_exit_with_4(desk: Desk, arguments: tuple[str, ...], says: 
 
 def test_every_kind_of_mutant_is_made(desk: Desk) -> None:
     """The table of kinds, which the command line checks against, is the list of what there is."""
-    path = desk.case("loose_001", LOOSE)
+    path = desk.case("loose_001", LOOSE + "  forbidden_function_calls: [other]\n")
     head = path.read_text("utf-8").replace("open: {", "other: {x: 1}\n    open: {")
     path.write_text(head, "utf-8")
     observed = observe(load_case(path, root=desk.root), settings=Settings(root=desk.root))
     assert {mutant.kind for mutant in mutants(observed)} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "made"),
+    [
+        ("[drop, {function_name: open, arguments_contain: {priority: {$starts_with: hi}}}]", 2),
+        ("{function_name: wipe, arguments_contain: {what: {all: true}}}", 1),
+        ("[{function_name: mail, arguments_contain: {to: '{{ calls.check.result.ends }}'}}]", 0),
+    ],
+)
+def test_what_a_case_forbids_is_tried_and_caught(desk: Desk, forbidden: str, made: int) -> None:
+    """Also where other calls are allowed; arguments that only the run knows are left out."""
+    (desk.root / "scenarios" / "suite.yaml").unlink()  # nothing is declared, so that any name may be forbidden
+    path = desk.case("loose_001", LOOSE + f"  extra_calls: allow\n  forbidden_function_calls: {forbidden}\n")
+    observed = observe(load_case(path, root=desk.root), settings=Settings(root=desk.root))
+    tried = [mutant for mutant in mutants(observed) if mutant.kind == "forbidden_call"]
+    assert (observed.verdict.status, len(tried)) == ("passed", made)
+    assert "forbidden_call" not in {survivor.kind for survivor in score(observed).survivors}
 
 
 def test_a_case_that_does_not_judge_calls_is_told_to_list_them(desk: Desk) -> None:
