@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import signal
 import sqlite3
 import subprocess
@@ -126,6 +127,27 @@ def test_whatever_its_kind_it_is_set_up_asked_and_torn_down(
     verdict = run_case(make_case({"response_contains": "valid"}), agent, settings)
     assert (verdict.status, verdict.reasons) == ("passed", ())
     assert LOG == ["set-up", "answer", "tear-down"]
+
+
+def test_a_decorator_may_make_a_plain_agent_of_a_generator(make_case: MakeCase, settings: Settings) -> None:
+    @functools.wraps(generator)
+    def collected(task: Task) -> str:
+        return f"{len(list(generator(task)))} {answer(task)}"
+
+    assert run_case(make_case({"response_contains": "1 valid"}), collected, settings).reasons == ()
+
+
+def test_partial_and_bound_generators_are_opened_too(make_case: MakeCase, settings: Settings) -> None:
+    class Desk:
+        def open(self, task: Task) -> Iterator[Any]:
+            yield from generator(task)
+
+    def named(name: str, task: Task) -> Iterator[Any]:
+        assert name == "Ana"
+        yield from generator(task)
+
+    for agent in (Desk().open, functools.partial(named, "Ana")):
+        assert run_case(make_case({"response_contains": "valid"}), agent, settings).reasons == ()
 
 
 def test_each_run_of_a_case_has_its_own_and_a_conversation_has_one(make_case: MakeCase, settings: Settings) -> None:
