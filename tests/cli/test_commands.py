@@ -252,6 +252,17 @@ def test_merge_refuses_gaps_and_overlaps(
     assert not (tmp_path / "whole.json").exists()
 
 
+def test_merge_reads_run_files_in_any_layout_and_keeps_the_order_of_the_whole(command: Command, tmp_path: Path) -> None:
+    parts = [shard(tmp_path, 2, 2, c="failed"), shard(tmp_path, 1, 2, a="passed", b="passed")]
+    laid_out_anew = json.dumps(json.loads((tmp_path / parts[0]).read_text()), indent=2)
+    (tmp_path / parts[0]).write_text(laid_out_anew)
+    assert command("merge", *parts, "-o", "whole.json").status == 1
+    whole = evalkit.load_run(tmp_path / "whole.json")
+    assert [verdict.case_id for verdict in whole.verdicts] == ["s/a.yaml", "s/b.yaml", "s/c.yaml"]
+    assert whole.selected == ("s/a.yaml", "s/b.yaml", "s/c.yaml")
+    assert whole.metadata["gate"]["status"] == "missed"
+
+
 def test_merge_refuses_a_run_that_is_no_shard_among_shards(command: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "run.json", run_of(b="passed"))
     result = command("merge", shard(tmp_path, 1, 2, a="passed"), "run.json", "-o", "whole.json")
