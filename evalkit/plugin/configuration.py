@@ -131,6 +131,7 @@ class _Reader:
                 root=root,
                 extra={"secrets": secrets},
                 allow_real=bool(self._config.getoption("evalkit_allow_real")),
+                real_sleep=bool(self._config.getoption("evalkit_real_sleep")),
                 **self._told(_SETTINGS),
                 **metering(self.value, self._config, results),
                 **folders,

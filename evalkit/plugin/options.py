@@ -37,6 +37,7 @@ SWITCHES = {
 COMMAND_LINE_ONLY = {
     "faults": "run each passing case again with each of its functions failing in turn, and check its on_fault",
     "allow_real": "let mocks that say {$real: true} reach the real function (never without this flag)",
+    "real_sleep": "let mocked latency and recorded model time really pass (default: on the run's clock alone)",
     "update": "rewrite the expectations of failing cases from what happened, and show the differences",
     "update_diff": "show what --evalkit-update would rewrite, and write nothing",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -140,6 +141,17 @@ def test_real_functions_are_reached_only_where_the_command_line_allows_it(
     project.case("real_001", agent="shop:agent", input=mocks, functions={"check": {"patch": "shop:check"}})
     project.run_apart(*flags)
     assert project.statuses() == {"real_001": expected}
+
+
+@pytest.mark.parametrize(("flags", "low", "high"), [([], 0, 0.5), (["--evalkit-real-sleep"], 0.6, 5)])
+def test_mocked_latency_passes_really_only_where_the_command_line_says_so(
+    project: Project, flags: list[str], low: float, high: float
+) -> None:
+    slow = {"check": {"$delay_ms": 600, "$return": {"ok": True}}}
+    orders = {"message": '{"calls": [["check", {"id": "A1"}]]}', "mock_function_responses": slow}
+    project.case("slow_001", input=orders)
+    lines = project.run("--durations=3", *flags).outlines
+    assert low <= sum(float(line.split("s ")[0]) for line in lines if re.match(r"[\d.]+s call ", line)) < high
 
 
 def test_neither_ini_nor_the_project_s_table_can_allow_real_functions(project: Project) -> None:
