@@ -66,10 +66,11 @@ def annotation_lines(configuration: Configuration) -> list[str]:
 
 
 def _write_page(path: Path, run: Run, decision: GateDecision, baseline: Run | None) -> None:
-    from evalkit.reports.html import render_html
+    from evalkit.reports.html import html_pieces
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render_html(run, decision, baseline), "utf-8", newline="\n")
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(html_pieces(run, decision, baseline))
 
 
 def _append_summary(path: Path, run: Run, decision: GateDecision, baseline: Run | None) -> None:

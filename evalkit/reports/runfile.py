@@ -12,7 +12,9 @@ from pathlib import Path
 from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.reports.journal import read_journal
-from evalkit.reports.wire import plain, to_line
+from evalkit.reports.wire import from_line, plain, to_line
+
+_OPEN = b', "verdicts": ['  # how the first line of a run file that evalkit wrote ends
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
@@ -24,6 +26,9 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     try:
         if file.suffix == ".jsonl":
             return read_journal(file)
+        run = _by_lines(file)
+        if run is not None:
+            return run
         data = json.loads(file.read_bytes())
     except FileNotFoundError:
         raise UsageError(
@@ -43,6 +48,39 @@ def load_run(path: str | os.PathLike[str]) -> Run:
         raise UsageError(f"{file}: a damaged run file: {error}") from None
 
 
+def _by_lines(file: Path) -> Run | None:
+    """The run, without all of it in memory as plain data too; None for a file in another layout, or a damaged one."""
+    try:
+        head = head_of(file)
+        if head is None:
+            return None
+        with file.open("rb") as opened:
+            opened.readline()
+            lines = (line.rstrip(b",\n") for line in opened)
+            verdicts = tuple(from_line(line.decode("ascii")) for line in lines if line.startswith(b"{"))
+        return replace(head, verdicts=verdicts)
+    except (UsageError, TypeError, AttributeError, KeyError, ValueError):
+        return None
+
+
+def head_of(path: Path) -> Run | None:
+    """The run without its verdicts; None for a file of another layout, or none that can be read this way."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline().rstrip(b"\n")
+            if not first.endswith(_OPEN) or not _ends(path):
+                return None
+            return Run.from_json({**json.loads(first.removesuffix(_OPEN) + b"}"), "verdicts": []})
+    except (OSError, ValueError):
+        return None
+
+
+def _ends(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - 4, 0))
+        return file.read() == b"\n]}\n"
+
+
 def write_run(path: str | os.PathLike[str], run: Run, lines: Iterable[str] | None = None) -> None:
     """Write `run` as JSON, all or nothing: a reader sees the old file or the new one.
 
@@ -54,7 +92,7 @@ def write_run(path: str | os.PathLike[str], run: Run, lines: Iterable[str] | Non
     try:
         with partial.open("w", encoding="ascii", newline="\n") as file:
             head = json.dumps(plain({k: v for k, v in replace(run, verdicts=()).to_json().items() if k != "verdicts"}))
-            file.write(head[:-1] + ', "verdicts": [')
+            file.write(head[:-1] + _OPEN.decode())
             separator = "\n"
             for line in map(to_line, run.verdicts) if lines is None else lines:
                 file.write(separator + line)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 from evalkit.errors import UsageError
-from evalkit.model.run import Run
 from evalkit.model.verdict import Verdict
-from evalkit.reports.runfile import load_run
+from evalkit.reports.runfile import head_of, load_run
 from evalkit.reports.wire import from_line, to_line
-
-_OPEN = b', "verdicts": ['  # how the first line of a run file that evalkit wrote ends
 
 
 class StoredRun:
@@ -23,7 +19,7 @@ class StoredRun:
         self.path = path
         self._places: list[tuple[int, int]] = []
         self._lines: list[str] | None = None
-        head = _head(path)
+        head = head_of(path)
         if head is None:
             self.run = load_run(path)
             self._lines = [to_line(verdict) for verdict in self.run.verdicts]
@@ -64,21 +60,3 @@ def read_verdicts(path: Path) -> Iterator[Verdict]:
             yield from stored.verdicts()
         except (TypeError, AttributeError, KeyError, ValueError) as error:
             raise UsageError(f"{path}: a damaged run file: {error}") from None
-
-
-def _head(path: Path) -> Run | None:
-    """The run without its verdicts; None for a file of another layout, or none that can be read this way."""
-    try:
-        with path.open("rb") as file:
-            first = file.readline().rstrip(b"\n")
-            if not first.endswith(_OPEN) or not _ends(path):
-                return None
-            return Run.from_json({**json.loads(first.removesuffix(_OPEN) + b"}"), "verdicts": []})
-    except (OSError, ValueError):
-        return None
-
-
-def _ends(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - 4, 0))
-        return file.read() == b"\n]}\n"

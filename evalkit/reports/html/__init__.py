@@ -8,6 +8,7 @@ Content-Security-Policy lets no other script than the page's own run.
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterator
 from hashlib import sha256
 from importlib.resources import files
 
@@ -17,7 +18,7 @@ from evalkit.reports.html.charts import charts
 from evalkit.reports.html.data import details, embedded, index, tiles
 from evalkit.reports.redacting import Redact, redacted, redacted_decision
 
-__all__ = ["render_html"]
+__all__ = ["html_pieces", "render_html"]
 
 
 def render_html(
@@ -33,6 +34,18 @@ def render_html(
     Secrets are redacted by `redact`, by default shapes of tokens and keys of secrets. Single texts above 20,000
     characters are cut, and say so.
     """
+    return "".join(html_pieces(run, decision, baseline, title=title, redact=redact))
+
+
+def html_pieces(
+    run: Run,
+    decision: GateDecision,
+    baseline: Run | None = None,
+    *,
+    title: str = "evalkit",
+    redact: Redact | None = None,
+) -> Iterator[str]:
+    """What `render_html` gives, bit by bit: the page of a long run is large, and need not be in memory."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -43,7 +56,7 @@ def render_html(
     )
     environment.filters["visible"] = visible
     script = _part("report.js")
-    return environment.get_template("report.html.j2").render(
+    return environment.get_template("report.html.j2").generate(
         title=visible(title),
         decision=decided,
         run=clean,
