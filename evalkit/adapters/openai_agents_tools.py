@@ -11,7 +11,10 @@ from typing import Any
 
 from agents import FunctionTool, ModelBehaviorError
 from agents.function_schema import function_schema
-from agents.tool import maybe_invoke_function_tool_failure_error_function
+from agents.tool import (
+    maybe_invoke_function_tool_failure_error_function,
+    with_function_tool_failure_error_handler,
+)
 from pydantic import ValidationError
 
 from evalkit.adapters.recording import Dialogue
@@ -50,8 +53,17 @@ def answered_function_tool(tool: Any, dialogue: Dialogue, *, as_is: bool) -> Any
         except Exception as error:
             return await _told(made, ctx, error)
 
-    made.on_invoke_tool = on_invoke_tool
+    made.on_invoke_tool = _inspectable(on_invoke_tool, tool, made)
     return made
+
+
+def _inspectable(invoker: Any, tool: Any, made: Any) -> Any:
+    """`invoker`, with what newer versions of the SDK inspect arguments with before they ask a policy of approval."""
+    prepare = getattr(getattr(tool.on_invoke_tool, "_invoke_tool_impl", None), "__agents_prepare_arguments__", None)
+    if prepare is None:
+        return invoker
+    invoker.__agents_prepare_arguments__ = prepare
+    return with_function_tool_failure_error_handler(invoker, lambda *_: None).__agents_bind_function_tool__(made)
 
 
 def answered_custom_tool(tool: Any, dialogue: Dialogue, *, as_is: bool) -> Any:

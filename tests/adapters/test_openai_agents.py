@@ -546,6 +546,23 @@ def test_a_call_that_waits_for_approval_ends_the_run_and_is_not_made() -> None:
     assert verdict.passed, verdict.reasons
 
 
+@pytest.mark.parametrize("arguments", [{"amount": 5, "why": "broken"}, {"amount": 500, "why": "broken"}, {"amount": 5}])
+def test_a_policy_of_approval_decides_as_it_does_without_evalkit(arguments: Any) -> None:
+    async def careful(ctx: Any, given: dict[str, Any], call_id: str) -> bool:
+        return bool(given["amount"] > 100)
+
+    @function_tool(needs_approval=careful, strict_mode=False)
+    def refund(amount: int, why: str = "") -> str:
+        return "refunded"
+
+    agent = desk([("refund", arguments)], "done", tools=[refund])
+    alone = asyncio.run(Runner.run(agent, "hello", run_config=RunConfig(tracing_disabled=True)))
+    expected = {"stop_reason": "interrupted" if alone.interruptions else "completed"}
+    verdict = run(agent, {"refund": "refunded"}, expected)
+    assert verdict.passed, verdict.reasons
+    assert len(verdict.transcript.calls) == (0 if alone.interruptions else 1)
+
+
 def test_the_hooks_of_a_run_still_hear_everything() -> None:
     heard: list[str] = []
 
