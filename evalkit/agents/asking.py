@@ -90,6 +90,11 @@ class Asking:
             self._open.drop(index)
             self._turns[index] = replace(self._turns[index], calls=calls)
 
+    def amend(self, turn: ModelTurn) -> None:
+        """`Task.amend`."""
+        with self._lock:
+            self._turns[-1] = turn
+
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """`Task.stream`."""
         from evalkit.providers.streamed import pieces_of

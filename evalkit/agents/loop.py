@@ -15,7 +15,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evalkit.agents.reply import COMPLETED, Reply
-from evalkit.agents.textturns import TextReading, calls_left, correction_note, read_text_calls, results_as_text
+from evalkit.agents.textturns import (
+    TextReading,
+    calls_left,
+    correction_note,
+    read_text_calls,
+    refused_beside,
+    results_as_text,
+    unreadable,
+)
 from evalkit.errors import BudgetSpentError, ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelRequest, ModelTurn
@@ -89,6 +97,10 @@ async def _answer(task: Task, turn: ModelTurn, functions: Sequence[Declaration])
     """Dispatch the calls of `turn` and put the answers into the conversation, or say why the run stops here."""
     offered = {function.name for function in functions} or None
     if not turn.calls and functions and (reading := read_text_calls(turn, functions)) is not None:
+        if reading.calls:
+            task.remarks += refused_beside(reading.refused, len(task.turns))
+        else:
+            task.amend(unreadable(turn, reading.refused))
         return await _answer_text(task, turn, reading, offered)
     task.messages.append({"role": "model", "turn": turn})
     if not turn.calls:

@@ -271,6 +271,10 @@ class Task:
         """A framework carries out `calls`, as it reads those of this turn, with `carry_out`."""
         self._asking.claim(index, calls)
 
+    def amend(self, turn: ModelTurn) -> None:
+        """Put `turn` on record in place of the latest one: what was read in its text is known now."""
+        self._asking.amend(turn)
+
     def note_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> None:
         """Add a turn that the agent's own model client took; it waited so long for it."""
         self._asking.add(turn)

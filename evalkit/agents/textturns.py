@@ -16,6 +16,7 @@ from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelTurn
 from evalkit.record import record
 
+_LONGEST_SLIP = 300
 STANDARD_FORM = '<function>{"name": "...", "parameters": {...}}</function>'
 
 
@@ -24,12 +25,13 @@ class TextReading:
     """A reply whose text holds calls, or what set out to be one.
 
     `calls` are to be dispatched; `history` is the turn as the conversation keeps it; `slips` says what was mended or
-    refused, for the correction note.
+    refused, for the correction note, and `refused` the latter alone.
     """
 
     calls: tuple[ModelCall, ...]
     history: ModelTurn
     slips: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextReading | None:
@@ -43,10 +45,27 @@ def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextRe
         ModelCall(name=call.name, arguments=call.arguments, channel="text", repairs=call.repairs, raw=call.raw)
         for call in parsed.calls
     )
-    slips = [f"{call.name}: {repair}" for call in parsed.calls for repair in call.repairs]
-    slips += [f"{refused.raw} was not made: {refused.reason}" for refused in parsed.rejected]
-    slips += [] if parsed.unfinished is None else [f"{parsed.unfinished} was not made: it is not finished"]
-    return TextReading(calls, replace(turn, text=parsed.history, content=None), tuple(slips))
+    mended = [f"{call.name}: {repair}" for call in parsed.calls for repair in call.repairs]
+    refused = [f"{refused.raw} was not made: {refused.reason}" for refused in parsed.rejected]
+    refused += [] if parsed.unfinished is None else [f"{parsed.unfinished} was not made: it is not finished"]
+    history = replace(turn, text=parsed.history, content=None)
+    return TextReading(calls, history, (*mended, *refused), tuple(refused))
+
+
+def unreadable(turn: ModelTurn, refused: Sequence[str]) -> ModelTurn:
+    """`turn`, which set out to call and could not be read, as the record has it: as if its service said so."""
+    said = "; ".join(_cut(slip) for slip in refused)
+    reason = "malformed_call" if turn.finish_reason == "stop" else turn.finish_reason
+    return replace(turn, finish_reason=reason, finish_message=turn.finish_message or said)
+
+
+def refused_beside(refused: Sequence[str], number: int) -> list[str]:
+    """What to say of calls that could not be made of a reply others of which were."""
+    return [f"model turn {number}: {_cut(slip)}" for slip in refused]
+
+
+def _cut(slip: str) -> str:
+    return slip if len(slip) <= _LONGEST_SLIP else f"{slip[: _LONGEST_SLIP // 2]}…{slip[-_LONGEST_SLIP // 2 :]}"
 
 
 def calls_left(turn: ModelTurn, functions: Sequence[Declaration], number: int) -> list[str]:

@@ -18,6 +18,7 @@ from evalkit.model.verdict import Verdict
 from evalkit.pipeline import run_case
 from evalkit.providers import ScriptedProvider
 from evalkit.reports.trace import TraceOptions, render
+from evalkit.stats.accounting import Channels, account
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 CHECK = Declaration(name="check", description="Look up", parameters=SCHEMA)
@@ -373,6 +374,14 @@ MAIL_AS_TEXT = '<function>{"name": "send_email", "parameters": {"to": "ana"}}</f
             "model turn 1 ended with 'malformed_call', and its whole calls were carried out: send_email({",
         ),
         ({"calls": [{"check": {"n": 1}}], "text": "Use the <function> tag."}, None),
+        (
+            {"text": f'{MAIL_AS_TEXT} <function>{{"name": "pay"}}</function>'},
+            'model turn 1: <function>{"name": "pay"}</function> was not made: \'pay\' is not declared',
+        ),
+        (
+            {"text": f'{MAIL_AS_TEXT} <function>{{"name": "check", "par'},
+            'model turn 1: <function>{"name": "check", "par was not made: it is not finished',
+        ),
     ],
 )
 def test_what_a_reply_lost_beside_its_calls_is_a_warning_in_the_trace(turn: Any, warning: str | None) -> None:
@@ -394,3 +403,34 @@ def test_a_reply_that_was_blocked_says_why_in_the_reason_and_the_conversation() 
     ]
     told = render(verdict, TraceOptions(conversation=True)).splitlines()
     assert told[told.index("  model, turn 1 (content_filter)") + 1] == "  │ the prompt was blocked: SAFETY"
+
+
+@pytest.mark.parametrize("correct", [False, True])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('<function>{"name": "check", "par', '<function>{"name": "check", "par was not made: it is not finished'),
+        ('{"name": "check", "arguments": [1]}',
+         '{"name": "check", "arguments": [1]} was not made: the arguments are no JSON object'),
+    ],
+)  # fmt: skip
+def test_a_text_that_sets_out_to_call_and_cannot_be_read_is_a_malformed_call(
+    text: str, said: str, correct: bool
+) -> None:
+    """In the record, in the counts, and in the reason; also where the model is told, and does better."""
+    verdict = Ran([text, "Done."], settings=CaseSettings(correct_text_calls=correct)).verdict
+
+    first = verdict.transcript.turns[0]
+    assert (first.text, first.finish_reason, first.finish_message) == (text, "malformed_call", said)
+    assert account([verdict]).functions == {"(unreadable)": Channels(malformed=1)}
+    assert [reason.message for reason in verdict.reasons] == (
+        [] if correct else [f"the run ended with 'malformed_call', expected 'completed': {said}"]
+    )
+
+
+def test_a_long_attempt_is_cut_in_the_reason() -> None:
+    text = '<function>{"name": "send_email", "parameters": {"to": "' + "x" * 5_000
+    verdict = Ran([text]).verdict
+
+    assert len(verdict.reasons[0].message) < 400
+    assert verdict.reasons[0].message.endswith("was not made: it is not finished")

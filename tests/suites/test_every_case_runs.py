@@ -8,6 +8,14 @@ from tests.suites.suites import SUITES, every_case, passed
 
 # What there is to be said of a case that passes all the same.
 TOLD = {
+    "cut_off_003": (
+        'model turn 1: <function>{"name": "add_to_shopping_list", "parameters": {"items": ["1 l st was not made: '
+        "it is not finished",
+    ),
+    "several_calls_003": (
+        'model turn 1: <function>{"name": "order_groceries", "parameters": {"items": ["leeks"]}}</function> was not '
+        "made: 'order_groceries' is not declared",
+    ),
     "truncated_006": (
         "model turn 1 ended with 'length', and its whole calls were carried out: the stream ended inside a function "
         'call (finish reason \'length\'): scrape_webpage({"urls": ["https://shop.example/toa); the call was not made',
