@@ -18,6 +18,7 @@ from evalkit.providers.gemini_reply import merged, turn_of
 from evalkit.providers.openai_reply import streamed_turn
 from evalkit.providers.stream import StreamAccumulator
 from evalkit.providers.textcalls import parse_text_calls
+from evalkit.providers.turns import parse_arguments
 
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
 pytestmark = pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora are not beside the checkout")
@@ -94,6 +95,21 @@ def test_streamed_text_gives_the_calls_of_the_whole_text() -> None:
         except IncompleteCallError:
             continue
         assert streamed == calls_of(parse_text_calls("".join(row["chunks"]), declared(row)).calls)
+
+
+STREAMED = {"dots", "glm47_moe", "hunyuan_a13b", "llama4_pythonic", "longcat", "pythonic", "step3p5"}
+
+
+def test_every_streamed_text_of_a_promised_format_gives_its_labelled_calls() -> None:
+    judged = 0
+    for row in rows("textcalls_streaming"):
+        if row["format"] in STREAMED:
+            accumulator = StreamAccumulator(declared(row))
+            for chunk in row["chunks"]:
+                accumulator.feed_text(chunk)
+            assert calls_of(accumulator.close()) == wanted(row, "final_calls"), row["chunks"]
+            judged += 1
+    assert judged > 30
 
 
 def test_real_models_negatives_stay_text() -> None:
@@ -226,3 +242,37 @@ def test_a_body_cut_at_any_byte_gives_no_other_call(corpus: str) -> None:
             assert calls == whole[: len(calls)], row["id"]
             cut += 1
     assert cut > 50
+
+
+# -- broken JSON
+
+
+def test_arguments_are_complete_only_as_strict_json() -> None:
+    """What repair libraries make of a fragment is no argument object: neither whole nor streamed is it a call."""
+    for row in rows("partial_json"):
+        text, strict = row["input"], row["strict_json"]
+        is_object = strict["ok"] and isinstance(strict["value"], dict)
+        value, why = parse_arguments(text)
+        if "stands twice" not in (why or "") and text.strip():
+            assert (why is None) is is_object, text
+            assert not is_object or value == strict["value"]
+        accumulator = StreamAccumulator()
+        for place in range(0, len(text), 3):
+            piece = {"index": 0, "function": {"name": "f" if not place else None, "arguments": text[place : place + 3]}}
+            accumulator.feed({"tool_calls": [piece]})
+            assert accumulator.completed == []
+        accumulator.finish("tool_calls")
+        assert calls_of(accumulator.completed) == ([("f", value)] if why is None and text else []), text
+
+
+def test_broken_json_in_a_text_call_is_mended_by_name_or_refused() -> None:
+    for row in rows("partial_json"):
+        text, strict = row["input"], row["strict_json"]
+        if strict["ok"] and isinstance(strict["value"], dict):
+            (call,) = parse_text_calls(f'<function>{{"name": "f", "parameters": {text}}}</function>', ["f"]).calls
+            assert call.arguments == strict["value"]
+            continue
+        for closing in ("}</function>", ""):
+            parsed = parse_text_calls(f'<function>{{"name": "f", "parameters": {text}{closing}', ["f"])
+            for call in parsed.calls:
+                assert call.repairs or call.arguments == {}, text
