@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -187,6 +188,13 @@ class CaseItem(pytest.Item):
 
     def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
         return self.path, None, self.name
+
+    @cached_property
+    def location(self) -> tuple[str, int | None, str]:
+        """As pytest works it out, which takes long for files that are seen once: the case's id is their path."""
+        if os.path.isabs(self.case_id):
+            return super().location
+        return self.case_id.replace("/", os.sep), None, self.name
 
 
 def case_id_of(item: pytest.Item) -> str | None:

@@ -254,3 +254,16 @@ def test_a_broken_file_is_selected_by_the_tags_that_can_be_read(project: Project
     result = project.run("-m", "smoke")
     result.assert_outcomes(passed=1, errors=1, deselected=1)
     result.stdout.fnmatch_lines(["*unknown key 'agnt'*"])
+
+
+def test_a_case_says_where_it_is_as_pytest_would_work_it_out(project: Project) -> None:
+    project.case("deep/a_001")
+    project.write(
+        "scenarios/conftest.py",
+        "import pytest\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items:\n"
+        "        print('SAME', item.location == pytest.Item.location.func(item), item.location)\n",
+    )
+    result = project.run("--collect-only", "-q", "-s")
+    result.stdout.fnmatch_lines(["SAME True ('scenarios*deep*a_001.yaml', None, 'a_001')"])
