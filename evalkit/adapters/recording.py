@@ -27,8 +27,8 @@ from evalkit.functions.targets import find
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelTurn
 
-# How long a call waits for those before it in its reply.
-ORDERLY_S = 0.1
+# How many milliseconds a call waits for those before it in its reply.
+PATIENCE = 100
 
 _recorders: WeakKeyDictionary[Task, Recorder] = WeakKeyDictionary()
 
@@ -113,7 +113,8 @@ class Dialogue:
         self._since = 0
         self._began = 0.0
         self._calls: dict[str, list[tuple[int, ModelCall]]] = {}  # test doubles give several calls one id
-        self._awaited: dict[int, list[ModelCall]] = {}  # by turn: what it asked for and nobody has carried out yet
+        self._awaited: dict[int, list[ModelCall]] = {}  # by turn: what it asked for and has not begun yet
+        self._here: set[int] = set()  # of these, what waits for its turn
 
     def asks(self) -> None:
         """The model is being asked. Raises BudgetSpentError if nothing is left to ask it for."""
@@ -182,6 +183,7 @@ class Dialogue:
         as in `call`: without a mock it is no unmocked call.
         """
         turn, call = self._known(name, arguments, call_id)
+        await self._in_order(turn, call)
         with suppress(FunctionError):
             await self.recorder.task.carry_out(call, turn=turn, refused=FunctionError(type, why), as_is=as_is)
 
@@ -197,10 +199,17 @@ class Dialogue:
         hold them up; but not for long, since one that a guardrail stops never begins.
         """
         awaited = self._awaited.get(-1 if turn is None else turn, [])
-        if any(each is call for each in awaited):
-            until = perf_counter() + ORDERLY_S
-            while awaited[0] is not call and perf_counter() < until:
-                await asyncio.sleep(0.001)
+        if not any(each is call for each in awaited):
+            return
+        self._here.add(id(call))
+        patience = PATIENCE
+        try:
+            while awaited[0] is not call:
+                await asyncio.sleep(0.001)  # no event: the others may run on other loops
+                patience -= 1  # counted, not timed: the loop itself may be held up
+                if not patience:
+                    awaited[:] = [each for each in awaited if id(each) in self._here]
+        finally:
             self._settle(turn, call)
 
     def _settle(self, turn: int | None, call: ModelCall) -> None:

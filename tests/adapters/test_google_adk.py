@@ -173,6 +173,19 @@ def test_calls_of_one_reply_are_parallel_and_take_their_answers_in_reply_order()
     ]
 
 
+def test_callbacks_that_take_their_time_do_not_change_the_order_of_calls() -> None:
+    async def slow(tool: Any, args: Any, tool_context: Any) -> None:
+        await asyncio.sleep(0.02 if args["serial_number"] == "SN0" else 0.001)
+
+    made = [("check_warranty", {"serial_number": f"SN{n}"}) for n in range(4)]
+    mocks = {"check_warranty": {"$sequence": [{"n": n} for n in range(4)]}}
+    verdict = run(desk(made, "done", before_tool_callback=slow), mocks)
+    assert verdict.passed, verdict.reasons
+    assert [(call.arguments["serial_number"], call.result) for call in verdict.transcript.calls] == [
+        (f"SN{n}", {"n": n}) for n in range(4)
+    ]
+
+
 def test_calls_of_two_replies_are_not_parallel() -> None:
     expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 2}]}]}
     verdict = run(desk([CHECK], [CHECK], "done"), MOCKS, expected)

@@ -7,6 +7,7 @@ import json
 import operator
 import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypedDict
 
@@ -28,6 +29,7 @@ from langchain.agents.middleware import (
 )
 from langchain.agents.structured_output import ToolStrategy
 from langchain.tools import InjectedState, ToolRuntime
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
@@ -181,6 +183,22 @@ def test_calls_of_one_reply_are_parallel_and_take_their_answers_in_reply_order(t
         ("SN3", {"n": 1}, 0),
         ("SN1", {"n": 2}, 0),
         ("SN2", {"n": 3}, 0),
+    ]
+
+
+def test_handlers_that_take_their_time_do_not_change_the_order_of_calls() -> None:
+    class Slow(BaseCallbackHandler):
+        """Sync, so LangChain asks it in threads."""
+
+        def on_tool_start(self, serialized: Any, input_str: str, **kwargs: Any) -> None:
+            time.sleep(0.02 if "SN0" in input_str else 0.001)
+
+    made = [("check_warranty", {"serial_number": f"SN{n}"}) for n in range(4)]
+    mocks = {"check_warranty": {"$sequence": [0, 1, 2, 3]}}
+    verdict = run(desk(made, "done"), mocks, options={"config": {"callbacks": [Slow()]}})
+    assert verdict.passed, verdict.reasons
+    assert [(call.arguments["serial_number"], call.result) for call in verdict.transcript.calls] == [
+        (f"SN{n}", n) for n in range(4)
     ]
 
 

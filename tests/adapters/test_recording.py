@@ -237,3 +237,45 @@ def test_calls_that_share_an_id_are_told_apart_by_name_and_arguments() -> None:
     assert verdict.passed, verdict.reasons
     calls = [(call.turn, call.name, call.arguments) for call in verdict.transcript.calls]
     assert calls == [(turn, name, {**given, "turn": turn}) for turn in (1, 0) for name, given in made]
+
+
+def test_calls_of_one_reply_begin_in_its_order_however_the_framework_gets_to_them() -> None:
+    made = [ModelCall(name="lookup", arguments={"key": key}, call_id=key) for key in "abcd"]
+
+    async def agent(task: evalkit.Task) -> str:
+        dialogue = Dialogue(Recorder.of(task))
+        dialogue.asks()
+        dialogue.replied(ModelTurn(calls=tuple(made), finish_reason="tool_calls"))
+
+        async def late(call: ModelCall, s: float) -> Any:
+            await asyncio.sleep(s)
+            if call.call_id == "b":
+                return await dialogue.refused(call.name, call.arguments, call.call_id, "not so")
+            return await dialogue.call(call.name, call.arguments, call.call_id)
+
+        await asyncio.gather(*(late(call, 0.02 - 0.005 * n) for n, call in enumerate(made)))
+        return "done"
+
+    verdict = run(agent, {"lookup": {"$sequence": [1, 2, 3]}})
+    assert verdict.passed, verdict.reasons
+    assert [(call.call_id, call.result) for call in verdict.transcript.calls if call.outcome == "ok"] == [
+        ("a", 1),
+        ("c", 2),
+        ("d", 3),
+    ]
+
+
+def test_a_call_does_not_wait_long_for_one_that_never_begins() -> None:
+    async def agent(task: evalkit.Task) -> str:
+        dialogue = Dialogue(Recorder.of(task))
+        dialogue.asks()
+        dialogue.replied(ModelTurn(calls=(LOOKUP, STORE), finish_reason="tool_calls"))
+        await asyncio.wait_for(dialogue.call("store", {}, "c2"), timeout=5)
+        await dialogue.call("lookup", {}, "c1")
+        dialogue.replied(ModelTurn(calls=tuple(made), finish_reason="tool_calls"))
+        await asyncio.gather(*(dialogue.call("lookup", {}, key) for key in "cb"))
+        return "done"
+
+    made = [ModelCall(name="lookup", call_id=key) for key in "abc"]
+    verdict = run(agent, {"lookup": 1, "store": 2})
+    assert [call.call_id for call in verdict.transcript.calls] == ["c2", "c1", "b", "c"]
