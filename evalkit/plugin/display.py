@@ -201,8 +201,10 @@ class Display:
 
 def extremes(outcomes: Mapping[str, Outcome], number: int) -> Iterator[str]:
     """The slowest cases, of those that took a second or more, and the dearest."""
-    slow = sorted((o for o in outcomes.values() if o.elapsed_ms >= 1000), key=lambda o: -o.elapsed_ms)[:number]
-    dear = sorted((o for o in outcomes.values() if o.cost_usd), key=lambda o: -(o.cost_usd or 0))[:number]
+    slow = sorted((o for o in outcomes.values() if o.elapsed_ms >= 1000), key=lambda o: (-o.elapsed_ms, o.case_id))[
+        :number
+    ]
+    dear = sorted((o for o in outcomes.values() if o.cost_usd), key=lambda o: (-(o.cost_usd or 0), o.case_id))[:number]
     if slow:
         from evalkit.reports.trace import duration_text
 

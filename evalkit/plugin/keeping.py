@@ -273,7 +273,9 @@ class Keeper:
                 terminalreporter, self._decision, self._outcomes, selected, self._journal, self._trouble
             )
             self._display.accounting(terminalreporter, self._tally.result(), self._unpaid)
-            self._display.unused_mocks(terminalreporter, tuple(self._with_unused))
+            self._display.unused_mocks(
+                terminalreporter, [case_id for case_id in selected if case_id in self._with_unused]
+            )
             for line in self._annotations:
                 terminalreporter.write_line(line)
 
