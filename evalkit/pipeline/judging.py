@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from evalkit.checks import judge_conversation
 from evalkit.errors import BudgetSpentError, EvalkitError, SpecError
-from evalkit.model.case import Case
+from evalkit.model.case import Case, Declaration
 from evalkit.model.transcript import RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, CallVerdict, CheckResult, Reason, Verdict
+from evalkit.pipeline.aliases import with_aliases
 from evalkit.pipeline.plan import Plan
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]")
@@ -21,14 +22,14 @@ REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
 BREAKDOWNS = frozenset({"agent_raised", "crashed", "invalid_reply"})
 
 
-def judge_run(plan: Plan, transcript: Transcript) -> Verdict:
-    """The verdict of one run. One that ended because nothing was left to spend was not run."""
+def judge_run(plan: Plan, transcript: Transcript, declared: Iterable[Declaration] = ()) -> Verdict:
+    """The verdict of one run, in which `declared` were declared. One that had nothing left to spend was not run."""
     case = plan.case
     if transcript.fault is not None and transcript.fault.code == BudgetSpentError.code:
         reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
         return _verdict(case, NOT_RUN, (reason,), transcript)
-    turns = [turn.expectation for turn in case.turns]
-    judgement = judge_conversation(transcript, plan.expectation, turns, input=case.input)
+    expectation, turns = with_aliases(case, plan.expectation, declared)
+    judgement = judge_conversation(transcript, expectation, turns, input=case.input)
     unused = () if judgement.status == ERROR else _unused_mocks(plan, transcript)
     return _verdict(
         case,

@@ -94,7 +94,7 @@ async def _arun_repeats(plan: Plan, watch: Watch) -> Verdict:
         going = await _attempted(plan, run, watch)
         if plan.settings.record == "stale" and isinstance(going.task.fault, OUTDATED):
             going = await _attempted(_recording_all(plan), run, watch)
-        watch.finished(judge_run(plan, conclude(going)))
+        watch.finished(judge_run(plan, conclude(going), going.dispatcher.declarations))
         if repeat.runs > 1 and is_decided(watch.runs, repeat):
             break
     return combined(watch.runs, repeat) if repeat.runs > 1 else watch.runs[0]

@@ -65,7 +65,7 @@ class Watch:
         return self._cut_short(going)
 
     def _cut_short(self, going: Attempt) -> Verdict:
-        verdict = judge_run(going.plan, conclude(going))
+        verdict = judge_run(going.plan, conclude(going), going.dispatcher.declarations)
         if self.told_as is not None:
             return self.told_as(verdict)
         repeat = going.plan.case.repeat

@@ -11,6 +11,7 @@ from evalkit.errors import shown_path
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import FAILED, PASSED
+from evalkit.pipeline.aliases import with_aliases
 from evalkit.pipeline.judging import path_of
 from evalkit.probing.mutants import Keys, Mutant, mutants
 from evalkit.probing.observing import Observed
@@ -62,8 +63,8 @@ def _judged(observed: Observed, transcript: Transcript, instead: tuple[Path, Any
     """What the case says of `transcript`; `instead` is an expectation to use at its path."""
     case = observed.case
     path, expectation = instead or ((), None)
-    whole = expectation if path == ("expected_output",) else case.expectation
-    turns = [turn.expectation for turn in case.turns]
+    usual, turns = with_aliases(case, case.expectation, observed.declarations.values())
+    whole = expectation if path == ("expected_output",) else usual
     if len(path) == 4:  # input.turns[n].expected_output
         turns[int(path[2])] = expectation
     return judge_conversation(transcript, whole, turns, input=case.input)

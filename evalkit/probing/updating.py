@@ -17,6 +17,7 @@ from evalkit.model.redaction import REDACTED
 from evalkit.model.template import TemplateError, walk
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
+from evalkit.operators import compile_value
 from evalkit.pipeline.judging import path_of
 from evalkit.record import record
 from evalkit.spec import case_from_dict
@@ -134,7 +135,17 @@ def _value(editing: Editing, base: Path, reason: Reason, call: FunctionCall) -> 
     except TemplateError:
         editing.remove((*base, *path))
         return
+    others = _but_equal(editing, (*base, *path))
+    if others and compile_value(others, mode="contain").matches(value):
+        editing.set((*base, *path, "$eq"), value)  # {$type: integer, $eq: 6}: the rest still holds
+        return
     editing.set((*base, *path), value)
+
+
+def _but_equal(editing: Editing, path: Path) -> dict[str, Any]:
+    """The operators that stand at `path` beside an `$eq`; none where there is no `$eq`, or nothing else."""
+    node = editing.at(path) if editing.has(path) and _inside_operator(editing, path) else {}
+    return {key: item for key, item in node.items() if key != "$eq"} if "$eq" in node else {}
 
 
 def _inside_operator(editing: Editing, path: Path) -> bool:

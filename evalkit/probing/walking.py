@@ -19,6 +19,7 @@ from evalkit.model.settings import Settings
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import CheckResult, Reason
+from evalkit.pipeline.aliases import with_aliases
 from evalkit.pipeline.judging import path_of
 from evalkit.probing.calls import Made, Path, Wanted, make_arguments, refused, variants, wanted_calls
 from evalkit.probing.examples import Impossible, Unsure, example, texts_of, unmatchable
@@ -74,16 +75,17 @@ def walk_case(
     """Walk every expectation of a loaded case. `declarations` are those that its agent brings (an instruction file)."""
     known = {**(declarations or {}), **{function.name: function for function in case.functions}}
     walk = _Walk(case, settings or Settings(), known)
-    if case.expectation is not None:
+    expectation, turns = with_aliases(case, case.expectation, known.values())
+    if expectation is not None:
         for variant in range(variants(case.expected_output.get("expected_function_calls"))):
             walk.start()
-            walk.expectation(case.expected_output, ("expected_output",), case.expectation, variant, None)
+            walk.expectation(case.expected_output, ("expected_output",), expectation, variant, None)
     listed: Any = case.input.get("turns") or []
     walk.start()
-    for number, turn in enumerate(case.turns):
-        if turn.expectation is not None:
+    for number, turn in enumerate(turns):
+        if turn is not None:
             path: Path = ("input", "turns", number, "expected_output")
-            walk.expectation(listed[number]["expected_output"], path, turn.expectation, 0, number)
+            walk.expectation(listed[number]["expected_output"], path, turn, 0, number)
     return Walked(case.id, tuple(dict.fromkeys(walk.findings)), tuple(dict.fromkeys(walk.notes)), walk.made)
 
 

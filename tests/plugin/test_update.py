@@ -83,6 +83,13 @@ def expectations(path: Path) -> str:
             id="an operator that no longer holds",
         ),
         pytest.param(
+            "  expected_function_calls:\n"
+            "    - {function_name: check, arguments: {id: B2, deep: {$type: integer, $eq: 6}}}   # one\n    - open\n",
+            "  expected_function_calls:\n"
+            "    - {function_name: check, arguments: {id: B2, deep: {$type: integer, $eq: 1}}}   # one\n    - open\n",
+            id="one of two operators",
+        ),
+        pytest.param(
             "  expected_function_calls:\n    - {function_name: check, arguments: {id: B2, more: 1}}\n    - open\n",
             "  expected_function_calls:\n    - {function_name: check, arguments: {id: B2, deep: 1}}\n    - open\n",
             id="arguments that are missing and unexpected",
@@ -160,6 +167,22 @@ def test_what_a_case_inherits_is_not_rewritten(project: Project) -> None:
     result = project.run("--evalkit-update")
     assert path.read_bytes() == before
     result.stdout.fnmatch_lines(["*response_contains does not stand in the case's own file, but in what it inherits"])
+
+
+def test_a_case_that_extends_another_is_rewritten_in_its_own_file(project: Project) -> None:
+    """What it says itself; what the other case says is rewritten in that one's file, for both."""
+    base = write(project, "  expected_function_calls: [check]   # too few\n")
+    own = (
+        "# the same, but for this\nextends: desk_001\nexpected_output:\n  response_contains: [never, T1]   # phrases\n"
+    )
+    path = project.write("scenarios/desk_002.yaml", own)
+    result = project.run("--evalkit-update")
+    result.stdout.fnmatch_lines(["*does not stand in the case's own file, but in what it inherits"])
+    assert path.read_text("utf-8") == own  # half a case is not rewritten
+    assert expectations(base).startswith("  expected_function_calls:")
+    project.run("--evalkit-update")
+    assert path.read_text("utf-8") == own.replace("[never, T1]   #", "[T1]          #")
+    assert project.run("--evalkit").ret == 0
 
 
 def test_under_workers_the_controller_alone_writes_once(project: Project) -> None:
