@@ -23,7 +23,6 @@ from evalkit.spec.source import Layer, Source
 from evalkit.spec.suites import Suite, shown_file, suites_of
 from evalkit.yamlfile import Read, read
 
-_PYTHON_TARGETS = (b"$call", b"$include", b"patch", b"exception")  # what may name the project's Python code
 _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _DEFAULT_MOCKS = Settings().mocks
 
@@ -46,7 +45,7 @@ def load_case(path: str | Path, *, root: str | Path | None = None, settings: Set
 
 def names_python(content: bytes) -> bool:
     """Whether a file with this content may name Python code, which is then imported when its case is loaded."""
-    return any(target in content for target in _PYTHON_TARGETS)
+    return b"$call" in content or b"$include" in content or b"patch" in content or b"exception" in content
 
 
 @record(frozen=True, slots=True)

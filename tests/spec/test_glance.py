@@ -32,6 +32,8 @@ FILES = {
     "an anchor": f"{BODY}&x tags: [a]\n",
     "an alias": f"{BODY}created: &x tags\n*x : [a]\n",
     "carriage returns": BODY.replace("\n", "\r") + "tags: [a]\r",
+    "breaks of Windows": BODY.replace("\n", "\r\n") + "tags: [a]\r\n",
+    "breaks of Windows, without": BODY.replace("\n", "\r\n"),
     "a byte order mark": f"\ufefftags: [a]\n{BODY}",
     "a tag of a name that -m can't take as a mark": f"tags: [größe]\n{BODY}",
 }
