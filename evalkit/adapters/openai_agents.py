@@ -91,6 +91,18 @@ def _answered(task: Task, as_is: Collection[str], model: Any) -> Iterator[None]:
         yield
 
 
+def task_model(task: Task) -> Any:
+    """The task's own model for an agent of the SDK: ``RunConfig(model=task_model(task))``.
+
+    Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
+    budget and ``--evalkit-record`` hold as for instruction files.
+    """
+    with extra(EXTRA):
+        from evalkit.adapters.openai_agents_model import TaskModel
+
+    return TaskModel(task)
+
+
 def open_model(spec: ModelSpec) -> Any:
     """The model of an evalkit spec ``openai:MODEL?base_url=...`` as the SDK's. Raises UnsupportedModelError."""
     if spec.kind != "openai":

@@ -72,6 +72,18 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
         yield
 
 
+def task_model(task: Task) -> Any:
+    """The task's own model for an agent of pydantic-ai: ``run_agent(task, agent, model=task_model(task))``.
+
+    Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
+    budget and ``--evalkit-record`` hold as for instruction files.
+    """
+    with extra(EXTRA):
+        from evalkit.adapters import pydantic_ai_model
+
+    return pydantic_ai_model.task_model(task)
+
+
 def open_model(spec: ModelSpec) -> Any:
     """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as pydantic-ai's."""
     options: Mapping[str, Any] = {"base_url": spec.options["base_url"]} if "base_url" in spec.options else {}

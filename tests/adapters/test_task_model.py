@@ -1,0 +1,196 @@
+"""Agents of frameworks that ask the task's own model: cassettes by hand, recordings, live, as for instruction files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import evalkit
+from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
+from tests.servers.replay import Answer, ReplayServer
+
+Under = Callable[[evalkit.Task], Any]
+
+
+def pydantic_ai_agent() -> Under:
+    from pydantic_ai import Agent
+
+    from evalkit.adapters.pydantic_ai import run_agent, task_model
+
+    agent: Agent[Any, Any] = Agent(instructions="Answer customers.")
+
+    @agent.tool_plain
+    def check_warranty(serial_number: str) -> str:
+        """Looks a serial number up."""
+        raise AssertionError("the real tool ran")
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, agent, model=task_model(task))
+
+    return under_test
+
+
+def openai_agents_agent() -> Under:
+    from agents import Agent, RunConfig, function_tool
+
+    from evalkit.adapters.openai_agents import run_agent, task_model
+
+    @function_tool
+    def check_warranty(serial_number: str) -> str:
+        """Looks a serial number up."""
+        raise AssertionError("the real tool ran")
+
+    agent: Any = Agent(name="Desk", instructions="Answer customers.", tools=[check_warranty])
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, agent, run_config=RunConfig(model=task_model(task)))
+
+    return under_test
+
+
+FRAMEWORKS = [
+    pytest.param(make, id=framework, marks=pytest.mark.skipif(find_spec(framework) is None, reason=f"no {framework}"))
+    for framework, make in (("pydantic_ai", pydantic_ai_agent), ("agents", openai_agents_agent))
+]
+every = pytest.mark.parametrize("make", FRAMEWORKS)
+
+CALL = {"check_warranty": {"serial_number": "SN1"}}
+
+
+def run(make: Callable[[], Under], root: Path, cassette: str | None = None, **more: Any) -> evalkit.Verdict:
+    case = evalkit.case_from_dict(
+        {
+            "input": more.pop("input", {"message": "Is SN1 under warranty?"})
+            | {"mock_function_responses": {"check_warranty": {"status": "valid"}}},
+            "expected_output": {
+                "expected_function_calls": [
+                    {"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}, "channel": "native"}
+                ],
+                "response_contains": "valid",
+            },
+        }
+    )
+    if cassette is not None:
+        file = root / "mocks" / "cassettes" / f"{case.id}.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(cassette, encoding="utf-8")
+    return evalkit.run_case(case, make(), evalkit.Settings(root=root, **more))
+
+
+BY_HAND = """
+turns:
+  - calls: [check_warranty: {serial_number: SN1}]
+    text: I look it up.
+    usage: {input_tokens: 10, output_tokens: 4, total_tokens: 14}
+    duration_ms: 300
+  - text: It is valid.
+    usage: {input_tokens: 20, output_tokens: 3, total_tokens: 23}
+"""
+
+
+@every
+def test_a_cassette_written_by_hand_answers_the_agent(make: Callable[[], Under], tmp_path: Path) -> None:
+    verdict = run(make, tmp_path, BY_HAND)
+    assert verdict.passed, verdict.reasons
+    transcript = verdict.transcript
+    assert transcript.cassette == "hand-written"
+    assert [(turn.text, turn.duration_ms) for turn in transcript.turns] == [("I look it up.", 300), ("It is valid.", 0)]
+    assert [(call.name, call.turn, call.channel) for call in transcript.calls] == [("check_warranty", 0, "native")]
+    assert transcript.usage == Usage(input_tokens=30, output_tokens=7, total_tokens=37)
+
+
+@every
+@pytest.mark.parametrize(
+    ("cassette", "status", "code"),
+    [
+        (BY_HAND.replace("serial_number: SN1", "serial_number: SN2"), "failed", "wrong_argument"),
+        (BY_HAND.replace("check_warranty", "check_waranty"), "failed", "unknown_function"),
+        (BY_HAND.replace("{serial_number: SN1}", "'{\"serial_number\": '"), "failed", "malformed_call"),
+        (BY_HAND.partition("  - text: It")[0], "error", "missing_cassette"),
+        (None, "error", "missing_cassette"),
+    ],
+)
+def test_what_the_cassette_says_is_judged(
+    make: Callable[[], Under], cassette: str | None, status: str, code: str, tmp_path: Path
+) -> None:
+    verdict = run(make, tmp_path, cassette)
+    assert verdict.status == status
+    assert code in [reason.code for reason in verdict.reasons]
+
+
+@every
+def test_the_model_is_asked_for_what_the_framework_would_ask(make: Callable[[], Under], tmp_path: Path) -> None:
+    asked: list[ModelRequest] = []
+
+    class Listening:
+        name = "scripted"
+
+        async def turn(self, request: ModelRequest) -> ModelTurn:
+            asked.append(request)
+            replies: list[Any] = [{"calls": [CALL]}, "It is valid.", "Yes, valid."]
+            return await evalkit.ScriptedProvider([replies[len(asked) - 1]]).turn(request)
+
+        async def aclose(self) -> None:
+            """Nothing is open."""
+
+    listening = Listening()
+    talk = {"turns": [{"user": "Is SN1 under warranty?"}, {"user": "Sure?"}]}
+    verdict = run(make, tmp_path, input=talk, extra={"provider": lambda case_id, number: listening})
+    assert verdict.passed, verdict.reasons
+    last = asked[-1]
+    assert last.system == "Answer customers."
+    assert [(function.name, function.description) for function in last.functions] == [
+        ("check_warranty", "Looks a serial number up.")
+    ]
+    assert last.functions[0].parameters["properties"]["serial_number"]["type"] == "string"
+    first, call, result, answer, second = last.messages
+    assert (first, second) == (
+        {"role": "user", "text": "Is SN1 under warranty?"},
+        {"role": "user", "text": "Sure?"},
+    )
+    assert [made.name for made in call["turn"].calls] == ["check_warranty"]
+    assert [(made.name, str(value)) for made, value in result["results"]] == [("check_warranty", "{'status': 'valid'}")]
+    assert answer["turn"].text == "It is valid."
+
+
+class Desk(ReplayServer):
+    """A chat-completions API whose model looks SN1 up and then says so."""
+
+    def reply(self, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        import json
+
+        super().reply(path, body, headers)
+        looked_up = any(message["role"] == "tool" for message in json.loads(body)["messages"])
+        function = {"name": "check_warranty", "arguments": '{"serial_number": "SN1"}'}
+        call = {"id": f"call_{len(self.received)}", "type": "function", "function": function}
+        said = {"content": "valid"} if looked_up else {"content": None, "tool_calls": [call]}
+        choice = {"index": 0, "message": {"role": "assistant", **said}, "finish_reason": "stop"}
+        return Answer(json.dumps({"id": "c", "object": "chat.completion", "model": "desk-1", "choices": [choice]}))
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    running = Desk()
+    yield running
+    running.close()
+
+
+@every
+def test_a_recording_replays_and_says_when_it_no_longer_fits(
+    make: Callable[[], Under], desk: Desk, tmp_path: Path
+) -> None:
+    live = f"openai:desk?base_url={desk.url}/v1"
+    recorded = run(make, tmp_path, model=live, record="all")
+    assert recorded.passed, recorded.reasons
+    assert len(desk.received) == 2
+    desk.close()
+    replayed = run(make, tmp_path)
+    assert replayed.passed, replayed.reasons
+    assert replayed.transcript.cassette == "recorded"
+    assert len(replayed.transcript.turns) == 2
+    stale = run(make, tmp_path, input={"message": "And SN1, is it still under warranty?"})
+    assert (stale.status, [reason.code for reason in stale.reasons]) == ("error", ["stale_cassette"])
