@@ -194,3 +194,72 @@ def test_a_recording_replays_and_says_when_it_no_longer_fits(
     assert len(replayed.transcript.turns) == 2
     stale = run(make, tmp_path, input={"message": "And SN1, is it still under warranty?"})
     assert (stale.status, [reason.code for reason in stale.reasons]) == ("error", ["stale_cassette"])
+
+
+def test_structured_output_and_hand_offs_go_through_it_too(tmp_path: Path) -> None:
+    """A hand-off of the SDK's, and output that is asked for with a JSON Schema."""
+    pytest.importorskip("agents", reason="no agents")
+    from agents import Agent, RunConfig
+    from pydantic import BaseModel
+
+    from evalkit.adapters.openai_agents import run_agent, task_model
+
+    class Found(BaseModel):
+        status: str
+
+    asked: list[ModelRequest] = []
+    script = evalkit.ScriptedProvider([{"calls": [{"transfer_to_refunds": {}}]}, '{"status": "valid"}'])
+    refunds: Any = Agent(name="Refunds", output_type=Found)
+    triage: Any = Agent(name="Triage", handoffs=[refunds])
+
+    class Listening:
+        name = "scripted"
+
+        async def turn(self, request: ModelRequest) -> ModelTurn:
+            asked.append(request)
+            return await script.turn(request)
+
+        async def aclose(self) -> None:
+            """Nothing is open."""
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, triage, run_config=RunConfig(model=task_model(task)))
+
+    case = evalkit.case_from_dict(
+        {"input": {"message": "hi"}, "expected_output": {"expected_function_calls": ["transfer_to_refunds"]}}
+    )
+    settings = evalkit.Settings(root=tmp_path, extra={"provider": lambda case_id, number: Listening()})
+    verdict = evalkit.run_case(case, under_test, settings)
+    assert verdict.passed, verdict.reasons
+    assert verdict.transcript.metadata == {"output": {"status": "valid"}}
+    assert [function.name for function in asked[0].functions] == ["transfer_to_refunds"]
+    assert asked[1].response_schema is not None
+    assert asked[1].response_schema["properties"]["status"]["type"] == "string"
+
+
+def test_an_output_tool_of_pydantic_ai_is_asked_for_and_is_no_call(tmp_path: Path) -> None:
+    pytest.importorskip("pydantic_ai", reason="no pydantic_ai")
+    from pydantic import BaseModel
+    from pydantic_ai import Agent
+
+    from evalkit.adapters.pydantic_ai import run_agent, task_model
+
+    class Found(BaseModel):
+        status: str
+
+    agent: Agent[Any, Any] = Agent(output_type=Found)
+    replies: list[Any] = [
+        {"calls": [{"final_result": {"status": 5}}]},
+        {"calls": [{"final_result": {"status": "valid"}}]},
+    ]
+    script = evalkit.ScriptedProvider(replies)
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, agent, model=task_model(task))
+
+    case = evalkit.case_from_dict({"input": {"message": "hi"}, "expected_output": {"expected_function_calls": []}})
+    settings = evalkit.Settings(root=tmp_path, extra={"provider": lambda case_id, number: script})
+    verdict = evalkit.run_case(case, under_test, settings)
+    assert verdict.passed, verdict.reasons
+    assert verdict.transcript.metadata == {"output": {"status": "valid"}}
+    assert [turn.calls for turn in verdict.transcript.turns] == [(), ()]
