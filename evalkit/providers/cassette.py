@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import MissingCassetteError, StaleCassetteError
@@ -77,12 +78,13 @@ class CassetteProvider:
         recorded = cassette.turns[index].request
         if recorded is None:
             return
-        from evalkit.providers.asked import asked, fingerprint
+        from evalkit.providers.asked import asked, fingerprint, without_secrets
 
         now = asked(request, self._secrets)
         changed: list[str] = []
-        if self._model is not None and cassette.model not in (None, self._model):
-            changed.append(f"the model was {cassette.model}, is {self._model}")
+        model = without_secrets(self._model, self._secrets)
+        if model is not None and cassette.model not in (None, model):
+            changed.append(f"the model was {cassette.model}, is {model}")
         if recorded.get("fingerprint") != fingerprint(now):
             changed += _changes(cassette, index, now)
         if changed:
@@ -132,11 +134,11 @@ def _changes(cassette: Cassette, index: int, now: Mapping[str, Any]) -> list[str
 
 
 def _stale(cassette: Cassette, index: int, changed: Iterable[str]) -> str:
-    model = cassette.model or "gemini:MODEL"
+    option = quote(f"--evalkit-model={cassette.model or 'gemini:MODEL'}")  # a base_url holds what shells read
     return (
         f"{cassette.file}, turn {index + 1}, was recorded for another request:\n"
         + "\n".join(f"  {line}" for line in changed)
-        + f"\nRecord it again: {RECORD_COMMAND.replace('=missing', '=stale').replace('gemini:MODEL', model)}"
+        + f"\nRecord it again: pytest --evalkit --evalkit-record=stale {option}"
     )
 
 

@@ -57,7 +57,8 @@ class RecordingProvider:
         """Write the cassette, in one step; nothing if the model was never asked."""
         if not self._exchange:
             return
-        data = {"evalkit_cassette": CASSETTE_VERSION, "model": self._model, "turns": self._turns()}
+        model = without_secrets(self._model, self._secrets)  # its base_url may hold a password
+        data = {"evalkit_cassette": CASSETTE_VERSION, "model": model, "turns": self._turns()}
         text = HEADER + dump(data)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")

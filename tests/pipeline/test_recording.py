@@ -239,6 +239,26 @@ def test_a_recording_of_another_request_is_an_error_that_says_what_changed(
     )
 
 
+def test_a_model_at_an_address_of_its_own_is_kept_without_its_password_and_quoted(
+    run: Callable[..., Verdict], file: Path, live: Live
+) -> None:
+    spec = "openai:m?base_url=https://bob:hunter2@host/v1&stream=1"
+    at_home = replace(CASE, settings=CaseSettings(model=spec))
+    _shared[spec] = live
+    try:
+        run(record="all", model=spec)
+        again, stale = run(case=at_home), run(case=replace(at_home, input={**CASE.input, "message": "Hello"}))
+    finally:
+        del _shared[spec]
+
+    assert "hunter2" not in file.read_text()
+    assert again.reasons == ()
+    assert stale.reasons[0].message.splitlines()[-1] == (
+        "Record it again: pytest --evalkit --evalkit-record=stale "
+        "'--evalkit-model=openai:m?base_url=https://bob:[redacted]@host/v1&stream=1'"
+    )
+
+
 def test_an_answer_that_changed_makes_the_next_turn_stale(run: Callable[..., Verdict]) -> None:
     run(record="all")
     mocks = {"check": {"status": "new"}, "send": 2}
