@@ -90,6 +90,18 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
         yield
 
 
+def task_model(task: Task) -> Any:
+    """The task's own model for an agent of ADK: ``run_agent(task, agent, model=task_model(task))``.
+
+    Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
+    budget and ``--evalkit-record`` hold as for instruction files.
+    """
+    with extra(EXTRA):
+        from evalkit.adapters import google_adk_model
+
+    return google_adk_model.task_model(task)
+
+
 def open_model(spec: ModelSpec) -> Any:
     """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as ADK's."""
     base_url = spec.options.get("base_url")

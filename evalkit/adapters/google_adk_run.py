@@ -42,13 +42,8 @@ class AgentRun:
     # -- the turns
 
     def asks(self, context: Any, request: Any) -> None:
-        functions = [
-            function
-            for tool in request.config.tools or ()
-            for function in getattr(tool, "function_declarations", None) or ()
-        ]
-        named = [function for function in functions if function.name not in OUTPUTS]
-        self.recorder.declare((function.name, function.description, _parameters(function)) for function in named)
+        named = [function for function in functions_in(request) if function.name not in OUTPUTS]
+        self.recorder.declare((function.name, function.description, parameters_of(function)) for function in named)
         dialogue = Dialogue(self.recorder)
         tools = {**dict.fromkeys(function.name for function in named), **request.tools_dict}
         self._requests[id(context.actions)] = context.actions, dialogue, tools
@@ -111,7 +106,13 @@ def turn_in(response: Any) -> ModelTurn:
     return replace(turn, text=text, calls=known, finish_reason=finish, raw=None, content=None)
 
 
-def _parameters(function: Any) -> Any:
+def functions_in(request: Any) -> list[Any]:
+    """The declarations in an LlmRequest."""
+    tools = request.config.tools or ()
+    return [function for tool in tools for function in getattr(tool, "function_declarations", None) or ()]
+
+
+def parameters_of(function: Any) -> Any:
     """The JSON Schema of a declaration, which holds it in one of two forms."""
     if function.parameters_json_schema is not None:
         return function.parameters_json_schema

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
+from evalkit.adapters.asked import Asked
 from evalkit.adapters.models import ModelSpec, model_of
 from evalkit.adapters.recording import Recorder
 from evalkit.adapters.replies import extra, reply_with
@@ -84,6 +85,18 @@ def chat_model(task: Task, default: Any) -> Any:
     """
     model = model_of(task, open_model)
     return default if model is None else model
+
+
+def task_model(task: Task) -> Any:
+    """The task's own model for a graph that is built for the case: ``create_agent(task_model(task), tools)``.
+
+    Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
+    budget and ``--evalkit-record`` hold as for instruction files.
+    """
+    with extra(EXTRA):
+        from evalkit.adapters.langchain_model import TaskModel
+
+    return TaskModel(asked=Asked(task))
 
 
 def open_model(spec: ModelSpec) -> Any:

@@ -16,8 +16,7 @@ from evalkit.providers.gemini_reply import FINISH_REASONS
 FINISHES = {
     **{name.lower(): finish for name, finish in FINISH_REASONS.items()},
     **dict.fromkeys(("end_turn", "stop_sequence", "tool_calls", "tool_use", "function_call"), "stop"),
-    "length": "length",
-    "content_filter": "content_filter",
+    **{finish: finish for finish in ("length", "content_filter", "malformed_call", "truncated", "empty")},
     "refusal": "content_filter",
 }
 

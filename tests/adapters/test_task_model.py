@@ -52,9 +52,51 @@ def openai_agents_agent() -> Under:
     return under_test
 
 
+def langchain_agent() -> Under:
+    from langchain.agents import create_agent
+    from langchain_core.tools import tool
+
+    from evalkit.adapters.langchain import run_agent, task_model
+
+    @tool
+    def check_warranty(serial_number: str) -> str:
+        """Looks a serial number up."""
+        raise AssertionError("the real tool ran")
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        made: Any = task.state.setdefault("agent", [])
+        if not made:
+            made.append(create_agent(task_model(task), [check_warranty], system_prompt="Answer customers."))
+        return await run_agent(task, made[0])
+
+    return under_test
+
+
+def google_adk_agent() -> Under:
+    from google.adk.agents import Agent
+
+    from evalkit.adapters.google_adk import run_agent, task_model
+
+    def check_warranty(serial_number: str) -> str:
+        """Looks a serial number up."""
+        raise AssertionError("the real tool ran")
+
+    agent = Agent(name="desk", static_instruction="Answer customers.", tools=[check_warranty])
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await run_agent(task, agent, model=task_model(task))
+
+    return under_test
+
+
 FRAMEWORKS = [
     pytest.param(make, id=framework, marks=pytest.mark.skipif(find_spec(framework) is None, reason=f"no {framework}"))
-    for framework, make in (("pydantic_ai", pydantic_ai_agent), ("agents", openai_agents_agent))
+    for framework, make in (
+        ("pydantic_ai", pydantic_ai_agent),
+        ("agents", openai_agents_agent),
+        ("langchain", langchain_agent),
+        ("google.adk", google_adk_agent),
+    )
 ]
 every = pytest.mark.parametrize("make", FRAMEWORKS)
 
@@ -142,7 +184,7 @@ def test_the_model_is_asked_for_what_the_framework_would_ask(make: Callable[[], 
     verdict = run(make, tmp_path, input=talk, extra={"provider": lambda case_id, number: listening})
     assert verdict.passed, verdict.reasons
     last = asked[-1]
-    assert last.system == "Answer customers."
+    assert (last.system or "").startswith("Answer customers.")  # ADK adds the agent's name
     assert [(function.name, function.description) for function in last.functions] == [
         ("check_warranty", "Looks a serial number up.")
     ]
