@@ -40,11 +40,9 @@ async def run_agent(
     options.setdefault("infer_name", False)  # it would name the shared object after a variable of this function
     options.setdefault("usage_limits", UsageLimits(request_limit=task.settings.max_iterations))
     model = None if "model" in options else model_of(task, open_model)
-    if model is not None:
-        options["model"] = model
     try:
         async with model or nullcontext():  # closes its client
-            with answered_by(task, as_is=as_is):
+            with _answered(task, as_is, model):
                 result = await agent.run(task.message if message is None else message, **options)
     except UsageLimitExceeded as error:
         return Reply(stop_reason="max_iterations" if "request_limit" in str(error) else "usage_limit")
@@ -64,11 +62,17 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
         with answered_by(task):
             return await shop.answer(task.message)
     """
+    with _answered(task, as_is, model_of(task, open_model)):
+        yield
+
+
+@contextmanager
+def _answered(task: Task, as_is: Collection[str], model: Any) -> Iterator[None]:
     with extra(EXTRA):
         from evalkit.adapters.pydantic_ai_capability import WAYS, Way, intercept
 
     intercept()
-    with WAYS.entered(Way(Recorder.of(task), frozenset(as_is))):
+    with WAYS.entered(Way(Recorder.of(task), frozenset(as_is), model)):
         yield
 
 

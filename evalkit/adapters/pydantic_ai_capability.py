@@ -31,10 +31,11 @@ _lock = threading.Lock()
 
 @record(slots=True, eq=False)
 class Way:
-    """Whose dispatcher answers, and which tools it leaves alone."""
+    """Whose dispatcher answers, which tools it leaves alone, and the model that evalkit's run asks for, if it does."""
 
     recorder: Recorder
     as_is: frozenset[str] = frozenset()
+    model: Any = None
 
 
 WAYS: Runs[Way] = Runs("pydantic_ai")
@@ -176,6 +177,8 @@ def intercept() -> None:
             way = WAYS.of("an agent of pydantic-ai")
             if way is not None:
                 kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), Answered(way)]
+                if way.model is not None and kwargs.get("model") is None:
+                    kwargs["model"] = way.model
             return original(self, *args, **kwargs)
 
         iter.is_evalkits = True  # type: ignore[attr-defined]

@@ -615,6 +615,23 @@ def test_a_sync_agent_waits_for_the_run() -> None:
     assert verdict.passed, verdict.reasons
 
 
+def test_the_model_that_a_run_asks_for_is_that_of_every_agent_which_is_given_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("evalkit.adapters.pydantic_ai.open_model", lambda spec: scripted(f"from {spec.model}"))
+    agent = desk(scripted("from its own"))
+
+    async def under_test(task: evalkit.Task) -> str:
+        first = await run_agent(task, agent)
+        given = await run_agent(task, agent, model=scripted("from the call"))
+        with answered_by(task):
+            inside = await agent.run("hello")
+        return f"{first.text}, {given.text}, {inside.output}"
+
+    verdict = evalkit.run_case(case(MOCKS, settings={"model": "openai:gpt-x"}), under_test)
+    assert verdict.transcript.response == "from gpt-x, from the call, from gpt-x"
+
+
 @pytest.mark.parametrize(
     ("spec", "kind", "base_url"),
     [
