@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 import evalkit
 from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
@@ -305,3 +306,83 @@ def test_an_output_tool_of_pydantic_ai_is_asked_for_and_is_no_call(tmp_path: Pat
     assert verdict.passed, verdict.reasons
     assert verdict.transcript.metadata == {"output": {"status": "valid"}}
     assert [turn.calls for turn in verdict.transcript.turns] == [(), ()]
+
+
+class Found(BaseModel):
+    """What was found."""
+
+    status: str
+
+
+def structured_graph(task: evalkit.Task, has_tools: bool) -> Any:
+    from langchain.agents import create_agent
+    from langchain.agents.structured_output import ToolStrategy
+    from langchain_core.tools import tool
+
+    from evalkit.adapters.langchain import run_agent, task_model
+
+    @tool
+    def check_warranty(serial_number: str) -> str:
+        """Looks a serial number up."""
+        raise AssertionError("the real tool ran")
+
+    tools = [check_warranty] if has_tools else []
+    return run_agent(task, create_agent(task_model(task), tools, response_format=ToolStrategy(Found)))
+
+
+def structured_adk(task: evalkit.Task, has_tools: bool) -> Any:
+    from google.adk.agents import Agent
+
+    from evalkit.adapters.google_adk import run_agent, task_model
+
+    def check_warranty(serial_number: str) -> str:
+        """Looks a serial number up."""
+        raise AssertionError("the real tool ran")
+
+    tools: list[Any] = [check_warranty] if has_tools else []
+    return run_agent(task, Agent(name="desk", output_schema=Found, tools=tools), model=task_model(task))
+
+
+@pytest.mark.parametrize(
+    ("package", "run_it", "has_tools", "last"),
+    [
+        ("langchain", structured_graph, True, {"calls": [{"Found": {"status": "valid"}}]}),
+        ("langchain", structured_graph, False, {"calls": [{"Found": {"status": "valid"}}]}),
+        ("google.adk", structured_adk, True, {"calls": [{"set_model_response": {"status": "valid"}}]}),
+        ("google.adk", structured_adk, False, '{"status": "valid"}'),
+    ],
+)
+def test_structured_output_of_langchain_and_adk_goes_through_it(
+    package: str, run_it: Any, has_tools: bool, last: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip(package, reason=f"no {package}")
+    asked: list[ModelRequest] = []
+    script = evalkit.ScriptedProvider([*([{"calls": [CALL]}] if has_tools else []), last])
+
+    class Listening:
+        name = "scripted"
+
+        async def turn(self, request: ModelRequest) -> ModelTurn:
+            asked.append(request)
+            return await script.turn(request)
+
+        async def aclose(self) -> None:
+            """Nothing is open."""
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        reply: evalkit.Reply = await run_it(task, has_tools)
+        return reply
+
+    made = ["check_warranty"] if has_tools else []
+    case = evalkit.case_from_dict(
+        {
+            "input": {"message": "hi", "mock_function_responses": {"check_warranty": "valid"}},
+            "expected_output": {"expected_function_calls": made, "response_contains": "valid"},
+        }
+    )
+    settings = evalkit.Settings(root=tmp_path, extra={"provider": lambda case_id, number: Listening()})
+    verdict = evalkit.run_case(case, under_test, settings)
+    assert verdict.passed, verdict.reasons
+    assert verdict.transcript.metadata == {"output": {"status": "valid"}}
+    asked_for = [function.name for function in asked[-1].functions if function.name != "check_warranty"]
+    assert asked_for or (asked[-1].response_schema or {})["required"] == ["status"]
