@@ -205,6 +205,17 @@ def test_every_reference_to_a_function_is_patched(shop: Any, make_module: Any) -
     assert agent.check("1") == agent.TOOLS["check"]("2") == agent.TOOLS["bound"]("4") == agent.cached("5") == "real"
 
 
+def test_the_documented_limit_a_table_of_what_is_no_python_function_holds_the_real_one(
+    shop: Any, make_module: Any
+) -> None:
+    agent = make_module(AGENT.format(shop=shop.__name__))
+    held = {"sqrt": shop.sqrt}
+    dispatcher = dispatcher_of({"s": 3})
+    with patched(declared(shop, s="sqrt"), dispatcher):
+        assert (shop.sqrt(16.0), agent.sqrt(16.0), held["sqrt"](16.0)) == (3, 3, 4.0)
+    assert len(dispatcher.calls) == 2
+
+
 def test_a_patched_function_looks_like_itself(shop: Any) -> None:
     def look() -> list[Any]:
         return [
