@@ -122,14 +122,21 @@ class MarkedTests:
 
     def _run(self, case: Any, agent: Any) -> Verdict:
         if agent is None:
-            return self._executor.run(Job(case, self.configuration.agent if case.agent is None else None))
+            return self._verdict_of(Job(case, self.configuration.agent if case.agent is None else None))
         context, done = copy_context(), TestThread()
         context.run(host.set, Host(done.carry))
         overheard = Overheard(agent) if _is_plain(agent) else None
-        verdict = self._executor.run(Job(case, overheard or agent, context, done))
+        verdict = self._verdict_of(Job(case, overheard or agent, context, done))
         if overheard is not None and overheard.raised is not None:
             raise overheard.raised
         return verdict
+
+    def _verdict_of(self, job: Job) -> Verdict:
+        try:
+            return self._executor.run(job)
+        except BaseException:  # Ctrl-C, a timeout: what the agent does at its end comes before the fixtures are gone
+            self._executor.close()
+            raise
 
     # What is told of it
 

@@ -450,6 +450,29 @@ def test_a_signal_s_exception_ends_the_test_as_pytest_means_it(project: Project)
     assert [line for line in result.outlines if line.startswith("E ")] == ["E   Failed: Timeout >0.2s"] * 2
 
 
+@pytest.mark.parametrize("error", ["pytest.fail('Timeout >0.2s')", "_raise(KeyboardInterrupt())"])
+def test_what_an_interrupted_agent_does_at_its_end_comes_before_the_fixtures_are_gone(
+    project: Project, error: str
+) -> None:
+    project.case("a_001")
+    extra = (
+        "import asyncio, signal\n"
+        "def _raise(error): raise error\n"
+        f"def late(*_): {error}\n"
+        "@pytest.fixture\ndef database():\n    yield\n    print('database closed')\n"
+        "async def slow(task):\n"
+        "    try:\n        await asyncio.sleep(30)\n"
+        "    finally:\n        await asyncio.sleep(0.1)\n        print('agent ended')\n"
+        "async def desk(task):\n    yield slow\n    await asyncio.sleep(0.1)\n    print('agent closed')\n"
+    )
+    body = "signal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, 0.2)\nevalkit_case.run(desk)"
+    module = module_of(body, extra=extra).replace("(evalkit_case)", "(database, evalkit_case)")
+    project.write("tests/test_desk.py", module)
+    result = project.run_apart("tests", "-s", "-q")
+    said = [line for line in result.outlines if line in ("agent ended", "agent closed") or "database closed" in line]
+    assert [line[-15:] for line in said] == ["agent ended", "agent closed", "database closed"]
+
+
 def test_ctrl_c_in_an_agent_stops_the_session_and_tears_the_fixtures_down(desk: Project) -> None:
     desk.write(
         "tests/test_desk.py",
