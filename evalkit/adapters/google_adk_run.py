@@ -75,8 +75,8 @@ class AgentRun:
     # -- the tools
 
     async def call(self, tool: Any, arguments: Any, call_id: str | None, real: Callable[[], Any]) -> Any:
-        as_is = self._runs_as_it_is(tool)
-        return await self._dialogue_of(call_id).call(tool.name, arguments, call_id, real=real, as_is=as_is)
+        known: Any = {"real": real, "as_is": self._runs_as_it_is(tool), "unconverted": True}
+        return await self._dialogue_of(call_id).call(tool.name, arguments, call_id, **known)
 
     async def refused(self, tool: Any, arguments: Any, call_id: str | None, why: str) -> None:
         as_is = self._runs_as_it_is(tool)

@@ -62,7 +62,8 @@ class GraphRun:
 
     async def call(self, name: str, arguments: Any, call_id: str | None, real: Callable[[], Awaitable[Any]]) -> Any:
         dialogue = self._dialogue_of(name, arguments, call_id)
-        return await dialogue.call(name, arguments, call_id, real=real, as_is=name in self._as_is)
+        as_is = name in self._as_is
+        return await dialogue.call(name, arguments, call_id, real=real, as_is=as_is, unconverted=True)
 
     async def refused(self, name: str, arguments: Any, call_id: str | None, why: str) -> None:
         dialogue = self._dialogue_of(name, arguments, call_id)

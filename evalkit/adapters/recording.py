@@ -153,15 +153,19 @@ class Dialogue:
         *,
         real: Callable[[], Any] | None = None,
         as_is: bool = False,
+        unconverted: bool = False,
     ) -> Any:
         """What the dispatcher answers to a call that the framework carries out.
 
-        `name` and `arguments` are for calls that no reply asked for: code that calls a tool. `real` calls the real
-        tool, for ``{$real: true}``; with `as_is` it runs unless the case mocks it. Raises FunctionError where the
-        function fails, or the exception that the mock names.
+        `name` and `arguments` are for calls that no reply asked for: code that calls a tool. Or they are `unconverted`,
+        just what the model wrote unless the agent's own code has changed it: then the change is recorded. `real` calls
+        the real tool, for ``{$real: true}``; with `as_is` it runs unless the case mocks it. Raises FunctionError where
+        the function fails, or the exception that the mock names.
         """
         turn, call = self._known(name, arguments, call_id)
         await self._in_order(turn, call)
+        if unconverted and not _equal(call.arguments, arguments):
+            call = replace(call, arguments=arguments)
         try:
             return await self.recorder.task.carry_out(call, turn=turn, real=real, as_is=as_is)
         except MockedError as error:

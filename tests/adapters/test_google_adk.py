@@ -557,6 +557,18 @@ def test_the_plugins_of_an_app_and_the_callbacks_of_an_agent_run_as_ever() -> No
     assert plugin.seen == ["before check_warranty", "callback", f"after check_warranty: {VALID}"]
 
 
+def test_what_a_callback_changes_is_what_the_function_gets_and_the_record_says() -> None:
+    def redact(tool: Any, args: Any, tool_context: Any) -> None:
+        args["body"] = "***"
+
+    agent = desk([REPLY], "done", before_tool_callback=redact)
+    verdict = run(agent, {"send_reply": {"$match": [{"when": {"body": "***"}, "$return": "sent"}]}})
+    assert verdict.passed, verdict.reasons
+    assert calls(verdict) == [("send_reply", {"to": "ana@example.com", "body": "***"}, 0)]
+    (asked,) = verdict.transcript.turns[0].calls
+    assert asked.arguments == REPLY[1]
+
+
 def test_a_call_that_a_plugin_answers_is_not_made() -> None:
     app = App(name="shop", root_agent=desk([CHECK], "done"), plugins=[Watching({"status": "cached"})])
     verdict = run(app, MOCKS, {"expected_function_calls": [], "extra_calls": "forbid"})

@@ -735,6 +735,20 @@ def test_a_call_that_waits_for_a_person_ends_the_run_and_is_not_made_until_it_is
     assert [(call.turn, call.call_id) for call in approved.transcript.calls] == [(0, "c0.0")]
 
 
+def test_what_a_middleware_changes_is_what_the_function_gets_and_the_record_says() -> None:
+    class Redacting(AgentMiddleware):  # type: ignore[type-arg,unused-ignore]
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            changed = {**request.tool_call, "args": {**request.tool_call["args"], "body": "***"}}
+            return await handler(request.override(tool_call=changed))
+
+    graph = desk([REPLY], "done", middleware=[Redacting()])
+    verdict = run(graph, {"send_reply": {"$match": [{"when": {"body": "***"}, "$return": "sent"}]}})
+    assert verdict.passed, verdict.reasons
+    assert calls(verdict) == [("send_reply", {"to": "ana@example.com", "body": "***"}, 0)]
+    (asked,) = verdict.transcript.turns[0].calls
+    assert asked.arguments == REPLY[1]
+
+
 def test_a_call_that_a_middleware_answers_is_not_made() -> None:
     class Refusing(AgentMiddleware):  # type: ignore[type-arg,unused-ignore]
         async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
