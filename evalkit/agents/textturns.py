@@ -8,6 +8,7 @@ own slips.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from evalkit.model.transcript import ModelCall, ModelTurn
 from evalkit.record import record
 
 _LONGEST_SLIP = 300
+_MARK = re.compile(r"[<{\[(]")  # no call is written without one of these
 STANDARD_FORM = '<function>{"name": "...", "parameters": {...}}</function>'
 
 
@@ -36,6 +38,8 @@ class TextReading:
 
 def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextReading | None:
     """What the text of `turn` calls; None if it is plain prose."""
+    if _MARK.search(turn.text) is None:
+        return None
     from evalkit.providers.textcalls import parse_text_calls
 
     parsed = parse_text_calls(turn.text, functions)

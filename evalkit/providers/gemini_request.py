@@ -22,8 +22,17 @@ FOREIGN_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode
 
 
 def contents_of(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The conversation in the API's form."""
-    return [_content(message) for message in messages]
+    """The conversation in the API's form. A reply of which nothing came (blocked, empty) is left out: the API takes no
+    content without parts."""
+    return [_content(message) for message in messages if not _is_empty(message)]
+
+
+def _is_empty(message: Mapping[str, Any]) -> bool:
+    turn = message.get("turn")
+    if message.get("role") != "model" or turn is None:
+        return False
+    held = turn.content.get("parts") if isinstance(turn.content, Mapping) else None
+    return not (held or turn.text or turn.calls)
 
 
 def _content(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,7 +51,7 @@ def _model_content(turn: ModelTurn) -> dict[str, Any]:
         return dict(turn.content)
     parts: list[dict[str, Any]] = [{"text": turn.text}] if turn.text else []
     parts += [_call_part(call, first=index == 0) for index, call in enumerate(turn.calls)]
-    return {"role": "model", "parts": parts or [{"text": ""}]}
+    return {"role": "model", "parts": parts}
 
 
 def _call_part(call: ModelCall, *, first: bool) -> dict[str, Any]:

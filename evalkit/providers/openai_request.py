@@ -63,6 +63,8 @@ def _said(turn: ModelTurn, position: int) -> dict[str, Any]:
     message: dict[str, Any] = dict(turn.content) if isinstance(turn.content, Mapping) else {"role": "assistant"}
     if "content" not in message:
         message["content"] = turn.text or None
+    if not turn.calls and message["content"] is None:
+        message["content"] = ""  # of a reply of which nothing came; null stands only beside calls
     if turn.calls:
         came = message.get("tool_calls") or [
             {"function": {"name": call.name, "arguments": _arguments(call.raw, call.arguments)}, "id": call.call_id}

@@ -19,6 +19,8 @@ from evalkit.providers.textcalls import ParsedText, parse_text_calls
 
 # What may follow a call without saying that it is over: closers to come, and a tag that is not whole yet.
 _STILL_CLOSING = re.compile(r"[\s}\]`,;]*(?:<[^>]*)?")
+# Without one of these in a new piece of text no further call can have become whole.
+_MAY_CLOSE = re.compile(r"[>})\]]")
 
 
 class StreamAccumulator:
@@ -35,6 +37,7 @@ class StreamAccumulator:
         self._gemini = GeminiCalls()
         self._text: list[str] = []
         self._content: list[str] = []
+        self._settled: tuple[int, tuple[StreamCall, ...]] = (0, ())  # up to where the text holds just these calls
         self._taken = {"gemini": 0, "text": 0}
         self._closed = False
         self.finish_reason: str | None = None
@@ -238,12 +241,17 @@ class StreamAccumulator:
     def _text_calls(self, *, certain: bool) -> list[StreamCall]:
         """Calls in the fed text. While the stream runs, only those behind which the text has gone on or was closed."""
         whole = "".join(self._text)
+        length, known = self._settled
+        if certain and length and not _MAY_CLOSE.search(whole, length):
+            return list(known)
         found = self._parsed().calls
-        return [
+        calls = [
             StreamCall(call.name, call.arguments, None, call.repairs)
             for call in found
             if not certain or call.raw.rstrip().endswith(">") or not _STILL_CLOSING.fullmatch(whole, call.end)
         ]
+        self._settled = (len(whole), tuple(calls)) if certain and len(calls) == len(found) else (0, ())
+        return calls
 
 
 def _name_of(function: Any) -> str:

@@ -178,6 +178,15 @@ def test_a_turn_of_another_model_goes_out_with_a_signature_that_says_so() -> Non
     ]
 
 
+@pytest.mark.parametrize("reply", [{}, {"candidates": [{"content": {"role": "model"}, "finishReason": "SAFETY"}]}])
+def test_a_reply_of_which_nothing_came_does_not_go_back(reply: Any) -> None:
+    """A conversation goes on behind a reply that was blocked; the API takes no content without parts."""
+    messages: list[Any] = [USER, {"role": "model", "turn": turn_of(reply)}, USER]
+    said = {"role": "user", "parts": [{"text": USER["text"]}]}
+
+    assert contents_of(messages) == [said, said]
+
+
 def test_what_the_client_does_not_know_yet_does_not_stop_a_conversation(replay: Any, answer: Any) -> None:
     content = {"role": "model", "parts": [{"text": "Hi.", "novelty": {"x": 1}}], "alsoNew": 1}
     reply = {"candidates": [{"content": content, "finishReason": "STOP"}], "brandNew": True}

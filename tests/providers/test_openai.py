@@ -253,6 +253,12 @@ def test_a_turn_written_by_hand_goes_out_as_a_message() -> None:
     ]
 
 
+@pytest.mark.parametrize("turn", [ModelTurn(), turn_of({"choices": [{"message": {"content": None}}]}), turn_of([])])
+def test_a_reply_of_which_nothing_came_goes_back_as_an_empty_text(turn: ModelTurn) -> None:
+    """A conversation goes on behind a reply that was blocked or empty; `null` is refused there."""
+    assert messages_of(None, [{"role": "model", "turn": turn}]) == [{"role": "assistant", "content": ""}]
+
+
 # -- endings
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from evalkit import IncompleteCall
 from evalkit.providers.stream import StreamAccumulator, StreamCall
+from evalkit.providers.textcalls import ParsedText
 
 
 def delta(
@@ -185,6 +186,27 @@ def test_text_that_ends_inside_a_call_is_an_error() -> None:
     with pytest.raises(IncompleteCall) as caught:
         accumulator.close()
     assert caught.value.fragment == '<function>{"name": "a", "par'
+
+
+class Counting(StreamAccumulator):
+    """Counts how often the text is read."""
+
+    readings = 0
+
+    def _parsed(self) -> ParsedText:
+        self.readings += 1
+        return super()._parsed()
+
+
+def test_a_long_text_is_not_read_again_with_every_piece() -> None:
+    accumulator = Counting(["a"])
+    text = "Prose, and more of it. " * 100 + '<function>{"name": "a", "parameters": {}}</function> ' + "And on. " * 100
+    for character in text:
+        accumulator.feed_text(character)
+        assert accumulator.completed in ([], [StreamCall("a", {})])
+
+    assert accumulator.readings < 60
+    assert accumulator.close() == [StreamCall("a", {})]
 
 
 JSON = st.recursive(
