@@ -12,6 +12,7 @@ from evalkit.model.settings import Settings
 from evalkit.project import project_table, read_value
 from evalkit.record import record
 from evalkit.spec import find_cases, load_case
+from evalkit.spec.discovery import without_modules
 
 _SETTINGS = ("deadline_s", "max_iterations", "temperature", "seed", "strict_mocks")
 _FOLDERS = ("cassettes", "mocks")
@@ -33,7 +34,7 @@ class Project:
         self.root = Path.cwd()
         table = project_table(self.root)
         told = {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in table}
-        self.paths: tuple[str, ...] = told.get("paths", ("scenarios",))
+        self.paths = without_modules(told.get("paths", ("scenarios",)))
         self.agent: str | None = told.get("agent")
         values: dict[str, Any] = {name: told[name] for name in _SETTINGS if name in told}
         values |= {name: Path(told[name]) for name in _FOLDERS if name in told}
