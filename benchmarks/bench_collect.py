@@ -3,7 +3,8 @@
     python benchmarks/bench_collect.py [--cases N] [--rounds N] [--json FILE]
 
 collected            pytest --evalkit --collect-only, files without tags
-with tags            the same, each file with tags at its end, which are looked for through all of it
+with tags            the same, each file with tags near its beginning
+with tags at the end the same, each file with tags as its last line, to which it is read
 loaded               each file loaded and validated as for a run (load_case), without pytest
 its parsing alone    yamlfile.read of each file, without pytest
 bare pytest          one parametrised test over one JSON file with the same cases
@@ -42,7 +43,8 @@ REFERENCE = "plugin on CSafeLoader"
 COMMANDS = {
     REFERENCE: [*PYTEST, "-p", "no:evalkit", "--collect-only", "yamlmin"],
     "collected": [*RUN, "--collect-only"],
-    "with tags": [*RUN, "--collect-only", "tagged"],
+    "with tags": [*RUN, "--collect-only", "tags_first"],
+    "with tags at the end": [*RUN, "--collect-only", "tags_last"],
     "loaded": [sys.executable, "-c", LOAD],
     "its parsing alone": [sys.executable, "-c", PARSE],
     "bare pytest": [*BARE_COMMAND, "--collect-only"],
@@ -50,11 +52,15 @@ COMMANDS = {
 
 
 def tagged(folder: Path) -> None:
-    """A second folder of the same cases, with tags."""
-    (folder / "tagged").mkdir()
-    for file in (folder / "scenarios").glob("*.*"):
-        end = "tags: [smoke, slow]\n" if file.suffix == ".yaml" else ""
-        (folder / "tagged" / file.name).write_text(file.read_text() + end)
+    """Two more folders of the same cases, with tags."""
+    tags = "tags: [smoke, slow]\n"
+    for name in ("tags_first", "tags_last"):
+        (folder / name).mkdir()
+        (folder / name / "conftest.py").write_text((folder / "scenarios" / "conftest.py").read_text())
+    for file in (folder / "scenarios").glob("*.yaml"):
+        text = file.read_text()
+        (folder / "tags_first" / file.name).write_text(text.replace("\nfunctions:", f"\n{tags}functions:", 1))
+        (folder / "tags_last" / file.name).write_text(text + tags)
 
 
 def main() -> None:
