@@ -180,9 +180,7 @@ def conclude(going: Attempt) -> Transcript:
     last = going.replies[-1] if going.replies else Reply()
     fault = _decisive_fault(going)
     cassette = getattr(task.provider, "cassette", None)
-    data, problem = json_safe(dict(last.data or {}))
-    if problem:
-        going.warnings.append(f"Reply.data is not JSON: {problem}")
+    data = _data_of(last, going)
     going.warnings += [*remarks_on(task.turns), *task.remarks]
     _warn_of_unused_turns(going)
     usage = _usage(going)
@@ -207,6 +205,13 @@ def conclude(going: Attempt) -> Transcript:
         warnings=tuple(going.warnings),
         metadata=data,
     )
+
+
+def _data_of(reply: Reply, going: Attempt) -> Any:
+    data, problem = json_safe(dict(reply.data or {}))
+    if problem:
+        going.warnings.append(f"Reply.data is not JSON: {problem}")
+    return data
 
 
 def _decisive_fault(going: Attempt) -> RunFault | None:
