@@ -11,6 +11,7 @@ from typing import Any
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.lint.rules import BY_NAME, DEFAULT, NOTE, SEVERITIES, WARNING, chosen
 from evalkit.record import record
+from evalkit.spec.discovery import without_modules
 
 # Tests hold broken and made-up declarations on purpose; what tools generate is nobody's to mend.
 DEFAULT_EXCLUDE = (
@@ -98,7 +99,8 @@ def options_of_project(said: Mapping[str, Any], *, root: Path, paths: tuple[str,
     `paths` replace the project's own, for cases too: its folders of cases inside them, else they themselves.
     """
     options = read_options(said.get("lint", {}), root=root, **told)
-    options = replace(options, cases=said.get("paths"), mocks=Path(said.get("mocks", options.mocks)))
+    cases = without_modules(said["paths"]) if "paths" in said else None
+    options = replace(options, cases=cases, mocks=Path(said.get("mocks", options.mocks)))
     return replace(options, paths=paths, cases=tuple(_cases_in(paths, options))) if paths else options
 
 

@@ -27,6 +27,11 @@ class FoundFile:
     problem: Problem | None = None
 
 
+def without_modules(paths: Iterable[str]) -> tuple[str, ...]:
+    """Of a project's `paths` those of case files: the others are Python modules whose tests run cases."""
+    return tuple(path for path in paths if not path.endswith(".py"))
+
+
 def find_cases(paths: Iterable[str | Path], root: str | Path) -> Iterator[FoundFile]:
     """The case files in `paths`, files or folders, in the order of their names; each file once.
 

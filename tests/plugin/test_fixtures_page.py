@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +63,11 @@ def test_evalkit_paths_may_name_the_module(page: Project) -> None:
     page.write("pyproject.toml", f"[tool.evalkit]\n{setting}\n")
     result = run(page, "--evalkit")
     assert (result.ret, result.parseoutcomes()) == (0, {"passed": 1, "deselected": 1})
+
+
+@pytest.mark.parametrize("command", ["lint", "smoke"])
+def test_commands_leave_the_module_in_evalkit_paths_to_pytest(page: Project, command: str) -> None:
+    page.write("pyproject.toml", '[tool.evalkit]\npaths = ["scenarios", "tests/test_desk.py"]\n')
+    result = page.pytester.run(sys.executable, "-c", "from evalkit.cli import main; main()", command)
+    assert result.outlines or result.errlines
+    assert "test_desk.py" not in result.stdout.str() + result.stderr.str()
