@@ -47,7 +47,7 @@ class Sandbox:
     def run(self, *arguments: str, status: int | None = None) -> str:
         """What pytest --evalkit prints; it must end with `status`."""
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=240)
         assert status is None or process.returncode == status, output
         return output
 

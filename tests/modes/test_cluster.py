@@ -66,7 +66,7 @@ def project(sandbox: Sandbox) -> None:
     sandbox.write("conftest.py", AGENTS)
     for number in range(10):
         sandbox.write(f"scenarios/quick_{number:03}.yaml", case())
-        sandbox.write(f"scenarios/slow_{number:03}.yaml", case(sleep=30))
+        sandbox.write(f"scenarios/slow_{number:03}.yaml", case(sleep=120))
     sandbox.write("scenarios/fails_001.yaml", case(id="B2"))
     sandbox.write("scenarios/kills_001.yaml", case(kill="always"))
     sandbox.write("scenarios/kills_once_001.yaml", case(kill="once"))
@@ -88,7 +88,7 @@ def lines(sandbox: Sandbox, name: str) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def until(condition: Any, seconds: float = 30.0) -> None:
+def until(condition: Any, seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -128,7 +128,7 @@ def test_of_cases_that_overlap_the_one_that_kills_is_named_and_the_others_pass(
 def test_x_calls_back_what_is_under_way(sandbox: Sandbox, cluster: Cluster) -> None:
     before = time.monotonic()
     output = sandbox.run(on(cluster), "-x", "-k", "fails or slow", status=1)
-    assert time.monotonic() - before < 25
+    assert time.monotonic() - before < 90
     assert "1 failed" in output.splitlines()[-1]
     until(lambda: lines(sandbox, "cancelled.txt"))
     assert set(lines(sandbox, "cancelled.txt")) <= {line.split()[0] for line in lines(sandbox, "started.txt")}
@@ -138,14 +138,14 @@ def test_ctrl_c_calls_back_what_is_under_way(sandbox: Sandbox, cluster: Cluster)
     process = sandbox.start(on(cluster), "-k", "slow")
     until(lambda: lines(sandbox, "started.txt"))
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=90)
     assert process.returncode == 2, output
     until(lambda: len(lines(sandbox, "cancelled.txt")) == len(lines(sandbox, "started.txt")))
 
 
 def test_an_agent_s_keyboard_interrupt_stops_the_session_as_it_does_here(sandbox: Sandbox, cluster: Cluster) -> None:
     process = sandbox.start(on(cluster), "-k", "interrupts")
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=90)
     assert process.returncode == 2, output
 
 
@@ -171,7 +171,7 @@ def test_an_agent_that_the_workers_can_t_import_is_told_before_anything_runs(
         del os.environ["HERE"]
         shutil.rmtree(sandbox.root / "scenarios" / "deep")
     assert re.search(
-        r"ERROR: evalkit: --evalkit-executor: worker tcp://\S+ can't run the cases \(2 of 2 workers\): importing "
+        r"ERROR: evalkit: --evalkit-executor: worker tcp://\S+ can't run the cases( \(2 of 2 workers\))?: importing "
         r"scenarios/deep/conftest\.py raised ValueError: not here",
         output,
     )
