@@ -181,8 +181,7 @@ def conclude(going: Attempt) -> Transcript:
     fault = _decisive_fault(going)
     cassette = getattr(task.provider, "cassette", None)
     data = _data_of(last, going)
-    going.warnings += [*remarks_on(task.turns), *task.remarks]
-    _warn_of_unused_turns(going)
+    _warn(going)
     usage = _usage(going)
     reported = next((turn.model for turn in reversed(task.turns) if turn.model), None)
     model = reported or (cassette.model if cassette else task.model)
@@ -222,7 +221,9 @@ def _decisive_fault(going: Attempt) -> RunFault | None:
     return going.fault
 
 
-def _warn_of_unused_turns(going: Attempt) -> None:
+def _warn(going: Attempt) -> None:
+    """Of calls that nobody made, and of recorded answers that nobody asked for."""
+    going.warnings += [*remarks_on(going.task.turns), *going.task.remarks]
     unused: tuple[int, ...] = getattr(going.task.provider, "unused", tuple)()
     if unused and going.fault is None:
         which = f"turn {unused[0]} was" if len(unused) == 1 else f"turns {unused[0]} to {unused[-1]} were"
