@@ -56,8 +56,9 @@ def _error(
 
 def _hint(status: int | None, text: str, model: str, api_version: str) -> str:
     lowered = text.lower()
-    if status == 400 and 'unknown name "tool' in lowered and api_version != "v1beta":
-        return f"API version {api_version} takes no tools: use gemini:{model}?api_version=v1beta"
+    if status == 400 and 'unknown name "' in lowered and not api_version.startswith("v1beta"):
+        lacks = "takes no tools" if "tool" in lowered else "lacks that"
+        return f"API version {api_version} {lacks}: use gemini:{model}?api_version=v1beta"
     if status == 400 and "thought_signature" in lowered:
         return "The conversation lost a thought signature: send each model turn's content back as it came"
     if status == 404:

@@ -342,6 +342,18 @@ ERRORS: list[tuple[int, str, str]] = [
         "API version v1 takes no tools: use gemini:m?api_version=v1beta",
     ),
     (
+        400,
+        failure(400, "Unknown name \"parameters_json_schema\" at 'tools[0].function_declarations[0]'", "INVALID"),
+        "gemini (m): 400 INVALID: Unknown name \"parameters_json_schema\" at 'tools[0].function_declarations[0]'. "
+        "API version v1 takes no tools: use gemini:m?api_version=v1beta",
+    ),
+    (
+        400,
+        failure(400, 'Unknown name "systemInstruction": Cannot find field.', "INVALID"),
+        'gemini (m): 400 INVALID: Unknown name "systemInstruction": Cannot find field. '
+        "API version v1 lacks that: use gemini:m?api_version=v1beta",
+    ),
+    (
         404,
         failure(404, "models/m is not found", "NOT_FOUND"),
         "gemini (m): 404 NOT_FOUND: models/m is not found. Is 'm' a current model, and does API version v1 have it?",
