@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from evalkit.lint.facts import Code, Declared, Entry, Implementation
 from evalkit.lint.names import alike
@@ -63,6 +63,20 @@ class ByName:
         found = [entry for table in self._code.tables for entry in table.entries if entry.name == function.name]
         near = closest(found, function.file, [entry.place.file for entry in found])
         return near[0] if near else None
+
+
+def patched(declared: Sequence[Declared], code: Code) -> Iterator[tuple[Declared, Implementation]]:
+    """Functions of cases with the real ones that they swap: ``patch: shop.clients:Client.check``."""
+    for function in declared:
+        module, _, name = function.patch.partition(":")
+        path = module.replace(".", "/")
+        found = [
+            it
+            for it in code.implementations.get(name.rpartition(".")[2], ())
+            if f"/{it.place.file}".endswith((f"/{path}.py", f"/{path}/__init__.py")) and it.is_method == ("." in name)
+        ]
+        if module and len(found) == 1:
+            yield function, found[0]
 
 
 def is_something_else(function: Declared, code: Implementation) -> bool:

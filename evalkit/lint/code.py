@@ -34,6 +34,7 @@ _NO_PROMPTS_WORDS = """compile search match findall finditer sub split startswit
     debug info warning warn error exception critical log print fail"""
 _NO_PROMPTS = frozenset(_NO_PROMPTS_WORDS.split())
 _MESSAGES = re.compile(r"(?:^|_)(?:msg|err|error|warning|log|reason|detail)s?(?:_(?:msg|message|text))?$", re.I)
+_NAME_IN_TEXT = re.compile(r"\b[a-z][a-z0-9]*_[a-z]|[a-z]-[a-z]+ (?:tool|function)\b")
 _EXCEPTION = re.compile(r"(?:Error|Exception|Warning|Exit)$")
 
 
@@ -121,7 +122,7 @@ class CodeReader:
         text = _text_of(node)
         if len(text) < _SHORTEST_PROMPT or len(re.findall(r"[^\W\d_]{2,}", text)) < _FEWEST_WORDS:
             return
-        if "`" in text or has_form(text):
+        if "`" in text or has_form(text) or _NAME_IN_TEXT.search(text):
             self.code.prompts.append(read_prompt(Source(text, _locate(node, text, visit.scope.file))))
 
     def _offering(self, visit: Visit) -> None:

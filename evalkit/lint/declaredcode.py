@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -36,10 +37,12 @@ class DeclaredCode:
         self._evaluator = evaluator
         self._resolver = resolver
         self.consumed: set[int] = set()  # dictionaries and calls that are part of a declaration
+        self._gemini: set[int] = set()  # dictionaries that google-genai makes declarations of
         self._bound_to: dict[int, Implementation] = {}  # dictionaries beside which their function is given
 
     def visit(self, visit: Visit) -> None:
         node = visit.node
+        self._gemini.update(id(item) for item in _function_declarations(node))
         if isinstance(node, ast.Dict):
             if id(node) not in self.consumed and _may_declare(node):
                 self._dictionary(node, visit)
@@ -54,7 +57,8 @@ class DeclaredCode:
         data, reading = self._evaluator.read(node, visit.scope)
         if not isinstance(data, dict) or shapes.is_server_tool(data):
             return
-        self._keep(shapes.declared(data, reading.locate, listed_in=_list_of(visit)), node)
+        form = GEMINI_SCHEMA if id(node) in self._gemini else None
+        self._keep(shapes.declared(data, reading.locate, form=form, listed_in=_list_of(visit)), node)
 
     def _keep(self, found: Declared | Location | None, node: ast.AST) -> None:
         if found is None:
@@ -229,6 +233,19 @@ def _by_code(name: str, place: Location, implementation: Implementation | None, 
         locate=lambda path: place,
         bound=implementation,
     )
+
+
+def _function_declarations(node: ast.AST) -> Iterator[ast.Dict]:
+    """``types.Tool(function_declarations=[{...}])``, ``{"function_declarations": [{...}]}``."""
+    pairs: list[tuple[object, ast.expr]] = []
+    if isinstance(node, ast.Call):
+        pairs = [(keyword.arg, keyword.value) for keyword in node.keywords]
+    elif isinstance(node, ast.Dict):
+        keyed = zip(node.keys, node.values, strict=True)
+        pairs = [(key.value, value) for key, value in keyed if isinstance(key, ast.Constant)]
+    for name, value in pairs:
+        if name in ("function_declarations", "functionDeclarations") and isinstance(value, (ast.List, ast.Tuple)):
+            yield from (item for item in value.elts if isinstance(item, ast.Dict))
 
 
 def _is_declaration(node: ast.expr | None) -> bool:

@@ -69,6 +69,7 @@ class Declared:
     parameters: Any = None
     returns: Mapping[str, Any] | None = None
     aliases: tuple[str, ...] = ()
+    patch: str = ""  # the real function that a case swaps: package.module:Class.method
     strict: bool = False
     locate: Callable[[Path], Location]
     listed_in: object = None
@@ -138,11 +139,15 @@ class Alias:
 
 @record(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """A function's name in an instruction. `is_call`: in the envelope of a call; `arguments`: as they are written."""
+    """A function's name in an instruction. `is_call`: in the envelope of a call; `arguments`: as they are written.
+
+    `is_bare`: it stands among the words, unmarked, and may mean something else.
+    """
 
     name: str
     place: Location
     is_call: bool = False
+    is_bare: bool = False
     negated: bool = False
     arguments: tuple[tuple[str, Location], ...] = ()
     edit: Callable[[str], Edit] | None = None

@@ -60,7 +60,8 @@ def gather(options: LintOptions) -> Facts:
         facts.findings += import_declaring(reader, options.root)
     _read_cases(facts)
     facts.declared = _distinct([*facts.declared, *facts.code.declared])
-    reader.read_naming({function.name for function in facts.declared})
+    patched = {function.patch.rpartition(":")[2].rpartition(".")[2] for function in facts.declared if function.patch}
+    reader.read_naming({function.name for function in facts.declared} | patched)
     facts.declared = _distinct([*facts.declared, *facts.code.declared])
     facts.findings += (
         Finding(name="unreadable", location=at, message=message, advice=_OTHER_PYTHON)

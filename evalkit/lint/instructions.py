@@ -135,7 +135,7 @@ def declaration(
     """A declaration as case files, suites and instruction files write it."""
     alias = entry.get("alias")
     aliases = [alias] if isinstance(alias, str) else alias if isinstance(alias, list) else ()
-    returns = entry.get("returns")
+    returns, patch = entry.get("returns"), entry.get("patch")
     return Declared(
         name=name,
         file=file,
@@ -144,6 +144,7 @@ def declaration(
         parameters=schema(entry.get("parameters")),
         returns=returns if isinstance(returns, Mapping) else None,
         aliases=tuple(item for item in aliases if isinstance(item, str)),
+        patch=patch if isinstance(patch, str) else "",
         locate=locate,
         listed_in=listed_in,
         add_alias=add_alias,

@@ -15,7 +15,7 @@ _NAME = r"(?P<name>[A-Za-z_][\w.-]*)"
 _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (shown, re.compile(pattern, re.MULTILINE))
     for shown, pattern in (
-        ('<TOOL>name: "…"</TOOL>', rf"<(?i:tool)>\s*(?:{_NAME}\s*[:(])?"),
+        ('<TOOL>name: "…"</TOOL>', rf"<(?i:tool)>\s*(?:{_NAME}\s*[:(]|[^<>]{{0,200}}</(?i:tool)>)"),
         ("<function>{…}</function>", rf'<function>\s*(?:\{{\s*"name"\s*:\s*"{_NAME}")?'),
         ("<function=name>", rf"<function(?:=|\s+name=[\"']){_NAME}"),
         ("<tool_call>{…}</tool_call>", rf'<tool_call>\s*(?:\{{\s*"name"\s*:\s*"{_NAME}")?'),
@@ -41,6 +41,12 @@ _LISTING = re.compile(
     r"\{\{?\s*\w*(?:tool|function|schema|declaration)\w*" + _NO_LISTING + r"\b\s*(?:\|[^{}]*)?\}", re.IGNORECASE
 )
 _QUOTED = re.compile(r"(?<!`)`" + _NAME + r"(?P<call>\((?P<inside>[^`)]*)\))?`(?!`)")
+# Names among the words: search_docs, search_docs(query="..."), the search-docs tool.
+_SNAKE, _HYPHEN = r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+", r"[A-Za-z]+(?:-[A-Za-z]+)+(?= (?:tool|function)\b)"
+_BARE = re.compile(
+    rf"(?<![\w`./:<>{{}}\"'-])(?P<name>{_SNAKE}|{_HYPHEN})"
+    r"(?![\w`./<>{}-]*[\w`/<>{}])(?:\((?P<inside>[^()`\n]*)\))?"
+)
 _OF_CLASS = re.compile(r"_*[A-Z]\w*[a-z]\w*\.")  # `Sprint.create` is about code
 _ARGUMENT = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=")
 _JSON_ARGUMENT = re.compile(r'"([A-Za-z_]\w*)"\s*:')
@@ -74,12 +80,15 @@ def read_prompt(source: Source, *, own: tuple[Declared, ...] | None = None) -> P
         if match.groupdict().get("name") and match["name"] not in _PLACEHOLDERS:
             mentions.append(_mention(source, match, _written(source.text, match.end()), is_call=True))
     for match in _QUOTED.finditer(source.text):
-        if not any(start <= match.start("name") < end for start, end in taken):
-            inside = match["inside"] or ""
-            offset = match.start("inside") if match["inside"] is not None else 0
-            written = [(found[1], offset + found.start(1)) for found in _ARGUMENT.finditer(inside)]
-            if not _OF_CLASS.match(match["name"]):
-                mentions.append(_mention(source, match, written, is_call=False))
+        is_taken = any(start <= match.start("name") < end for start, end in taken)
+        if not is_taken and not _OF_CLASS.match(match["name"]):
+            mentions.append(_mention(source, match, _named_arguments(match), is_call=False))
+    told = {mention.place for mention in mentions}
+    mentions.extend(
+        _mention(source, match, _named_arguments(match), is_call=False, is_bare=True)
+        for match in _BARE.finditer(source.text)
+        if source.locate(match.start("name")) not in told
+    )
     return Prompt(
         place=source.locate(0),
         mentions=tuple(mentions),
@@ -89,13 +98,22 @@ def read_prompt(source: Source, *, own: tuple[Declared, ...] | None = None) -> P
     )
 
 
+def _named_arguments(match: re.Match[str]) -> list[tuple[str, int]]:
+    """``query`` of ``search(query="...")``, with its offset."""
+    inside = match["inside"] or ""
+    offset = match.start("inside") if match["inside"] is not None else 0
+    return [(found[1], offset + found.start(1)) for found in _ARGUMENT.finditer(inside)]
+
+
 def _written_forms(text: str) -> Iterator[tuple[str, re.Match[str]]]:
     if any(sign in text for sign in "<[{`") or "Action:" in text:
         for shown, pattern in _FORMS:
             yield from ((shown, match) for match in pattern.finditer(text))
 
 
-def _mention(source: Source, match: re.Match[str], written: list[tuple[str, int]], *, is_call: bool) -> Mention:
+def _mention(
+    source: Source, match: re.Match[str], written: list[tuple[str, int]], *, is_call: bool, is_bare: bool = False
+) -> Mention:
     start = match.start("name")
     name = match["name"].rstrip(".-")
     edit = source.edit
@@ -103,6 +121,7 @@ def _mention(source: Source, match: re.Match[str], written: list[tuple[str, int]
         name=name,
         place=source.locate(start),
         is_call=is_call,
+        is_bare=is_bare,
         negated=_is_negated(source.text, start),
         arguments=tuple((argument, source.locate(offset)) for argument, offset in written),
         edit=None if edit is None else lambda new: edit(start, start + len(name), new),

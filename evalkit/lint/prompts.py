@@ -8,7 +8,7 @@ from evalkit.errors import did_you_mean
 from evalkit.lint.facts import DECORATED, INSTRUCTION, MCP, PLAIN, Alias, Declared, Mention, Prompt
 from evalkit.lint.finding import Edit, Finding
 from evalkit.lint.names import difference, related, relative
-from evalkit.lint.nearby import Nearby
+from evalkit.lint.nearby import Nearby, is_near
 from evalkit.lint.schemas import is_service_form
 from evalkit.lint.signatures import JSON_TYPES
 
@@ -44,6 +44,8 @@ def _functions(
     elsewhere = {function.name: function for function in around if function.name not in own}
     told: set[str] = set()
     for mention in prompt.mentions:
+        if mention.is_bare and prompt.own is None and not _is_near(mention, own, prompt.file):
+            continue
         if mention.name in own:
             yield from _arguments(mention, own[mention.name])
         elif mention.name not in aliases and mention.name not in told:
@@ -51,6 +53,12 @@ def _functions(
             if finding is not None:
                 told.add(mention.name)
                 yield finding
+
+
+def _is_near(mention: Mention, own: dict[str, Declared], file: str) -> bool:
+    """Whether a name among the words can mean the function that has it, or nearly has it: another agent's may, too."""
+    meant = mention.name if mention.name in own else relative(mention.name, own)
+    return meant is not None and is_near(own[meant].file, file)
 
 
 def _unknown(mention: Mention, own: dict[str, Declared], elsewhere: dict[str, Declared]) -> Finding | None:
@@ -64,7 +72,7 @@ def _unknown(mention: Mention, own: dict[str, Declared], elsewhere: dict[str, De
         advice = "write the declared name, or make the other one its alias"
         fix = declared.add_alias(mention.name) if declared.add_alias is not None else None
         return _finding(mention, message, advice, declared, fix)
-    if mention.negated:
+    if mention.negated or mention.is_bare:
         return None
     other = elsewhere.get(mention.name)
     if other is not None:

@@ -14,7 +14,7 @@ from typing import Any
 from evalkit.errors import Location
 from evalkit.lint.facts import UNKNOWN, Implementation, Parameter
 from evalkit.lint.pythonfile import Function, PythonFile
-from evalkit.lint.static import last_name
+from evalkit.lint.static import dotted, last_name
 
 # Names of a mapping of all arguments, or of a value that takes them all.
 _WHOLE_WORDS = """args arguments params parameters payload kwargs input inputs tool_input tool_args request
@@ -24,6 +24,7 @@ _ARGUMENTS = WHOLE - frozenset(("payload", "input", "inputs", "request", "call",
 # Looking at a mapping as a whole reads none of its keys.
 _LOOKING_WORDS = """print len isinstance bool str repr type debug info warning error exception log critical dumps"""
 _LOOKING = frozenset(_LOOKING_WORDS.split())
+_OF_A_CALL = ("input", "args", "arguments")
 _GETTING = ("get", "pop")
 _OF_DEFAULT: dict[type, tuple[str, ...]] = {  # bool first: it is an int
     bool: ("boolean",),
@@ -95,14 +96,14 @@ class _Reading:
         names = {name, *_other_names(nodes, name)}
         parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
         for node in nodes:
-            if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load):
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and dotted(node) in names:
                 self._use(node, parents)
         if any(isinstance(node, ast.ExceptHandler) and _is_for_keys(node) for node in nodes):
             self.needed.clear()
         self.needed -= self._asked
 
-    def _use(self, name: ast.Name, parents: dict[int, ast.AST]) -> None:
-        node: ast.expr = name
+    def _use(self, name: ast.expr, parents: dict[int, ast.AST]) -> None:
+        node = name
         parent = parents.get(id(node))
         if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.Or):  # (arguments or {}).get("city")
             node, parent = parent, parents.get(id(parent))
@@ -164,7 +165,7 @@ def _is_same(value: ast.expr, name: str) -> bool:
         value = value.values[0]
     if isinstance(value, ast.Call) and last_name(value.func) == "dict" and len(value.args) == 1 and not value.keywords:
         value = value.args[0]
-    return isinstance(value, ast.Name) and value.id == name
+    return dotted(value) == name
 
 
 def _only_looks(node: ast.expr, parent: ast.AST | None, above: ast.AST | None) -> bool:
@@ -211,6 +212,8 @@ def _read_from(node: ast.AST) -> str | None:
     """The mapping of arguments from which the expression reads a key."""
     is_read = isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in _GETTING)
     value = node.value if isinstance(node, (ast.Subscript, ast.Attribute)) and is_read else None
+    if isinstance(value, ast.Attribute) and value.attr in _OF_A_CALL:
+        return dotted(value) or None  # block.input["city"], call.args["city"]
     return value.id if isinstance(value, ast.Name) and value.id in _ARGUMENTS else None
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from evalkit.errors import nearest
 from evalkit.lint import cases, declarations, pairs, parameters, prompts
 from evalkit.lint.baseline import read_baseline, without_known
+from evalkit.lint.bynames import patched
 from evalkit.lint.facts import SUITE
 from evalkit.lint.finding import Finding
 from evalkit.lint.gathering import Facts, gather
@@ -79,7 +80,7 @@ def _judged(facts: Facts) -> Iterator[Finding]:
     yield from pairs.judge(declared, _trees(facts))
     matched = Matcher(declared, facts.code).match()
     yield from matched.findings
-    yield from parameters.judge(matched.pairs)
+    yield from parameters.judge([*matched.pairs, *patched(declared, facts.code)])
     yield from prompts.judge([*facts.prompts, *facts.code.prompts], nearby, facts.code.aliases, facts.code.offering)
     yield from _of_cases(facts, nearby)
 

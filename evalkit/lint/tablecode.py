@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,12 +16,10 @@ from evalkit.lint.pythonfile import Function, PythonFile
 from evalkit.lint.reads import WHOLE, of_branch
 from evalkit.lint.resolving import Resolver
 from evalkit.lint.static import Evaluator, dotted, last_name
+from evalkit.lint.tableforms import alternatives, around_name, is_choice, is_lookup, target_of
 from evalkit.lint.walking import Visit
 
 _ALIASES = re.compile(r"alias|renam|legacy|native|tool_?names|name_?map", re.IGNORECASE)
-_HOLDERS = frozenset(
-    ("function", "func", "fn", "handler", "callable", "implementation", "impl", "execute", "executor", "run", "method")
-)
 
 
 class _Branch(NamedTuple):
@@ -85,7 +83,7 @@ class TableCode:
                 self._registered.setdefault((file.shown, dotted(decorator.func)), []).append(entry)
 
     def _dictionary(self, node: ast.Dict, visit: Visit) -> None:
-        if _is_choice(node):  # tool_choice={"type": "function", "function": {"name": "answer"}}
+        if is_choice(node):  # tool_choice={"type": "function", "function": {"name": "answer"}}
             texts = (self._evaluator.value(value, visit.scope) for value in node.values)
             self._compared(next((text for text in texts if isinstance(text, str)), None), visit.scope.file.place(node))
         pairs = [*zip(node.keys, node.values, strict=True)]
@@ -97,7 +95,7 @@ class TableCode:
             return
         entries: list[Entry] = []
         for (key, value), name in zip(pairs, names, strict=True):
-            target = _target_of(value)
+            target = target_of(value)
             if isinstance(name, str) and key is not None and target is not None and not self._is_data(target, visit):
                 entries.append(self._entry(name, key, value, target, visit))
         if entries and 2 * len(entries) >= len(pairs):
@@ -194,7 +192,7 @@ class TableCode:
 
     def _match(self, node: ast.Match, visit: Visit) -> None:
         for case in node.cases:
-            for pattern in _alternatives(case.pattern):
+            for pattern in alternatives(case.pattern):
                 value = self._evaluator.value(pattern, visit.scope)
                 place = visit.scope.file.place(pattern)
                 if self._compared(value, place) and isinstance(value, str):
@@ -202,43 +200,43 @@ class TableCode:
 
     def _call(self, node: ast.Call, visit: Visit) -> None:
         place = visit.scope.file.place(node)
-        if _is_lookup(node, visit.parent):
+        if last_name(node.func) == "dict" and node.keywords and not node.args:
+            self._keywords(node, visit)
+        if is_lookup(node, visit.parent):
             self._code.dynamic.append(place)
             looked_up = node.args[1] if last_name(node.func) == "getattr" else getattr(visit.parent, "slice", None)
-            self._code.affixes |= {around} if (around := _around_name(looked_up)) else set()
+            self._code.affixes |= {around} if (around := around_name(looked_up)) else set()
         elif len(node.args) > 1 and isinstance(node.args[0], ast.Constant):  # register("search", search)
             self._compared(node.args[0].value, place)
+            self._kept(node.args[0], node.args[1], dotted(node.func), visit)
+
+    def _keywords(self, node: ast.Call, visit: Visit) -> None:
+        """``dict(search=search, fetch=fetch)``."""
+        found = {keyword.arg: self._resolver.function(keyword.value, visit) for keyword in node.keywords if keyword.arg}
+        file = visit.scope.file
+        entries = [
+            Entry(name=name, place=file.place(node), target=target, target_name=target.name)
+            for name, target in found.items()
+            if target is not None
+        ]
+        if entries and 2 * len(entries) >= len(node.keywords):
+            is_open = len(entries) < len(node.keywords) or _assigned_to(visit) in file.changed
+            self._code.tables.append(Table(place=file.place(node), entries=tuple(entries), is_open=is_open))
+
+    def _kept(self, key: ast.expr, value: ast.expr, holder: str, visit: Visit) -> None:
+        """A name and its function, given to a registry one by one."""
+        name, file = self._evaluator.value(key, visit.scope), visit.scope.file
+        target = self._resolver.function(value, visit) if holder else None
+        if isinstance(name, str) and target is not None:
+            entry = Entry(name=name, place=file.place(key), target=target, target_name=target.name)
+            self._registered.setdefault((file.shown, holder), []).append(entry)
 
     def _assignment(self, node: ast.Assign, visit: Visit) -> None:
         """``TABLE["search"] = search``."""
         for target in node.targets:
             if isinstance(target, ast.Subscript):
                 self._compared(self._evaluator.value(target.slice, visit.scope), visit.scope.file.place(target))
-
-
-def _is_choice(node: ast.Dict) -> bool:
-    """``{"name": "answer"}`` and no more: the tool that the model has to call, and whose call code waits for."""
-    return len(node.keys) == 1 and isinstance(node.keys[0], ast.Constant) and node.keys[0].value == "name"
-
-
-def _is_lookup(node: ast.Call, parent: ast.AST | None) -> bool:
-    """``getattr(self, name)``, ``globals()[name]``: any function may be meant."""
-    name = last_name(node.func)
-    if name == "getattr":
-        return len(node.args) > 1 and not isinstance(node.args[1], ast.Constant)
-    return name in ("globals", "locals") and isinstance(parent, ast.Subscript)
-
-
-def _around_name(node: ast.expr | None) -> tuple[str, str] | None:
-    """``("do_", "")`` of ``f"do_{name}"`` and ``"do_" + name``; None for what is no such text."""
-    parts = node.values if isinstance(node, ast.JoinedStr) else []
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        parts = [node.left, node.right]
-    texts = [part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else None for part in parts]
-    if texts.count(None) != 1 or len(texts) < 2:
-        return None
-    at = texts.index(None)
-    return "".join(text or "" for text in texts[:at]), "".join(text or "" for text in texts[at + 1 :])
+                self._kept(target.slice, node.value, dotted(target.value), visit)
 
 
 def _entry_of(branch: _Branch, chain: list[ast.stmt]) -> Entry:
@@ -255,31 +253,6 @@ def _assigned_to(visit: Visit) -> str:
     if isinstance(parent, ast.AnnAssign):
         targets = [parent.target]
     return next((last_name(target) for target in targets), "")
-
-
-def _target_of(value: ast.expr) -> ast.expr | None:
-    """The expression in a table's value that stands for a function; None if there is none."""
-    if isinstance(value, (ast.Name, ast.Attribute, ast.Lambda)):
-        return value
-    if isinstance(value, ast.Call) and last_name(value.func) == "partial":
-        return value
-    if isinstance(value, ast.Dict):
-        keyed = zip(value.keys, value.values, strict=True)
-        return next((item for key, item in keyed if isinstance(key, ast.Constant) and key.value in _HOLDERS), None)
-    if isinstance(value, ast.Call):
-        held = [keyword.value for keyword in value.keywords if keyword.arg in _HOLDERS]
-        return next(iter(held), None)
-    if isinstance(value, (ast.Tuple, ast.List)) and value.elts:
-        return value.elts[0] if isinstance(value.elts[0], (ast.Name, ast.Attribute)) else None
-    return None
-
-
-def _alternatives(pattern: ast.pattern) -> Iterator[ast.expr]:
-    if isinstance(pattern, ast.MatchValue):
-        yield pattern.value
-    elif isinstance(pattern, ast.MatchOr):
-        for inner in pattern.patterns:
-            yield from _alternatives(inner)
 
 
 def _adder(file: PythonFile, key: ast.expr, value: ast.expr) -> Callable[[str], Edit]:
