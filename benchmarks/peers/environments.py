@@ -19,6 +19,7 @@ class Peer:
     needs: tuple[str, ...]
     commands: dict[str, str]
     environment: dict[str, str] = field(default_factory=dict)
+    makes: str = ""  # a file that its first run writes, and is no measure
     node: bool = False
 
 
