@@ -137,14 +137,22 @@ class GeminiProvider:
         return client.client
 
     def _new_client(self) -> _Client:
+        http, version = _http_client(), self.options.version
+        client = self._made(version, http)
+        if client.vertexai and self.options.api_version is None and version != VERTEX_API_VERSION:
+            client.close()  # GOOGLE_GENAI_USE_VERTEXAI, in the environment, chose Vertex AI
+            client = self._made(VERTEX_API_VERSION, http)
+        return _Client(client, http)
+
+    def _made(self, api_version: str, http: Any) -> genai.Client:
         from google import genai
         from google.genai import types
 
-        options, http = self.options, _http_client()
+        options = self.options
         where: dict[str, Any] = {
             "http_options": types.HttpOptions(
                 base_url=options.base_url,
-                api_version=options.version,
+                api_version=api_version,
                 timeout=int(options.timeout_s * 1000),
                 retry_options=types.HttpRetryOptions(attempts=1),
                 httpx_async_client=http,
@@ -153,11 +161,11 @@ class GeminiProvider:
         if options.vertexai:
             where |= {"vertexai": True, "project": options.project, "location": options.location}
         try:
-            return _Client(genai.Client(api_key=options.api_key, **where), http)
+            return genai.Client(api_key=options.api_key, **where)
         except ValueError:
             if options.base_url is None or options.vertexai:
                 raise
-            return _Client(genai.Client(api_key="none", **where), http)  # a gateway of one's own often asks for no key
+            return genai.Client(api_key="none", **where)  # a gateway of one's own often asks for no key
 
 
 def _http_client() -> Any:

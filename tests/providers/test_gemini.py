@@ -106,6 +106,16 @@ def test_vertex_is_asked_in_a_version_that_it_has(
     assert replay.received[0].path == f"/{asked_for}/publishers/google/models/m:generateContent"
 
 
+def test_vertex_may_be_chosen_by_the_clients_own_variable(
+    replay: Any, answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+    replay.answers[:] = [answer(HELLO)]
+
+    assert asked(provider(replay)).text == "Hello."
+    assert replay.received[0].path == "/v1beta1/publishers/google/models/m:generateContent"
+
+
 def test_where_vertex_is_comes_from_project_and_location() -> None:
     from google.auth.credentials import AnonymousCredentials
 
