@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
+from evalkit.errors import EvalkitError, MockError
 from evalkit.functions import argument_violations
+from evalkit.functions.mocks import Answer, Call, Delayed, Match, Sequence
 from evalkit.model.case import Declaration
 from evalkit.model.template import TemplateError
 from evalkit.operators import Mode
@@ -86,6 +88,31 @@ class Made:
     unsure: list[str] = field(default_factory=list)
     wrong: list[tuple[Path, str, str]] = field(default_factory=list)
     is_valid: bool = True
+
+
+def left_open(
+    wanted: Wanted, declaration: Declaration | None, mock: Answer | None, error: EvalkitError, is_unsure: bool
+) -> str | None:
+    """Why the failure of a call tells nothing: its mock depends on what nobody has said. None: it does tell.
+
+    `is_unsure`: a call before could not be checked either.
+    """
+    unknown = declaration is None or declaration.parameters is None
+    is_open = unknown and not any(key in wanted.keys for key in ("arguments", "arguments_contain"))
+    is_broken = isinstance(error, MockError)
+    is_known = getattr(error, "type", "") != "unknown_function"
+    if is_open and ("{{ arguments" in str(error) if is_broken else is_known and _asks(mock)):
+        return "its mock refers to arguments that the case leaves open"
+    if is_unsure and is_broken and any(root in str(error) for root in ("{{ state", "{{ calls")):
+        return "its mock refers to a call that could not be checked"
+    return None
+
+
+def _asks(mock: Answer | None) -> bool:
+    """Whether what a mock answers depends on what is sent."""
+    if isinstance(mock, Delayed):
+        return _asks(mock.answer)
+    return any(map(_asks, mock.elements)) if isinstance(mock, Sequence) else isinstance(mock, (Match, Call))
 
 
 def make_arguments(wanted: Wanted, declaration: Declaration | None, resolve: Resolve) -> Made:

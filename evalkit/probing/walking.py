@@ -21,7 +21,16 @@ from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import CheckResult, Reason
 from evalkit.pipeline.aliases import with_aliases
 from evalkit.pipeline.judging import path_of
-from evalkit.probing.calls import Made, Path, Wanted, make_arguments, refused, variants, wanted_calls
+from evalkit.probing.calls import (
+    Made,
+    Path,
+    Wanted,
+    left_open,
+    make_arguments,
+    refused,
+    variants,
+    wanted_calls,
+)
 from evalkit.probing.examples import Impossible, Unsure, example, texts_of, unmatchable
 from evalkit.record import record
 
@@ -155,14 +164,15 @@ class _Walk:
                 wanted.name, made.arguments, turn=self._turn_of(wanted),
                 channel=channels[0] if isinstance(channels, list) else channels,
             )  # fmt: skip
-        except FunctionError:
-            pass  # the agent would see it; the judge says whether it was expected
-        except MockError as error:
-            if declaration is None and "arguments" not in wanted.keys and "{{ arguments" in str(error):
-                self.notes.append(f"{shown_path(wanted.path)}: its mock refers to arguments that the case leaves open")
-            else:
+        except (FunctionError, MockError) as error:  # a failure is what the agent would see, and the judge judges
+            mock = self._case.mocks.answers.get(wanted.name)
+            note = left_open(wanted, declaration, mock, error, bool(self._unsure))
+            if note is not None:
+                self.notes.append(f"{shown_path(wanted.path)}: {note}")
+            elif isinstance(error, MockError):
                 self._find("mock_error", wanted.path, str(error))
-            self._unsure.add(index)
+            if note is not None or isinstance(error, MockError):
+                self._unsure.add(index)
         self.made += 1
 
     def _time(self, expected: Mapping[str, Any], path: Path) -> None:

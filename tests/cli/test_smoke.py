@@ -246,6 +246,37 @@ def test_what_can_not_be_told_is_said_and_is_no_finding(desk: Desk) -> None:
     ]
 
 
+def test_what_a_mock_makes_of_arguments_that_nobody_names_is_no_finding(desk: Desk) -> None:
+    (desk.root / "desk_mocks.py").write_text(
+        "def make(state, id):\n    state['id'] = id\n    return {'id': id}\n", "utf-8"
+    )
+    mocks = (
+        "  mock_function_responses:\n    make: {$call: 'desk_mocks:make'}\n    last: '{{ state.id }}'\n"
+        "    find: {$match: [{when: {id: A1}, $return: 1}], $default: {$error: timeout}}\n"
+        "    say: {said: '{{ arguments.text }}'}\n    fail: {$error: timeout}\n"
+    )
+    functions = "functions: {make: {}, last: {}, find: {}, say: {}, fail: {}}\n"
+    text = (
+        "agent: desk\n"
+        + functions
+        + "input:\n  message: hi\n"
+        + mocks
+        + "expected_output:\n  expected_function_calls: "
+    )
+    (desk.root / "scenarios").mkdir(exist_ok=True)
+    (desk.root / "scenarios" / "open_001.yaml").write_text(text + "[make, last, find, say]\n", "utf-8")
+    result = desk.run("smoke", "-v")
+    assert (result.status, len(result.lines)) == (0, 5), result.out
+    assert [line.rpartition(": ")[2] for line in result.lines[:-1]] == [
+        "its mock refers to arguments that the case leaves open",
+        "its mock refers to a call that could not be checked",
+        "its mock refers to arguments that the case leaves open",
+        "its mock refers to arguments that the case leaves open",
+    ]
+    (desk.root / "scenarios" / "open_001.yaml").write_text(text + "[fail]\n", "utf-8")
+    assert desk.run("smoke").status == 1
+
+
 def test_conversations_are_walked_turn_by_turn(desk: Desk) -> None:
     head = CASE.replace(
         "  message: My A1 is broken\n",
