@@ -112,6 +112,11 @@ class Limiter:
             if self._requests.is_slowed:
                 self._requests.speed_up(_SPEED_UP, self._unlimited_again, self._clock())
 
+    def failed(self, aside: float) -> None:
+        """There is no reply: the tokens that were set aside for it are free again."""
+        with self._lock:
+            self._tokens.take(-aside, self._clock())
+
     def refused(self, asked_s: float | None) -> None:
         """The service answered 429, and asked to be left alone for `asked_s` seconds, if it said so."""
         with self._lock:

@@ -55,6 +55,8 @@ async def with_retries(ask: Callable[[], Awaitable[T]], policy: RetryPolicy) -> 
                 limiter.leave(aside, getattr(reply, "usage", None))
             return reply
         except ProviderError as error:
+            if limiter is not None:
+                limiter.failed(aside)
             if limiter is not None and error.status == 429:
                 limiter.refused(error.retry_after_s)
             wait_s = policy.wait_s(attempt, error.retry_after_s)

@@ -92,6 +92,23 @@ def test_tokens_are_settled_when_the_reply_has_come() -> None:
     assert times_of(asking, clock, 3, tokens=1000) == [14.0, 24.0, 34.0]  # 400 are owed, and 1000 set aside for each
 
 
+def test_a_request_that_failed_used_no_tokens() -> None:
+    clock = Clock()
+    asking = limiter(clock, tokens_per_minute=6000)
+    times_of(asking, clock, 1, tokens=600)  # the average is 600, and the bucket empty
+
+    async def fail() -> None:
+        running = [asyncio.create_task(asking.enter()) for _ in range(5)]
+        await clock.run()
+        for aside in await asyncio.gather(*running):
+            asking.failed(aside)
+
+    asyncio.run(fail())
+
+    assert clock.now == 30.0  # they waited for their turns all the same
+    assert times_of(asking, clock, 1, tokens=600) == [30.0]
+
+
 def test_a_429_stops_everybody_for_as_long_as_the_service_says() -> None:
     clock = Clock()
     asking = limiter(clock)
@@ -164,9 +181,11 @@ def test_there_is_one_limiter_for_a_provider() -> None:
     assert limiter_for("test:m", rates) is not limiter_for("test:other", rates)
 
 
-def test_retries_wait_for_their_turn_and_tell_the_limiter() -> None:
+def test_retries_wait_for_their_turn_and_tell_the_limiter(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     asking = limiter(clock, requests_per_minute=60)
+    failed: list[float] = []
+    monkeypatch.setattr(asking, "failed", failed.append)
     answers: list[Any] = [ProviderError("slow down", status=429, retry_after_s=5.0), ModelTurn(text="hi")]
     went: list[float] = []
 
@@ -187,6 +206,7 @@ def test_retries_wait_for_their_turn_and_tell_the_limiter() -> None:
     assert asyncio.run(run()).text == "hi"
     assert went[0] == 0.0
     assert went[1] >= 5.0
+    assert failed == [0.0]
 
 
 def test_a_pause_that_nobody_waits_for_stops_the_other_cases_at_once() -> None:
