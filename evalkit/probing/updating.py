@@ -35,6 +35,7 @@ _NOT_TO_EXPECT = {
     "unmocked_call": "a function was called that nothing answers; mock it first",
     "unknown_function": "a function was called that is not declared",
     "malformed_call": "a call could not be read",
+    "test_failed": "the case passed, and the test that ran it failed",
 }
 
 

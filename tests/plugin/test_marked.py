@@ -501,6 +501,16 @@ def test_a_sweep_and_an_update_reach_them(desk: Project) -> None:
     assert "B2" in json.dumps(json.loads((desk.root / "scenarios/wrong_001.yaml").read_text())["expected_output"])
 
 
+def test_an_update_leaves_a_case_alone_whose_test_failed(project: Project) -> None:
+    path = project.case("a_001")
+    before = path.read_text("utf-8")
+    project.write("tests/test_desk.py", module_of("evalkit_case.run()\nassert 1 == 2"))
+    result = project.run("tests", "--evalkit-update")
+    assert path.read_text("utf-8") == before
+    said = "scenarios/a_001.yaml: left as it is; the case passed, and the test that ran it failed"
+    assert (said in result.outlines, "0 cases rewritten; run again" in result.outlines) == (True, True)
+
+
 def test_secrets_are_hidden_without_the_flag_too(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DESK_TOKEN", "hunter2hunter2")
     project.case("a_001", {"calls": [["check", {"id": "hunter2hunter2"}]], "print": "hunter2hunter2"})
