@@ -168,9 +168,8 @@ class Keeper:
             }
             head |= {"metadata": self._circumstances(), **self._part()}
             try:
-                self._journal = Journal(
-                    self._journal_path(), {**head, "collected": max(len(selected), self._collected)}
-                )
+                head["collected"] = max(len(selected), self._collected)
+                self._journal = Journal(self._journal_path(), head, self._runner.resumed.values())
                 _keep_out_of_git(self._configuration)
             except OSError as error:
                 self._trouble.append(f"no journal is kept: {error}")

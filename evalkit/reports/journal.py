@@ -7,7 +7,9 @@ last. While a run lasts, its verdicts are read back from here instead of being k
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,13 +24,16 @@ _HEAD_KEY = "evalkit_journal"
 
 
 class Journal:
-    """Verdicts on disk by case id. `path` None keeps them in an unnamed temporary file."""
+    """Verdicts on disk by case id. `path` None keeps them in an unnamed temporary file.
 
-    def __init__(self, path: Path | None, head: Mapping[str, Any] | None = None) -> None:
+    `kept` are lines of the run before, which this one goes on with: who reads the file after a kill finds them too.
+    Here they count for nothing until they are told anew.
+    """
+
+    def __init__(self, path: Path | None, head: Mapping[str, Any] | None = None, kept: Iterable[str] = ()) -> None:
         self.path = path
         self._places: dict[str, tuple[int, int]] = {}
-        self._file = _opened(path)
-        self._write(json.dumps({_HEAD_KEY: JOURNAL_VERSION, **(head or {})}).encode())
+        self._file = _opened(path, (json.dumps({_HEAD_KEY: JOURNAL_VERSION, **(head or {})}), *kept))
 
     def append(self, case_id: str, line: str) -> None:
         """Write a verdict's line; it is with the operating system when this returns."""
@@ -65,13 +70,21 @@ class Journal:
             self.path.unlink(missing_ok=True)
 
 
-def _opened(path: Path | None) -> IO[bytes]:
+def _opened(path: Path | None, beginning: Iterable[str]) -> IO[bytes]:
     if path is None:
         from tempfile import TemporaryFile
 
-        return TemporaryFile()
+        return TemporaryFile()  # which nobody else will read
     path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("w+b")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with partial.open("wb") as file:
+            file.writelines(f"{line}\n".encode("ascii") for line in beginning)
+        partial.replace(path)  # there is always a whole journal, the old one or this
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+    return path.open("r+b")
 
 
 def read_journal(path: Path) -> Run:

@@ -98,6 +98,23 @@ def test_an_interrupted_run_can_be_resumed_too(project: Project) -> None:
     assert project.starts() == ["scenarios/b_001.yaml"]
 
 
+def test_what_was_kept_survives_that_the_resumed_run_is_interrupted_too(project: Project) -> None:
+    """Also the verdicts that it has not come to yet."""
+    conftest = project.write(
+        "scenarios/conftest.py",
+        "def pytest_runtest_logreport(report):\n    if report.when == 'call': raise KeyboardInterrupt\n",
+    )
+    project.case("a_001")
+    project.case("b_001")
+    assert project.run_apart().ret == 2
+    project.case("a_000")
+    assert project.run_apart("--evalkit-resume").ret == 2
+    conftest.unlink()
+    project.started.unlink()
+    assert project.run("--evalkit-resume").ret == 0
+    assert project.starts() == ["scenarios/b_001.yaml"]
+
+
 def test_the_run_file_of_a_run_without_cases_does_not_keep_old_results(project: Project) -> None:
     project.case("a_001")
     project.run()

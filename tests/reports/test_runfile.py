@@ -153,6 +153,20 @@ def test_a_journal_gives_back_each_case_as_it_was_told_last(tmp_path: Path) -> N
     assert run.interrupted
 
 
+def test_lines_of_the_run_before_are_for_the_reader_until_their_cases_are_told_anew(tmp_path: Path) -> None:
+    file = tmp_path / "j.jsonl"
+    Journal(file, {}).close()
+    kept = (verdict("a"), verdict("b"))
+    journal = Journal(file, {"selected": ["a", "b"]}, map(to_line, kept))
+    assert read_journal(file).verdicts == kept
+    assert list(journal.lines(["a"])) == []
+    assert journal.line("a") is None
+    journal.append("b", to_line(verdict("b", status="failed")))
+    journal.close()
+    assert [told.status for told in read_journal(file).verdicts] == ["passed", "failed"]
+    assert [path.name for path in tmp_path.iterdir()] == ["j.jsonl"]
+
+
 def test_a_journal_without_a_file_works_and_leaves_none(tmp_path: Path) -> None:
     journal = Journal(None)
     journal.append("a", to_line(verdict("a")))
