@@ -16,7 +16,7 @@ from evalkit.model.settings import Settings
 from evalkit.plugin.collection import MARKABLE
 from evalkit.plugin.configuration import read_configuration
 from evalkit.plugin.marked import MarkedTests
-from evalkit.spec.discovery import FoundFile, find_cases
+from evalkit.spec.discovery import SKIPPED_FOLDERS, FoundFile, case_or_near_miss, find_cases
 from evalkit.spec.loading import load_case
 from evalkit.spec.suites import shown_file
 
@@ -97,14 +97,20 @@ def _resolved(path: str, root: Path, beside: Path, test: str) -> list[str]:
         for folder in folders:
             found = sorted(glob.glob(path, root_dir=folder, recursive=True))
             if found:
-                cases = [name for name in found if name.endswith((".yaml", ".yml")) and not name.endswith("suite.yaml")]
-                return [os.fspath(folder / name) for name in cases or found]
+                files = [name for name in found if _may_be_case(name, folder, root)]
+                return [os.fspath(folder / name) for name in files or found if files or (folder / name).is_dir()]
         raise UsageError(f"{test}: mark evalkit: nothing fits '{path}' {_where(folders, root)}")
     for folder in folders:
         if (folder / path).exists():
             return [os.fspath(folder / path)]
     near = did_you_mean(path, [name for folder in folders for name in _neighbours(path, folder)])
     raise UsageError(f"{test}: mark evalkit: there is no '{path}' {_where(folders, root)}{near}")
+
+
+def _may_be_case(name: str, folder: Path, root: Path) -> bool:
+    """Whether a file that a glob has found is a case, or is meant as one: other YAML files may lie beside them."""
+    is_skipped = SKIPPED_FOLDERS.intersection(Path(name).parts[:-1])
+    return not is_skipped and (folder / name).is_file() and case_or_near_miss(folder / name, root) is not None
 
 
 def _where(folders: list[Path], root: Path) -> str:

@@ -12,7 +12,7 @@ from evalkit.record import record
 from evalkit.spec.naming import CASE_ENDINGS, is_case_name, stem_problem
 from evalkit.spec.suites import SUITE_FILE, shown_file
 
-_SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "cassettes"})  # cassettes bear the names of cases
+SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "cassettes"})  # cassettes bear the names of cases
 _SUITE_NEAR_MISS = re.compile(r"suites?\.ya?ml", re.IGNORECASE)
 _LOOKS_NUMBERED = re.compile(r"[\s_.-]?[0-9]+[a-z]?\Z")
 _CASE_KEY = re.compile(rb"""(?m)(?:^|[{,])[ \t]*["']?(?:expected_output|scenario_id)["']?[ \t]*:""")
@@ -62,7 +62,7 @@ def _in_folder(folder: str, root: str, entered: set[str]) -> Iterator[FoundFile]
         listed = sorted(entries, key=lambda entry: entry.name)
     for entry in listed:
         if entry.is_dir():
-            if not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
+            if not entry.name.startswith(".") and entry.name not in SKIPPED_FOLDERS:
                 yield from _in_folder(entry.path, root, entered)
         elif (found := case_or_near_miss(entry.path, root)) is not None:
             yield found

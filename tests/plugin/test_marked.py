@@ -172,6 +172,7 @@ def test_junit_has_the_trace_and_the_properties(desk: Project) -> None:
         ('"scenarios/a_*"', ["a_001", "a_002"]),
         ('"scenarios/**/*.yaml"', ["a_001", "a_002", "b_001"]),
         ('"scenarios/s*"', ["b_001"]),
+        ('"scenarios/**"', ["a_001", "a_002", "b_001"]),
         ('"scenarios/sub", "scenarios/a_001.yaml", "scenarios/a_001.yaml"', ["b_001", "a_001"]),
         ('"beside"', ["c_001"]),
         ('__import__("pathlib").Path("scenarios", "sub")', ["b_001"]),
@@ -181,6 +182,8 @@ def test_a_mark_names_files_folders_and_globs(project: Project, paths: str, name
     for name in ("a_001", "a_002", "sub/b_001", "../tests/beside/c_001"):
         project.case(name)
     project.write("scenarios/sub/suite.yaml", "tags: [sub]\n")
+    project.write("scenarios/notes.yaml", "seen: yes\n")
+    project.write("scenarios/cassettes/a_001.yaml", "turns: []\n")
     project.write("tests/test_desk.py", module_of('evalkit_case.run("obedient")', paths))
     result = plainly(project, "tests", "-v")
     found = [line.partition("[")[2].partition("]")[0] for line in result.outlines if "PASSED" in line]
