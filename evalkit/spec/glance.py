@@ -21,6 +21,8 @@ _TAGS = "tags"
 _FLUSH = re.compile(rb"(?:(?:[ \t]*#[^\r\n]*|[ \t]*|---[ \t]*)\r?\n)*[A-Za-z_]").match
 # There, these begin a key that says what the tags are, or may say so: quoted, with an anchor, an alias, a merge.
 _TELLING = re.compile(rb"\n(?:tags|extends|[\"'?&!*<])").search  # beginning with one character: 25 times as fast
+# What the keys that name Python code name; nothing if it stands in the next line.
+_TARGETS = re.compile(rb"(?:\$call|\$include|patch|exception)[\"']?[ \t]*:[ \t]*([^\r\n]*)").findall
 _OLD_BREAK = re.compile(rb"\r(?!\n)").search
 
 _ESCAPED = re.compile(rb"\\[xuU]").search
@@ -32,12 +34,13 @@ class Glances:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.abspath(root)
         self._of_suites: dict[str, tuple[str, ...]] = {}
+        self._targets: set[bytes] = set()
 
     def tags(self, file: str) -> tuple[str, ...] | None:
         """The tags of the case in `file` (absolute); None where only loading it tells, or should be done at once.
 
-        That is the first case of a folder, and one that names Python code: what it and its suites import is imported
-        before any agent runs. Of a broken file, any tags that can be read are given.
+        That is the first case of a folder, and one that names Python code which none before it names: what cases and
+        suites import is imported before any agent runs. Of a broken file, any tags that can be read are given.
         """
         folder = os.path.dirname(file)
         if folder not in self._of_suites:
@@ -48,7 +51,7 @@ class Glances:
                 content = opened.read()
         except OSError:
             return ()
-        if names_python(content):
+        if names_python(content) and self._names_new_code(content):
             return None
         if not _may_tell(content):
             return self._of_suites[folder]
@@ -56,6 +59,12 @@ class Glances:
             return None
         own = peek(content, _TAGS)
         return self._of_suites[folder] if own is ABSENT else _valid(own)
+
+    def _names_new_code(self, content: bytes) -> bool:
+        found = frozenset(_TARGETS(content))
+        is_new = b"" in found or not found <= self._targets
+        self._targets |= found
+        return is_new
 
 
 def _may_tell(content: bytes) -> bool:

@@ -66,6 +66,19 @@ def test_a_case_that_names_python_code_or_another_case_is_to_be_loaded_at_once(p
     assert glances.tags(str(project.root / "s/a_001.yaml")) is None
 
 
+def test_code_that_a_case_before_names_needs_no_second_look(project: Any) -> None:
+    one, other = (
+        BODY.replace("input: {", f"input: {{mock_function_responses: {{f: {{$call: {name}}}}}, ") for name in "ab"
+    )
+    below = f"{BODY}functions:\n  f:\n    patch:\n      m:f\n"
+    texts = {"b_001": BODY, "c_001": one, "c_002": one, "c_003": other, "c_004": below, "c_005": below}
+    project.write({f"s/{name}.yaml": text for name, text in texts.items()})
+    project.write({"s/d_001.yaml": BODY.replace("a: b", "dispatch by exception")})
+    glances = Glances(project.root)
+    found = {name: glances.tags(str(project.root / f"s/{name}.yaml")) for name in (*texts, "d_001")}
+    assert [name for name, tags in found.items() if tags is None] == ["b_001", "c_001", "c_003", "c_004", "c_005"]
+
+
 def test_so_is_the_first_of_each_folder_whose_suites_may_name_code(project: Any) -> None:
     project.write({"s/a_001.yaml": BODY, "s/a_002.yaml": BODY, "t/a_001.yaml": BODY})
     glances = Glances(project.root)
