@@ -23,7 +23,9 @@ def main() -> None:
         error.show()
         status = USAGE
     except EvalkitError as error:
-        click.echo(f"evalkit: {error}", err=True)
+        from evalkit.reports.hostile import visible_lines
+
+        click.echo(visible_lines(f"evalkit: {error}"), err=True)
         status = USAGE if isinstance(error, UsageError) else 1
     sys.exit(status if isinstance(status, int) else 0)
 

@@ -35,7 +35,9 @@ def report(run: Path, form: str, baseline: Path | None, title: str, output: Path
     else:
         text = rendered(run, form, to_terminal=output is None, **shown)
     if output is None:
-        click.echo(text)
+        from evalkit.reports.hostile import without_commands
+
+        click.echo(without_commands(text) if form in ("json", "otel") else text)
     else:
         output.write_text(text + "\n", "utf-8")
 

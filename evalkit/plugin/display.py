@@ -123,7 +123,7 @@ class Display:
                 reporter.write_line(encodable(row, self._encoding))
         self._gate(reporter, decision, verbosity)
         for line in trouble:
-            reporter.write_line(f"evalkit: {line}", red=True, bold=True)
+            reporter.write_line(self._encoded(f"evalkit: {line}"), red=True, bold=True)
         if verbosity >= 0:
             reporter.write_line(f"run file: {self._shown_results()}")
 

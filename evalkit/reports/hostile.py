@@ -1,23 +1,37 @@
 """Text from agents is hostile: what could move a cursor, reorder a line or hide is shown as an escape instead.
 
 Escaped are control characters (ANSI begins with one), format characters (bidirectional marks, zero-width and tag
-characters; joiners stay, since emoji and Persian need them), line separators, lone surrogates and noncharacters.
+characters; joiners stay, since emoji and Persian need them), line separators, lone surrogates and noncharacters. So
+is what makes a line a command to the CI runner in whose log it stands, such as ``::stop-commands::``.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _JOINERS = "\u200c\u200d"
 _HARMLESS_SPACES = "\u00a0\u202f\u3000"
 _ESCAPED = {"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"}
+# GitHub's runner obeys `::name ...::` after any white space of a line and `##[name ...]` anywhere in it; Azure's
+# `##vso[...]`, TeamCity's `##teamcity[...]`.
+_COMMAND = re.compile(r"^(?P<before>[^\S\n]*):(?=:[\w-]+(?: [^\n]*)?::)|#(?=#\w*\[)", re.MULTILINE)
 
 
 def visible(text: str, keep: str = "") -> str:
     r"""`text` with every character that a terminal would obey or hide as ``\x1b`` or ``\u202e``; `keep` stays."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in keep else _shown(char) for char in text)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() or char in keep else _shown(char) for char in text)
+    return _COMMAND.sub(_broken, text) if "::" in text or "##" in text else text
+
+
+def _broken(command: re.Match[str]) -> str:
+    return r"\x23" if command["before"] is None else rf"{command['before']}\x3a"
+
+
+def without_commands(text: str) -> str:
+    """JSON as the same JSON without a command: its lines begin with none, and ``#`` is in its strings alone."""
+    return _COMMAND.sub(r"\\u0023", text)
 
 
 def visible_lines(text: str) -> str:

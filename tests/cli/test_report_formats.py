@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evalkit.model.run import Run
-from evalkit.model.verdict import Reason, Verdict
+from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript
+from evalkit.model.verdict import CallVerdict, Reason, Verdict
 from evalkit.reports import write_run
 from tests.servers.collector import Collector
 
@@ -74,3 +76,24 @@ def test_export_says_how_many_spans_went_where(runs: Desk) -> None:
 def test_junit_goes_to_a_file(runs: Desk) -> None:
     assert runs.run("report", "head.json", "--format", "junit", "-o", "junit.xml").out == ""
     assert (runs.root / "junit.xml").read_text("utf-8").startswith('<?xml version="1.0" encoding="utf-8"?>\n')
+
+
+@pytest.mark.parametrize("form", ["trace", "json", "html", "markdown", "junit", "otel"])
+def test_a_report_in_the_log_of_a_ci_runner_is_no_command(desk: Desk, form: str) -> None:
+    said = "::error::x\n  ::stop-commands::t\na ##[add-mask]t\n##vso[task.complete]x"
+    call = FunctionCall(name=said, arguments={said: said}, result=said)
+    transcript = Transcript(input={"message": said}, calls=(call,), turns=(ModelTurn(text=said),), response=said)
+    verdict = Verdict(
+        case_id="scenarios/a_001.yaml",
+        status="failed",
+        description=said,
+        category=said,
+        tags=(said,),
+        reasons=(Reason(code="x", message=said),),
+        transcript=transcript,
+        calls=(CallVerdict(call=call, status="failed"),),
+    )
+    write_run(desk.root / "head.json", Run(verdicts=(verdict,), selected=(verdict.case_id,), collected=1))
+    out = desk.run("report", "head.json", "--format", form).out
+    assert "add-mask" in out
+    assert [line for line in out.splitlines() if re.fullmatch(r"\s*::[\w-]+(?: .*)?::.*|.*##\w*\[.*", line)] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ Project = Any
 ENVIRONMENT_CANARY = "canary-of-the-environment"
 SHAPE_CANARY = "sk-canary0123456789abcdef"
 KEY_CANARY = "canary-of-a-key"
+GOOD = {"calls": [["check", {"id": "A1"}]]}
 
 LEAKY = f'''\
 import logging, os
@@ -64,6 +66,28 @@ def test_no_terminal_command_of_an_agent_reaches_the_terminal(project: Project, 
     for command in ("\x1b[2J", "\u202e", "\x07", "\x9b", "\u2028"):
         assert command not in shown, repr(command)
     assert r"\u202e" in shown
+
+
+RUNNERS = re.compile(r"\s*::[\w-]+(?: .*)?::.*|.*##\w*\[.*")  # what GitHub's and Azure's runners take for commands
+COMMANDS = "::error::x\n  ::add-mask::t\n::stop-commands::t\na ##[add-mask]t\n##vso[task.complete]x\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("-vv", "--evalkit-show=conversation", "-rA"), ("--evalkit-trace=none",), ("-n", "1")]
+)
+def test_an_agent_commands_no_ci_runner(
+    project: Project, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    """In traces, output that the case printed, summaries; the only commands in the log are evalkit's annotations."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    project.case("bad_001", {"calls": [[COMMANDS, {COMMANDS: COMMANDS}]], "say": COMMANDS, "print": COMMANDS})
+    project.case("bad_002", {"raise": COMMANDS}, description=COMMANDS)
+    project.case("bad_003", {"print": COMMANDS}, tags="smoke", expected_output={"response_contains": COMMANDS})
+    project.case("good_001", {**GOOD, "print": COMMANDS, "say": COMMANDS}, description=COMMANDS)
+    result = project.run_apart(*arguments)
+    obeyed = [line for line in result.outlines + result.errlines if RUNNERS.fullmatch(line)]
+    assert [line.split("::")[1].split("=")[0] for line in obeyed] == ["error file"] * 3
+    assert r"\x3a:add-mask::t" in result.stdout.str()
 
 
 def test_colours_are_for_terminals_that_have_them(project: Project) -> None:
