@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from evalkit.lint.dispatches import is_dispatch
 from evalkit.lint.facts import Code, Declared, Entry, Implementation
 from evalkit.lint.names import alike
 from evalkit.lint.nearby import closest, is_beside, is_near
@@ -60,7 +61,9 @@ class ByName:
 
     def entry(self, function: Declared) -> Entry | None:
         """The entry for the function in the nearest table; that table is about another file's functions, too."""
-        found = [entry for table in self._code.tables for entry in table.entries if entry.name == function.name]
+        tables = (table for table in self._code.tables if function.name in table.names)
+        about = (table for table in tables if is_dispatch(table, self.names))
+        found = [entry for table in about for entry in table.entries if entry.name == function.name]
         near = closest(found, function.file, [entry.place.file for entry in found])
         return near[0] if near else None
 

@@ -22,6 +22,7 @@ _DECORATOR_NAMES = """tool function_tool tool_plain kernel_function ai_function 
     is_tool"""
 DECORATORS = frozenset(_DECORATOR_NAMES.split())
 _NAME_KEYWORDS = ("name", "name_override", "tool_name")
+_DESCRIPTION_KEYWORDS = ("description", "description_override")
 _FROM_FUNCTION = frozenset(("from_function", "from_defaults", "from_callable", "from_func"))
 _FUNCTION_KEYWORDS = ("func", "fn", "function", "callable", "coroutine", "async_fn")
 _GIVEN = frozenset(("tools", "functions"))
@@ -183,7 +184,8 @@ class DeclaredCode:
             if not isinstance(name, str):
                 self._code.opaque.append(place)
                 return
-            description = self._evaluator.value(keywords.get("description"), visit.scope)
+            described = next((keywords[key] for key in _DESCRIPTION_KEYWORDS if key in keywords), None)
+            description = self._evaluator.value(described, visit.scope)
             self._code.declared.append(_by_code(name, place, implementation, description))
             return
 

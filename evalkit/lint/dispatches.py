@@ -26,21 +26,13 @@ class Dispatches:
     def _of_files(self) -> dict[str, list[Table]]:
         found: dict[str, list[Table]] = {}
         for table in self._tables:
-            for file in self.about(table) if self._is_dispatch(table) else ():
+            for file in self.about(table) if is_dispatch(table, self._declared_names) else ():
                 found.setdefault(file, []).append(table)
         for file, tables in found.items():
             own = [table for table in tables if table.place.file == file]
             if 2 * max((self._share(self._files[file], table) for table in own), default=0) >= len(self._files[file]):
                 found[file] = own  # what lies elsewhere is another agent's
         return found
-
-    def _is_dispatch(self, table: Table) -> bool:
-        """Whether a mapping's names are functions': half of them, or several. One of many is there by chance."""
-        known = sum(
-            name in self._declared_names or any(related(name, other) for other in self._declared_names)
-            for name in table.names
-        )
-        return known > 2 or 2 * known >= len(table.names)
 
     def about(self, table: Table) -> list[str]:
         """The files whose functions `table` dispatches: those with most of its names, the nearest of them.
@@ -64,6 +56,12 @@ class Dispatches:
         # Code compares many things with a word; two words and an affix are no chance.
         others = [entry.name for entry in table.entries if not table.branches or len(words(entry.name)) > 1]
         return len(names & table.names) + sum(any(related(other, name) for name in names) for other in others)
+
+
+def is_dispatch(table: Table, declared: Collection[str]) -> bool:
+    """Whether a mapping's names are functions': half of them, or several. One of many is there by chance."""
+    known = sum(name in declared or any(related(name, other) for other in declared) for name in table.names)
+    return known > 2 or 2 * known >= len(table.names)
 
 
 def main_dispatch(functions: list[Declared], renamed: dict[str, Entry], tables: list[Table]) -> list[Table]:

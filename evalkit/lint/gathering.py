@@ -18,12 +18,12 @@ from evalkit.lint.finding import Finding
 from evalkit.lint.instructions import ENDINGS, declaration, read_instruction
 from evalkit.lint.options import LintOptions
 from evalkit.lint.pythonfile import PythonFile
+from evalkit.lint.unreadable import unreadable
 from evalkit.model.registry import CHECKS, OPERATORS, Table
 from evalkit.record import record
 from evalkit.spec import FoundFile, examine_case, find_cases
 
 _LARGEST = 1_000_000  # bytes; nobody writes such files by hand
-_OTHER_PYTHON = "correct the file, lint with the Python that it is written for, or leave it out with `exclude`"
 _READ = (".py", ".json", *YAML_ENDINGS, *ENDINGS)
 
 
@@ -63,10 +63,7 @@ def gather(options: LintOptions) -> Facts:
     patched = {function.patch.rpartition(":")[2].rpartition(".")[2] for function in facts.declared if function.patch}
     reader.read_naming({function.name for function in facts.declared} | patched)
     facts.declared = _distinct([*facts.declared, *facts.code.declared])
-    facts.findings += (
-        Finding(name="unreadable", location=at, message=message, advice=_OTHER_PYTHON)
-        for at, message in problems_of(python)
-    )
+    facts.findings += unreadable(problems_of(python), options.root)
     return facts
 
 

@@ -23,7 +23,7 @@ _PYTHON_NAMES = {"dict": "object", "list": "array", "tuple": "array", "str": "st
 _PYTHON_NAMES |= {"float": "number", "bool": "boolean"}
 # What dispatchers hand to functions beside the model's arguments.
 _INJECTED_WORDS = """self cls ctx context state session db client config deps runtime run_context tool_context
-    callback callbacks agent app logger user user_id store request_context"""
+    callback callbacks agent app logger user user_id store request_context tool tool_use"""
 _INJECTED = frozenset(_INJECTED_WORDS.split())
 _INJECTED_TYPES = re.compile(
     r"(?:Context|State|Session|Client|Runtime|Deps|Dependencies|Agent|Store|Callback|Manager|Service|Connection|Config)\b"

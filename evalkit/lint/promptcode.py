@@ -26,7 +26,9 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("```tool_code", r"```tool_c(?:ode|all)"),
         (
             '{"tool": "name", …}',
-            rf'\{{\s*"(?:tool|tool_name|function_call|function|action)"\s*:\s*"{_NAME}"\s*,\s*"\w+"',
+            # An "action" may be any argument's name: it is a call's where the input follows.
+            rf'\{{\s*"(?:(?:tool|tool_name|function_call|function)"\s*:\s*"{_NAME}"\s*,\s*"\w+"'
+            r'|action"\s*:\s*"[\w.-]+"\s*,\s*"(?:action_)?(?:input|args|arguments|parameters)")',
         ),
         (
             '{"name": "…", "arguments": …}',

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from evalkit.errors import did_you_mean
 from evalkit.lint.facts import DECORATED, INSTRUCTION, MCP, PLAIN, Alias, Declared, Mention, Prompt
 from evalkit.lint.finding import Edit, Finding
-from evalkit.lint.names import difference, related, relative
+from evalkit.lint.names import difference, related, relative, same_words, words
 from evalkit.lint.nearby import Nearby, is_near
 from evalkit.lint.schemas import is_service_form
 from evalkit.lint.signatures import JSON_TYPES
@@ -66,6 +66,8 @@ def _unknown(mention: Mention, own: dict[str, Declared], elsewhere: dict[str, De
     if _is_something_else(mention.name, own):
         return None
     near = relative(mention.name, own)
+    if near is not None and not mention.is_call and same_words(mention.name, near) and len(words(near)) < 2:
+        return None  # `grep` need not be the function Grep
     if near is not None:
         declared = own[near]
         message = f"the instruction calls '{mention.name}', declared is '{near}': {difference(mention.name, near)}"

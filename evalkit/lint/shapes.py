@@ -68,15 +68,19 @@ def declared(
     if form == OPENAI and (body.keys() <= {"name", "type"} or "arguments" in body):
         return None  # a tool_choice; a call in a conversation
     key = next((key for key in _SCHEMA_KEYS if key in body), "")
+    given = body.get(key) if key else None
+    deeper: Path = ()
+    if isinstance(given, Mapping) and given.keys() == {"json"}:  # Bedrock's inputSchema: {json: {...}}
+        given, deeper = given["json"], ("json",)
     if form in (GEMINI, GEMINI_SCHEMA):
         form = GEMINI_SCHEMA if key in ("", "parameters") else GEMINI
-    place = _below(locate, inside, key)
+    place = _below(locate, inside, key, deeper)
     return Declared(
         name=name,
         file=place(("name",)).file if file is None else file,
         form=form,
         description=body.get("description"),
-        parameters=schema(body.get(key) if key else None),
+        parameters=schema(given),
         returns=_mapping(body.get("returns") or body.get("outputSchema")),
         strict=body.get("strict") is True or data.get("strict") is True,
         locate=place,
@@ -84,11 +88,11 @@ def declared(
     )
 
 
-def _below(locate: Locate, inside: Path, key: str) -> Locate:
-    """Places in a declaration that stands at `inside`, with its parameters under `key`."""
+def _below(locate: Locate, inside: Path, key: str, deeper: Path) -> Locate:
+    """Places in a declaration that stands at `inside`, with its parameters under `key`, or `deeper` in that."""
 
     def place(path: Path) -> Location:
-        changed = (key, *path[1:]) if path[:1] == ("parameters",) and key else path
+        changed = (key, *deeper, *path[1:]) if path[:1] == ("parameters",) and key else path
         return locate((*inside, *changed))
 
     return place
