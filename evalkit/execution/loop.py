@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -94,11 +94,23 @@ class BackgroundLoop:
         closing.add_done_callback(lambda _: self._loop.stop())
 
     async def _closed(self) -> None:
-        running = asyncio.all_tasks() - {asyncio.current_task()} - open_agents()
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running, timeout=_CLOSING_S / 2)
+        """Cases first, which cancel their agents, then what else there is.
+
+        What is ending already is left to its end: a second cancellation would cut off its clean-up.
+        """
+        mine = {asyncio.current_task()}
+        cases = {task for task, flight in list(self._owners.items()) if flight.task is task and not task.done()}
+        await _cancelled(cases - mine)
+        await _cancelled(asyncio.all_tasks() - mine - open_agents())
         await torn_down()
         await aclose_shared()
         await self._loop.shutdown_asyncgens()
+
+
+async def _cancelled(tasks: Set[asyncio.Task[Any] | None]) -> None:
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        if not task.cancelling():
+            task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=_CLOSING_S / 2)

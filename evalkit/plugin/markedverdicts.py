@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +29,8 @@ def of_test(case: Case, verdict: Verdict | None, item: pytest.Item, report: pyte
         return verdict
     if report.skipped and xfail is None:
         return replace(verdict, status=NOT_RUN, reasons=(Reason(code=SKIPPED_CODE, message=_skip(report)),))
-    reason = Reason(code=TEST_FAILED, message=f"the test failed after its case had passed: {_crash(report)}")
+    message = f"the test failed after its case had passed: {_crash(report)}"
+    reason = Reason(code=TEST_FAILED, message=message, location=_location(item, report))
     quarantined = verdict.quarantined if xfail is None else xfail or "xfail"
     return replace(verdict, status=FAILED, reasons=(reason,), summary=reason.message, quarantined=quarantined)
 
@@ -53,7 +55,7 @@ def _not_asked(case: Case, item: pytest.Item, report: pytest.TestReport) -> Verd
         return verdict_of(case, FAILED, Reason(code=LATE, message=_crash(report)))
     else:
         message = f"the test failed before its case was run: {_crash(report)}"
-    return verdict_of(case, ERROR, Reason(code=NOT_ASKED, message=message))
+    return verdict_of(case, ERROR, Reason(code=NOT_ASKED, message=message, location=_location(item, report)))
 
 
 def _skip(report: pytest.TestReport) -> str:
@@ -66,3 +68,11 @@ def _crash(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext if crash is None else str(crash.message)
     return text.strip().partition("\n")[0]
+
+
+def _location(item: pytest.Item, report: pytest.TestReport) -> str:
+    """``tests/test_desk.py:9``, where it went wrong; the test itself, where no line is known."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    path, line = (item.path, item.location[1]) if crash is None else (Path(crash.path), crash.lineno - 1)
+    shown = path.relative_to(item.config.rootpath) if path.is_relative_to(item.config.rootpath) else path
+    return f"{shown.as_posix()}:{(line or 0) + 1}"

@@ -328,13 +328,17 @@ def test_what_the_test_asserts_is_shown_by_pytest_and_what_the_agent_did_below(p
         result.stdout.fnmatch_lines(
             ["E*assert 1 == 2", "*evalkit: what the agent did*", "✓ a_001*", '  1. ✓ check(id="A1")*']
         )
-    assert project.run_file.verdicts[0].reasons[0].message == "the test failed after its case had passed: assert 1 == 2"
+    (reason,) = project.run_file.verdicts[0].reasons
+    assert reason.message == "the test failed after its case had passed: assert 1 == 2"
+    assert reason.location == "tests/test_desk.py:7"
 
 
 def test_a_test_that_does_not_run_its_case_is_told_how(project: Project) -> None:
     project.case("a_001")
     project.write("tests/test_desk.py", module_of("pass"))
     plainly(project, "tests").stdout.fnmatch_lines(["*test_desk did not run its case: evalkit_case.run(agent) does"])
+    project.run("tests")
+    assert project.run_file.verdicts[0].reasons[0].location == "tests/test_desk.py:4"
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
@@ -465,8 +469,8 @@ def test_what_an_interrupted_agent_does_at_its_end_comes_before_the_fixtures_are
         "@pytest.fixture\ndef database():\n    yield\n    print('database closed')\n"
         "async def slow(task):\n"
         "    try:\n        await asyncio.sleep(30)\n"
-        "    finally:\n        await asyncio.sleep(0.1)\n        print('agent ended')\n"
-        "async def desk(task):\n    yield slow\n    await asyncio.sleep(0.1)\n    print('agent closed')\n"
+        "    finally:\n        await asyncio.sleep(0.01)\n        print('agent ended')\n"
+        "async def desk(task):\n    yield slow\n    await asyncio.sleep(0.01)\n    print('agent closed')\n"
     )
     body = "signal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, 0.2)\nevalkit_case.run(desk)"
     module = module_of(body, extra=extra).replace("(evalkit_case)", "(database, evalkit_case)")
