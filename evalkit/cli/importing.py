@@ -51,10 +51,16 @@ class _Writer:
         texts = {case: files.case, cassette: files.cassette}
         if files.instruction is not None:
             texts[instruction] = files.instruction
-        for path, text in texts.items():
+        for path, data in [(path, self._bytes(text)) for path, text in texts.items()]:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(self._redact(text), "utf-8", newline="\n")
+            path.write_bytes(data)
         return _Written(case, files.notes)
+
+    def _bytes(self, text: str) -> bytes:
+        try:
+            return self._redact(text).encode()
+        except UnicodeEncodeError as error:
+            raise UnreadableLogError(f"{text[error.start]!r} is no character, and it is in the instruction") from None
 
     def _files(self, conversation: Conversation) -> tuple[CaseFiles, Path]:
         """The files, with an instruction file that is free or holds the same instruction already."""
@@ -63,11 +69,7 @@ class _Writer:
             name = self._asked.category if number == 1 else f"{self._asked.category}-{number}"
             files = case_files(conversation, agent=self._asked.agent, name=name)
             path = self._asked.to / f"{name}.md"
-            if (
-                files.instruction is None
-                or not path.exists()
-                or path.read_text("utf-8") == self._redact(files.instruction)
-            ):
+            if files.instruction is None or not path.exists() or path.read_bytes() == self._bytes(files.instruction):
                 return files, path
             number += 1
 
@@ -106,7 +108,7 @@ def import_logs(logs: Sequence[Path], asked: Import) -> Iterator[tuple[str, bool
                 continue
             try:
                 done = writer.write(found)
-            except UnreadableLogError as error:
+            except (UnreadableLogError, UsageError) as error:  # no case, or with what no YAML file can hold
                 yield f"{found.source}: {error}", True
                 continue
             written += 1
@@ -117,7 +119,8 @@ def import_logs(logs: Sequence[Path], asked: Import) -> Iterator[tuple[str, bool
                 failed += 1
                 yield f"  does not pass as it is: {why}", True
     yield (
-        f"{written} cases from {len(logs)} log{'s' * (len(logs) != 1)}" + _checked(asked, written, failed),
+        f"{written} case{'s' * (written != 1)} from {len(logs)} log{'s' * (len(logs) != 1)}"
+        + _checked(asked, written, failed),
         not written,
     )
 

@@ -150,11 +150,12 @@ def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str |
     said the cassette. Read the cases before you keep them: they hold an agent to what it did, right or wrong.
     """
     from evalkit.cli.importing import Import, import_logs
+    from evalkit.reports.hostile import visible_lines
 
     problems = 0
     for line, wrong in import_logs(logs, Import(to=to, category=category, form=form, agent=agent)):
         problems += wrong
-        click.echo(line, err=wrong)
+        click.echo(visible_lines(line), err=wrong)
     return 1 if problems else 0
 
 

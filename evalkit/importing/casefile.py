@@ -167,7 +167,8 @@ def _is_error(answer: Any) -> bool:
 def _expected(call: Asked, failed: bool, declared: Mapping[str, Declaration]) -> dict[str, Any]:
     found: dict[str, Any] = {"function_name": call.name}
     if call.arguments:
-        found["arguments"] = {key: as_data(value) for key, value in call.arguments.items()}
+        inside = {key: as_data(value) for key, value in call.arguments.items()}
+        found["arguments"] = as_data(dict(call.arguments)) if any(key.startswith("$") for key in inside) else inside
     if failed:
         found["outcome"] = "error"
     if call.name in declared and argument_violations(declared[call.name], call.arguments):

@@ -80,7 +80,7 @@ def arguments_of(value: Any, name: str) -> Mapping[str, Any]:
     """Arguments as a JSON object, from an object or its text. Raises UnreadableLogError for anything else."""
     if isinstance(value, str):
         try:
-            value = json.loads(value or "{}")
+            value = parsed(value or "{}")
         except ValueError:
             raise UnreadableLogError(f"the arguments of {name} are no JSON: {value[:80]}") from None
     if value is None:
@@ -90,12 +90,25 @@ def arguments_of(value: Any, name: str) -> Mapping[str, Any]:
     return value
 
 
+def parsed(text: str) -> Any:
+    """JSON data. Raises ValueError for what is none, for NaN and infinities too, and for what is nested too deep."""
+    try:
+        data = json.loads(text, parse_constant=_no_json)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    return data
+
+
+def _no_json(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number in JSON")
+
+
 def value_of(text: Any) -> Any:
     """A function's answer: the JSON object or list that a text is, else what was given."""
     if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
         return text
     try:
-        return json.loads(text)
+        return parsed(text)
     except ValueError:
         return text
 

@@ -46,7 +46,7 @@ class _Span:
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.attributes = {str(item.get("key")): _plain(item.get("value")) for item in mappings(data.get("attributes"))}
         self.operation = self.attributes.get("gen_ai.operation.name")
-        self.start, self.end = int(data.get("startTimeUnixNano") or 0), int(data.get("endTimeUnixNano") or 0)
+        self.start, self.end = _integer(data.get("startTimeUnixNano")), _integer(data.get("endTimeUnixNano"))
 
     def json(self, name: str) -> Any:
         value = self.attributes.get(f"gen_ai.{name}")
@@ -58,11 +58,17 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, Mapping) or not value:
         return None
     kind, inner = next(iter(value.items()))
-    if kind == "arrayValue":
-        return [_plain(item) for item in mappings(inner.get("values"))]
-    if kind == "kvlistValue":
-        return {str(item.get("key")): _plain(item.get("value")) for item in mappings(inner.get("values"))}
-    return int(inner) if kind == "intValue" else inner
+    if kind in ("arrayValue", "kvlistValue"):
+        items = mappings(inner.get("values") if isinstance(inner, Mapping) else None)
+        if kind == "arrayValue":
+            return [_plain(item) for item in items]
+        return {str(item.get("key")): _plain(item.get("value")) for item in items}
+    return _integer(inner) if kind == "intValue" else inner
+
+
+def _integer(value: Any) -> int:
+    """64-bit integers are text in OTLP/JSON. 0 for what is none."""
+    return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else 0
 
 
 def _conversation(spans: list[_Span], source: str) -> Conversation:

@@ -9,7 +9,16 @@ from typing import Any
 
 from evalkit.errors import Location, UsageError
 from evalkit.importing.anthropic_log import anthropic_parts, is_anthropic
-from evalkit.importing.conversation import Conversation, Event, Replied, Said, UnreadableLogError, mappings, merged
+from evalkit.importing.conversation import (
+    Conversation,
+    Event,
+    Replied,
+    Said,
+    UnreadableLogError,
+    mappings,
+    merged,
+    parsed,
+)
 from evalkit.importing.gemini_log import gemini_parts
 from evalkit.importing.openai_log import chat_parts, responses_parts
 from evalkit.importing.otel_log import is_export, span_conversations
@@ -32,6 +41,7 @@ _PARTS: dict[str, Parts] = {
 }
 _KEYS = {"messages": "openai", "contents": "gemini", "input": "responses"}
 _LINES = (".jsonl", ".ndjson")
+_MOST_LINES = 3  # that are no JSON, told one by one
 _WRAPPERS = (("request", "response"), ("body", "response"), ("kwargs", "output"))
 _EXPECTED = "expected {messages, tools}, {contents, tools}, {input, tools}, {request, response} or OTLP/JSON spans"
 
@@ -41,7 +51,12 @@ def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | Usa
 
     A record that another one continues (an agent logs every request, and each repeats what went before) is left out.
     """
-    records = list(_records(path))
+    records: list[tuple[str, Any]] = []
+    for item in _records(path):
+        if isinstance(item, UsageError):
+            yield item
+        else:
+            records.append(item)
     exports = [record for _, record in records if is_export(record)]
     found: list[Conversation] = []
     if exports and form in (None, "otel"):
@@ -66,8 +81,8 @@ def longest(conversations: list[Conversation]) -> list[Conversation]:
     return [one for n, one in enumerate(conversations) if told[n] not in begun and last[told[n]] == n]
 
 
-def _records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Each record with the place where it stands."""
+def _records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
+    """Each record with the place where it stands, and an error for each line that is none."""
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
@@ -75,7 +90,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: this is not UTF-8: byte {error.start}") from None
     try:
-        data = None if path.suffix in _LINES else json.loads(text)
+        data = None if path.suffix in _LINES else parsed(text)
     except ValueError:
         data = None
     if data is None:
@@ -87,13 +102,20 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
         yield path.name, {"messages": data} if isinstance(data, list) else data
 
 
-def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                yield f"{path.name}:{number}", json.loads(line)
-            except ValueError as error:
-                raise UsageError(f"{path.name}:{number}: this is no JSON: {error}") from None
+def _lines(path: Path, text: str) -> Iterator[tuple[str, Any] | UsageError]:
+    """Lines end with a line feed and nothing else: JSON may hold U+2028 and its like as they are."""
+    wrong = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            yield f"{path.name}:{number}", parsed(line)
+        except ValueError as error:
+            wrong += 1
+            if wrong <= _MOST_LINES:
+                yield UsageError(f"{path.name}:{number}: this is no JSON: {error}")
+    if wrong > _MOST_LINES:
+        yield UsageError(f"{path.name}: {wrong - _MOST_LINES} more lines are no JSON")
 
 
 def _conversation(record: Any, form: str | None, source: str) -> Conversation:

@@ -69,11 +69,83 @@ def test_a_second_import_adds_and_overwrites_nothing(desk: Desk) -> None:
     assert [path.name for path in case.parent.glob("*.md")] == ["imported.md"]
 
 
+HOSTILE = [
+    "\x1b[31mred",
+    "a\x00b",
+    "\u202eRTL \u2028 \x85",
+    "</script><script>alert(1)</script>",
+    "@everyone ![x](http://x) ```",
+    "::error::x\n##[add-mask]t",
+    "---\nname: x\n---",
+    "{{ calls.x }}",
+    "\r\nfoo\r",
+    "%YAML 1.2\n--- !!python/object",
+    "$match",
+    "\ufeff\uffff",
+]
+
+
+def test_hostile_logs_become_cases_that_pass(desk: Desk) -> None:
+    """As messages, instructions, arguments and their names, answers and ids: all come back as they were."""
+    (desk.root / "scenarios" / "suite.yaml").unlink()
+    write(
+        desk,
+        *(
+            {
+                "messages": [
+                    {"role": "system", "content": f"Be {text}"},
+                    {"role": "user", "content": text},
+                    {
+                        "role": "assistant",
+                        "content": text,
+                        "tool_calls": [
+                            {
+                                "id": text,
+                                "function": {"name": "check", "arguments": json.dumps({text: text, "n": [text]})},
+                            }
+                        ],
+                    },
+                    {"role": "tool", "tool_call_id": text, "content": json.dumps({text: text})},
+                    {"role": "assistant", "content": text},
+                ]
+            }
+            for text in HOSTILE
+        ),
+    )
+    done = desk.run("import", "log.jsonl")
+    assert (done.status, done.err) == (0, "")
+    assert done.lines[-1] == "12 cases from 1 log, 12 of them pass offline; now run: pytest --evalkit"
+    assert desk.run("import", "log.jsonl").status == 0
+    assert len(list((desk.root / "scenarios" / "imported").glob("*.md"))) == len(HOSTILE)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_no_file_can_hold_is_said_and_the_rest_written(desk: Desk, place: int) -> None:
+    """Half of a pair of surrogates, in the instruction or in what the user said."""
+    bad = json.loads(json.dumps(LOG))
+    bad["messages"][place]["content"] = "cut \ud83d"
+    write(desk, bad, LOG)
+    done = desk.run("import", "log.jsonl")
+    assert done.status == 1
+    assert done.err.startswith("log.jsonl:1: ")
+    assert r"'\ud83d' is no character" in done.err
+    assert done.lines[-1] == "1 case from 1 log, 1 of them pass offline; now run: pytest --evalkit"
+    assert len(list(desk.root.rglob("imported_*.yaml"))) == 2
+
+
+def test_a_log_is_no_command_to_a_terminal(desk: Desk) -> None:
+    call = {"function": {"name": "f", "arguments": "{\x1b[2J\n::add-mask::t"}}
+    write(desk, {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}]})
+    assert desk.run("import", "log.jsonl").err == (
+        "log.jsonl:1: the arguments of f are no JSON: {\\x1b[2J\n\\x3a:add-mask::t\n0 cases from 1 log\n"
+    )
+
+
 def test_an_agent_of_ones_own_is_held_to_the_log(desk: Desk) -> None:
     """`clerk` also opens a ticket, which the logged agent did not."""
     write(desk, LOG)
     done = desk.run("import", "log.jsonl", "--agent", "clerk")
-    assert done.lines[-1] == "1 cases from 1 log"
+    assert done.lines[-1] == "1 case from 1 log"
     smoked = desk.run("smoke", "scenarios/imported")
     assert smoked.status == 0
 

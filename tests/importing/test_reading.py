@@ -298,7 +298,52 @@ def test_a_record_of_another_format_is_said(log: WriteLog) -> None:
 
 
 def test_a_line_that_is_no_json_is_said_with_its_place(tmp_path: Path) -> None:
+    """A log that was cut off in its last line is read up to there."""
     path = tmp_path / "log.jsonl"
-    path.write_text('{"messages": []}\n{"messages"\n', "utf-8")
-    with pytest.raises(UsageError, match=r"^log.jsonl:2: this is no JSON: "):
-        list(read_log(path))
+    whole = json.dumps({"request": OPENAI, "response": OPENAI_REPLY})
+    path.write_text(f'{whole}\n{{"messages"\n' + "[" * 100_000 + "\n{\n{\n{\n", "utf-8")
+    *wrong, found = read_log(path)
+    assert isinstance(found, Conversation)
+    assert [str(error).split(": line 1")[0] for error in wrong] == [
+        "log.jsonl:2: this is no JSON: Expecting ':' delimiter",
+        "log.jsonl:3: this is no JSON: it is nested too deep",
+        "log.jsonl:4: this is no JSON: Expecting property name enclosed in double quotes",
+        "log.jsonl: 2 more lines are no JSON",
+    ]
+
+
+def test_a_line_ends_with_a_line_feed_and_with_nothing_else(tmp_path: Path) -> None:
+    """JSON holds U+2028, U+0085 and the like as they are."""
+    path = tmp_path / "log.jsonl"
+    said = "a\u2028b\u2029c\x85d"
+    record = {"messages": [{"role": "user", "content": said}, {"role": "assistant", "content": "x"}]}
+    path.write_text(json.dumps(record, ensure_ascii=False) + "\r\n", "utf-8")
+    (found,) = read_log(path)
+    assert isinstance(found, Conversation)
+    assert found.events[0] == Said(said)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"a": NaN}', '{"a": -Infinity}', '{"a": ' + "[" * 5000 + "]" * 5000 + "}"],
+    ids=["nan", "inf", "deep"],
+)
+def test_arguments_that_no_json_can_hold_are_said(log: WriteLog, arguments: str) -> None:
+    call = {"function": {"name": "f", "arguments": arguments}}
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}]
+    (found,) = read_log(log({"messages": messages}))
+    assert str(found).startswith("log.jsonl:1: the arguments of f are no JSON: {")
+
+
+@pytest.mark.parametrize("junk", [None, "x", 1.5, [None], {"a": 1}])
+def test_spans_with_values_that_are_none_are_read_all_the_same(log: WriteLog, junk: Any) -> None:
+    said = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "x"}]}])
+    attributes = [
+        {"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}},
+        {"key": "gen_ai.output.messages", "value": {"stringValue": said}},
+        *({"key": kind, "value": {kind: junk}} for kind in ("intValue", "arrayValue", "kvlistValue")),
+    ]
+    span = {"traceId": junk, "startTimeUnixNano": junk, "endTimeUnixNano": junk, "attributes": attributes}
+    (found,) = read_log(log({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}))
+    assert isinstance(found, Conversation)
+    assert found.events == (Replied("x"),)

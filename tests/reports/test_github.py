@@ -73,7 +73,7 @@ def test_text_of_an_agent_is_no_command() -> None:
     assert "\r" not in line
     assert line == (
         r"::error file=a%2Cb%3Ac\x0a%3A%3Ax,line=1,title=a%2Cline=3%3Ab%25 failed"
-        r"::%0A::stop-commands::x%0A::error::fake %250A 100%25 \x1b[2J \u202e"
+        r"::%0A\x3a:stop-commands::x%0A\x3a:error::fake %250A 100%25 \x1b[2J \u202e"
     )
 
 
