@@ -244,13 +244,18 @@ class StreamAccumulator:
         length, known = self._settled
         if certain and length and not _MAY_CLOSE.search(whole, length):
             return list(known)
-        found = self._parsed().calls
+        parsed = self._parsed()
+        within = len(whole) if parsed.open_at is None else parsed.open_at
         calls = [
             StreamCall(call.name, call.arguments, None, call.repairs)
-            for call in found
-            if not certain or call.raw.rstrip().endswith(">") or not _STILL_CLOSING.fullmatch(whole, call.end)
+            for call in parsed.calls
+            if not certain
+            or (
+                call.end <= within
+                and (call.raw.rstrip().endswith(">") or not _STILL_CLOSING.fullmatch(whole, call.end))
+            )
         ]
-        self._settled = (len(whole), tuple(calls)) if certain and len(calls) == len(found) else (0, ())
+        self._settled = (len(whole), tuple(calls)) if certain and len(calls) == len(parsed.calls) else (0, ())
         return calls
 
 

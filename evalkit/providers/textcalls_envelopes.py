@@ -56,6 +56,9 @@ class Envelopes:
         self.spans: list[_Span] = []
         self.rejected: list[Rejected] = []
         self.unfinished: str | None = None
+        self.open_at: int | None = (
+            None  # where something begins that is no call, and may become one or hold what is none
+        )
         self.budget = _BUDGET_FACTOR * len(text) + _BUDGET_BASE
         self._closers: list[tuple[int, int, str]] | None = None
 
@@ -77,6 +80,9 @@ class Envelopes:
     def _leave_unfinished(self, start: int) -> None:
         self.unfinished = self.text[start:]
         raise StopError
+
+    def _still_open(self, start: int) -> None:
+        self.open_at = start if self.open_at is None else self.open_at
 
     # -- explicit envelopes
 
@@ -116,27 +122,26 @@ class Envelopes:
         return self._text_envelope(start, content, tag, named)
 
     def _json_envelope(self, start: int, first: int, tag: str, named: str | None) -> int | None:
-        found: list[tuple[str, dict[str, Any], list[str]]] = []
-        position = first
+        begin, position = start, first  # each object is kept as it is read: the next one may be cut off
         while True:
-            value, position, notes = self._json_in_envelope(start, position, tag)
+            value, position, notes = self._json_in_envelope(begin, position, tag)
             if value is None:
-                return None
+                return begin if begin > start else None
             try:
-                found += self._calls(value, notes, explicit=True, named=named)
+                found = self._calls(value, notes, explicit=True, named=named)
             except RefusedError as refused:
                 position, _ = self._close(position, tag, named)
-                self._refuse(start, position, str(refused))
+                self._refuse(begin, position, str(refused))
                 return position
             between = BETWEEN.match(self.text, position)
             following = between.end() if between else position
             if not self.text.startswith("{", following):
                 break
-            position = following
+            begin, position = self._add(begin, position, found), following
         end, note = self._close(position, tag, named)
         if note and found:
             found[-1][2].append(note)
-        return self._add(start, end, found)
+        return self._add(begin, end, found)
 
     def _json_in_envelope(self, start: int, first: int, tag: str) -> tuple[Any, int, list[str]]:
         """(value, end, repairs); the value is None when there is none."""
@@ -150,6 +155,7 @@ class Envelopes:
                 self._spend(error.work)
                 if closer is None:
                     self._leave_unfinished(start)
+                self._still_open(start)
             except NotJsonError as error:
                 self._spend(200 + error.work)
                 if closed or closer is None:
@@ -199,6 +205,7 @@ class Envelopes:
         if closer is None:
             if self.forms.begins(self.text, content, named):
                 self._leave_unfinished(start)
+            self._still_open(start)
             return None
         if named is None and _WRAPPED.match(self.text, content, closer[0]):
             # A mere wrapper: its content is searched, and its tags are no prose.

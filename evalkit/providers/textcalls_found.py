@@ -43,7 +43,8 @@ class Rejected:
 class ParsedText:
     """`calls` in the order of the text; `text` is the prose without them; `history` has each call in standard form.
 
-    `unfinished` is the call, if any, in whose middle the text ends: it was not made.
+    `unfinished` is the call, if any, in whose middle the text ends: it was not made. Behind `open_at`, if anything, the
+    text holds JSON or a tag that is not closed: were the text to go on, calls there might turn out to be part of it.
     """
 
     calls: tuple[TextCall, ...] = ()
@@ -51,3 +52,4 @@ class ParsedText:
     history: str = ""
     rejected: tuple[Rejected, ...] = ()
     unfinished: str | None = None
+    open_at: int | None = None

@@ -20,41 +20,41 @@ class Marks(Envelopes):
     """Readers of calls that a mark begins, and nothing ends."""
 
     def _mistral(self, start: int, position: int) -> int:
-        found: list[tuple[str, dict[str, Any], list[str]]] = []
+        begin = start  # each call is kept as it is read: the next one may be cut off
         while True:
             named = _MISTRAL.match(self.text, position)
             space = SPACE.match(self.text, position)
             first = named.end() if named else space.end() if space else position
             if not self.text.startswith(("{", "["), first):
-                break
-            value, end, notes = self._json_in_envelope(start, first, "")
+                return position if begin == start else begin
+            value, end, notes = self._json_in_envelope(begin, first, "")
             if value is None:
-                break
+                return position if begin == start else begin
             try:
-                found += self._calls(value, notes, explicit=True, named=named[1] if named else None)
+                found = self._calls(value, notes, explicit=True, named=named[1] if named else None)
             except RefusedError as refused:
-                self._refuse(start, end, str(refused))
+                self._refuse(begin, end, str(refused))
                 return end
+            begin = self._add(begin, end, found)
             again = _MISTRAL_AGAIN.match(self.text, end)
-            position = again.end() if again else end
             if again is None:
-                break
-        return self._add(start, position, found) if found else position
+                return begin
+            position = again.end()
 
     def _python_tag(self, start: int, position: int) -> int:
         space = SPACE.match(self.text, position)
         first = space.end() if space else position
-        if self.text.startswith("{", first):
-            found: list[tuple[str, dict[str, Any], list[str]]] = []
-            for value, end, notes in self._json_values(start, first):
-                try:
-                    found += self._calls(value, notes, explicit=True)
-                except RefusedError as refused:
-                    self._refuse(start, end, str(refused))
-                    return end
-                position = end
-            return self._add(start, position, found) if found else position
-        return self._pythonic(start, first, explicit=True) or position
+        if not self.text.startswith("{", first):
+            return self._pythonic(start, first, explicit=True) or position
+        begin = start
+        for value, end, notes in self._json_values(start, first):
+            try:
+                found = self._calls(value, notes, explicit=True)
+            except RefusedError as refused:
+                self._refuse(begin, end, str(refused))
+                return end
+            begin = position = self._add(begin, end, found)
+        return position
 
     def _json_values(self, start: int, first: int) -> Iterator[tuple[Any, int, list[str]]]:
         while self.text.startswith("{", first):
@@ -62,6 +62,7 @@ class Marks(Envelopes):
             if value is None:
                 return
             yield value, end, notes
+            start = end
             between = BETWEEN.match(self.text, end)
             first = between.end() if between else end
 

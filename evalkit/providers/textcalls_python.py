@@ -5,9 +5,13 @@ from __future__ import annotations
 import ast
 import math
 import re
+import threading
+import warnings
 from typing import Any
 
 MAX_LENGTH = 20_000
+
+_quiet = threading.Lock()  # filters of warnings are the whole process's
 
 _OPENERS = {"(": ")", "[": "]", "{": "}"}
 _TOKEN = re.compile(r"""'''|\"\"\"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[()\[\]{}"']""")
@@ -58,7 +62,9 @@ def _parsed(source: str) -> ast.expr | None:
     if len(source) > MAX_LENGTH:
         return None
     try:
-        return ast.parse(source.strip(), mode="eval").body
+        with _quiet, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of "\d" in a text, which the model wrote, and -W error would refuse
+            return ast.parse(source.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
 

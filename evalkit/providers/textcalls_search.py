@@ -48,10 +48,10 @@ class Search(Marks):
         self._widen()
         calls = tuple(call for span in self.spans for call in span.calls)
         if not calls:
-            return ParsedText((), self.text, self.text, tuple(self.rejected), self.unfinished)
+            return ParsedText((), self.text, self.text, tuple(self.rejected), self.unfinished, self.open_at)
         prose = _EMPTY_FENCE.sub("", self._without(lambda span: "")).strip()
         history = self._without(lambda span: "\n".join(call.standard for call in span.calls))
-        return ParsedText(calls, prose, history, tuple(self.rejected), self.unfinished)
+        return ParsedText(calls, prose, history, tuple(self.rejected), self.unfinished, self.open_at)
 
     def _widen(self) -> None:
         """Control tokens beside calls, and the ends of envelopes that never began, are no prose."""
@@ -108,6 +108,7 @@ class Search(Marks):
             self._spend(error.work)
             if self._call_like(start):
                 self._leave_unfinished(start)
+            self._still_open(start)
             return None
         except NotJsonError as error:
             self._spend(200 + error.work)

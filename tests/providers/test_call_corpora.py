@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -276,3 +277,39 @@ def test_broken_json_in_a_text_call_is_mended_by_name_or_refused() -> None:
             parsed = parse_text_calls(f'<function>{{"name": "f", "parameters": {text}{closing}', ["f"])
             for call in parsed.calls:
                 assert call.repairs or call.arguments == {}, text
+
+
+SHARDS = ["<function>", "</function>", "<tool_call>", "</tool_call>", "<TOOL>", "{", "}", "[", "]", "(", ")", '"', "'",
+          "\\", "```", "\n", "[TOOL_CALLS]", "<|python_tag|>", "<think>", "</think>", "<parameter=a>", "#", ":", "\x00",
+          "<arg_value>", "1e999", "\ud800"]  # fmt: skip
+
+
+def torn(text: str, others: list[tuple[str, Any]], chance: random.Random) -> str:
+    """`text` cut, pierced, thinned out, or with a piece of another one in it."""
+    for _ in range(chance.randint(1, 4)):
+        place = chance.randrange(len(text) + 1)
+        further = min(len(text), place + chance.randint(1, 20))
+        text = chance.choice(
+            [
+                text[:place],
+                text[:place] + chance.choice(SHARDS) + text[place:],
+                text[:place] + text[further:],
+                text[:place] + text[place:further] * 3 + text[further:],
+                text[:place] + chance.choice(others)[0][:200] + text[place:],
+            ]
+        )
+    return text
+
+
+def test_no_torn_text_raises_or_has_a_streamed_call_taken_back() -> None:
+    chance = random.Random(7)
+    texts = [(text, functions) for text, functions in text_streams() if 0 < len(text) < 1_000]
+    for text, functions in texts * 2:
+        text = torn(text, texts, chance)
+        whole = calls_of(parse_text_calls(text, functions).calls)
+        accumulator = StreamAccumulator(functions)
+        taken: list[tuple[str, Any]] = []
+        for place in range(0, len(text), 9):
+            accumulator.feed_text(text[place : place + 9])
+            taken += calls_of(accumulator.take())
+        assert taken == whole[: len(taken)], text

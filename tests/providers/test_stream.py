@@ -188,6 +188,26 @@ def test_text_that_ends_inside_a_call_is_an_error() -> None:
     assert caught.value.fragment == '<function>{"name": "a", "par'
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        ('{"note": "', '"}'),
+        ('<tool_call>{"name": "b", "arguments": {"x": "', '"}}</tool_call>'),
+        ("<tool_call>b<arg_key>x</arg_key><arg_value>", "</arg_value></tool_call>"),
+    ],
+)
+def test_a_call_inside_something_that_is_still_open_waits_for_its_end(around: tuple[str, str]) -> None:
+    """What lies inside JSON or an argument is data; as long as it is open nobody knows."""
+    accumulator = StreamAccumulator(["a", "b"])
+    taken = []
+    inner = "<function>{'name': 'a', 'parameters': {}}</function> and more"
+    for character in f"{around[0]}{inner}{around[1]} Done.":
+        accumulator.feed_text(character)
+        taken += accumulator.take()
+    assert [call.name for call in taken] == [call.name for call in accumulator.close()]
+    assert "a" not in [call.name for call in taken]
+
+
 class Counting(StreamAccumulator):
     """Counts how often the text is read."""
 

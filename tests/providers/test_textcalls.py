@@ -274,6 +274,34 @@ def test_any_text_is_read_without_an_exception_and_only_declared_names_come_out(
         assert isinstance(call.arguments, dict)
 
 
+@pytest.mark.parametrize("rest", ['[TOOL_CALLS]create_ticket[ARGS]{"serial', '[TOOL_CALLS]pay[ARGS]{"sum": 1}'])
+def test_what_follows_a_whole_call_does_not_undo_it(rest: str) -> None:
+    """A stream has made it by then."""
+    parsed = parse_text_calls(f"[TOOL_CALLS]check_warranty[ARGS]{ARGUMENTS}{rest}", FUNCTIONS)
+    assert found(parsed) == [CHECK]
+    assert (parsed.unfinished or parsed.rejected[0].raw) == rest
+
+
+@pytest.mark.parametrize("opening", ["<tool_call>", "<|python_tag|>"])
+@pytest.mark.parametrize("rest", ['{"name": "create_ticket", "argum', '{"name": "pay", "arguments": {}}'])
+def test_an_object_beside_a_whole_one_in_its_envelope_does_not_undo_it(opening: str, rest: str) -> None:
+    parsed = parse_text_calls(f"{opening}{OBJECT}; {rest}", FUNCTIONS)
+    assert found(parsed) == [CHECK]
+    assert (parsed.unfinished or parsed.rejected[0].raw).endswith(rest)
+
+
+def test_a_backslash_in_a_python_call_is_text_whatever_is_made_of_warnings() -> None:
+    """The parser of Python warns of `\\d`, and under -W error it would refuse the call."""
+    import warnings
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        parsed = parse_text_calls('check_warranty(serial_number="SN\\d+")', FUNCTIONS)
+        assert parse_text_calls("check_warranty(serial_number=1or 2)", FUNCTIONS).calls == ()
+    assert found(parsed) == [("check_warranty", {"serial_number": "SN\\d+"})]
+    assert heard == []
+
+
 def seconds(text: str) -> float:
     started = time.process_time()
     parse_text_calls(text, [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}])
