@@ -246,15 +246,12 @@ class StreamAccumulator:
             return list(known)
         parsed = self._parsed()
         within = len(whole) if parsed.open_at is None else parsed.open_at
-        calls = [
-            StreamCall(call.name, call.arguments, None, call.repairs)
-            for call in parsed.calls
-            if not certain
-            or (
-                call.end <= within
-                and (call.raw.rstrip().endswith(">") or not _STILL_CLOSING.fullmatch(whole, call.end))
-            )
-        ]
+        calls = []
+        for call in parsed.calls:
+            is_closed = call.raw.rstrip().endswith(">") or not _STILL_CLOSING.fullmatch(whole, call.end)
+            if certain and not (is_closed and call.end <= within):
+                break  # what comes behind it waits too: calls are made in their order
+            calls.append(StreamCall(call.name, call.arguments, None, call.repairs))
         self._settled = (len(whole), tuple(calls)) if certain and len(calls) == len(parsed.calls) else (0, ())
         return calls
 

@@ -76,6 +76,7 @@ class Marks(Envelopes):
         if end is None:
             if explicit and LIST_OF_CALLS.match(self.text, first):
                 self._leave_unfinished(start)
+            self._still_open(start)
             return None
         try:
             found = self.forms.python(self.text[first:end], explicit=explicit)

@@ -146,6 +146,7 @@ class Search(Marks):
         end, read = balanced_end(self.text, named.end() - 1)
         self._spend(read)
         if end is None:
+            self._still_open(start)
             return None
         tail = _LINE_END.match(self.text, end)
         if tail is None:

@@ -194,6 +194,8 @@ def test_text_that_ends_inside_a_call_is_an_error() -> None:
         ('{"note": "', '"}'),
         ('<tool_call>{"name": "b", "arguments": {"x": "', '"}}</tool_call>'),
         ("<tool_call>b<arg_key>x</arg_key><arg_value>", "</arg_value></tool_call>"),
+        ('[b(x="', '")]'),
+        ('b(x="', '")\n'),
     ],
 )
 def test_a_call_inside_something_that_is_still_open_waits_for_its_end(around: tuple[str, str]) -> None:
@@ -206,6 +208,16 @@ def test_a_call_inside_something_that_is_still_open_waits_for_its_end(around: tu
         taken += accumulator.take()
     assert [call.name for call in taken] == [call.name for call in accumulator.close()]
     assert "a" not in [call.name for call in taken]
+
+
+def test_calls_are_taken_in_their_order_also_where_an_earlier_one_becomes_certain_later() -> None:
+    accumulator = StreamAccumulator(["a", "b"])
+    taken = []
+    for character in '<function=a>{"x": 1}</fun. And\nAction: b\nAction Input: {"y": 2}\nthen more.':
+        accumulator.feed_text(character)
+        taken += [call.name for call in accumulator.take()]
+    accumulator.close()
+    assert taken + [call.name for call in accumulator.take()] == ["a", "b"]
 
 
 class Counting(StreamAccumulator):
