@@ -47,12 +47,12 @@ def judge(pairs: Iterable[Pair]) -> Iterator[Finding]:
 
 def _common(pairs: list[Pair]) -> frozenset[str]:
     """First parameters that several functions take and none declares: the dispatcher gives them."""
-    firsts = Counter(
-        code.parameters[0].name
+    firsts = {
+        (code.parameters[0].name, function.name)  # a function that is declared twice is one
         for function, code in pairs
         if code.parameters and code.parameters[0].name not in (function.properties or {})
-    )
-    return frozenset(name for name, number in firsts.items() if number > 1)
+    }
+    return frozenset(name for name, number in Counter(name for name, _ in firsts).items() if number > 1)
 
 
 def _takes_all_as_one(function: Declared, code: Implementation) -> bool:
