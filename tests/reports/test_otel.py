@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -254,6 +256,52 @@ def test_secrets_and_hostile_text_go_out_clean() -> None:
     assert r"\\ud800" in line
     assert "characters cut)" in line
     assert len(line) < 210_000
+
+
+@pytest.mark.parametrize("text", ["\ud800 half", "\x00 \x1b[2J \u202e", "</script>@everyone", "x" * 300_000, ""])
+def test_any_text_in_any_place_is_sent(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Models name calls, ids, models and reasons; what protobuf can't hold would be lost, or break the export off."""
+    call = replace(
+        CALLS[1], name=text, call_id=text, requested_name=text, answered_by=text, repairs=(text,), result=text
+    )
+    turn = ModelTurn(text=text, model=text, finish_reason=text, calls=(ModelCall(name=text, arguments={text: text}),))
+    hostile = Verdict(
+        case_id=text,
+        status="failed",
+        category=text,
+        tags=(text,),
+        reasons=(Reason(code=text, message=text),),
+        checks=(CheckResult(check=text, status="failed", message=text),),
+        case={"agent": text, "functions": {text: {"description": text}}},
+        transcript=Transcript(
+            input=text, calls=(call,), turns=(turn,), response=text, model=text, fault=RunFault(code=text, message=text)
+        ),
+    )
+    (line,) = otlp_lines(run_of(hostile))
+    found = {item["name"].split()[0]: item for item in json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]}
+    assert sorted(found) == ["chat", "execute_tool", "invoke_agent"]
+    told = {item["key"] for item in found["execute_tool"]["attributes"]}
+    assert not text or told >= {
+        "gen_ai.tool.call.id",
+        "evalkit.call.answered_by",
+        "gen_ai.tool.call.result",
+        "error.type",
+    }
+    assert caplog.text == ""
+    assert ("characters cut)" in line) is (len(text) > 200_000)
+    assert not re.search(r"\(\d\d characters cut", line), "cut twice"
+
+
+def test_long_texts_are_sent_in_requests_that_a_collector_takes() -> None:
+    said = Transcript(response="x" * 190_000)
+    batches = list(spans_of(run_of(*(Verdict(case_id=f"c{n}", transcript=said) for n in range(50)))))
+    assert [len(batch) for batch in batches] == [21, 21, 8]
+
+
+def test_shards_that_start_together_have_spans_of_their_own() -> None:
+    runs = [Run(verdicts=(VERDICT,), started=STARTED, shard=shard) for shard in ("1/2", "2/2", None)]
+    traces = {span.context.trace_id for run in runs for batch in spans_of(run) for span in batch}
+    assert len(traces) == 3
 
 
 def test_the_same_run_is_the_same_spans() -> None:

@@ -1,6 +1,7 @@
 """Spans on their way out: in batches, to an OTLP/HTTP endpoint or as lines of OTLP/JSON.
 
-Ids are derived from the run and the case: whoever exports a run twice gets the same spans twice, and not two runs.
+Ids are derived from the run and the order of its spans: whoever exports a run twice gets the same spans twice, and not
+two runs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
 NEEDS_EXTRA = "OpenTelemetry export needs the extra: pip install 'pytest-evalkit[otel]'"
-_BATCH = 100  # cases encoded and sent together
+_BATCH = 100  # cases encoded and sent together,
+_LARGE = 4_000_000  # unless their text is longer than this before; the OpenTelemetry collector takes up to 20 MB
 
 
 def spans_of(run: Run, redact: Redact | None = None, *, content: bool = True) -> Iterator[list[ReadableSpan]]:
@@ -40,12 +42,26 @@ def spans_of(run: Run, redact: Redact | None = None, *, content: bool = True) ->
     kept, redact = InMemorySpanExporter(), redact or Redactor()
     tracer = _provider(run, kept).get_tracer("evalkit", run.evalkit)
     start = _nanoseconds(run.started)
-    for first in range(0, len(run.verdicts), _BATCH):
-        for verdict in redacted(Run(verdicts=run.verdicts[first : first + _BATCH]), redact).verdicts:
-            for attempt in attempts(verdict):
-                Trace(tracer, attempt, start, content=content).write()
-        yield list(kept.get_finished_spans())
+    batch: list[ReadableSpan] = []
+    waiting = size = 0
+    for verdict in run.verdicts:
+        for attempt in attempts(redacted(Run(verdicts=(verdict,)), redact).verdicts[0]):
+            Trace(tracer, attempt, start, content=content).write()
+        found = kept.get_finished_spans()
         kept.clear()
+        length = sum(map(_length, found))
+        if batch and (waiting == _BATCH or size + length > _LARGE):
+            yield batch
+            batch, waiting, size = [], 0, 0
+        batch, waiting, size = [*batch, *found], waiting + 1, size + length
+    if batch:
+        yield batch
+
+
+def _length(span: ReadableSpan) -> int:
+    """About how many characters of text `span` has; one event for each check is among them."""
+    told = [span.attributes, *(event.attributes for event in span.events)]
+    return sum(len(value) for some in told for value in (some or {}).values() if isinstance(value, str))
 
 
 def otlp_lines(run: Run, redact: Redact | None = None, *, content: bool = True) -> Iterator[str]:
@@ -127,7 +143,7 @@ def _provider(run: Run, kept: SpanExporter) -> TracerProvider:
         ALWAYS_ON,
         resource,
         shutdown_on_exit=False,
-        id_generator=_derived_ids(run.started),
+        id_generator=_derived_ids(f"{run.started} {run.shard or ''}"),  # shards may start together
         span_limits=SpanLimits(max_events=SpanLimits.UNSET, max_span_attributes=SpanLimits.UNSET),
     )
     provider.add_span_processor(SimpleSpanProcessor(kept))

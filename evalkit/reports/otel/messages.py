@@ -17,9 +17,13 @@ LONGEST = 200_000  # characters of one attribute; collectors refuse requests of 
 _FINISH_REASONS = {"tool_calls": "tool_call", "malformed_call": "error", "empty": "error", "truncated": "error"}
 
 
-def text_of(value: Any) -> str:
-    """`value` as an attribute: text as it is, the rest as JSON; escaped is what UTF-8 can't hold, cut the longest."""
-    text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+def as_json(value: Any) -> str:
+    """Text as it is, the rest as JSON."""
+    return value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+
+
+def text_of(text: str) -> str:
+    """`text` as an attribute: escaped is what UTF-8 can't hold, cut what is too long."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text) - LONGEST:,} characters cut)"
 

@@ -14,6 +14,7 @@ from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CheckResult, Reason, 
 from evalkit.record import record
 from evalkit.reports.otel.messages import (
     answered,
+    as_json,
     asked,
     definitions,
     error_message,
@@ -24,7 +25,8 @@ from evalkit.reports.otel.messages import (
 )
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, SpanKind, Tracer
 
 EVALUATION = "gen_ai.evaluation.result"
 _NS_PER_MS = 1_000_000
@@ -65,6 +67,7 @@ class Trace:
         self._attempt = attempt
         self._start = start
         self._content = content
+        self._under: Context
         model = attempt.transcript.model or ""
         kind, _, name = model.partition(":")
         self._model = {"gen_ai.request.model": name or kind} if model else {}
@@ -77,9 +80,8 @@ class Trace:
         from opentelemetry.trace import set_span_in_context
 
         transcript = self._attempt.transcript
-        root = self._tracer.start_span(
-            self._name("invoke_agent", self._agent), Context(), attributes=self._about_agent(), start_time=self._start
-        )
+        self._under = Context()
+        root = self._span(self._name("invoke_agent", self._agent), self._start, self._about_agent())
         self._under = set_span_in_context(root, Context())
         now = self._start
         for index, turn in enumerate(transcript.turns):
@@ -124,12 +126,20 @@ class Trace:
         }
         said: dict[str, Any] = {}
         if self._content:
-            said["gen_ai.input.messages"] = text_of(asked(verdict, transcript.input))
-            said["gen_ai.output.messages"] = text_of(answered(transcript.response, _ended(transcript)))
+            said["gen_ai.input.messages"] = as_json(asked(verdict, transcript.input))
+            said["gen_ai.output.messages"] = as_json(answered(transcript.response, _ended(transcript)))
             if found := definitions(verdict):
-                said["gen_ai.tool.definitions"] = text_of(found)
+                said["gen_ai.tool.definitions"] = as_json(found)
         given = {key: value for key, value in known.items() if value not in (None, "", [])}
         return {**given, **self._provider, **self._model, **_usage(transcript.usage), **said}
+
+    def _span(self, name: str, start: int, attributes: Mapping[str, Any], kind: SpanKind | None = None) -> Span:
+        """A span below the agent's; names of models and calls, ids and reasons come from the model, too."""
+        from opentelemetry.trace import SpanKind
+
+        return self._tracer.start_span(
+            text_of(name), self._under, kind or SpanKind.INTERNAL, _encodable(attributes), start_time=start
+        )
 
     def _turn(self, turn: ModelTurn, start: int) -> int:
         """A model turn; says when it ended."""
@@ -146,10 +156,8 @@ class Trace:
         if turn.model:
             attributes["gen_ai.response.model"] = turn.model
         if self._content:
-            attributes["gen_ai.output.messages"] = text_of(replied(turn))
-        span = self._tracer.start_span(
-            self._name("chat", model), self._under, SpanKind.CLIENT, attributes, start_time=start
-        )
+            attributes["gen_ai.output.messages"] = as_json(replied(turn))
+        span = self._span(self._name("chat", model), start, attributes, SpanKind.CLIENT)
         end = start + _nanoseconds(turn.duration_ms)
         span.end(end)
         return end
@@ -158,7 +166,7 @@ class Trace:
         """A function call; says when it ended."""
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": text_of(call.name),
+            "gen_ai.tool.name": call.name,
             "gen_ai.tool.type": "function",
             "evalkit.call.index": call.index,
             "evalkit.call.channel": call.channel,
@@ -171,11 +179,9 @@ class Trace:
         }
         attributes |= {key: value for key, value in more.items() if value}
         if self._content:
-            attributes["gen_ai.tool.call.arguments"] = text_of(call.arguments)
-            attributes["gen_ai.tool.call.result"] = text_of(call.result)
-        span = self._tracer.start_span(
-            self._name("execute_tool", text_of(call.name)), self._under, attributes=attributes, start_time=start
-        )
+            attributes["gen_ai.tool.call.arguments"] = as_json(call.arguments)
+            attributes["gen_ai.tool.call.result"] = as_json(call.result)
+        span = self._span(self._name("execute_tool", call.name), start, attributes)
         problem = error_type(call)
         if problem is not None:
             self._failed(span, problem, error_message(call))
@@ -195,14 +201,22 @@ class Trace:
             if status in _SCORES:
                 found["gen_ai.evaluation.score.value"] = _SCORES[status]
             if explanation and self._content:
-                found["gen_ai.evaluation.explanation"] = text_of(explanation)
-            root.add_event(EVALUATION, found, at)
+                found["gen_ai.evaluation.explanation"] = explanation
+            root.add_event(EVALUATION, _encodable(found), at)
 
     def _failed(self, span: Span, kind: str, message: str) -> None:
         from opentelemetry.trace import Status, StatusCode
 
         span.set_attribute("error.type", text_of(kind))
         span.set_status(Status(StatusCode.ERROR, text_of(message) if self._content and message else None))
+
+
+def _encodable(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of which each text is one that can be sent: UTF-8, and not too long."""
+    return {
+        key: text_of(value) if isinstance(value, str) else [*map(text_of, value)] if isinstance(value, list) else value
+        for key, value in attributes.items()
+    }
 
 
 def _usage(usage: Usage | None) -> Mapping[str, int]:
