@@ -66,7 +66,7 @@ def _parsed(source: str) -> ast.expr | None:
             warnings.simplefilter("ignore")  # of "\d" in a text, which the model wrote, and -W error would refuse
             return ast.parse(source.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError, SystemError):
-        return None  # SystemError: Python 3.11.4 and before, when threads parse at the same time
+        return None  # SystemError: Python 3.11 miscounts its depth when another thread parses meanwhile
 
 
 def _call(node: ast.expr) -> tuple[str, list[Any], dict[str, Any]]:
