@@ -52,10 +52,21 @@ def _kinds(before: Outcome, now: Outcome) -> Iterator[str]:
             yield kind
         elif _share(now) < _share(before):
             yield "flakier"
-    if now.elapsed_ms > 1.5 * before.elapsed_ms and now.elapsed_ms - before.elapsed_ms > 500:
+    took, takes = _time(before), _time(now)
+    if took is not None and takes is not None and takes > 1.5 * took and takes - took > 500:
         yield "slower"
-    if (now.cost_usd or 0) > 1.2 * (before.cost_usd or 0) > 0:
+    if (_cost(now) or 0) > 1.2 * (_cost(before) or 0) > 0:
         yield "dearer"
+
+
+def _time(outcome: Outcome) -> float | None:
+    """Milliseconds of a run: a case that was settled early has fewer. None where no run says."""
+    return outcome.elapsed_ms / outcome.runs_measured if outcome.latencies else None
+
+
+def _cost(outcome: Outcome) -> float | None:
+    """USD of a run, None if unknown."""
+    return None if outcome.cost_usd is None else outcome.cost_usd / outcome.runs_measured
 
 
 def _tally(outcome: Outcome) -> tuple[int, int]:
@@ -103,11 +114,9 @@ def _repeated(both: list[tuple[str, Outcome, Outcome]]) -> Iterator[str]:
 
 def _means(both: list[tuple[str, Outcome, Outcome]]) -> Iterator[str]:
     """Time and money per case, where the interval of the change leaves out no change."""
-    costs = [(b.cost_usd, n.cost_usd) for _, b, n in both if b.cost_usd is not None and n.cost_usd is not None]
-    for noun, unit, pairs in (
-        ("time", "{:,.0f} ms", [(before.elapsed_ms, now.elapsed_ms) for _, before, now in both]),
-        ("cost", "${:.4f}", costs),
-    ):
+    for noun, unit, of in (("time", "{:,.0f} ms", _time), ("cost", "${:.4f}", _cost)):
+        known = ((of(before), of(now)) for _, before, now in both)
+        pairs = [(before, now) for before, now in known if before is not None and now is not None]
         if any(before != now for before, now in pairs):
             change = stats.compare_means(pairs)
             if change is not None and change.is_significant:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
 from evalkit.gate import decide
 from evalkit.model.run import Policy, Run
-from evalkit.model.transcript import Timing, Transcript
+from evalkit.model.transcript import ModelTurn, Timing, Transcript
 from evalkit.model.verdict import Verdict
 
 
@@ -99,6 +100,27 @@ def test_a_change_of_the_mean_that_may_be_luck_is_not_told() -> None:
     before = [1000.0] * 20
     now = [900.0 if n % 2 else 1100.0 for n in range(20)]
     assert notes(timed(now), timed(before), about="per case") == []
+
+
+def test_a_time_or_cost_that_is_unknown_is_not_zero() -> None:
+    before, now = timed([1000.0] * 20, 0.02), timed([9000.0] * 20)
+    untimed = [Verdict(case_id=verdict.case_id) for verdict in before]
+    changed = decide(run_of(now), Policy(), run_of(untimed)).facts["changes"]
+    assert (changed["slower"], changed["dearer"]) == ([], [])
+    assert notes(now, untimed, about="per case") == []
+    unpriced = [replace(v, transcript=replace(v.transcript, turns=(ModelTurn(text="x"),))) for v in now]
+    assert notes(unpriced, before, about="cost per case") == []
+
+
+def test_runs_that_were_left_out_make_nothing_faster_or_cheaper() -> None:
+    """Before, two failures settled the case; now all five runs pass, each in the same time and for the same money."""
+
+    def repeated(runs: int, status: str) -> Verdict:
+        once = Verdict(status=status, transcript=Transcript(timing=Timing(model_ms=2000), cost_usd=0.01))
+        return Verdict(case_id="a", status=status, runs=(once,) * runs, runs_planned=5, min_pass=4)
+
+    decision = decide(run_of([repeated(5, "passed")]), Policy(), run_of([repeated(2, "failed")]))
+    assert [what for what, ids in decision.facts["changes"].items() if ids] == ["newly_passing"]
 
 
 def test_pass_hat_k_and_pass_at_k_over_repeats() -> None:
