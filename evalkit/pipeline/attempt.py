@@ -65,6 +65,8 @@ class Attempt:
     def leave_behind(self, what: str) -> None:
         """Code of the agent goes on running: it must never reach a real function."""
         self.is_left_behind = True
+        if self.task.tape is not None:
+            self.task.tape.close()  # or a stray request from elsewhere would be taken for one of a case that runs
         if self.patches is not None:
             self.patches.keep()
             self.patches.leave()
