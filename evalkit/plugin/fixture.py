@@ -9,7 +9,8 @@ import pytest
 
 from evalkit.model.case import Case
 from evalkit.model.verdict import NOT_RUN, PASSED, Verdict
-from evalkit.plugin.running import CaseError, first_reason
+from evalkit.plugin.running import CaseError
+from evalkit.plugin.shaping import first_reason
 
 
 class EvalkitCase:

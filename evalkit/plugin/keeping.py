@@ -25,7 +25,8 @@ from evalkit.plugin.metering import ledger_of
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
 from evalkit.plugin.progress import Progress
 from evalkit.plugin.publishing import annotation_lines, publish, read_baseline
-from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shape, shows_logs_live
+from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shows_logs_live
+from evalkit.plugin.shaping import shape
 from evalkit.plugin.standing import Standing
 from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import write_run

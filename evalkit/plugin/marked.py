@@ -25,7 +25,8 @@ from evalkit.plugin.display import Display
 from evalkit.plugin.fixture import EvalkitCase
 from evalkit.plugin.markedverdicts import has_own_text, of_test
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous
-from evalkit.plugin.running import WIRE, CaseError, Runner, Told, broken, executor_for, properties, shape
+from evalkit.plugin.running import WIRE, CaseError, Runner, Told, executor_for
+from evalkit.plugin.shaping import broken, properties, shape
 from evalkit.plugin.testthread import Overheard, TestThread
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.trace import TraceOptions, render

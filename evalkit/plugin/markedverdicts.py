@@ -10,7 +10,7 @@ import pytest
 from evalkit.gate import SKIPPED_CODE
 from evalkit.model.case import Case
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, Reason, Verdict
-from evalkit.plugin.running import verdict_of
+from evalkit.plugin.shaping import verdict_of
 
 TEST_FAILED = "test_failed"  # the agent passed, and what the test asserts besides did not hold
 NOT_ASKED = "not_measured"  # the test ended, or never began, without having run its case

@@ -10,26 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evalkit.errors import EvalkitError, Problem
+from evalkit.errors import EvalkitError
 from evalkit.execution import Executor, Job
-from evalkit.gate import SKIPPED_CODE
-from evalkit.model.case import Case
 from evalkit.model.redaction import Redactor
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
+from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.plugin.collection import RUNNER, CaseItem, case_id_of
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.neighbours import Neighbours
 from evalkit.plugin.output import Output, OutputRouting, begin_output
+from evalkit.plugin.shaping import broken, first_reason, from_outside, properties, shape, verdict_of
 from evalkit.record import record
-from evalkit.reports.faults import faults_in_a_line
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.wire import from_line, to_line
 from evalkit.spec.loading import load_case
 
-WIRE = "evalkit_verdict"  # the attribute of a report that carries the verdict
 if TYPE_CHECKING:
     from evalkit.plugin.cluster import Cluster
 
+WIRE = "evalkit_verdict"  # the attribute of a report that carries the verdict
 RESUMED = "evalkit_resumed"  # the key of xdist's workerinput that carries verdicts of the run before
 
 
@@ -173,7 +171,7 @@ class Runner:
     def _tell(self, item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         report.sections = [(visible(name), visible_lines(self._redact(text))) for name, text in report.sections]
         if item.verdict is None and not report.passed:
-            item.verdict = _from_outside(item, call, report)
+            item.verdict = from_outside(item, call, report)
         if item.is_told or item.verdict is None:
             return
         item.is_told = True
@@ -238,72 +236,3 @@ def shows_logs_live(config: pytest.Config) -> bool:
         return bool(config.getini("log_cli")) or config.getoption("log_cli_level", None) is not None
     except ValueError:  # pytest's logging plugin is switched off
         return False
-
-
-def shape(report: pytest.TestReport, verdict: Verdict) -> None:
-    """Make `report` say what pytest should know of `verdict`: failed, ERROR, skipped, xfailed or passed."""
-    if verdict.status == NOT_RUN:
-        report.outcome = "skipped"
-        report.longrepr = (verdict.path or verdict.case_id, 1, f"Skipped: {visible(first_reason(verdict))}")
-        return
-    if verdict.quarantined is not None:
-        report.wasxfail = visible(verdict.quarantined)
-    if verdict.status == PASSED:
-        report.outcome = "passed"
-        report.longrepr = None
-        return
-    report.outcome = "failed" if verdict.quarantined is None else "skipped"
-    report.longrepr = visible_lines(first_reason(verdict))
-    if verdict.status == ERROR:
-        report.when = "setup"  # what could not be measured is an ERROR for pytest, and an <error> for JUnit
-
-
-def first_reason(verdict: Verdict) -> str:
-    return next((reason.message or reason.code for reason in verdict.reasons), verdict.summary or verdict.status)
-
-
-def properties(verdict: Verdict) -> list[tuple[str, object]]:
-    """What JUnit files show as properties of a case."""
-    properties: list[tuple[str, object]] = [("evalkit_status", verdict.status)]
-    if verdict.category:
-        properties.append(("evalkit_category", visible(verdict.category)))
-    if verdict.reasons:
-        properties.append(("evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))))
-    if verdict.faults:
-        properties.append(("evalkit_faults", visible(faults_in_a_line(verdict))))
-    return properties
-
-
-def broken(case_id: str, problems: tuple[Problem, ...]) -> Verdict:
-    reasons = tuple(
-        Reason(code=problem.code, message=str(problem), location=str(problem.location)) for problem in problems
-    )
-    return Verdict(case_id=case_id, status=ERROR, reasons=reasons, path=case_id, summary="the file is not a valid case")
-
-
-def _from_outside(item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> Verdict:
-    """The verdict of a case that something other than its agent ended: a hook that skips, a timeout plugin."""
-    error = "" if call.excinfo is None else str(call.excinfo.value)
-    if report.skipped:
-        status, reason = NOT_RUN, Reason(code=SKIPPED_CODE, message=error or "skipped")
-    elif report.when == "call" and "timeout" in error.lower():
-        status, reason = FAILED, Reason(code="deadline", message=error)
-    else:
-        status, reason = ERROR, Reason(code="not_measured", message=report.longreprtext)
-    if item.case is None:
-        return Verdict(case_id=item.case_id, status=status, reasons=(reason,))
-    return verdict_of(item.case, status, reason)
-
-
-def verdict_of(case: Case, status: str, reason: Reason) -> Verdict:
-    return Verdict(
-        case_id=case.id,
-        status=status,
-        reasons=(reason,),
-        description=case.description,
-        category=case.category,
-        tags=case.tags,
-        must_pass=case.must_pass,
-        path=case.path.as_posix() if case.path else "",
-        case=case.merged,
-    )
