@@ -235,6 +235,14 @@ def test_the_page_is_used_with_keys_alone(opened: Open) -> None:
     assert page.is_visible("#charts")
 
 
+def test_the_counts_of_a_chart_have_room(opened: Open) -> None:
+    page = opened(page_of(*(case(f"late_{i:03}", "passed" if i % 2 else "failed") for i in range(700))))
+    outside = """() => [...document.querySelectorAll('#charts svg')].flatMap(svg => [...svg.querySelectorAll('text')]
+        .filter(text => text.getBoundingClientRect().right > svg.getBoundingClientRect().right + 1)
+        .map(text => text.textContent))"""
+    assert page.evaluate(outside) == []
+
+
 def test_every_control_has_a_name_and_every_chart_a_description(opened: Open) -> None:
     page = opened(page_of(*several()))
     unnamed = (

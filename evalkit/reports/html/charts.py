@@ -20,13 +20,22 @@ _BINS = 24
 
 
 def charts(run: Run) -> dict[str, Any]:
-    """`categories`: rows with rate and interval in percent; `spreads`: histograms of latency and cost."""
+    """`categories`: rows with rate and interval in percent; `spreads`: histograms of latency and cost.
+
+    `width` leaves room for the counts at the end of the rows.
+    """
     counted = [verdict for verdict in run.verdicts if verdict.quarantined is None]
     found = [
         _spread("Latency per case", counted, elapsed_ms, duration_text),
         _spread("Cost per case", counted, cost_usd, lambda usd: f"${usd:.4f}"),
     ]
-    return {"categories": _categories(counted), "spreads": [spread for spread in found if spread is not None]}
+    rows = _categories(counted)
+    widest = max((len(f"{row['passed']} of {row['total']}") for row in rows), default=0)
+    return {
+        "categories": rows,
+        "width": max(520, 450 + 9 * widest),
+        "spreads": [spread for spread in found if spread is not None],
+    }
 
 
 def _categories(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
