@@ -11,13 +11,14 @@ the other way round.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evalkit.checks.compiling import compile_expectation
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement
 from evalkit.checks.keys import CALL_KEYS, DEFINITIONS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, Key
 from evalkit.checks.turns import judge_conversation, part_of
+from evalkit.lazily import imported_on_use
 
 if TYPE_CHECKING:
     from evalkit.checks.custom import check
@@ -48,11 +49,4 @@ _SELDOM = {
     "problems_of_on_fault": "on_fault",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """What few cases need is imported when it is first used."""
-    if name not in _SELDOM:
-        raise AttributeError(f"module 'evalkit.checks' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"evalkit.checks.{_SELDOM[name]}"), name)
+__getattr__ = imported_on_use(__name__, _SELDOM)

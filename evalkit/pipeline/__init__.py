@@ -6,7 +6,9 @@ transcript), and judged. Each name is imported when first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from evalkit.lazily import imported_on_use
 
 if TYPE_CHECKING:
     from evalkit.agents.models import aclose_shared as aclose_shared
@@ -37,13 +39,4 @@ _HOMES = {
 
 __all__ = [*_HOMES]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'evalkit.pipeline' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = imported_on_use(__name__, _HOMES)

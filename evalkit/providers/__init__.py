@@ -6,7 +6,9 @@ Each name is imported when first used, so that a provider nobody opens costs not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from evalkit.lazily import imported_on_use
 
 if TYPE_CHECKING:
     from evalkit.providers.cassette import CassetteProvider as CassetteProvider
@@ -31,13 +33,4 @@ _HOMES = {
 
 __all__ = [*_HOMES]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'evalkit.providers' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"evalkit.providers.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = imported_on_use(__name__, _HOMES)

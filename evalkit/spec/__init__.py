@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from evalkit.lazily import imported_on_use
 from evalkit.spec.discovery import FoundFile, find_cases
 from evalkit.spec.loading import Examined, case_from_dict, examine_case, load_case
 
@@ -16,11 +17,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Examined", "FoundFile", "case_from_dict", "case_schema", "examine_case", "find_cases", "load_case"]
 
-
-def __getattr__(name: str) -> Any:
-    """The editor's schema is of no use to a run, and takes a while to put together."""
-    if name != "case_schema":
-        raise AttributeError(f"module 'evalkit.spec' has no attribute {name!r}")
-    from evalkit.spec import schema
-
-    return schema.case_schema
+__getattr__ = imported_on_use(__name__, {"case_schema": "schema"})

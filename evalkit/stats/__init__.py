@@ -7,7 +7,9 @@ Each name is imported when first used: a gate on a pass rate needs no test of si
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from evalkit.lazily import imported_on_use
 
 if TYPE_CHECKING:
     from evalkit.stats.accounting import Accounting as Accounting
@@ -76,13 +78,4 @@ _HOMES = {
 
 __all__ = [*_HOMES]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'evalkit.stats' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"evalkit.stats.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = imported_on_use(__name__, _HOMES)
