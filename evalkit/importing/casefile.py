@@ -6,19 +6,18 @@ declared schema here, so that one which broke it is expected to break it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from evalkit import yamlfile
 from evalkit.functions import argument_violations, parse_declarations
+from evalkit.functions.declarations import NAME
 from evalkit.functions.recording import as_data, has_syntax
 from evalkit.importing.conversation import Answered, Asked, Conversation, Replied, Said, UnreadableLogError
 from evalkit.model.case import Declaration
 from evalkit.record import record
 
 CUT_OFF = "(The log ends here.)"  # the reply of a model whose reply the log does not have
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 _ANY = {"type": "object"}
 
 
@@ -69,7 +68,7 @@ class _Story:
         for event in conversation.events:
             self._take(event)
         for call in self.calls:
-            if not _NAME.fullmatch(call.name):
+            if not NAME.fullmatch(call.name):
                 raise UnreadableLogError(f"{call.name!r} was called, which is no name of a function")
         if not self.parts or not self.parts[0][0]:
             raise UnreadableLogError("there is no message of a user in it")
@@ -202,7 +201,7 @@ def _listed(functions: Sequence[Mapping[str, Any]], story: _Story) -> Iterator[M
     seen: set[str] = set()
     for function in functions:
         name = str(function.get("name"))
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             story.notes.append(f"{name!r} is no name of a function, and is left out")
         elif name not in seen:
             seen.add(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from evalkit.errors import UsageError
 from evalkit.importing.conversation import (
     Answered,
     Asked,
@@ -26,8 +27,8 @@ from evalkit.importing.conversation import (
 _MODEL = ("chat", "generate_content", "text_completion")
 
 
-def span_conversations(records: list[Mapping[str, Any]], source: str) -> Iterator[Conversation]:
-    """The conversations in OTLP/JSON export requests, one for each trace that has messages in it."""
+def span_conversations(records: list[Mapping[str, Any]], source: str) -> Iterator[Conversation | UsageError]:
+    """The conversations in OTLP/JSON export requests, one for each trace of a model, or why there is none in it."""
     traces: dict[str, list[_Span]] = {}
     for record in records:
         for of_resource in mappings(record.get("resourceSpans")):
@@ -37,7 +38,11 @@ def span_conversations(records: list[Mapping[str, Any]], source: str) -> Iterato
     for trace, spans in traces.items():
         spans.sort(key=lambda span: (span.start, span.end))
         if any(span.operation in _MODEL for span in spans):
-            yield _conversation(spans, f"{source}, trace {trace}")
+            place = f"{source}, trace {trace}"
+            try:
+                yield _conversation(spans, place)
+            except UnreadableLogError as error:
+                yield UsageError(f"{place}: {error}")
 
 
 class _Span:

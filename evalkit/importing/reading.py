@@ -26,19 +26,13 @@ from evalkit.lint.facts import GEMINI, Declared
 from evalkit.lint.shapes import declared
 
 Parts = Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[str, list[Event]]]
-FORMATS: dict[str, str] = {
-    "openai": "chat completions: {messages, tools}",
-    "responses": "OpenAI's responses API: {input, instructions, tools}",
-    "gemini": "{contents, systemInstruction, tools}",
-    "anthropic": "{system, messages, tools}",
-    "otel": "OTLP/JSON spans by the conventions for generative AI",
-}
 _PARTS: dict[str, Parts] = {
     "openai": chat_parts,
     "responses": responses_parts,
     "gemini": gemini_parts,
     "anthropic": anthropic_parts,
 }
+FORMATS = (*_PARTS, "otel")
 _KEYS = {"messages": "openai", "contents": "gemini", "input": "responses"}
 _LINES = (".jsonl", ".ndjson")
 _MOST_LINES = 3  # that are no JSON, told one by one
@@ -60,10 +54,11 @@ def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | Usa
     exports = [record for _, record in records if is_export(record)]
     found: list[Conversation] = []
     if exports and form in (None, "otel"):
-        try:
-            found += span_conversations(exports, path.name)
-        except UnreadableLogError as error:
-            yield UsageError(f"{path.name}: {error}")
+        for told in span_conversations(exports, path.name):
+            if isinstance(told, UsageError):
+                yield told
+            else:
+                found.append(told)
         records = [item for item in records if not is_export(item[1])]
     for source, record in records:
         try:
@@ -75,10 +70,17 @@ def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | Usa
 
 def longest(conversations: list[Conversation]) -> list[Conversation]:
     """`conversations` without those that are the beginning of another one, and each once."""
-    told = [(one.system, *map(repr, one.events)) for one in conversations]
-    begun = {whole[:length] for whole in told for length in range(len(whole))}
-    last = {whole: number for number, whole in enumerate(told)}
-    return [one for n, one in enumerate(conversations) if told[n] not in begun and last[told[n]] == n]
+    nodes: dict[tuple[int, str], int] = {}  # a trie, so that long conversations are not compared pair by pair
+    continued: set[int] = set()
+    ends: list[int] = []
+    for one in conversations:
+        node = 0
+        for told in (one.system, *map(repr, one.events)):
+            continued.add(node)
+            node = nodes.setdefault((node, told), len(nodes) + 1)
+        ends.append(node)
+    last = {node: number for number, node in enumerate(ends)}
+    return [one for n, one in enumerate(conversations) if ends[n] not in continued and last[ends[n]] == n]
 
 
 def _records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:

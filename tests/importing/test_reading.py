@@ -210,10 +210,25 @@ def test_spans_without_tool_spans_are_read_from_the_last_history(log: WriteLog) 
     assert found.system == "Be brief."
 
 
+def test_a_trace_without_messages_does_not_take_the_others_with_it(log: WriteLog) -> None:
+    """Before the traces that tell something, and behind one."""
+    said = [{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]
+    replied = [{"role": "assistant", "parts": [{"type": "text", "content": "Hello."}]}]
+    spans = [span("chat", 1), span("chat", 2, input__messages=said, output__messages=replied), span("chat", 3)]
+    for number, one in enumerate(spans):
+        one["traceId"] = f"t{number}"
+    found = list(read_log(log(export(*spans))))
+    assert [str(one).split(": ")[0] for one in found if isinstance(one, UsageError)] == [
+        "log.jsonl, trace t0",
+        "log.jsonl, trace t2",
+    ]
+    assert [one.source for one in found if isinstance(one, Conversation)] == ["log.jsonl, trace t1"]
+
+
 def test_spans_without_messages_say_what_to_record(log: WriteLog) -> None:
     (found,) = read_log(log(export(span("chat", 1))))
     assert str(found).endswith(
-        "log.jsonl: its spans hold no messages; record them with content (gen_ai.output.messages)"
+        "log.jsonl, trace t1: its spans hold no messages; record them with content (gen_ai.output.messages)"
     )
 
 
