@@ -343,6 +343,21 @@ def test_a_collector_that_refuses_is_named() -> None:
         send(run_of(VERDICT), collector.address)
 
 
+def test_what_an_exporter_lets_go_of_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older ones raise what their HTTP client raises."""
+
+    def refused(self: Any, spans: Any) -> None:
+        raise ConnectionError("connection refused")
+
+    monkeypatch.setattr("opentelemetry.exporter.otlp.proto.http.trace_exporter.OTLPSpanExporter.export", refused)
+    with pytest.raises(UsageError) as caught:
+        send(run_of(VERDICT), "http://localhost:4318")
+    assert str(caught.value) == (
+        "http://localhost:4318/v1/traces: the spans were not taken (0 were before): connection refused\n"
+        "see that an OTLP/HTTP collector takes spans there, then send the run again: evalkit export --to URL"
+    )
+
+
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://localhost", "http://", "", "4318"])
 def test_an_address_that_is_none_is_named(endpoint: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -95,10 +95,17 @@ def _sent(exporter: SpanExporter, address: str, batches: Iterator[Sequence[Reada
     count = 0
     for spans in batches:
         with _problems() as problems:
-            result = exporter.export(spans)
+            try:
+                result = exporter.export(spans)
+            except OSError as error:  # older exporters let go of what their client raises
+                problems.append(str(error))
+                result = SpanExportResult.FAILURE
         if result is not SpanExportResult.SUCCESS:
             why = problems[-1] if problems else "the exporter gave no reason"
-            raise UsageError(f"{address}: the spans were not taken ({count} were before): {why}")
+            raise UsageError(
+                f"{address}: the spans were not taken ({count} were before): {why}\n"
+                "see that an OTLP/HTTP collector takes spans there, then send the run again: evalkit export --to URL"
+            )
         count += len(spans)
     return count
 
