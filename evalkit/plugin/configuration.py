@@ -111,10 +111,21 @@ class _Reader:
     def _told(self, names: tuple[str, ...]) -> dict[str, Any]:
         return {name: value for name in names if (value := self.value(name)) is not None}
 
+    def _settings(self, results: Path, secrets: tuple[str, ...]) -> Settings:
+        folders: dict[str, Any] = {name: Path(value) for name, value in self._told(_FOLDERS).items()}
+        return Settings(
+            root=self._config.rootpath,
+            extra={"secrets": secrets},
+            allow_real=bool(self._config.getoption("evalkit_allow_real")),
+            real_sleep=bool(self._config.getoption("evalkit_real_sleep")),
+            **self._told(_SETTINGS),
+            **metering(self.value, self._config, results),
+            **folders,
+        )
+
     def configuration(self) -> Configuration:
         root = self._config.rootpath
         paths = self.value("paths")
-        folders: dict[str, Any] = {name: Path(value) for name, value in self._told(_FOLDERS).items()}
         results = self.path("results", DEFAULT_RESULTS)
         secrets = secrets_of(os.environ)
         assert results is not None
@@ -127,15 +138,7 @@ class _Reader:
             paths_are_default=paths is None,
             results=results,
             policy=policy,
-            settings=Settings(
-                root=root,
-                extra={"secrets": secrets},
-                allow_real=bool(self._config.getoption("evalkit_allow_real")),
-                real_sleep=bool(self._config.getoption("evalkit_real_sleep")),
-                **self._told(_SETTINGS),
-                **metering(self.value, self._config, results),
-                **folders,
-            ),
+            settings=self._settings(results, secrets),
             secrets=secrets,
             agent=self.value("agent"),
             baseline=self.path("baseline"),
