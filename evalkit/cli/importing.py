@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain, count
 from pathlib import Path
 
 from evalkit.cli.cases import Project
@@ -42,6 +43,7 @@ class _Writer:
         self._project = Project()
         self._redact = redactor(self._project.root)
         self._next = 1
+        self._instructions = {_nameless(path.read_bytes()): path.stem for path in self._written_instructions()}
 
     def write(self, conversation: Conversation) -> _Written:
         """Raises UnreadableLogError, and writes nothing, where the conversation makes no case."""
@@ -63,15 +65,29 @@ class _Writer:
             raise UnreadableLogError(f"{text[error.start]!r} is no character, and it is in the instruction") from None
 
     def _files(self, conversation: Conversation) -> tuple[CaseFiles, Path]:
-        """The files, with an instruction file that is free or holds the same instruction already."""
-        number = 1
-        while True:
-            name = self._asked.category if number == 1 else f"{self._asked.category}-{number}"
+        """The files, with the instruction file that holds the same instruction already, or a new one."""
+        category = self._asked.category
+        files = case_files(conversation, agent=self._asked.agent, name=category)
+        name = category
+        if files.instruction is not None:
+            known = _nameless(self._bytes(files.instruction))
+            name = self._instructions.get(known) or self._free_name()
+            self._instructions[known] = name
+        if name != category:
             files = case_files(conversation, agent=self._asked.agent, name=name)
-            path = self._asked.to / f"{name}.md"
-            if files.instruction is None or not path.exists() or path.read_bytes() == self._bytes(files.instruction):
-                return files, path
-            number += 1
+        return files, self._asked.to / f"{name}.md"
+
+    def _written_instructions(self) -> list[Path]:
+        """Those of the category, in the order of their numbers, so that the first of two that are equal is taken."""
+        category = re.escape(self._asked.category)
+        found = self._asked.to.glob("*.md") if self._asked.to.is_dir() else ()
+        mine = [path for path in found if re.fullmatch(rf"{category}(-[0-9]+)?", path.stem)]
+        return sorted(mine, key=lambda path: (len(path.stem), path.stem), reverse=True)
+
+    def _free_name(self) -> str:
+        taken = {*self._instructions.values(), *(path.stem for path in self._written_instructions())}
+        names = (f"{self._asked.category}-{number}" for number in count(2))
+        return next(name for name in chain([self._asked.category], names) if name not in taken)
 
     def _free(self) -> Path:
         """The next number that neither a case nor a cassette has."""
@@ -94,6 +110,12 @@ class _Writer:
             return str(error)
         verdict = run_case(loaded, settings=self._project.settings)
         return None if verdict.passed else "; ".join(reason.message.split("\n")[0] for reason in verdict.reasons[:2])
+
+
+def _nameless(instruction: bytes) -> bytes:
+    """An instruction file without its second line, which is its name."""
+    lines = instruction.split(b"\n", 2)
+    return b"\n".join((lines[0], *lines[2:]))
 
 
 def import_logs(logs: Sequence[Path], asked: Import) -> Iterator[tuple[str, bool]]:

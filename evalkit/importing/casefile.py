@@ -7,6 +7,7 @@ declared schema here, so that one which broke it is expected to break it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 from evalkit import yamlfile
@@ -39,21 +40,15 @@ def case_files(conversation: Conversation, *, agent: str | None, name: str) -> C
     story = _Story(conversation)
     declared = _declarations(conversation, story)
     case: dict[str, Any] = {"description": f"Imported from {conversation.source}", "agent": agent or f"{name}.md"}
-    case["input"] = story.input()
-    case["expected_output"] = story.expected(declared)
     if agent is not None and declared:
         case["functions"] = {one.pop("name"): one for one in (found.to_json() for found in declared.values())}
+    case |= {"input": story.input(), "expected_output": story.expected(declared)}
     return CaseFiles(
-        case=yamlfile.dump(_ordered(case)),
+        case=yamlfile.dump(case),
         cassette=yamlfile.dump({"turns": story.turns()}),
         instruction=None if agent is not None else _instruction(conversation, declared, name),
         notes=tuple(story.notes),
     )
-
-
-def _ordered(case: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("description", "agent", "functions", "input", "expected_output")
-    return {key: case[key] for key in keys if key in case}
 
 
 class _Story:
@@ -112,13 +107,8 @@ class _Story:
         answers = [answer for _, answer in given]
         if all(answer == answers[0] for answer in answers):
             return answers[0]
-        arguments = [one for one, _ in given]
-        if any(has_syntax(one) for one in arguments) or any(
-            one.items() <= other.items()
-            for n, one in enumerate(map(_flat, arguments))
-            for m, other in enumerate(map(_flat, arguments))
-            if n != m
-        ):
+        arguments = [_flat(one).items() for one, _ in given]
+        if any(has_syntax(one) for one, _ in given) or any(one <= other for one, other in permutations(arguments, 2)):
             return {"$sequence": [answer if _is_error(answer) else {"$return": answer} for answer in answers]}
         rules = [{"when": dict(one), **(a if _is_error(a) else {"$return": a})} for one, a in given]
         return {"$match": rules}

@@ -7,7 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+
+from evalkit import load_case
+from evalkit.cli.of_cases import import_command
+from evalkit.importing import FORMATS
 
 Desk = Any
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
@@ -176,3 +181,19 @@ def test_recorded_traffic_becomes_cases_that_pass(desk: Desk, name: str) -> None
     done = desk.run("import", "log.jsonl")
     assert "does not pass" not in done.err
     assert len(list((desk.root / "scenarios" / "imported").glob("*.yaml"))) > 5
+
+
+def test_instructions_are_shared_with_the_import_before(desk: Desk) -> None:
+    write(desk, LOG, {**LOG, "messages": LOG["messages"][1:]})
+    for _ in range(2):
+        desk.run("import", "log.jsonl")
+    folder = desk.root / "scenarios" / "imported"
+    assert sorted(path.name for path in folder.glob("*.md")) == ["imported-2.md", "imported.md"]
+    agents = [load_case(path, root=desk.root).agent for path in sorted(folder.glob("*.yaml"))]
+    assert agents == ["imported.md", "imported-2.md"] * 2
+
+
+def test_every_format_can_be_asked_for() -> None:
+    (kind,) = (option.type for option in import_command.params if option.name == "form")
+    assert isinstance(kind, click.Choice)
+    assert tuple(kind.choices) == FORMATS
