@@ -185,6 +185,8 @@ def text_calls(evidence: Evidence) -> Iterator[Finding]:
     if total and Fraction(100 * written, total) > limit:
         rate = shown_rate(Fraction(100 * written, total))
         yield MISSED, f"{written} of {total} calls came as text ({rate}); at most {shown_rate(limit)} may"
+    elif not total and len(evidence.selected) == evidence.collected:
+        yield NOT_MEASURED, f"no call of a model was seen; at most {shown_rate(limit)} may come as text"
 
 
 def regressions(evidence: Evidence) -> Iterator[Finding]:

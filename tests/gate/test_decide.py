@@ -340,6 +340,15 @@ def test_a_limit_for_calls_written_as_text() -> None:
     assert decision.reasons[0] == "1 of 3 calls came as text (33.33 %); at most 33 % may"
 
 
+def test_a_limit_for_calls_written_as_text_is_not_met_by_seeing_none() -> None:
+    run = model_run(0, "direct")
+    decision = decide(run, Policy(max_text_call_rate="10"))
+    assert decision.status == "not_measured"
+    assert "no call of a model was seen; at most 10 % may come as text" in decision.reasons
+    part = replace(run, collected=10)
+    assert decide(part, Policy(max_text_call_rate="10")).status == "met"
+
+
 def test_regressions_against_a_baseline() -> None:
     baseline = run_of("ppff")
     now = run_of("pfpf")

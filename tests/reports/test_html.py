@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,27 @@ def test_the_counts_of_a_chart_have_room(opened: Open) -> None:
         .filter(text => text.getBoundingClientRect().right > svg.getBoundingClientRect().right + 1)
         .map(text => text.textContent))"""
     assert page.evaluate(outside) == []
+
+
+def late(number: int, ms: float) -> Verdict:
+    return case(f"late_{number:03}", transcript=Transcript(timing=Timing(model_ms=ms, overhead_ms=0)))
+
+
+@pytest.mark.parametrize("times", [[1000] * 5, [6500] * 25 + [7500] * 24 + [10000], [100] * 50 + [9000] * 3 + [10000]])
+def test_the_labels_of_a_histogram_do_not_overlap(opened: Open, times: list[float]) -> None:
+    page = opened(page_of(*(late(i, ms) for i, ms in enumerate(times))))
+    boxes = page.evaluate(
+        """() => [...document.querySelectorAll('#charts .over')].map(e => e.getBBox())
+        .map(b => [b.x, b.y, b.x + b.width, b.y + b.height])"""
+    )
+    apart = [a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] + 1 for a, b in pairwise(boxes)]
+    assert boxes
+    assert all(apart)
+
+
+def test_one_value_that_is_median_and_95th_percentile_has_one_label() -> None:
+    page = page_of(*(late(i, 1000) for i in range(5)))
+    assert "median and 95 % 1.0 s</text>" in page
 
 
 def test_every_control_has_a_name_and_every_chart_a_description(opened: Open) -> None:

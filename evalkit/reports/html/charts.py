@@ -86,8 +86,12 @@ def _spread(
         "most": max(counts),
         "last": worded(values[-1]),
         "marks": [
-            {"name": "median", "at": 100 * middle / values[-1], "words": worded(middle)},
-            {"name": "95 %", "at": 100 * late / values[-1], "words": worded(late)},
+            {"name": name, "at": 100 * at / values[-1], "words": worded(at)} for name, at in _marked(middle, late)
         ],
         "words": words,
     }
+
+
+def _marked(middle: float, late: float) -> list[tuple[str, float]]:
+    """The values with a line of their own; one line for both where they are one value."""
+    return [("median and 95 %", middle)] if middle == late else [("median", middle), ("95 %", late)]
