@@ -13,7 +13,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from evalkit.adapters.recording import Recorder
 from evalkit.errors import MockError
-from evalkit.functions.carrying import CASE, carry, stop_carrying
+from evalkit.functions.active import CASE
+from evalkit.functions.carrying import carry, stop_carrying
 
 
 class Run(Protocol):

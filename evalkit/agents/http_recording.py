@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from evalkit.agents.live import account_of
 from evalkit.agents.models import cassette_name
 from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
-from evalkit.functions.carrying import CASE, carry, stop_carrying
+from evalkit.functions.active import CASE
 from evalkit.model.prices import cost_of
 from evalkit.model.settings import Settings
 
@@ -102,6 +102,7 @@ def caught(tape: HttpTape | None) -> Iterator[None]:
     if tape is None:
         yield
         return
+    from evalkit.functions.carrying import carry, stop_carrying
     from evalkit.providers.http_interception import install
 
     with _lock:

@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evalkit.agents.conftests import import_conftests
 from evalkit.agents.opening import Opening, opening_of
 from evalkit.errors import UnknownAgentError, did_you_mean
 from evalkit.model.case import Case
@@ -63,6 +62,8 @@ def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
         return _instruction_agent(spec, case, root)
     if ":" in spec:
         return _agent(spec, _import(spec, root))
+    from evalkit.agents.conftests import import_conftests
+
     put_first(root)
     import_conftests(next(iter(_folders(case, root))), root)
     if spec in AGENTS:

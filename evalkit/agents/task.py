@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from evalkit.agents.asking import Asking
 from evalkit.agents.clock import WaitingTime
 from evalkit.agents.message import text_of
-from evalkit.agents.offered import Functions
 from evalkit.agents.reply import Reply
 from evalkit.agents.settings import TaskSettings
 from evalkit.errors import EvalkitError, FunctionError, UsageError
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from evalkit.agents.http_functions import Serving
     from evalkit.agents.instruction import Instruction
     from evalkit.agents.live import Booking
+    from evalkit.agents.offered import Functions
     from evalkit.functions import FakeDispatcher
     from evalkit.providers import Provider
     from evalkit.providers.http_tape import HttpTape
@@ -70,6 +70,8 @@ class Task:
     @cached_property
     def functions(self) -> Functions:
         """The functions by name, and their declarations in the forms that model APIs take."""
+        from evalkit.agents.offered import Functions
+
         return Functions(self._dispatcher, self.call, self.acall)
 
     @property

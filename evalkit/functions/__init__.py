@@ -1,34 +1,49 @@
 """Functions that an agent may call: declarations, mocks, the fake dispatcher that answers and records, patching.
 
-Nothing heavy is imported here; jsonschema is, when a schema or value is beyond the everyday.
+Each name is imported when first used; and jsonschema, when a schema or value is beyond the everyday.
 """
 
 from __future__ import annotations
 
-from evalkit.functions.attempt import MockedError, error_result
-from evalkit.functions.declarations import parse_declarations
-from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.includes import IncludeError, mock_files
-from evalkit.functions.mockreader import parse_mocks
-from evalkit.functions.mocks import MockSet
-from evalkit.functions.offering import offered_functions
-from evalkit.functions.patching import PatchedCase, bind, patched, release
-from evalkit.functions.violations import argument_names, argument_violations
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "FakeDispatcher",
-    "IncludeError",
-    "MockSet",
-    "MockedError",
-    "PatchedCase",
-    "argument_names",
-    "argument_violations",
-    "bind",
-    "error_result",
-    "mock_files",
-    "offered_functions",
-    "parse_declarations",
-    "parse_mocks",
-    "patched",
-    "release",
-]
+from evalkit.lazily import imported_on_use
+
+if TYPE_CHECKING:
+    from evalkit.functions.active import PatchedCase as PatchedCase
+    from evalkit.functions.attempt import MockedError as MockedError
+    from evalkit.functions.attempt import error_result as error_result
+    from evalkit.functions.carrying import bind as bind
+    from evalkit.functions.declarations import parse_declarations as parse_declarations
+    from evalkit.functions.dispatcher import FakeDispatcher as FakeDispatcher
+    from evalkit.functions.includes import IncludeError as IncludeError
+    from evalkit.functions.includes import mock_files as mock_files
+    from evalkit.functions.mockreader import parse_mocks as parse_mocks
+    from evalkit.functions.mocks import MockSet as MockSet
+    from evalkit.functions.offering import offered_functions as offered_functions
+    from evalkit.functions.patching import patched as patched
+    from evalkit.functions.patching import release as release
+    from evalkit.functions.violations import argument_names as argument_names
+    from evalkit.functions.violations import argument_violations as argument_violations
+
+_HOMES = {
+    "FakeDispatcher": "dispatcher",
+    "IncludeError": "includes",
+    "MockSet": "mocks",
+    "MockedError": "attempt",
+    "PatchedCase": "active",
+    "argument_names": "violations",
+    "argument_violations": "violations",
+    "bind": "carrying",
+    "error_result": "attempt",
+    "mock_files": "includes",
+    "offered_functions": "offering",
+    "parse_declarations": "declarations",
+    "parse_mocks": "mockreader",
+    "patched": "patching",
+    "release": "patching",
+}
+
+__all__ = [*_HOMES]
+
+__getattr__ = imported_on_use(__name__, _HOMES)

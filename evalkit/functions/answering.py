@@ -14,20 +14,21 @@ import traceback
 from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.attempt import Attempt, MockedError, error_result
-from evalkit.functions.callables import ArgumentsRefusedError, bound, is_async, load_callable
 from evalkit.functions.jsondata import NotJsonError, as_json, copied, recorded
 from evalkit.functions.mockchecks import broken_returns, return_problems
 from evalkit.functions.mocks import Call, Failure, Leaf, Real, Static
-from evalkit.functions.resolving import Roots
 from evalkit.functions.routing import Routes
 from evalkit.functions.statics import rendered
 from evalkit.model.settings import Settings
 from evalkit.model.template import TemplateError
 from evalkit.record import record
+
+if TYPE_CHECKING:
+    from evalkit.functions.resolving import Roots
 
 
 def _nobody() -> None:
@@ -56,6 +57,8 @@ class Answering:
         return sleeps or isinstance(leaf, Real) or (isinstance(leaf, Call) and self._is_async(leaf))
 
     def _is_async(self, leaf: Call) -> bool:
+        from evalkit.functions.callables import is_async, load_callable
+
         try:
             return is_async(load_callable(leaf.target))
         except MockError:
@@ -84,6 +87,8 @@ class Answering:
             case Call():
                 return self._called(attempt, leaf)
             case Real():
+                from evalkit.functions.callables import is_async
+
                 real = self._real(attempt)
                 # Real functions wait for the network: not in the way of other cases on this loop.
                 return asyncio.to_thread(real) if attempt.in_loop and not is_async(real) else real()
@@ -99,6 +104,8 @@ class Answering:
         return error
 
     def _called(self, attempt: Attempt, leaf: Call) -> Any:
+        from evalkit.functions.callables import bound, load_callable
+
         run = {"state": self.state, "input": self.input, "task": self.task()}
         ready = bound(load_callable(leaf.target), copied(attempt.arguments), run)
         with self._one_at_a_time:
@@ -158,6 +165,8 @@ class Answering:
 
     def _is_the_callers(self, attempt: Attempt, error: BaseException) -> bool:
         """Whether the arguments are to blame, not the mock that stumbles over them."""
+        from evalkit.functions.callables import ArgumentsRefusedError
+
         if isinstance(error, ArgumentsRefusedError):
             declaration = self.routes.declaration(attempt.name)
             return bool(attempt.violations) or declaration is None or declaration.parameters is None
@@ -170,6 +179,8 @@ def _chained(error: Exception, cause: BaseException) -> Exception:
 
 
 def _what(leaf: Leaf | None, error: BaseException) -> str:
+    from evalkit.functions.callables import ArgumentsRefusedError
+
     if isinstance(error, (MockError, TemplateError)):
         return str(error)
     target = leaf.target if isinstance(leaf, Call) else "it"

@@ -12,12 +12,11 @@ import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])
+from evalkit.functions.active import CASE
 
-CASE: ContextVar[Any] = ContextVar("evalkit_case", default=None)
+F = TypeVar("F", bound=Callable[..., Any])
 
 _start = threading.Thread.start
 _submit = ThreadPoolExecutor.submit

@@ -17,7 +17,6 @@ from typing import Any
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.answering import Answering
 from evalkit.functions.attempt import Attempt, Origin, error_result
-from evalkit.functions.callables import wait_for
 from evalkit.functions.clock import RunClock
 from evalkit.functions.ledger import Ledger
 from evalkit.functions.mockchecks import broken_returns, return_problems
@@ -249,6 +248,8 @@ class FakeDispatcher:
         self._ledger.close(attempt)
 
     def _take(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
+        from evalkit.functions.callables import wait_for
+
         try:
             attempt.raw = wait_for(awaitable)
         except (Exception, SystemExit) as error:

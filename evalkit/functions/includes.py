@@ -11,7 +11,7 @@ from evalkit.errors import EvalkitError, did_you_mean
 from evalkit.operators import shown
 
 _ENDINGS = (".yaml", ".yml", ".json")
-_REFERENCE = re.compile(r"(?P<file>(?:[\w-]+/)*[\w-]+)(?:\.(?P<key>.+))?")
+_REFERENCE = r"(?P<file>(?:[\w-]+/)*[\w-]+)(?:\.(?P<key>.+))?"
 _READ: dict[Path, tuple[tuple[int, int], Any]] = {}
 
 
@@ -52,7 +52,7 @@ class MockFiles:
         return f"{self._shown(path)}:{line}:{column}"
 
     def _named(self, reference: str) -> tuple[Path, str | None]:
-        match = _REFERENCE.fullmatch(reference)
+        match = re.fullmatch(_REFERENCE, reference)
         if match is None:
             raise IncludeError(f"{reference!r} names no mock file; write it as 'warranty/check_warranty.valid'")
         return _find(self._folder, match["file"]), match["key"]

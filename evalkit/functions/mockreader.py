@@ -27,7 +27,6 @@ from evalkit.functions.mocks import (
     Sequence,
     Static,
 )
-from evalkit.functions.targets import TargetError, check_form, find
 from evalkit.model.case import Declaration
 from evalkit.operators import shown
 
@@ -176,6 +175,8 @@ class _Reader:
         return Real()
 
     def _read_call(self, data: Mapping[str, Any], place: Place) -> Answer:
+        from evalkit.functions.targets import TargetError, check_form, find
+
         target, example = data["$call"], "mocks.warranty:create_ticket"
         try:
             if not self._around.check_targets:

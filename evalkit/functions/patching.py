@@ -8,20 +8,16 @@ it may belong to can't be measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from evalkit.errors import MockError
-from evalkit.functions.carrying import CASE, bind, carry, stop_carrying
+from evalkit.functions.active import ACTIVE, CASE, LOCK, PatchedCase
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.patchable import PatchTarget, patch_target
-from evalkit.functions.patchpoint import ACTIVE, LOCK, PatchedCase, PatchPoint
-from evalkit.functions.targets import TargetError
 from evalkit.model.case import Declaration
 
-__all__ = ["PatchedCase", "bind", "patched", "release"]
-
-_POINTS: dict[str, PatchPoint] = {}  # by target
+if TYPE_CHECKING:
+    from evalkit.functions.patchpoint import PatchPoint
 
 
 @contextmanager
@@ -32,8 +28,8 @@ def patched(declarations: Iterable[Declaration], dispatcher: FakeDispatcher) -> 
     does not exist is a MockError, on entering. Without any `patch` this costs next to nothing.
     """
     with LOCK:
-        case = PatchedCase(dispatcher, {_point(d): d.name for d in declarations if d.patch})
-        _install(case)
+        case = PatchedCase(dispatcher, _installed(declarations))
+        ACTIVE.append(case)
     for point, name in case.names.items():
         if point.implementation is not None:
             dispatcher.implementations.setdefault(name, point.implementation)
@@ -58,49 +54,18 @@ def release(case: PatchedCase) -> None:
                 _remove(case.names)
 
 
-def _point(declaration: Declaration) -> PatchPoint:
-    """The point of a declaration's target. LOCK is held."""
-    text = str(declaration.patch)
-    known = _POINTS.get(text)
-    if known is not None and known.users:
-        return known
-    try:
-        target = patch_target(text)
-    except TargetError as error:
-        raise MockError(f"functions.{declaration.name}.patch: {error}") from error
-    if known is None or known.target.function is not target.function:  # a module that was loaded anew, else the same
-        known = _POINTS[text] = _same_function(target) or PatchPoint(target)
-    return known
+def _installed(declarations: Iterable[Declaration]) -> Mapping[PatchPoint, str]:
+    """Nothing of patching is imported for a case that patches nothing."""
+    wanted = [declaration for declaration in declarations if declaration.patch]
+    if not wanted:
+        return {}
+    from evalkit.functions.installing import install
+
+    return install(wanted)
 
 
-def _same_function(target: PatchTarget) -> PatchPoint | None:
-    """The point of another name for the same function: one function has one hook."""
-    points = _POINTS.values()
-    return next((point for point in points if target.by_code and point.target.function is target.function), None)
+def _remove(points: Mapping[PatchPoint, str]) -> None:
+    if points:
+        from evalkit.functions.installing import remove
 
-
-def _install(case: PatchedCase) -> None:
-    """All of the case's points or none. LOCK is held."""
-    done: list[PatchPoint] = []
-    try:
-        for point in case.names:
-            if not point.users:
-                point.install()
-            point.users += 1
-            done.append(point)
-    except Exception as error:
-        _remove(done)
-        target = next(point.target.text for point in case.names if point not in done)
-        raise MockError(f"'{target}' can't be patched: {error}") from error
-    if done:
-        carry("patches")
-    ACTIVE.append(case)
-
-
-def _remove(points: Iterable[PatchPoint]) -> None:
-    for point in points:
-        point.users -= 1
-        if not point.users:
-            point.remove()
-    if not any(point.users for point in _POINTS.values()):
-        stop_carrying("patches")
+        remove(points)

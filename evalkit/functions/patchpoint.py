@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from evalkit.errors import FunctionError, MockError
+from evalkit.functions.active import ACTIVE, CASE, LOCK, PatchedCase
 from evalkit.functions.attempt import MockedError
-from evalkit.functions.carrying import CASE
-from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.patchable import ASYNC, ASYNC_GENERATOR, GENERATOR, PatchTarget
 from evalkit.functions.routing import MALFORMED
 from evalkit.functions.swapping import Swap, swap_for
 from evalkit.functions.targets import find
 
-LOCK = threading.RLock()  # over everything that is installed, and over ACTIVE
-ACTIVE: list[PatchedCase] = []
-
 # Points whose real function is running in this context: what it calls of itself is real, too.
 _REALLY: ContextVar[frozenset[PatchPoint]] = ContextVar("evalkit_really", default=frozenset())
-
-
-class PatchedCase:
-    """A case while its patches are in force. `names` maps each point to the function's name in the case."""
-
-    def __init__(self, dispatcher: FakeDispatcher, names: Mapping[PatchPoint, str]) -> None:
-        self.dispatcher = dispatcher
-        self.task = dispatcher.task  # alive for as long as any code runs in the case's context
-        self.names = names
-        self.is_over = False
-        self.is_kept = False
-        self.is_closed = False  # `patched` has been left
-
-    def keep(self) -> None:
-        """Leave this case's patches installed when it ends, until `release`.
-
-        For an agent that was abandoned in a thread: it may wake up and call on, and must not reach a real function.
-        Its calls are refused; everyone else gets the real function.
-        """
-        self.is_kept = True
-
-    def leave(self) -> None:
-        """The case is over: from now on nobody's calls are its."""
-        with LOCK:
-            if not self.is_over:
-                self.is_over = True
-                ACTIVE.remove(self)
 
 
 class PatchPoint:

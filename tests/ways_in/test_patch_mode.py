@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from evalkit.agents import Task
 from evalkit.errors import SpecError
 from evalkit.functions import bind
-from evalkit.functions.patchpoint import ACTIVE
+from evalkit.functions.active import ACTIVE
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
