@@ -60,9 +60,12 @@ class MeteredProvider:
 
 
 def account_of(settings: Settings) -> Account | None:
-    """Where live turns are booked; None without a budget."""
+    """Where live turns are booked; None without a budget. ``settings.extra["account"]`` is a shell's own."""
     if settings.max_cost_usd is None:
         return None
+    own: Account | None = settings.extra.get("account")
+    if own is not None:
+        return own
     from evalkit.providers.spending import account_for
 
     return account_for(settings.max_cost_usd, settings.ledger)

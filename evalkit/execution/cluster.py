@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -58,7 +59,8 @@ class Work:
 
     ``task(pack(jobs))`` gives a list with an answer per job, or a text that says why none could be given, or None if an
     agent raised KeyboardInterrupt; ``unpack(job, answer)`` makes the verdict of an answer. ``check(project)`` says what
-    is wrong with a worker, or None; ``stop(terms)`` lets it leave what is running.
+    is wrong with a worker, or None; ``stop(terms)`` lets it leave what is running. ``landed(job, answer)`` is called
+    here as soon as an answer has come, in a thread of Dask's, and raises nothing.
     """
 
     terms: bytes
@@ -68,6 +70,7 @@ class Work:
     unpack: Callable[[Job, Any], Verdict]
     check: Callable[[bytes], str | None]
     stop: Callable[[bytes], None]
+    landed: Callable[[Job, Any], None]
 
 
 @record(eq=False, slots=True)
@@ -80,12 +83,15 @@ class Parcel:
     answers: dict[str, Any] = field(default_factory=dict)  # by case id
     error: Exception | None = None
 
-    def land(self, future: Any) -> None:
+    def land(self, landed: Callable[[Job, Any], None], future: Any) -> None:
         """Fetch the answers, in a thread of Dask's: what stays on a worker is lost with it, and would be run again."""
         try:
             found = future.result()
             answers = found if isinstance(found, list) else [found] * len(self.jobs)
             self.answers.update(zip((job.case.id for job in self.jobs), answers, strict=True))
+            if isinstance(found, list):
+                for job, answer in zip(self.jobs, found, strict=True):
+                    landed(job, answer)
         except Exception as error:
             self.error = error
         self.future = None  # the cluster may forget it, and need not run it again if its worker dies now
@@ -107,7 +113,7 @@ class ClusterExecutor:
         self._concurrency = concurrency
         self._singly = singly
         self._patience_s = patience_s
-        self._client: Any = None
+        self.client: Any = None  # Dask's, once connected
         self._threads = self._processes = 1
         self._parcels: dict[str, Parcel] = {}  # by case id: sent and not taken yet
         self._suspects: set[str] = set()  # cases that were with another one when its worker died
@@ -127,10 +133,10 @@ class ClusterExecutor:
 
     def connect(self) -> int:
         """Find the scheduler; the number of its workers' processes. UsageError that says what is wrong."""
-        self._client = _client(self._address.scheduler)
+        self.client = _client(self._address.scheduler)
         with suppress(TimeoutError):
-            self._client.wait_for_workers(1, timeout=_WORKERS_S)
-        threads = self._client.nthreads()
+            self.client.wait_for_workers(1, timeout=_WORKERS_S)
+        threads = self.client.nthreads()
         if not threads:
             raise UsageError(f"{self._address.scheduler}: the scheduler has no workers; start some with `dask worker`")
         self._threads, self._processes = sum(threads.values()), len(threads)
@@ -141,7 +147,7 @@ class ClusterExecutor:
         """Say what is to be done, and try whether the workers can. UsageError that says what is wrong."""
         self._work = work
         try:
-            found = self._client.run(work.check, work.project, on_error="return")
+            found = self.client.run(work.check, work.project, on_error="return")
         except Exception as error:  # what the workers could not even read
             raise UsageError(f"the workers can't run evalkit: {type(error).__name__}: {error}") from None
         wrong = {worker: said for worker, said in found.items() if said is not None}
@@ -167,20 +173,20 @@ class ClusterExecutor:
         """Call back what was sent out and will not be asked for."""
         futures = [future for parcel in set(self._parcels.values()) if (future := parcel.future) is not None]
         self._parcels.clear()
-        if futures and self._client is not None:
+        if futures and self.client is not None:
             with suppress(Exception):  # a cluster that is gone has nothing to call back
-                self._client.cancel(futures)
-                self._client.run(self._work.stop, self._work.terms)
+                self.client.cancel(futures)
+                self.client.run(self._work.stop, self._work.terms)
 
     def close(self) -> None:
         """Leave the cluster as it was."""
         self.settle()
-        if self._client is not None:
+        if self.client is not None:
             with suppress(Exception):
                 if self._gone is None:
-                    self._client.run(self._work.stop, self._work.terms)
-                self._client.close(timeout=5)
-            self._client = None
+                    self.client.run(self._work.stop, self._work.terms)
+                self.client.close(timeout=5)
+            self.client = None
 
     # On the way out
 
@@ -195,10 +201,10 @@ class ClusterExecutor:
             self._post(new[start : start + size])
 
     def _post(self, jobs: Sequence[Job]) -> None:
-        future = self._client.submit(self._work.task, self._work.pack(jobs), pure=False)
+        future = self.client.submit(self._work.task, self._work.pack(jobs), pure=False)
         parcel = Parcel(tuple(jobs), future)
         self._parcels.update((job.case.id, parcel) for job in jobs)
-        future.add_done_callback(parcel.land)
+        future.add_done_callback(partial(parcel.land, self._work.landed))
 
     # On the way back
 
@@ -247,7 +253,7 @@ class ClusterExecutor:
     def _look(self) -> None:
         """Whether anybody is still there who could run something."""
         try:
-            threads = self._client.nthreads()
+            threads = self.client.nthreads()
         except Exception as error:
             self._gone = f"the cluster is gone: {type(error).__name__}: {error}"
             raise LostError(self._gone) from None

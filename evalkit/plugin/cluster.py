@@ -6,6 +6,7 @@ import os
 import pickle
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,12 +16,15 @@ import pytest
 from evalkit.errors import UsageError
 from evalkit.execution import Job
 from evalkit.execution.cluster import ClusterExecutor, Work, parse_address
+from evalkit.execution.executor import broken
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.commit import commit_of
 from evalkit.plugin.configuration import Configuration
-from evalkit.plugin.on_worker import Answer, Terms, check_worker, run_parcel, sealed, stop_run
+from evalkit.plugin.on_worker import Answer, Terms, check_worker, hear_spent, run_parcel, sealed, stop_run
 from evalkit.plugin.output import output_of
+from evalkit.plugin.purse import TOPIC, Purse, Spent
+from evalkit.plugin.recordings import Files, files_in, names_of, write_recordings
 from evalkit.reports.wire import from_line
 
 _LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
@@ -42,6 +46,9 @@ class Cluster:
             raise UsageError(f"--evalkit-executor: {configuration.executor!r} is not {error}") from None
         self._executor: ClusterExecutor | None = None
         self._terms = b""
+        cap = configuration.settings.max_cost_usd
+        self._purse = None if cap is None else Purse(cap, self._spread)
+        self._unwritten: dict[str, str] = {}  # by case id: why a recording of it is not in the project
         config.pluginmanager.register(self, "evalkit-cluster")
 
     # The executor
@@ -100,16 +107,20 @@ class Cluster:
             here=here,
             python_path=tuple(_moved(os.fspath(path), here, root) for path in self._config.getini("pythonpath")),
             commit=commit_of(configuration.root),
-            settings=replace(
-                configuration.settings, extra={}, workers=processes
-            ),  # secrets stay here; workers have their own
+            # Secrets stay here; workers have their own.
+            settings=replace(configuration.settings, extra={}, workers=processes),
             concurrency=configuration.concurrency,
             faults=configuration.faults,
             secret_keys=configuration.secret_keys,
         )
         self._terms = sealed(terms)
         project = pickle.dumps((self._terms, folders_of(item.path.parent for item in items)))
-        executor.begin(Work(self._terms, project, run_parcel, self._packed, _unpacked, check_worker, stop_run))
+        work = Work(
+            self._terms, project, run_parcel, self._packed, self._unpacked, check_worker, stop_run, self._landed
+        )
+        executor.begin(work)
+        if self._purse is not None:
+            executor.client.subscribe_topic(TOPIC + terms.run, self._purse.hear)
         self._executor = executor
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
@@ -119,21 +130,45 @@ class Cluster:
     def _packed(self, jobs: Sequence[Job]) -> bytes:
         root = self._configuration.root
         folders = folders_of((root / (job.case.path or "")).parent for job in jobs)
-        return pickle.dumps((self._terms, folders, pickle.dumps([(job.case, job.agent) for job in jobs])))
+        spent = {} if self._purse is None else self._purse.spent
+        sent = [(job.case, job.agent, self._cassettes(job)) for job in jobs]
+        return pickle.dumps((self._terms, folders, spent, pickle.dumps(sent)))
+
+    def _cassettes(self, job: Job) -> Files:
+        recording = self._configuration.settings.record is not None
+        return files_in(self._folder, names_of(job.case)) if recording else {}
+
+    @property
+    def _folder(self) -> Path:
+        """Of cassettes."""
+        return self._configuration.root / self._configuration.settings.cassettes
+
+    def _spread(self, spent: Spent, worker: str | None) -> None:
+        """Called on the event loop of Dask's client, which must not wait for the workers."""
+        client = self._connected.client
+        workers = None if worker is None else [worker]
+        tell = partial(client.run, hear_spent, self._terms, spent, workers=workers, on_error="ignore")
+        client.loop.add_callback(tell)
+
+    def _landed(self, job: Job, answer: Answer) -> None:
+        """Recordings are paid for, and none waits for its verdict to be told."""
+        problem = write_recordings(self._folder, job.case, answer[3], self._configuration.secrets)
+        if problem is not None:
+            self._unwritten[job.case.id] = problem
+
+    def _unpacked(self, job: Job, answer: Answer) -> Verdict:
+        line, _, sections, _ = answer
+        output = None if job.context is None else output_of(job.context)
+        if output is not None:
+            for kind, text in sections:
+                output.add(kind, text)
+        problem = self._unwritten.pop(job.case.id, None)
+        return from_line(line) if problem is None else broken(job.case, "not_measured", problem)
 
 
 def folders_of(folders: Iterable[Path]) -> tuple[str, ...]:
     """Each once; a run of many cases has few folders."""
     return tuple(sorted(set(map(os.fspath, folders))))
-
-
-def _unpacked(job: Job, answer: Answer) -> Verdict:
-    line, _, sections = answer
-    output = None if job.context is None else output_of(job.context)
-    if output is not None:
-        for kind, text in sections:
-            output.add(kind, text)
-    return from_line(line)
 
 
 def _moved(path: str, here: str, root: str) -> str:
@@ -145,10 +180,3 @@ def _refuse(config: pytest.Config, configuration: Configuration) -> None:
     """What can't be had on other machines."""
     if hasattr(config, "workerinput") or config.getoption("numprocesses", None):
         raise UsageError("--evalkit-executor and -n exclude each other: the workers of the cluster are the processes")
-    if configuration.settings.record is not None:
-        raise UsageError("--evalkit-executor and --evalkit-record exclude each other: record on this machine")
-    if configuration.settings.max_cost_usd is not None:
-        raise UsageError(
-            "--evalkit-executor and --evalkit-max-cost exclude each other: no account is shared by several machines; "
-            "limit it at the provider, or run shards, each with its part"
-        )

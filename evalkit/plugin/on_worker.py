@@ -11,26 +11,33 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from platform import python_version
 from typing import Any
+from uuid import uuid4
 
 import evalkit
 from evalkit.agents.conftests import import_conftests
 from evalkit.errors import EvalkitError
-from evalkit.execution import Executor, Job
+from evalkit.execution import Job
 from evalkit.model.case import Case
 from evalkit.model.redaction import Redactor, secrets_of
 from evalkit.model.settings import Settings
 from evalkit.plugin.commit import commit_of
 from evalkit.plugin.output import Output, OutputRouting, begin_output
+from evalkit.plugin.purse import TOPIC, Spent
+from evalkit.plugin.recordings import Desktop, Files
+from evalkit.plugin.shared_executor import executor_of
+from evalkit.providers.spending import Account
 from evalkit.record import record
 from evalkit.reports.wire import to_line
 
-Answer = tuple[str, float, list[tuple[str, str]]]  # the verdict's line, seconds, what was printed and logged
+# The verdict's line, seconds, what was printed and logged, what was recorded
+Answer = tuple[str, float, list[tuple[str, str]], Files]
+Sent = tuple[Case, Any, Files]  # a case, the agent that is not its own, the cassettes that it has
 
 
 @record(frozen=True, slots=True, kw_only=True)
@@ -66,13 +73,14 @@ def check_worker(project: bytes) -> str | None:
 
 def run_parcel(parcel: bytes) -> list[Answer] | str | None:
     """An answer per case, or why there is none; None if an agent raised KeyboardInterrupt."""
-    terms, folders, cases = pickle.loads(parcel)
+    from distributed import get_worker
+
+    terms, folders, spent, cases = pickle.loads(parcel)
     desk = _desk(terms)
     problem = desk if isinstance(desk, str) else desk.prepare(folders)
     if isinstance(desk, str) or problem is not None:
-        import distributed
-
-        return f"worker {distributed.get_worker().address} can't run this case: {problem}"
+        return f"worker {get_worker().address} can't run this case: {problem}"
+    desk.hear(spent, get_worker)
     try:
         return desk.run(pickle.loads(cases))
     except BaseException as error:
@@ -92,6 +100,14 @@ def stop_run(terms: bytes) -> None:
         desk = _desks.pop(inner, None)
     if desk is not None and not isinstance(desk, str):
         threading.Thread(target=desk.close, daemon=True).start()  # the worker's own loop must not wait for it
+
+
+def hear_spent(terms: bytes, spent: Spent) -> None:
+    """What all processes of the run have spent, by their names."""
+    _, inner = pickle.loads(terms)
+    desk = _desks.get(inner)
+    if isinstance(desk, Desk):
+        desk.hear(spent)
 
 
 _lock = threading.RLock()
@@ -154,12 +170,20 @@ class Desk:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
+        self._worker: Any = None  # Dask's, once there is a parcel
+        self._name = uuid4().hex
+        self._account = (
+            None if terms.settings.max_cost_usd is None else Account(terms.settings.max_cost_usd, tell=self._tell)
+        )
         secrets = secrets_of(os.environ)
-        settings = replace(terms.settings, root=Path(terms.root), extra={"secrets": secrets})
+        settings = replace(terms.settings, root=Path(terms.root), extra={"secrets": secrets, "account": self._account})
+        self._desktop = None if settings.record is None else Desktop(settings)
+        if self._desktop is not None:
+            settings = replace(settings, cassettes=self._desktop.folder)
         self._redact = Redactor(secrets, terms.secret_keys)
         self._prepared: dict[str, str | None] = {}  # by folder of cases: what is wrong with its conftest.py files
         self.is_closed = False
-        self._executor = SharedExecutor(settings, max(terms.concurrency, 1), _swept() if terms.faults else None)
+        self._executor = executor_of(settings, max(terms.concurrency, 1), faults=terms.faults)
         _route_output()
 
     def prepare(self, folders: Sequence[str]) -> str | None:
@@ -178,17 +202,37 @@ class Desk:
         _remember_modules(self.terms.root)
         return None
 
-    def run(self, cases: Sequence[tuple[Case, Any]]) -> list[Answer]:
+    def hear(self, spent: Spent, worker: Callable[[], Any] | None = None) -> None:
+        """What all processes of the run have spent, this one included. `worker` gives Dask's, to tell through."""
+        if self._account is not None:
+            if worker is not None:
+                self._worker = worker()
+            self._account.hear(sum(usd for process, usd in spent.items() if process != self._name))
+
+    def _tell(self, usd: float) -> None:
+        """This process has spent so much by now. Dask sends it off at once, from any thread."""
+        told = {"process": self._name, "worker": self._worker.address, "usd": usd}
+        self._worker.log_event(TOPIC + self.terms.run, told)
+
+    def run(self, cases: Sequence[Sent]) -> list[Answer]:
         """An answer per case, in their order."""
         outputs = [Output() for _ in cases]
-        jobs = [self._job(case, agent, output) for (case, agent), output in zip(cases, outputs, strict=True)]
+        if self._desktop is not None:
+            for _, _, files in cases:
+                self._desktop.lay_out(files)
+        jobs = [self._job(case, agent, output) for (case, agent, _), output in zip(cases, outputs, strict=True)]
         answers = []
-        for place, (job, output) in enumerate(zip(jobs, outputs, strict=True)):
+        for place, (job, output, (_, _, files)) in enumerate(zip(jobs, outputs, cases, strict=True)):
             verdict = self._executor.run(job, () if place else jobs[1:])
-            line = self._redact(to_line(verdict))
-            sections = [(kind, self._redact(text)) for kind, text in output.sections()]
-            answers.append((line, self._executor.seconds, sections))
+            line = self._shown(to_line(verdict))
+            sections = [(kind, self._shown(text)) for kind, text in output.sections()]
+            recorded = {} if self._desktop is None else self._desktop.taken(job.case, files)
+            answers.append((line, self._executor.seconds, sections, recorded))
         return answers
+
+    def _shown(self, text: str) -> str:
+        """`text` as it may be shown."""
+        return self._redact(text if self._desktop is None else self._desktop.as_shown(text))
 
     def _job(self, case: Case, agent: Any, output: Output) -> Job:
         context = copy_context()
@@ -215,38 +259,8 @@ class Desk:
         self.is_closed = True
         self._executor.interrupt()
         self._executor.close()
-
-
-class SharedExecutor(Executor):
-    """An executor that several threads use, each for cases of its own."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self._starting = threading.RLock()
-        self._took = threading.local()
-        super().__init__(*arguments)
-
-    @property  # of the case that this thread took last
-    def seconds(self) -> float:
-        return getattr(self._took, "seconds", 0.0)
-
-    @seconds.setter
-    def seconds(self, value: float) -> None:
-        self._took.seconds = value
-
-    def _start(self, flights: Any) -> None:
-        with self._starting:
-            super()._start(flights)
-
-    def _free(self, loop: Any) -> None:
-        with self._starting:
-            if self._loop is not None and loop is self._loop:  # else another thread was first
-                super()._free(self._loop)
-
-
-def _swept() -> Any:
-    from evalkit.probing.sweeping import arun_swept
-
-    return arun_swept
+        if self._desktop is not None:
+            self._desktop.remove()
 
 
 def _route_output() -> None:

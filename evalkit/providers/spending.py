@@ -1,5 +1,8 @@
 """How much may be spent on live models: one account per budget, shared by all cases, and over a file by all processes.
 
+Processes of several machines have no file in common: each has an account of its own, which tells whoever gathers what
+it spent, and is told what was spent elsewhere.
+
 Money is spent when a reply has come. A request that is under way counts with what requests cost on average, so that
 many at a time overshoot the budget by little.
 """
@@ -8,17 +11,23 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from evalkit.errors import BudgetSpentError
 
 
 class Account:
-    """What was spent of `cap_usd`. `file` is shared by several processes, each of which appends what it spends."""
+    """What was spent of `cap_usd`. `file` is shared by several processes, each of which appends what it spends; `tell`
+    is called with all that was spent through this account, whenever it has become more."""
 
-    def __init__(self, cap_usd: float, file: Path | None = None) -> None:
+    def __init__(
+        self, cap_usd: float, file: Path | None = None, *, tell: Callable[[float], None] | None = None
+    ) -> None:
         self.cap_usd = cap_usd
         self._file = file
+        self._tell = tell
+        self._elsewhere = 0.0
         self._lock = threading.Lock()
         self._spent = 0.0
         self._requests = 0
@@ -54,6 +63,11 @@ class Account:
         with self._lock:
             self._add(cost_usd)
 
+    def hear(self, elsewhere_usd: float) -> None:
+        """So much was spent through the accounts of other processes. What is known is never taken back."""
+        with self._lock:
+            self._elsewhere = max(self._elsewhere, elsewhere_usd)
+
     def is_blind(self) -> None:
         """A reply came without tokens, so nobody knows what it cost."""
         with self._lock:
@@ -66,7 +80,7 @@ class Account:
                 f"the model's service reports no tokens, so the budget of {self.cap_usd:g} USD (max_cost) can't be kept"
             )
         spent = self._total()
-        expected = spent + under_way * (spent / self._requests if self._requests else 0.0)
+        expected = spent + under_way * (self._spent / self._requests if self._requests else 0.0)
         if expected >= self.cap_usd:
             more = f", and {under_way} requests are under way" if under_way and spent < self.cap_usd else ""
             raise BudgetSpentError(f"the budget of {self.cap_usd:g} USD (max_cost) is spent: {spent:.4g} USD{more}")
@@ -75,6 +89,8 @@ class Account:
         if self._file is None:
             self._spent += cost_usd
             self._requests += 1
+            if self._tell is not None:
+                self._tell(self._spent)
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -93,7 +109,7 @@ class Account:
                 self._read += len(whole) + 1
                 self._spent += sum(costs)
                 self._requests += len(costs)
-        return self._spent
+        return self._spent + self._elsewhere
 
 
 _accounts: dict[tuple[float, Path | None], Account] = {}

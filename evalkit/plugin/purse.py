@@ -1,0 +1,35 @@
+"""--evalkit-max-cost on a cluster: what its processes spend is summed up here, and each is told of the others.
+
+A process tells the sum of what it spent after every reply of a model, and stops by itself once that and what it has
+heard of come to the budget. What the others spent it hears with each parcel, and at once when the budget is spent. So
+what is asked beyond the budget are the requests that were under way by then, and those of the moment until all know.
+What a process spent stays known when it dies; what it had not told yet, does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+TOPIC = "evalkit-spent-"  # and the name of the run: under it workers tell, through Dask's events
+Spent = dict[str, float]  # USD by process of this run
+
+
+class Purse:
+    """The sum, in the process that gathers. `spread` tells workers, all of them if it is given no address."""
+
+    def __init__(self, cap_usd: float, spread: Callable[[Spent, str | None], None]) -> None:
+        self._cap_usd = cap_usd
+        self._spread = spread
+        self._is_empty = False
+        self.spent: Spent = {}
+
+    def hear(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        """An event of Dask's: a process has spent more. Called on the event loop of Dask's client."""
+        _, told = event
+        process = told["process"]
+        self.spent = {**self.spent, process: max(self.spent.get(process, 0.0), told["usd"])}
+        if sum(self.spent.values()) >= self._cap_usd:
+            everybody = not self._is_empty
+            self._is_empty = True
+            self._spread(self.spent, None if everybody else told["worker"])

@@ -1,0 +1,107 @@
+"""--evalkit-record on a cluster: a case's cassettes travel to its worker and, if they are recorded there, back.
+
+A worker's own cassettes play no part, and are left as they are: whether there is a recording is decided by what is in
+the project where the run was started, and recordings are written there. On the worker a case finds its files in a
+folder that is for this run alone, and records into it as it would into the project.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from evalkit.agents.models import cassette_name
+from evalkit.model.case import Case
+from evalkit.model.settings import Settings
+from evalkit.providers.cassettefile import SUFFIXES, path_of_run
+from evalkit.providers.http_cassette import http_path
+from evalkit.yamlfile import Limits, load
+
+Files = dict[str, bytes]  # by their names below the folder of cassettes
+_LIMITS = Limits(max_bytes=1_000_000_000, max_nodes=50_000_000)  # our own files; what is too large to read is refused
+
+
+def names_of(case: Case) -> tuple[str, ...]:
+    """The files that a case's cassettes may be in, for each of its runs."""
+    base = Path(cassette_name(case.id))
+    paths = [
+        path
+        for run in range(case.repeat.runs)
+        for of_run in [path_of_run(base, run)]
+        for path in (of_run, *(of_run.with_suffix(suffix) for suffix in SUFFIXES), http_path(base, run))
+    ]
+    return tuple(dict.fromkeys(path.as_posix() for path in paths))
+
+
+def files_in(folder: Path, names: Iterable[str]) -> Files:
+    """Those of them that are there."""
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+
+
+def write_recordings(folder: Path, case: Case, files: Files, secrets: tuple[str, ...]) -> str | None:
+    """Put a case's recordings into the project, each in one step; gives why, if one was not written.
+
+    One that holds a secret of this machine is none of what would have been recorded here.
+    """
+    for name, content in files.items():
+        path = folder / name
+        if name not in names_of(case):
+            return f"the worker sent a recording '{name}', which is none of this case's"
+        if secrets and _holds(content, name, secrets):
+            return (
+                f"its recording {name} was not written: it holds the value of a secret variable of this machine, which "
+                "the worker does not have; set the same variables there"
+            )
+        try:
+            _write(path, content)
+        except OSError as error:
+            return f"its recording {name} was not written: {error}"
+    return None
+
+
+def _holds(content: bytes, name: str, secrets: tuple[str, ...]) -> bool:
+    """YAML breaks lines, so its strings are looked into, and not its text."""
+    text = json.dumps(load(content, name, _LIMITS))
+    return any(json.dumps(secret)[1:-1] in text for secret in secrets)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_bytes(content)
+    os.replace(partial, path)
+
+
+class Desktop:
+    """The folder in which cases record on a worker."""
+
+    def __init__(self, settings: Settings) -> None:
+        root = settings.root or Path.cwd()
+        folder = root / settings.cassettes
+        self._shown = (folder.relative_to(root) if folder.is_relative_to(root) else folder).as_posix()
+        self._temporary = TemporaryDirectory(prefix="evalkit-recorded-", ignore_cleanup_errors=True)
+        self.folder = Path(self._temporary.name)
+
+    def lay_out(self, files: Files) -> None:
+        """The cassettes of a case that there are."""
+        for name, content in files.items():
+            _write(self.folder / name, content)
+
+    def taken(self, case: Case, before: Mapping[str, bytes]) -> Files:
+        """What was recorded of a case; its files are gone from here then."""
+        names = names_of(case)
+        found = files_in(self.folder, names)
+        for name in found:
+            (self.folder / name).unlink()
+        return {name: content for name, content in found.items() if content != before.get(name)}
+
+    def as_shown(self, text: str) -> str:
+        """`text`, which may be JSON, with the paths that the project's own files have."""
+        here = os.fspath(self.folder)
+        return text.replace(here, self._shown).replace(json.dumps(here)[1:-1], self._shown)
+
+    def remove(self) -> None:
+        self._temporary.cleanup()
