@@ -24,7 +24,7 @@ def operator(name: str) -> Callable[[F], F]:
     (templates rendered, operators in it not interpreted). One that raises or returns something else makes the
     value mismatch with that as the reason. A built-in name is a UsageError.
     """
-    from evalkit.operators.compile import ALL_NAMES
+    from evalkit.operators.application import ALL_NAMES
 
     bare = name.removeprefix("$") if isinstance(name, str) else name
     if not isinstance(bare, str) or not _NAME.fullmatch(bare):

@@ -9,7 +9,6 @@ from typing import Any
 from evalkit.errors import shown_path
 from evalkit.model.template import Reference
 from evalkit.operators.equality import KINDS
-from evalkit.operators.hints import kind_hint
 from evalkit.operators.shown import cut, shown
 from evalkit.record import record
 
@@ -145,4 +144,6 @@ class Matcher(ABC):
 
     def hint(self, actual: Any) -> str:
         """What the two values in the message don't show by themselves, in brackets; "" if nothing."""
+        from evalkit.operators.hints import kind_hint
+
         return kind_hint(actual, self.kinds)

@@ -94,7 +94,7 @@ class Deferred(Matcher):
         return {self.name: _unparsed(self.value), **_unparsed(self.beside)}
 
     def bind(self, resolve: Resolve) -> Matcher:
-        from evalkit.operators.compile import build_bound
+        from evalkit.operators.application import build_bound
 
         if self.name in ("$regex", "$search"):
             pattern = plain(render(self.value, lambda reference: _escaped(resolve(reference))))

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from evalkit.operators.difference import missing_item, missing_key, unexpected_item, unexpected_key
 from evalkit.operators.equality import ARRAY, OBJECT, kind
 from evalkit.operators.matcher import MAX_DIFFERENCES, Matcher, Mismatch, Path, Resolve
 from evalkit.operators.shown import shown
@@ -54,6 +53,8 @@ class Keyed(Matcher):
     def differences(self, actual: Any, path: Path) -> list[Mismatch]:
         if kind(actual) != OBJECT:
             return [self.mismatch(actual, path)]
+        from evalkit.operators.difference import missing_key, unexpected_key
+
         found: list[Mismatch] = []
         listed = dict(self.items)
         for key, item in self.items:
@@ -106,6 +107,8 @@ class Items(Matcher):
     def differences(self, actual: Any, path: Path) -> list[Mismatch]:
         if kind(actual) != ARRAY:
             return [self.mismatch(actual, path)]
+        from evalkit.operators.difference import missing_item, unexpected_item
+
         found: list[Mismatch] = []
         for start, end, actual_start, actual_end in self._blocks(actual):
             common = min(end - start, actual_end - actual_start)

@@ -6,9 +6,7 @@ from itertools import islice
 from typing import Any
 
 from evalkit.model.template import Template, render
-from evalkit.operators.difference import value_differences
 from evalkit.operators.equality import STRING, json_equal, kind
-from evalkit.operators.hints import value_hint
 from evalkit.operators.matcher import MAX_DIFFERENCES, Matcher, Mismatch, Path, Resolve, Undecided
 from evalkit.operators.phrases import find_words, fold_text
 from evalkit.operators.shown import WINDOW, shown, window
@@ -63,6 +61,8 @@ class Equal(Matcher):
     matches = holds
 
     def differences(self, actual: Any, path: Path) -> list[Mismatch]:
+        from evalkit.operators.difference import value_differences
+
         return list(islice(value_differences(self.value, actual, path), MAX_DIFFERENCES + 1))
 
     def wording(self) -> str:
@@ -106,6 +106,8 @@ class Words(Matcher):
 
     def hint(self, actual: Any) -> str:
         if kind(actual) != STRING:
+            from evalkit.operators.hints import value_hint
+
             return value_hint(self.text, actual)
         return " (it is there only inside a longer word)" if self.folded in fold_text(actual) else ""
 

@@ -10,10 +10,9 @@ import pytest
 
 from evalkit import operator
 from evalkit.errors import PathProblem
-from evalkit.operators import OperatorProblems, compile_value
+from evalkit.operators import OperatorProblems, compile_value, known_operators
 from evalkit.operators.builders import BUILDERS
 from evalkit.operators.builtin import BUILTIN
-from evalkit.operators.compile import known_operators
 from evalkit.operators.names import INSTEAD
 
 
