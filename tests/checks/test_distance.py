@@ -57,6 +57,8 @@ DISTANCES: list[tuple[dict[str, Any], dict[str, Any], float]] = [
     ({"body_contains": ["a", "b"]}, {"arguments": {"body": None}}, 1 / 3),
     ({"body_contains": ["a", "b"]}, {"arguments": {}}, 1 / 3),
     ({"body_excludes": ["a", "b"]}, {"arguments": {"body": "a"}}, 1 / 6),
+    ({"body_excludes": ["a", "b"]}, {"arguments": {"body": None}}, 1 / 3),
+    ({"body_excludes": ["a", "b"]}, {"arguments": {}}, 1 / 3),
     ({"arguments_absent": ["a", "b"]}, {"arguments": {"a": 1}}, 1 / 6),
     ({"result_contains": {"a": 1, "b": 2}}, {"result": {"a": 1}}, 1 / 6),
     ({"result_contains": 5}, {"result": 6}, 1 / 3),

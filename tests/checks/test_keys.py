@@ -20,6 +20,7 @@ from evalkit.checks import (
     compile_expectation,
 )
 from evalkit.checks.keys import MODIFIERS, described
+from evalkit.model.transcript import FunctionCall, Transcript
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
 TABLES = {"expected": EXPECTED_KEYS, "call": CALL_KEYS, "group": GROUP_KEYS, "forbidden": FORBIDDEN_KEYS}
@@ -101,6 +102,18 @@ def test_a_key_is_read_and_is_valid_in_the_editor(key: str) -> None:
         alone["expected_function_calls"] = ["a"]
     assert problems(alone) == []
     assert list(schema().iter_errors(alone)) == []
+
+
+@pytest.mark.parametrize("key", sorted(EXPECTED_KEYS.keys() - MODIFIERS))
+def test_a_key_speaks_of_itself_and_of_its_place_in_a_user_turn_too(key: str) -> None:
+    """There the path to it is longer."""
+    place = ("input", "turns", 1, "expected_output")
+    expectation, found = compile_expectation({key: VALUES[key]}, path=place)
+    assert found == []
+    judgement = expectation.judge(Transcript(calls=(FunctionCall(name="z", arguments={"a": 1}),), response="b y"))
+    assert key in [result.check for result in judgement.checks]
+    for reason in judgement.reasons:
+        assert reason.place.startswith(f"input.turns[1].expected_output.{key}")
 
 
 @pytest.mark.parametrize("key", CALL_KEYS)

@@ -72,6 +72,19 @@ ROWS: list[tuple[dict[str, Any], list[Any], str, str]] = [
         "failed",
         'missing_argument: call 1, send_email: body is missing, so it can\'t be searched for "x"',
     ),
+    (
+        {"response_body_contains": "x"},
+        [("send_email", "x")],
+        "failed",
+        'missing_argument: call 1, send_email: body is missing, so it can\'t be searched for "x"',
+    ),
+    ({"response_body_excludes": "ticket"}, [FAILED_MAIL], "passed", "response contains none of 1 phrase"),
+    (
+        {"response_body_excludes": "the RESPONSE"},
+        [FAILED_MAIL],
+        "failed",
+        'text_forbidden: response contains "the RESPONSE"',
+    ),
 ]
 
 
@@ -96,3 +109,14 @@ def test_ticket_fields_may_refer_to_other_calls(judged: Callable[..., Judgement]
     assert judged(expected, [("find", {}, {"serial": "SN1"}), TICKET]).status == "passed"
     assert judged(expected, [("find", {}, {"serial": "SN2"}), TICKET]).reasons[0].code == "wrong_argument"
     assert judged(expected, [TICKET]).reasons[0].code == "unresolved_reference"
+
+
+@pytest.mark.parametrize(
+    ("made", "searched", "call"), [([TICKET, MAIL], "Your ticket is TKT-1.", 1), ([], "Hello.", None)]
+)
+def test_a_reason_about_the_body_carries_the_text_that_was_searched(
+    made: Any, searched: str, call: int | None, judged: Callable[..., Judgement]
+) -> None:
+    """Of the email, which it points to, or of the response."""
+    (reason,) = judged({"response_body_contains": "TKT-2"}, made, response="Hello.").reasons
+    assert (reason.expected, reason.actual, reason.call) == ("TKT-2", searched, call)

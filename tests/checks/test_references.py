@@ -139,3 +139,29 @@ def test_a_call_that_meets_its_own_arguments_says_how(judged: Callable[..., Judg
 def test_an_alias_is_as_good_as_the_name(judged: Callable[..., Judgement]) -> None:
     made = [{"name": "create_ticket", "requested_name": "open_ticket", "result": 5}, ("send_email", {"x": 5})]
     assert judged(mail("{{ calls.open_ticket.result }}"), made).status == "passed"
+
+
+def test_a_call_may_be_compared_with_itself_and_with_others(judged: Callable[..., Judgement]) -> None:
+    """All roots in one call: its own arguments, the input and what an earlier call returned."""
+    wanted = {"copy": "{{ arguments.serial }}", "sender": "{{ input.from }}", "id": "{{ calls.find.result }}"}
+    expected = {CALLS: ["find", {"function_name": "log", "arguments_contain": wanted}]}
+    sent = {"serial": "SN1", "copy": "SN1", "sender": "Jan", "id": 7}
+    given = {"from": "Jan"}
+    assert judged(expected, [("find", {}, 7), ("log", sent)], given=given).status == "passed"
+    for name in wanted:
+        (reason,) = judged(expected, [("find", {}, 7), ("log", {**sent, name: "other"})], given=given).reasons
+        assert (reason.code, reason.path) == ("wrong_argument", (name,))
+
+
+def test_an_input_that_is_known_at_load_is_looked_into_then(problems: Callable[..., list[str]]) -> None:
+    expected = mail("{{ input.email.from }}")
+    assert problems(expected, input={"email": {"from": "Jan"}}) == []
+    assert problems(expected, input={"email": {}}) != []
+    assert problems(expected) == []
+
+
+def test_a_part_of_the_input_that_is_not_there_fails_the_check(told: Callable[..., list[str]]) -> None:
+    why = "leads nowhere: there is no 'sender' in {from} (step 1 of the path)"
+    assert told(mail("{{ input.sender }}"), [("send_email", {"x": 1})], given={"from": "Jan"}) == [
+        f"unresolved_reference: call 1, send_email: template {{{{ input.sender }}}} {why}"
+    ]

@@ -117,6 +117,35 @@ def test_a_reason_about_the_response_names_its_place(judged: Callable[..., Judge
     assert places({"response_json": SCHEMA}, '{"status": 1}') == ["response_json.properties.status.enum"]
 
 
+CARRIED: list[tuple[dict[str, Any], str, Any, Any]] = [
+    ({"response_contains": ["ok", "TKT"]}, "ok so far", "TKT", "ok so far"),
+    ({"response_excludes": "SORRY"}, "Sorry.", "SORRY", "Sorry."),
+    ({"response_matches": "^a+$"}, "b", {"$search": "^a+$"}, None),
+    ({"response_json": {"a": {"b": 1}}}, '{"a": {"b": 2}}', 1, 2),
+    ({"response_json": SCHEMA}, '{"status": 1}', None, 1),
+]
+
+
+@pytest.mark.parametrize(("expected", "response", "wanted", "found"), CARRIED)
+def test_a_reason_about_the_response_carries_both_values(
+    expected: Any, response: str, wanted: Any, found: Any, judged: Callable[..., Judgement]
+) -> None:
+    """As far as there are two; a pattern is searched in all of the response, which the transcript holds."""
+    (reason,) = judged(expected, response=response).reasons
+    assert (reason.expected, reason.actual, reason.call) == (wanted, found, None)
+
+
+def test_a_reason_about_json_says_where_in_the_response_it_is(judged: Callable[..., Judgement]) -> None:
+    """By its path in the response, not in the schema."""
+
+    def paths(expected: Any, response: str) -> list[tuple[str | int, ...]]:
+        return [reason.path for reason in judged({"response_json": expected}, response=response).reasons]
+
+    assert paths({"a": {"b": 1}}, '{"a": {"b": 2}}') == [("a", "b")]
+    assert paths([1, 2], "[1, 3]") == [(1,)]
+    assert paths(SCHEMA, '{"status": 1}') == [("status",)]
+
+
 def test_json_nested_too_deep_is_a_reason(told: Callable[..., list[str]]) -> None:
     (reason,) = told({"response_json": {"a": 1}}, response="[" * 200_000)
     assert reason == "response_mismatch: the response is not JSON that can be read: it is nested too deep"

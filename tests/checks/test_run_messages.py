@@ -202,6 +202,7 @@ def test_judging_calls_alone_lists_what_can_not_be_judged(judged: Callable[..., 
     judgement = judged(WITHOUT_EVIDENCE, mode="judge")
     assert (judgement.status, judgement.reasons) == ("passed", ())
     assert {result.check: result.status for result in judgement.checks} == dict.fromkeys(WITHOUT_EVIDENCE, "not_judged")
+    assert all("judged" in result.message for result in judgement.checks)
 
 
 def test_a_run_without_evidence_is_an_error(judged: Callable[..., Judgement]) -> None:
@@ -209,6 +210,10 @@ def test_a_run_without_evidence_is_an_error(judged: Callable[..., Judgement]) ->
     assert judgement.status == "error"
     assert {reason.code for reason in judgement.reasons} == {"not_measured"}
     assert len(judgement.reasons) == len(WITHOUT_EVIDENCE) - 1
+    unmeasured = [result for result in judgement.checks if result.status == "error"]
+    assert [f"{result.check}: {result.message}" for result in unmeasured] == [
+        reason.message for result in unmeasured for reason in result.reasons
+    ]
 
 
 def test_parallel_calls_without_turns_are_not_measured(judged: Callable[..., Judgement]) -> None:

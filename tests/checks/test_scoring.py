@@ -51,6 +51,11 @@ SCORES: list[tuple[dict[str, Any], list[Any], tuple[float, float, float, float]]
         [("f", {"x": 1})],
         (0, 0, 0, 0),
     ),
+    (  # a demand that leads nowhere is one that does not hold
+        {CALLS: [{"function_name": "f", "arguments_contain": {"x": "{{ calls.g.result }}"}, "body_contains": "a"}]},
+        [("f", {"x": 1, "body": "a"})],
+        (0, 0, 0, 1 / 2),
+    ),
     ({CALLS: [{"function_name": "f", "times": 3}]}, ["f"], (1, 1 / 3, 1 / 2, 1)),
     (
         {CALLS: [{**f(x=1), "optional": True}], "extra_calls": "allow"},
