@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 _BOOLEANS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
-_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?")
-_WHOLE = ((16, re.compile(r"0x[0-9a-f]{1,16}")), (8, re.compile(r"0o[0-7]{1,20}")), (10, re.compile(r"\+?[0-9]{1,30}")))
-_DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})(?:e[-+]?[0-9]{1,2})?")
+# As text: few cases need one of them, and `re` keeps what it has compiled.
+_JSON_NUMBER = r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?"
+_WHOLE = ((16, r"0x[0-9a-f]{1,16}"), (8, r"0o[0-7]{1,20}"), (10, r"\+?[0-9]{1,30}"))
+_DECIMAL = r"[-+]?(?:[0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})(?:e[-+]?[0-9]{1,2})?"
 
 
 def boolean_advice(value: object) -> str:
@@ -27,9 +28,9 @@ def number_advice(value: object) -> str:
     if not isinstance(value, str):
         return ""
     folded = value.strip().lower().replace("_", "")
-    if _JSON_NUMBER.fullmatch(folded):
+    if re.fullmatch(_JSON_NUMBER, folded):
         return f"write {folded} without quotes"
     for base, form in _WHOLE:
-        if form.fullmatch(folded):
+        if re.fullmatch(form, folded):
             return f"write {int(folded, base)}"
-    return f"write {float(folded):.15g}" if _DECIMAL.fullmatch(folded) else "write it as digits"
+    return f"write {float(folded):.15g}" if re.fullmatch(_DECIMAL, folded) else "write it as digits"

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from evalkit.checks.drafts import CallsJudged, Draft
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
-from evalkit.checks.matching import ActualCall, AnyOrder, Assignment, InOrder, Leaf, Plan, solve
+from evalkit.checks.matching import ActualCall, AnyOrder, InOrder, Leaf, Plan
 from evalkit.checks.matching.plan import Position
 from evalkit.checks.reading import Path
 from evalkit.checks.reasons import passing
-from evalkit.checks.strays import strays
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult, Score
 from evalkit.record import record
+
+if TYPE_CHECKING:
+    from evalkit.checks.matching import Assignment
 
 _ALLOWED = passing("extra_calls", "not in the list, which extra_calls allows")
 _NO_CALLS = Score()
@@ -47,6 +50,8 @@ class FunctionCalls:
         if self.listed and len(calls) == len(leaves) and _meet_in_turn(leaves, calls, evidence):
             drafts = [Draft(call, leaf, leaf.passed(call)) for leaf, call in zip(leaves, calls, strict=True)]
             return CallsJudged(drafts, [_all_met(len(leaves))], _NO_CALLS)
+        from evalkit.checks.strays import strays
+
         assignment = self.solve(leaves, evidence)
         stray = strays(self.plan, leaves, assignment, evidence)
         if assignment.satisfied and not stray:
@@ -63,6 +68,8 @@ class FunctionCalls:
 
     def solve(self, leaves: tuple[ExpectedCall, ...], evidence: Evidence) -> Assignment:
         """The best assignment. Calls are known to the matching by their place among those that are judged."""
+        from evalkit.checks.matching import solve
+
         calls = evidence.calls
         actual = [ActualCall(place, call.name, call.turn) for place, call in enumerate(calls)]
         return solve(

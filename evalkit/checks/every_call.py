@@ -11,7 +11,6 @@ from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.reading import Path
 from evalkit.checks.reasons import failed, failed_call, failing, passing
-from evalkit.checks.sentences import demand
 from evalkit.checks.whole_checks import GroundedCheck, violated
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
@@ -83,6 +82,8 @@ class ForbiddenCalls:
         return failing(self.key, (), [f"{found} forbidden call{'' if found == 1 else 's'} made"])
 
     def _forbidden(self, call: FunctionCall, entry: ExpectedCall) -> CheckResult:
+        from evalkit.checks.sentences import demand
+
         what = demand(entry)
         message = f"forbidden: {what} must not be called"
         return failed_call(self.key, "forbidden_call", message, call, entry.place)

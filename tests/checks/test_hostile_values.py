@@ -267,13 +267,13 @@ def test_a_check_of_our_own_that_breaks_is_an_error(judged: Callable[..., Judgem
 
 
 def test_a_group_that_is_too_ambiguous_is_not_measured(judged: Callable[..., Judgement], monkeypatch: Any) -> None:
-    import evalkit.checks.calls
+    import evalkit.checks.matching
     from evalkit.checks.matching import SearchTooLargeError
 
     def too_large(*arguments: Any) -> Any:
         raise SearchTooLargeError("the groups are too ambiguous")
 
-    monkeypatch.setattr(evalkit.checks.calls, "solve", too_large)
+    monkeypatch.setattr(evalkit.checks.matching, "solve", too_large)
     (reason,) = judged({CALLS: ["a"]}, []).reasons
     assert (reason.code, reason.message) == (
         "not_measured",

@@ -17,7 +17,10 @@ Explanations are optimal up to `weigh.EXACT` pairs of expected and actual calls,
 verdict is the same.
 """
 
-from evalkit.checks.matching.assignment import Assignment, Pair, SearchTooLargeError
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from evalkit.checks.matching.plan import (
     MAX_CHILDREN,
     ActualCall,
@@ -30,21 +33,34 @@ from evalkit.checks.matching.plan import (
     Plan,
     Position,
 )
-from evalkit.checks.matching.solve import solve
+from evalkit.lazily import imported_on_use
+
+if TYPE_CHECKING:
+    from evalkit.checks.matching.assignment import Assignment as Assignment
+    from evalkit.checks.matching.assignment import Pair as Pair
+    from evalkit.checks.matching.assignment import SearchTooLargeError as SearchTooLargeError
+    from evalkit.checks.matching.solving import solve as solve
+
+# Calls that meet a list one by one need nothing of these.
+_HOMES = {
+    "Assignment": "assignment",
+    "Pair": "assignment",
+    "SearchTooLargeError": "assignment",
+    "solve": "solving",
+}
 
 __all__ = [
     "MAX_CHILDREN",
     "ActualCall",
     "AnyOrder",
-    "Assignment",
     "InOrder",
     "InParallel",
     "Leaf",
     "Node",
     "OneOf",
-    "Pair",
     "Plan",
     "Position",
-    "SearchTooLargeError",
-    "solve",
+    *_HOMES,
 ]
+
+__getattr__ = imported_on_use(__name__, _HOMES)
