@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain, islice
 
+from evalkit.errors import EvalkitError
 from evalkit.execution.flight import Flight, Job
 from evalkit.execution.loop import BackgroundLoop
 from evalkit.model.case import Case
@@ -130,7 +131,12 @@ class Executor:
 
 
 def defect(case: Case, error: BaseException) -> Verdict:
-    """The verdict of a case on which evalkit itself failed: not measured, and told with the place of the defect."""
+    """The verdict of a case on which evalkit itself failed: not measured, and told with the place of the defect.
+
+    What was used wrongly is no defect: an EvalkitError says itself what to do.
+    """
+    if isinstance(error, EvalkitError):
+        return broken(case, error.code, str(error))
     import traceback
 
     where = "".join(traceback.format_exception(error)[-3:]).strip()

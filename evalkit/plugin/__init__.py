@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evalkit.plugin.options import add_options
+from evalkit.plugin.options import add_options, idle_flag, is_case, misspelt_flag
 
 if TYPE_CHECKING:
     from evalkit.plugin.fixture import EvalkitCase
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
+
+
+def pytest_load_initial_conftests(args: list[str]) -> None:
+    wrong = misspelt_flag(args)
+    if wrong is not None:
+        raise pytest.UsageError(wrong)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -33,6 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
         from evalkit.plugin.starting import start
 
         start(config)
+    elif (idle := idle_flag(config.invocation_params.args)) is not None:
+        raise pytest.UsageError(f"evalkit: {idle} does nothing without --evalkit; give both")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if not config.getoption("evalkit") and any(map(is_case, config.args)):
+        return "evalkit: case files run with --evalkit"
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import pytest
@@ -43,6 +44,9 @@ COMMAND_LINE_ONLY = {
 }
 # The same, with a value.
 SHARD = "shard"
+# What also holds for tests with the mark, which run without --evalkit too. Everything else would do nothing.
+_OF_MARKED_TESTS = {"model", "record", "max_cost", "requests_per_minute", "tokens_per_minute", "trace", "show"}
+_OF_MARKED_TESTS |= {"allow_real", "real_sleep"}
 _LISTS = {"paths"}
 
 
@@ -63,6 +67,38 @@ def add_options(parser: pytest.Parser) -> None:
 def flag_of(name: str) -> str:
     """``--evalkit-min-pass-rate`` for ``min_pass_rate``."""
     return f"--evalkit-{name.replace('_', '-')}"
+
+
+def idle_flag(arguments: Iterable[str]) -> str | None:
+    """The first flag that would do nothing without --evalkit; one that is given for a gate must not be silent."""
+    active = {flag_of(name) for name in _OF_MARKED_TESTS}
+    flags = (argument.partition("=")[0] for argument in _flags(arguments))
+    return next((flag for flag in flags if flag not in active), None)
+
+
+def misspelt_flag(arguments: Iterable[str]) -> str | None:
+    """What to say of the first flag that is almost one of ours; pytest says nothing of what is near."""
+    for argument in _flags(arguments):
+        given = argument.partition("=")[0]
+        known = [flag_of(name) for name, (metavar, _) in OPTIONS.items() if metavar is not None]
+        known += [flag_of(name) for name in (SHARD, *SWITCHES, *COMMAND_LINE_ONLY)]
+        if given not in known:
+            from evalkit.errors import did_you_mean
+
+            near = did_you_mean(given, known)
+            return f"evalkit: unknown option {given}{near}" if near else None
+    return None
+
+
+def _flags(arguments: Iterable[str]) -> Iterator[str]:
+    return (argument for argument in map(str, arguments) if argument.startswith("--evalkit-"))
+
+
+def is_case(argument: str) -> bool:
+    """Whether a path on the command line, or what follows it in a node id, looks like a case file."""
+    name = argument.partition("::")[0]
+    stem, dot, ending = name.rpartition(".")
+    return bool(dot) and ending in ("yaml", "yml") and stem[-1:].isdigit()
 
 
 def told(config: pytest.Config, name: str) -> Any:

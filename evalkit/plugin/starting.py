@@ -19,6 +19,7 @@ def start(config: pytest.Config) -> None:
     """Register what this process needs; in a worker of xdist that is all but the keeper of results."""
     try:
         configuration = read_configuration(config)
+        check_the_model(configuration)
         put_first_on_path(config)
         paths = choose_paths(config, configuration)
         runner = Runner(config, configuration)
@@ -35,6 +36,14 @@ def start(config: pytest.Config) -> None:
                 config.pluginmanager.register(FaultCounter(), "evalkit-faults")
     except UsageError as error:
         raise pytest.UsageError(f"evalkit: {error}") from None
+
+
+def check_the_model(configuration: Configuration) -> None:
+    """A model that can't be opened is told once, before anything runs. Nothing is imported for a run offline."""
+    if configuration.settings.model is not None:
+        from evalkit.agents.models import check_model
+
+        check_model(configuration.settings.model)
 
 
 def take_a_shard(config: pytest.Config, configuration: Configuration) -> None:

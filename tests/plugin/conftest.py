@@ -87,6 +87,10 @@ class Project:
         """pytest --evalkit in a process of its own, for what a shared one can't show."""
         return self.pytester.run(sys.executable, "-m", "pytest", "--evalkit", "-p", "no:hypothesispytest", *arguments)
 
+    def run_plainly(self, *arguments: str) -> pytest.RunResult:
+        """pytest without --evalkit, in a process of its own."""
+        return self.pytester.run(sys.executable, "-m", "pytest", "-p", "no:hypothesispytest", *arguments)
+
     @property
     def run_file(self) -> Run:
         return load_run(self.root / ".evalkit" / "last-run.json")

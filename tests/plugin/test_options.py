@@ -168,3 +168,46 @@ def test_the_model_of_the_command_line_reaches_the_agent(project: Project) -> No
     project.case("model_001", agent="model:agent", expected_output={"response_contains": "openai:llama3"})
     project.run_apart("--evalkit-model=openai:llama3?base_url=http://127.0.0.1:9")
     assert project.statuses() == {"model_001": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--evalkit-model=gpt-4o", "unknown model 'gpt-4o'; did you mean 'openai:gpt-4o'? A model is one of *"),
+        (
+            "--evalkit-model=gemini:x?strem=1",
+            "'gemini:x?strem=1': gemini has no option 'strem'; did you mean 'stream'?",
+        ),
+        ("--evalkit-htm=x.html", "unknown option --evalkit-htm; did you mean '--evalkit-html'?"),
+        ("--evalkit-min-passrate=9", "unknown option --evalkit-min-passrate; did you mean '--evalkit-min-pass-rate'?"),
+    ],
+)
+def test_a_wrong_option_is_told_once_before_anything_runs(project: Project, flag: str, message: str) -> None:
+    project.case("good_001")
+    result = project.run_apart(flag)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: evalkit: {message}"])
+    assert not project.started.exists()
+
+
+@pytest.mark.parametrize("flag", ["--evalkit-min-pass-rate=95", "--evalkit-html=x.html", "--evalkit-shard=1/2"])
+def test_a_flag_that_would_do_nothing_without_evalkit_is_refused(project: Project, flag: str) -> None:
+    project.write("tests/test_plain.py", "def test_plain(): pass\n")
+    result = project.run_plainly(flag, "tests")
+    assert result.ret == 4
+    name = flag.partition("=")[0]
+    result.stderr.fnmatch_lines([f"ERROR: evalkit: {name} does nothing without --evalkit; give both"])
+
+
+def test_flags_that_hold_for_marked_tests_and_those_of_the_ini_file_need_no_evalkit(project: Project) -> None:
+    project.write("tests/test_plain.py", "def test_plain(): pass\n")
+    project.write("pytest.ini", "[pytest]\naddopts = --evalkit-min-pass-rate=95\n")
+    assert project.run_plainly("--evalkit-real-sleep", "tests").ret == 0
+
+
+@pytest.mark.parametrize(("flags", "hinted"), [([], True), (["--evalkit"], False)])
+def test_a_case_file_without_the_flag_is_told_of_it(project: Project, flags: list[str], hinted: bool) -> None:
+    project.case("good_001")
+    result = project.run_plainly(*flags, "scenarios/good_001.yaml")
+    assert ("evalkit: case files run with --evalkit" in result.outlines) is hinted
+    assert (result.ret == 4) is hinted
