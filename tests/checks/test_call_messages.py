@@ -278,6 +278,19 @@ LISTS: list[tuple[dict[str, Any], list[Any], list[str]]] = [
             "against another expectation"
         ],
     ),
+    (
+        {
+            CALLS: [
+                "a",
+                {"function_name": "a", "body_contains": "y", "arguments_contain": {"q": "x" * 300, "n": 1}},
+            ]
+        },
+        ["a"],
+        [
+            f'missing_call: a(body with "y", q="{"x" * 97}…", n=1, …) is missing: a was called once, each '
+            "held against another expectation"
+        ],
+    ),
     ({CALLS: ["a"]}, ["a", "b"], ["unexpected_call: call 2, b: not expected: extra_calls is 'forbid'"]),
     (
         {CALLS: ["a"]},
@@ -324,6 +337,29 @@ LISTS: list[tuple[dict[str, Any], list[Any], list[str]]] = [
         ["wrong_order: call 1, d: out of order: expected after call 2, a"],
     ),
     (
+        {CALLS: ["a", "b", "c"]},
+        ["c", "b", "a"],
+        [
+            "wrong_order: call 2, b: out of order: expected before call 1, c",
+            "wrong_order: call 3, a: out of order: expected before call 1, c",
+        ],
+    ),
+    (
+        {CALLS: ["a", "b", "c", "d"]},
+        ["a", "d", "b", "c"],
+        ["wrong_order: call 2, d: out of order: expected after call 3, b"],
+    ),
+    (
+        {CALLS: [{"in_order": ["a", "b"]}, "c"]},
+        ["b", "a", "c"],
+        ["wrong_order: call 2, a: out of order: expected before call 1, b"],
+    ),
+    (
+        {CALLS: ["c", {"any_order": [{"in_order": ["a", "b"]}, "d"]}]},
+        ["c", "b", "d", "a"],
+        ["wrong_order: call 4, a: out of order: expected before call 2, b"],
+    ),
+    (
         {CALLS: [{"function_name": "a", "times": 2}, "b"]},
         ["a", "b", "a"],
         ["wrong_order: call 3, a: out of order: expected before call 2, b"],
@@ -332,6 +368,15 @@ LISTS: list[tuple[dict[str, Any], list[Any], list[str]]] = [
         {CALLS: [{"in_parallel": ["a", "b"]}]},
         [{"name": "a", "turn": 0}, {"name": "b", "turn": 1}],
         ["not_parallel: call 2, b: made in model turn 2, expected in turn 1, together with call 1, a (in_parallel)"],
+    ),
+    (
+        {CALLS: [{"in_parallel": ["a", "b", "c"]}]},
+        [{"name": "a", "turn": 0}, {"name": "b", "turn": 1}, {"name": "c", "turn": None}],
+        [
+            "not_parallel: call 2, b: made in model turn 2, expected in turn 1, together with call 1, a (in_parallel)",
+            "not_parallel: call 3, c: made in model turn unknown, expected in turn 1, together with call 1, a "
+            "(in_parallel)",
+        ],
     ),
     (
         {CALLS: [{"one_of": [["a", {"function_name": "b", "arguments": {"x": 1}}], "c"]}]},
@@ -355,6 +400,11 @@ LISTS: list[tuple[dict[str, Any], list[Any], list[str]]] = [
         {"forbidden_function_calls": {"function_name": "b", "arguments_contain": {"id": 5}}},
         [("b", {"id": 4}), {"name": "b", "arguments": {"id": 5}, "outcome": "error"}],
         ["forbidden_call: call 2, b: forbidden: b(id=5, …) must not be called"],
+    ),
+    (
+        {"forbidden_function_calls": {"function_name": "b", "body_contains": "refund"}},
+        [("b", {"body": "A Refund."}), ("b", {"body": "no"}), ("b", {})],
+        ['forbidden_call: call 1, b: forbidden: b(body with "refund", …) must not be called'],
     ),
     (
         {"forbidden_function_calls": {"function_name": "b", "arguments": {}}},
@@ -629,3 +679,15 @@ def test_alternatives_are_named_only_where_they_fail(judged: Callable[..., Judge
         "arguments contained",
         'body does not contain "a" (closest alternative: one_of[0])',
     )
+
+
+def test_what_holds_of_a_call_is_told_beside_what_does_not(judged: Callable[..., Judgement]) -> None:
+    """A call out of order has its arguments judged all the same, and a refused call what it was held against."""
+    listed = {CALLS: [{"function_name": "a", "arguments": {"x": 1}}, {"in_parallel": ["b", "c"]}]}
+    made = [{"name": "b", "turn": 0}, {"name": "c", "turn": 1}, {"name": "a", "arguments": {"x": 1}, "turn": 2}]
+    lines = judged(listed, made).calls
+    assert [[(result.check, result.status) for result in line.results] for line in lines] == [
+        [],
+        [("in_parallel", "failed")],
+        [("arguments", "passed"), ("call_order", "failed")],
+    ]

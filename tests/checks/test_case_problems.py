@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -338,6 +339,21 @@ EXPECTED_AND_FORBIDDEN: list[tuple[Any, Any, bool]] = [
         False,
     ),
     ({"function_name": "f", "channel": "native"}, {"function_name": "f", "channel": "text"}, False),
+    (  # an operator that is forbidden in the words in which it is demanded
+        {"function_name": "f", "arguments": {"x": {"$gt": 1}}},
+        {"function_name": "f", "arguments_contain": {"x": {"$gt": 1}}},
+        True,
+    ),
+    (
+        {"function_name": "f", "arguments_contain": {"x": {"$gt": 1}}},
+        {"function_name": "f", "arguments_contain": {"x": {"$gt": 1}}},
+        True,
+    ),
+    (  # what a template will come to is not known yet
+        {"function_name": "f", "arguments": {"x": 1}},
+        {"function_name": "f", "arguments_contain": {"x": {"$ne": "{{ input.x }}"}}},
+        False,
+    ),
     ("f", "g", False),
     ("f", {"function_name": "f"}, True),
     ("f", {"function_name": "f", "channel": "text"}, False),
@@ -755,3 +771,85 @@ def test_values_are_not_mistaken_for_a_schema(value: Any, problems: Callable[...
     expectation, found = compile_expectation({"response_json": value})
     assert found == []
     assert type(expectation.checks[0]).__name__ == "ResponseJson"
+
+
+def test_a_call_is_forbidden_by_any_of_its_names(
+    problems: Callable[..., list[str]], declared: Mapping[str, Declaration]
+) -> None:
+    listed = {CALLS: [{"function_name": "warranty_check"}]}
+    for forbidden in ("check_warranty", {"function_name": "check_warranty"}, {"function_name": "warranty_check"}):
+        assert problems({**listed, "forbidden_function_calls": [forbidden]}, declarations=declared) == [
+            f"{FIRST} expects check_warranty, which forbidden_function_calls[0] forbids"
+        ]
+
+
+def test_only_names_of_arguments_are_held_against_the_declaration(
+    problems: Callable[..., list[str]], declared: Mapping[str, Declaration]
+) -> None:
+    """Not operators that stand for all of them, and not what the result has."""
+    for keys in ({"arguments": {"$any": True}}, {"arguments_contain": {"$len": 1}}, {"result_contains": {"id": 5}}):
+        assert problems({CALLS: [{"function_name": "send_email", **keys}]}, declarations=declared) == []
+
+
+def test_a_function_that_a_template_names_must_be_declared(
+    problems: Callable[..., list[str]], declared: Mapping[str, Declaration]
+) -> None:
+    def told(function: str) -> list[str]:
+        text = f"{{{{ calls.{function}.result.id }}}}"
+        found = problems({"response_contains": text}, declarations=declared)
+        assert all(message.startswith(f"response_contains: template {text} ") for message in found)
+        return [message.partition("}} ")[2] for message in found]
+
+    assert told("check_warranty") == told("warranty_check") == []
+    assert told("check_waranty") == ["names 'check_waranty', which is not declared; did you mean 'check_warranty'?"]
+
+
+def test_a_name_that_is_no_text_is_one_mistake_among_others(problems: Callable[..., list[str]]) -> None:
+    """It can't be looked up, which is no reason not to tell the rest."""
+    (name, key) = sorted(problems({CALLS: [{"function_name": ["f"], "arguments_contains": "x"}]}))
+    assert name.startswith(f"{FIRST}.function_name must be the name of a function")
+    assert key.startswith(f"unknown key 'arguments_contains' in {FIRST}")
+
+
+ADVICE: list[tuple[Any, str]] = [
+    ("yes", "write true"),
+    (" Off", "write false"),
+    ("TRUE", "write true without quotes"),
+    ("false", "write false without quotes"),
+    (0, "write false"),
+    (1, "write true"),
+]
+
+
+@pytest.mark.parametrize(("value", "advice"), ADVICE)
+def test_what_stands_for_true_or_false_elsewhere_is_understood(
+    value: Any, advice: str, problems: Callable[..., list[str]]
+) -> None:
+    (message,) = problems({"email_sent": value})
+    assert message.endswith(f"; {advice}")
+
+
+@pytest.mark.parametrize("value", [2, "maybe", None, 1.5])
+def test_what_stands_for_neither_gets_no_advice(value: Any, problems: Callable[..., list[str]]) -> None:
+    (message,) = problems({"email_sent": value})
+    assert message == f"email_sent must be true or false, got {json.dumps(value)}"
+
+
+NUMBERS = [
+    ("1e5", "write 100000"),
+    (".5", "write 0.5"),
+    ("+7", "write 7"),
+    ("0x1F", "write 31"),
+    ("0o17", "write 15"),
+    ("1_000", "write 1000 without quotes"),
+    ("-12.50", "write -12.50 without quotes"),
+    ("five", "write it as digits"),
+]
+
+
+@pytest.mark.parametrize(("value", "advice"), NUMBERS)
+def test_a_number_that_is_read_as_text_is_understood(
+    value: str, advice: str, problems: Callable[..., list[str]]
+) -> None:
+    (message,) = problems({"max_cost_usd": value})
+    assert message.endswith(f"; {advice}")

@@ -176,3 +176,12 @@ def test_the_decorator_is_public_and_returns_the_function(own_checks: Table) -> 
 
     assert evalkit.check("steps")(steps) is steps
     assert "steps" in own_checks
+
+
+def test_a_template_that_leads_nowhere_is_all_that_its_reason_carries(
+    judged: Callable[..., Judgement], own_checks: Table
+) -> None:
+    """The check was not asked, so that its expected value says nothing about the failure."""
+    check("steps")(lambda expected, transcript: True)
+    (reason,) = judged({"steps": {"id": "{{ calls.f.result }}"}}).reasons
+    assert (reason.code, reason.expected) == ("unresolved_reference", None)

@@ -181,6 +181,35 @@ def test_what_the_declaration_offers_is_traceable() -> None:
     assert ungrounded("high", None, declarations=declared) == ["high"]
 
 
+def test_a_declaration_offers_its_values_to_one_expected_call_too() -> None:
+    """Whatever else the schema says beside them."""
+    schema = {
+        "type": "object",
+        "properties": {"level": {"enum": ["low"]}, "tag": {"anyOf": [{"const": "x"}, {"default": "y"}]}},
+        "required": ["level"],
+    }
+    declared = {"g": Declaration(name="g", parameters=schema)}
+    expected = {"expected_function_calls": [{"function_name": "g", "grounded": True}]}
+    expectation, _ = compile_expectation(expected, declarations=declared)
+
+    def status(**arguments: Any) -> str:
+        return expectation.judge(Transcript(calls=(FunctionCall(name="g", arguments=arguments),)), input="Hi").status
+
+    assert status(level="low", tag="x") == status(level="low", tag="y") == "passed"
+    assert status(level="high") == status(level="low", tag="z") == "failed"
+
+
+def test_grounded_false_demands_nothing_of_a_call(judged: Callable[..., Judgement]) -> None:
+    expected = {"expected_function_calls": [{"function_name": "a", "grounded": False}]}
+    assert judged(expected, [("a", {"id": "X-1"})]).status == "passed"
+
+
+def test_other_arguments_of_a_call_need_not_be_traceable(judged: Callable[..., Judgement]) -> None:
+    expected = {"expected_function_calls": [{"function_name": "a", "grounded": ["id"]}]}
+    made = [("a", {"id": "X-1", "body": "Dear all"})]
+    assert judged(expected, made, given={"message": "X-1"}).status == "passed"
+
+
 def test_only_named_arguments_are_traced(judged: Callable[..., Judgement]) -> None:
     made = [("a", {"id": "X-1", "body": "Dear all"})]
     assert judged({"grounded": "body"}, made).reasons[0].path == ("body",)

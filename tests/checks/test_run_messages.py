@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from evalkit.checks import Judgement
-from evalkit.model.transcript import ModelTurn, RunFault, Timing, Usage
+from evalkit.model.transcript import ModelCall, ModelTurn, RunFault, Timing, Usage
 
 TIMING = Timing(model_ms=800, function_ms=250.5, overhead_ms=12.25)
 USAGE = Usage(input_tokens=100, output_tokens=20, total_tokens=130)
@@ -141,6 +142,7 @@ MEASURES: list[tuple[dict[str, Any], dict[str, Any], Any, Any]] = [
     ({"max_cost_usd": 0.01}, {"cost_usd": 0.5}, 0.01, 0.5),
     ({"final_function_call": "a"}, {"made": ["a", "b"]}, "a", "b"),
     ({"final_function_call": "a"}, {"made": ["b"]}, "a", "b"),
+    ({"final_function_call": "a"}, {"made": ["a", "b", "c"]}, "a", "c"),
 ]
 
 
@@ -299,3 +301,30 @@ def test_a_pass_sums_up_what_was_judged(judged: Callable[..., Judgement]) -> Non
 
 def test_what_is_not_judged_is_not_counted_as_passed(judged: Callable[..., Judgement]) -> None:
     assert judged(WITHOUT_EVIDENCE, mode="judge").summary == "0 calls, 0 checks passed, 8 not judged"
+
+
+def test_large_numbers_are_written_whole(told: Callable[..., list[str]]) -> None:
+    found = told({"max_tokens": 12_345_678}, usage=Usage(total_tokens=23_456_789))
+    assert found == ["budget_exceeded: 23456789 tokens, expected at most 12345678"]
+
+
+SAID = ModelTurn(finish_message="the prompt was blocked")
+
+
+@pytest.mark.parametrize(
+    ("turns", "words"),
+    [
+        ((SAID,), ": the prompt was blocked"),
+        ((ModelTurn(text="Hello"), SAID), ": the prompt was blocked"),
+        ((SAID, ModelTurn(text="Hello")), ""),
+        ((replace(SAID, calls=(ModelCall(name="f"),)),), ""),
+        ((ModelTurn(),), ""),
+        ((), ""),
+    ],
+)
+def test_what_the_service_said_of_the_last_reply_is_told_with_the_end(
+    turns: Any, words: str, told: Callable[..., list[str]]
+) -> None:
+    """Of that reply alone, and only where it is the end: after calls the run went on."""
+    found = told({"max_function_calls": 5}, turns=turns, stop_reason="blocked")
+    assert found == [f"stop_reason: the run ended with 'blocked', expected 'completed'{words}"]

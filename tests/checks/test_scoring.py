@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evalkit.checks import Judgement
-from evalkit.model.transcript import Violation
+from evalkit.model.transcript import FunctionCall, Transcript, Violation
 
 CALLS = "expected_function_calls"
 
@@ -117,3 +117,19 @@ def test_min_score_tolerates_no_call_that_fails_by_itself(judged: Callable[..., 
     assert judged(expected, [{"name": "a", "problem": "unmocked_call"}]).reasons[0].code == "unmocked_call"
     assert judged({**expected, "forbidden_function_calls": "b"}, ["b"]).reasons[0].code == "forbidden_call"
     assert judged(expected, []).status == "passed"
+
+
+def test_every_score_that_is_asked_for_is_told(compiled: Callable[..., Any]) -> None:
+    """In a user turn too, whose place is longer."""
+    expected = {CALLS: ["a", "b"], "min_score": {"recall": 0.75, "f1": 0.75}}
+    expectation = compiled(expected, path=("input", "turns", 1, "expected_output"))
+    found = expectation.judge(Transcript(calls=(FunctionCall(name="a"),)))
+    assert (found.reasons[-1].message, found.reasons[-1].place) == (
+        "recall is 0.5, expected at least 0.75, f1 is 0.667, expected at least 0.75",
+        "input.turns[1].expected_output.min_score",
+    )
+    made = (FunctionCall(name="a"), FunctionCall(name="x", index=1), FunctionCall(name="b", index=2))
+    assert (
+        expectation.judge(Transcript(calls=made)).checks[-1].message
+        == "recall is 1, at least 0.75, f1 is 0.8, at least 0.75"
+    )
