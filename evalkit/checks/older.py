@@ -118,11 +118,9 @@ def read_ticket_fields(reader: Reader, path: Path, value: Any) -> TicketFields |
         reader.wrong(path, value, "a mapping of arguments to values")
         return None
     matcher = reader.matcher(path, value, "contain")
-    per_call = check_references(reader, path, value)
+    check_references(reader, path, value)
     if matcher is None:
         return None
     check = ValuesCheck("arguments_contain", matcher, path, tuple(value))
-    expected = ExpectedCall(
-        0, path, place_of(path), TICKET, (check,), per_call=per_call, has_templates=matcher.has_templates
-    )
+    expected = ExpectedCall(0, path, place_of(path), TICKET, (check,), has_templates=matcher.has_templates)
     return TicketFields(expected, path)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from evalkit.checks.reading import Path, Reader
-from evalkit.model.template import Literal, Reference, Template, TemplateError, parse, render
+from evalkit.checks.reading import Path, Reader, written_at
+from evalkit.model.template import Reference, Template, TemplateError, parse, plain, render
 from evalkit.operators import fold_text
 from evalkit.operators.equality import ARRAY, OBJECT, STRING, kind
 from evalkit.operators.shown import shown
@@ -28,8 +28,7 @@ class Phrase:
         """The phrase with its template rendered. Raises TemplateError, also if what comes out is no text."""
         if isinstance(self.text, str):
             return self
-        rendered = render(self.text, resolve)
-        value = rendered.value if isinstance(rendered, Literal) else rendered
+        value = plain(render(self.text, resolve))
         text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
         if not isinstance(text, str):
             raise TemplateError(f"template {self.text} gave {shown(value)}, which is no text to look for")
@@ -52,10 +51,9 @@ class Phrases:
     def bind(self, resolve: Resolve) -> Phrases:
         return Phrases(tuple(phrase.bind(resolve) for phrase in self.items))
 
-    def all_in(self, texts: Iterable[str]) -> bool:
+    def all_in(self, texts: list[str]) -> bool:
         """Whether each phrase stands in at least one of these folded texts."""
-        pieces = texts if isinstance(texts, (list, tuple)) else list(texts)
-        return all(any(phrase.folded in piece for piece in pieces) for phrase in self.items)
+        return all(any(phrase.folded in piece for piece in texts) for phrase in self.items)
 
     def missing(self, texts: list[str]) -> list[Phrase]:
         """Those that stand in none of the texts."""
@@ -89,8 +87,6 @@ def read_phrases(reader: Reader, path: Path, value: Any) -> Phrases | None:
 
 
 def _read_phrase(reader: Reader, path: Path, value: Any) -> Phrase | None:
-    from evalkit.errors import shown_path
-
     if not isinstance(value, str):
         reader.wrong(path, value, "a phrase", "quote it" if isinstance(value, (int, float)) or value is None else "")
         return None
@@ -105,7 +101,7 @@ def _read_phrase(reader: Reader, path: Path, value: Any) -> Phrase | None:
             path, f"{reader.shown(path)} is an empty phrase, which every text contains; write the text to look for"
         )
         return None
-    return Phrase(text, folded, shown_path(path))
+    return Phrase(text, folded, written_at(path))
 
 
 def text_pieces(value: Any) -> list[str]:
@@ -113,8 +109,6 @@ def text_pieces(value: Any) -> list[str]:
 
     Null has no text. Numbers and booleans have that of their JSON. Safe for cyclic values.
     """
-    if kind(value) == STRING:
-        return [fold_text(value)]
     pieces: list[str] = []
     pending, seen = [value], set()
     while pending:

@@ -79,7 +79,7 @@ class Sentences:
                 return f"out of order: expected before {self._call(other)}"
             if after and other.actual_index > pair.actual_index:
                 return f"out of order: expected after {self._call(other)}"
-        return "out of order: another call stands between its repetitions"
+        return "out of order"
 
     def _call(self, pair: Pair) -> str:
         call = self.calls[pair.actual_index]
