@@ -3,6 +3,10 @@
 Three sources: shapes of well-known tokens, keys that name a secret (``"api_key": "..."``), and values that the shell
 knows to be secret (its environment). Text without any marker of these is returned as it is, at the cost of a few
 substring searches, because this runs once per case.
+
+They search a sieved text: a fifth of the characters of JSON and English are left when the commonest are deleted, and
+what is in a text is, sieved, in the sieved text. Only what is found there is looked for in the text itself. For the
+verdict of a case with three calls, 5 kB, this takes a third of the time that searching the text takes.
 """
 
 from __future__ import annotations
@@ -10,35 +14,51 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 REDACTED = "[redacted]"
+
+_COMMON = b"""etaoinsrldumv 012345678.,:"{}[]\\"""
+
+
+def _sieved(text: str) -> bytes:
+    """`text` without its common characters, and without those that are not ASCII."""
+    return text.encode("ascii", "ignore").translate(None, _COMMON)
+
+
+# What a token begins with, and what follows, as a pattern. No other letter stands before it.
+_TOKENS: tuple[tuple[str, str], ...] = (
+    ("sk-", "[A-Za-z0-9_-]{16,}"),
+    *((f"{kind}k_{mode}_", "[A-Za-z0-9]{10,}") for mode in ("live", "test") for kind in "sr"),
+    ("AIza", "[A-Za-z0-9_-]{30,}"),
+    ("ya29.", "[A-Za-z0-9_-]{20,}"),
+    ("gsk_", "[A-Za-z0-9]{20,}"),
+    ("hf_", "[A-Za-z0-9]{20,}"),
+    *((f"gh{kind}_", "[A-Za-z0-9]{20,}") for kind in "pousr"),
+    ("github_pat_", "[A-Za-z0-9_]{20,}"),
+    ("glpat-", "[A-Za-z0-9_-]{16,}"),
+    ("xox", "[abeoprs]-[A-Za-z0-9-]{10,}"),
+    ("AKIA", r"[A-Z0-9]{16}\b"),
+    ("ASIA", r"[A-Z0-9]{16}\b"),
+    ("eyJ", r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"),
+)
 
 _NO_WORD = r"(?![A-Za-z][a-z]*(?![\w~+/=-]|\.\w))"  # "a basic understanding" and "bearer certificates" are prose
 
 # A marker that the text must contain, and what is then looked for. Group 1, where there is one, is kept.
-# Compiled when its marker is first met: most runs meet none.
+# Compiled when its marker is first met: most runs meet none. A pattern begins with plain characters, because the search
+# for those is fast; what stood before them is looked at afterwards.
 _SHAPES: tuple[tuple[str, str], ...] = (
-    ("sk-", r"\bsk-[A-Za-z0-9_-]{16,}"),
-    ("sk_", r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{10,}"),
-    ("AIza", r"\bAIza[A-Za-z0-9_-]{30,}"),
-    ("ya29.", r"\bya29\.[A-Za-z0-9_-]{20,}"),
-    ("gsk_", r"\bgsk_[A-Za-z0-9]{20,}"),
-    ("hf_", r"\bhf_[A-Za-z0-9]{20,}"),
-    *((f"gh{kind}_", rf"\bgh{kind}_[A-Za-z0-9]{{20,}}") for kind in "pousr"),
-    ("github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
-    ("glpat-", r"\bglpat-[A-Za-z0-9_-]{16,}"),
-    ("xox", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    ("AKIA", r"\bAKIA[A-Z0-9]{16}\b"),
-    ("ASIA", r"\bASIA[A-Z0-9]{16}\b"),
-    ("eyJ", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"),
-    ("earer ", rf"(\b[Bb]earer ){_NO_WORD}[A-Za-z0-9._~+/-]{{8,}}=*"),
-    ("asic ", rf"(\b[Bb]asic ){_NO_WORD}[A-Za-z0-9+/]{{12,}}=*"),
+    *((begin, rf"{re.escape(begin)}(?<!\w{re.escape(begin)}){rest}") for begin, rest in _TOKENS),
+    ("earer ", rf"([Bb]earer )(?<!\w[Bb]earer ){_NO_WORD}[A-Za-z0-9._~+/-]{{8,}}=*"),
+    ("asic ", rf"([Bb]asic )(?<!\w[Bb]asic ){_NO_WORD}[A-Za-z0-9+/]{{12,}}=*"),
     (
         "PRIVATE KEY",
         r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----BEGIN )[\s\S])*?-----END [A-Z ]*PRIVATE KEY-----",
     ),
     ("://", r"(://[^/\s:@\"'\\]{1,200}:)[^/\s@\"'\\]{1,200}(?=@)"),
 )
+_SHAPES_BY_RARE = tuple((rare, tuple(shapes)) for rare, shapes in groupby(_SHAPES, lambda shape: _sieved(shape[0])))
 
 SECRET_KEYS = (
     "password",
@@ -78,9 +98,8 @@ def secrets_of(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(values, key=len, reverse=True))
 
 
-# One of these is in any lower-case text that holds one of SECRET_KEYS as a key; the second step is for the common two.
-_COARSE = ("passw", "passphrase", "secret", "key", "token", "authorization")
-_FINE = {"key": ('key"', "key'", "key\\", "key="), "token": ('token"', "token'", "token\\", "token=")}
+_LAST_WORDS = ("password", "passwd", "passphrase", "secret", "key", "token", "authorization")  # of all SECRET_KEYS
+_CLOSERS = ('"', "'", "\\", "=")  # one of these ends a key
 
 # The quote around the key, the one that opens the value, and what may follow it: JSON, Python's two ways to print a
 # string, and JSON inside a string of JSON. As patterns.
@@ -98,9 +117,8 @@ class Redactor:
     def __init__(self, values: Iterable[str] = (), keys: Iterable[str] = ()) -> None:
         known = sorted({value for value in values if value}, key=len, reverse=True)
         # In JSON text a value stands in its escaped form, so both forms are looked for.
-        self._values = tuple(dict.fromkeys(form for value in known for form in (value, json.dumps(value)[1:-1])))
-        more = tuple(re.split("[_-]", key.casefold())[0] for key in keys)
-        self._markers = (*_COARSE, *more)
+        forms = dict.fromkeys(form for value in known for form in (value, json.dumps(value)[1:-1]))
+        self._values = tuple((_sieved(form), form) for form in forms)
         names = sorted({key.casefold().replace("-", "_") for key in (*SECRET_KEYS, *keys)}, key=len, reverse=True)
         key = "|".join(re.escape(name).replace("_", "[_-]?") for name in names)
         quoted = "|".join(
@@ -109,21 +127,29 @@ class Redactor:
         )
         assigned = rf"""(?P<head>\b(?:{key})=)(?P<value>[^\s"'&,;\\]{{4,}})"""
         self._keyed = f"{quoted}|{assigned}"
+        parts = [re.split("[_-]", _folded(key.casefold())) for key in (*_LAST_WORDS, *keys)]
+        self._clues = tuple((_sieved(words[0]), words[0], words[-1]) for words in parts)
 
     def __call__(self, text: str) -> str:
         """`text` itself if nothing in it is secret."""
-        for value in self._values:
-            if value in text:
+        sieved = _sieved(text)
+        for rare, value in self._values:
+            if rare in sieved and value in text:
                 text = text.replace(value, REDACTED)
-        for marker, pattern in _SHAPES:
-            if marker in text:
-                text = re.sub(pattern, _keep_head, text)  # re keeps what it compiled
-        return self._by_key(text) if self._may_hold_a_key(text.lower()) else text
+                sieved = _sieved(text)
+        for rare, shapes in _SHAPES_BY_RARE:
+            if rare in sieved:
+                for marker, pattern in shapes:
+                    if marker in text:
+                        text = re.sub(pattern, _keep_head, text)  # re keeps what it compiled
+        return self._by_key(text) if self._may_hold_a_key(text) else text
 
-    def _may_hold_a_key(self, folded: str) -> bool:
+    def _may_hold_a_key(self, text: str) -> bool:
+        folded = _folded(text)
+        sieved = _sieved(folded)
         return any(
-            marker in folded and (marker not in _FINE or any(part in folded for part in _FINE[marker]))
-            for marker in self._markers
+            rare in sieved and first in folded and any(last + closer in folded for closer in _CLOSERS)
+            for rare, first, last in self._clues
         )
 
     def _by_key(self, text: str) -> str:
@@ -142,6 +168,11 @@ class Redactor:
         for copy in sorted(copies, key=len, reverse=True):
             text = _without_copies(text, copy)
         return text
+
+
+def _folded(text: str) -> str:
+    """`text` in which letters are the same that are the same for IGNORECASE."""
+    return text.lower() if text.isascii() else text.replace("\u0130", "i").replace("\u0131", "i").casefold()
 
 
 def _without_copies(text: str, value: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from typing import Any
 
 import pytest
 
-from evalkit.model.redaction import REDACTED, Redactor, secrets_of
+from evalkit.model import redaction
+from evalkit.model.redaction import REDACTED, SECRET_KEYS, Redactor, secrets_of
 
 SHAPES = {
     "openai": "sk-proj-abcdefghijklmnop1234",
@@ -22,6 +25,7 @@ SHAPES = {
     "slack": "xoxb-1234567890-abcdefghij",
     "aws": "AKIAIOSFODNN7EXAMPLE",
     "stripe": "sk_live_abcdefghijklmnop",
+    "stripe, restricted": "rk_live_abcdefghijklmnop",
     "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
     "private key": "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQ\n-----END RSA PRIVATE KEY-----",
 }
@@ -107,3 +111,60 @@ def test_secrets_of_an_environment_are_told_by_their_names() -> None:
         "HOME_TOWN": "Konstantynopol",
     }
     assert secrets_of(environment) == ("canary-of-gemini", "canary-of-db")
+
+
+FRAGMENTS = (
+    *(marker for marker, _ in redaction._SHAPES),
+    *SHAPES.values(),
+    *SECRET_KEYS,
+    *("bearer abcdefghijkl1", "Basic dXNlcjpwYXNzd29yZA==", "postgres://bob:hunter2@db/x", "pa\u017f\u017fword"),
+    *('"', "'", "\\", '\\"', ": ", "=", "&", " ", "\n", "_", "-", ".", "{", "}", REDACTED, "a", "Z", "9", "\u212a"),
+    *("tiger-lily", "gr\xfcner-Wald", "national-id", "password reset", "check_warranty", "\ud800", "\U0001f600"),
+)
+
+
+def hostile_text(rng: random.Random) -> str:
+    """Markers, tokens, keys and parts of them, quoted in all the ways that secrets are looked for in."""
+    parts = []
+    for _ in range(rng.randrange(1, 9)):
+        part = rng.choice(FRAGMENTS)
+        if rng.random() < 0.2:
+            start = rng.randrange(len(part))
+            part = part[start : rng.randrange(start, len(part)) + 1]
+        if rng.random() < 0.3:
+            key = rng.choice((*SECRET_KEYS, "national_id"))
+            pair = {rng.choice((key, key.upper(), key.replace("_", ""))): part}
+            part = rng.choice((json.dumps(pair), repr(pair), json.dumps(json.dumps(pair)), f"{key}={part}&"))
+        parts.append(part)
+    text = rng.choice(("", " ", '"')).join(parts)
+    return rng.choice((text, text, text.upper(), json.dumps(text), json.dumps({"a": json.dumps({"b": text})})))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_looking_for_markers_first_hides_as_much_as_trying_everything(seed: int) -> None:
+    values, keys = ("gr\xfcner-Wald", 'a"tiger'), ("national-id", "Stra\xdfe", "\u03c2_k")
+    redact = Redactor(values, keys)
+
+    def everything_tried(text: str) -> str:
+        for value in values:
+            text = text.replace(value, REDACTED).replace(json.dumps(value)[1:-1], REDACTED)
+        for _, pattern in redaction._SHAPES:
+            text = re.sub(pattern, redaction._keep_head, text)
+        return redact._by_key(text)
+
+    rng = random.Random(seed)
+    for _ in range(200):
+        text = hostile_text(rng)
+        assert redact(text) == everything_tried(text)
+
+
+def test_letters_that_look_like_others_hide_no_key() -> None:
+    assert Redactor()('{"pa\u017f\u017fword": "tiger-lily"}') == f'{{"pa\u017f\u017fword": "{REDACTED}"}}'
+    for key in SECRET_KEYS:
+        for letter, odd in (("s", "\u017f"), ("i", "\u0131"), ("i", "\u0130"), ("k", "\u212a")):
+            text = json.dumps({key.replace(letter, odd): "tiger-lily"}, ensure_ascii=False)
+            assert "tiger-lily" not in Redactor()(text)
+
+
+def test_each_key_that_is_looked_for_ends_with_a_word_that_is_looked_for_first() -> None:
+    assert all(key.endswith(redaction._LAST_WORDS) for key in SECRET_KEYS)
