@@ -5,19 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.attempt import Attempt, Origin
 from evalkit.functions.choosing import Chosen, Progress, UnansweredError
 from evalkit.functions.jsondata import recorded
 from evalkit.functions.mocks import MockSet, Real
+from evalkit.functions.resolving import Roots
 from evalkit.functions.routing import MALFORMED, UNMOCKED, Routes
 from evalkit.functions.violations import argument_violations
 from evalkit.model.transcript import FunctionCall
-
-if TYPE_CHECKING:
-    from evalkit.functions.resolving import Roots
 
 LOGGER = logging.getLogger("evalkit.functions")
 
@@ -43,8 +41,6 @@ class Ledger:
 
     def roots(self, arguments: Any) -> Roots:
         """What templates mean in the answer to a call with these arguments."""
-        from evalkit.functions.resolving import Roots
-
         return Roots(arguments, self._input, self._state, self.finished, self._routes.canonical)
 
     def calls(self) -> tuple[FunctionCall, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from evalkit import stats
 from evalkit.errors import UsageError
-from evalkit.gate.comparison import changes, how_sure
 from evalkit.gate.counts import Counts, Outcome, count, outcome_of
 from evalkit.gate.rates import cases, names, percentage, shown_rate
 from evalkit.gate.rules import RULES, Evidence
@@ -90,6 +89,8 @@ def _facts(evidence: Evidence) -> dict[str, Any]:
     if counts.measured:
         facts["interval"] = [100 * bound for bound in stats.wilson(len(counts.passed), counts.measured)]
     if evidence.baseline is not None:
+        from evalkit.gate.comparison import changes, how_sure
+
         facts["changes"] = changes(evidence, evidence.baseline)
         facts["how_sure"] = list(how_sure(evidence, evidence.baseline))
     return facts
@@ -115,6 +116,8 @@ def _notes(evidence: Evidence) -> Iterator[str]:
     if counts.quarantined:
         yield f"quarantined: {names(counts.quarantined)}"
     if evidence.baseline is not None:
+        from evalkit.gate.comparison import changes, how_sure
+
         for what, ids in changes(evidence, evidence.baseline).items():
             if ids:
                 yield f"{what.replace('_', ' ')}: {names(ids)}"

@@ -16,8 +16,9 @@ from evalkit.errors import EvalkitError, did_you_mean
 from evalkit.record import record
 
 ROOTS = ("arguments", "input", "calls", "state")
-_TEMPLATE = re.compile(r"\{\{\s*(" + "|".join(ROOTS) + r")\b((?:[^{}'\"]|'[^']*'|\"[^\"]*\")*)\}\}")
-_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[\s*(\d+)\s*\]|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]")
+# As text: few cases hold a template, and `re` keeps what it has compiled.
+_TEMPLATE = r"\{\{\s*(" + "|".join(ROOTS) + r")\b((?:[^{}'\"]|'[^']*'|\"[^\"]*\")*)\}\}"
+_STEP = r"\.([A-Za-z_][\w-]*)|\[\s*(\d+)\s*\]|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
 
 
 class TemplateError(EvalkitError):
@@ -58,7 +59,7 @@ def parse(text: str) -> str | Template:
         return text
     parts: list[str | Reference] = []
     end = 0
-    for match in _TEMPLATE.finditer(text):
+    for match in re.finditer(_TEMPLATE, text):
         if match.start() > end:
             parts.append(text[end : match.start()])
         parts.append(Reference(match[1], _parse_path(match[2].rstrip(), match[0]), match[0]))
@@ -74,7 +75,7 @@ def _parse_path(text: str, whole: str) -> tuple[str | int, ...]:
     steps: list[str | int] = []
     position = 0
     while position < len(text):
-        match = _STEP.match(text, position)
+        match = re.compile(_STEP).match(text, position)
         if match is None:
             raise TemplateError(
                 f"template {whole} does not parse at {text[position:]!r}; "

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evalkit.pipeline.hosting import open_agents as open_agents
     from evalkit.pipeline.hosting import torn_down as torn_down
     from evalkit.pipeline.plain import judge as judge
+    from evalkit.pipeline.pool import LoopPool as LoopPool
     from evalkit.pipeline.running import arun_case as arun_case
     from evalkit.pipeline.running import run_case as run_case
     from evalkit.pipeline.watch import Watch as Watch
@@ -31,6 +32,7 @@ _HOMES = {
     "closing_s": "evalkit.pipeline.hosting",
     "host": "evalkit.pipeline.hosting",
     "judge": "evalkit.pipeline.plain",
+    "LoopPool": "evalkit.pipeline.pool",
     "open_agents": "evalkit.pipeline.hosting",
     "run_case": "evalkit.pipeline.running",
     "torn_down": "evalkit.pipeline.hosting",

@@ -17,7 +17,6 @@ from evalkit.model.prices import cost_of, cost_of_turns
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.pipeline.calling import Outcome, call_agent
 from evalkit.pipeline.evidence import json_safe
-from evalkit.pipeline.faults import fault_of, interrupt_in, phase_fault, unmeasured
 from evalkit.pipeline.plan import Plan
 from evalkit.pipeline.remarks import remarks_on
 from evalkit.record import record
@@ -56,6 +55,8 @@ class Attempt:
             else (f"{self.timeout_s:g} s, its time limit (agent.timeout)")
         )
         if self.phase:
+            from evalkit.pipeline.faults import phase_fault
+
             self.fault = phase_fault(self.phase, name, f"was still running after {limit}")
         else:
             self.fault = RunFault(code="deadline", message=f"agent '{name}' was still running after {limit}")
@@ -105,6 +106,8 @@ async def converse(going: Attempt) -> None:
         ):
             await _opened(going)
     except MockError as error:
+        from evalkit.pipeline.faults import unmeasured
+
         going.fault = unmeasured(error)
     finally:
         if not going.is_left_behind:
@@ -161,6 +164,8 @@ def _reply(outcome: Outcome, going: Attempt) -> Reply | None:
         going.time_out(abandoned=outcome.abandoned)
         return None
     if outcome.error is not None:
+        from evalkit.pipeline.faults import fault_of, interrupt_in
+
         interrupt = interrupt_in(outcome.error)
         if interrupt is not None:
             raise interrupt
@@ -219,6 +224,8 @@ def _decisive_fault(going: Attempt) -> RunFault | None:
     """What could not be measured comes before what the agent did about it."""
     for error in (going.dispatcher.fault, going.task.fault):
         if error is not None:
+            from evalkit.pipeline.faults import unmeasured
+
             return unmeasured(error)
     return going.fault
 

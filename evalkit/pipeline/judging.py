@@ -15,7 +15,8 @@ from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, CallVerdict, CheckResu
 from evalkit.pipeline.aliases import with_aliases
 from evalkit.pipeline.plan import Plan
 
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]")
+# A step of a place, as text: few verdicts name one, and `re` keeps what it has compiled.
+_STEP = r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]"
 # Codes of calls that were refused: an agent that stumbles over the refusal failed because of the call.
 REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
 # How an agent ends that stumbles: it raises, or its process does not answer as agreed.
@@ -71,7 +72,7 @@ def path_of(place: str) -> tuple[str | int, ...]:
     """The path that `errors.shown_path` wrote as `place`."""
     return tuple(
         match[1] or (int(match[2]) if match[2] else _unescaped(match[3] or match[4] or ""))
-        for match in _STEP.finditer(place)
+        for match in re.finditer(_STEP, place)
     )
 
 

@@ -29,7 +29,7 @@ from evalkit.pipeline.calling import GRACE_S, slot
 from evalkit.pipeline.hosting import closing_s, torn_down
 from evalkit.pipeline.judging import error_verdict, judge_run, not_run_verdict
 from evalkit.pipeline.plan import Plan, plan_case
-from evalkit.pipeline.repeats import combined, is_decided
+from evalkit.pipeline.pool import LoopPool
 from evalkit.pipeline.threads import in_daemon_thread
 from evalkit.pipeline.watch import Watch
 
@@ -85,6 +85,9 @@ async def _arun(case: Case, agent: Any, settings: Settings, watch: Watch) -> Ver
 async def _arun_repeats(plan: Plan, watch: Watch) -> Verdict:
     """Run until the outcome is decided."""
     repeat = plan.case.repeat
+    if repeat.runs > 1:
+        from evalkit.pipeline.repeats import combined, is_decided
+
     for run in range(repeat.runs):
         try:
             check_budget(plan.settings)
@@ -205,6 +208,7 @@ class _Background:
 
     async def _run(self) -> None:
         self._task = asyncio.current_task()
+        asyncio.get_running_loop().set_default_executor(LoopPool(1))
         try:
             self._verdict = await _arun(*self._arguments, self._watch)
         except BaseException as error:

@@ -8,9 +8,7 @@ from time import perf_counter
 from evalkit.model.verdict import Verdict
 from evalkit.pipeline.attempt import Attempt, conclude
 from evalkit.pipeline.calling import abandon
-from evalkit.pipeline.faults import fault_of
 from evalkit.pipeline.judging import judge_run
-from evalkit.pipeline.repeats import combined
 
 # How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
 PATIENCE_S = 2.0
@@ -61,6 +59,8 @@ class Watch:
         going = self._going
         if going is None or not isinstance(error, SystemExit):
             return None
+        from evalkit.pipeline.faults import fault_of
+
         going.fault = fault_of(error, going.plan.root)
         return self._cut_short(going)
 
@@ -69,4 +69,8 @@ class Watch:
         if self.told_as is not None:
             return self.told_as(verdict)
         repeat = going.plan.case.repeat
-        return combined([*self.runs, verdict], repeat) if repeat.runs > 1 else verdict
+        if repeat.runs == 1:
+            return verdict
+        from evalkit.pipeline.repeats import combined
+
+        return combined([*self.runs, verdict], repeat)

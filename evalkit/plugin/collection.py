@@ -19,7 +19,6 @@ from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.configuration import Configuration
 from evalkit.record import record
-from evalkit.spec.discovery import case_or_near_miss, find_cases
 from evalkit.spec.glance import Glances
 from evalkit.spec.loading import load_case
 from evalkit.spec.naming import is_case_name
@@ -79,12 +78,15 @@ class Collection:
     def _problem(self, file: Path) -> Problem | bool | None:
         """False for a file that is no case, None for a case, and what is wrong with the name of one that nearly is."""
         path = os.fspath(file)
-        if path in self._named:
-            return next(find_cases([path], self._configuration.root)).problem if _is_yaml(path) else False
-        if not path.startswith(self._prefixes):
+        is_named = path in self._named
+        if not is_named and not path.startswith(self._prefixes):
             return False
         if is_case_name(file.name):
             return None
+        from evalkit.spec.discovery import case_or_near_miss, find_cases
+
+        if is_named:
+            return next(find_cases([path], self._configuration.root)).problem if _is_yaml(path) else False
         found = case_or_near_miss(path, self._configuration.root)
         return False if found is None else found.problem
 

@@ -15,7 +15,6 @@ from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED
 from evalkit.plugin.configuration import Configuration
 from evalkit.reports.runfile import load_run
-from evalkit.reports.stored import read_verdicts
 
 
 def read_baseline(configuration: Configuration) -> tuple[list[Outcome] | None, Run | None]:
@@ -25,6 +24,8 @@ def read_baseline(configuration: Configuration) -> tuple[list[Outcome] | None, R
     if configuration.html is not None or os.environ.get("GITHUB_STEP_SUMMARY"):
         run = load_run(configuration.baseline)
         return [outcome_of(verdict) for verdict in run.verdicts], run
+    from evalkit.reports.stored import read_verdicts
+
     return [outcome_of(verdict) for verdict in read_verdicts(configuration.baseline)], None
 
 
@@ -58,6 +59,7 @@ def annotation_lines(configuration: Configuration) -> list[str]:
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return []
     from evalkit.reports.github import github_annotations
+    from evalkit.reports.stored import read_verdicts
 
     top = Path(os.environ.get("GITHUB_WORKSPACE") or configuration.root)
     bad = tuple(verdict for verdict in read_verdicts(configuration.results) if verdict.status in (FAILED, ERROR))

@@ -10,7 +10,6 @@ from evalkit.errors import Problem
 from evalkit.gate import SKIPPED_CODE
 from evalkit.model.case import Case
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
-from evalkit.reports.faults import faults_in_a_line
 from evalkit.reports.hostile import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -47,6 +46,8 @@ def properties(verdict: Verdict) -> list[tuple[str, object]]:
     if verdict.reasons:
         properties.append(("evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))))
     if verdict.faults:
+        from evalkit.reports.faults import faults_in_a_line
+
         properties.append(("evalkit_faults", visible(faults_in_a_line(verdict))))
     return properties
 

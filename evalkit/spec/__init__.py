@@ -2,6 +2,7 @@
 
 `load_case` reads a file with the suites around it, `case_from_dict` takes parsed data under the same rules,
 `find_cases` says which files below some folders are cases, and `case_schema` describes the format for editors.
+Each name is imported when first used.
 """
 
 from __future__ import annotations
@@ -9,12 +10,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evalkit.lazily import imported_on_use
-from evalkit.spec.discovery import FoundFile, find_cases
-from evalkit.spec.loading import Examined, case_from_dict, examine_case, load_case
 
 if TYPE_CHECKING:
-    from evalkit.spec.schema import case_schema
+    from evalkit.spec.discovery import FoundFile as FoundFile
+    from evalkit.spec.discovery import find_cases as find_cases
+    from evalkit.spec.loading import Examined as Examined
+    from evalkit.spec.loading import case_from_dict as case_from_dict
+    from evalkit.spec.loading import examine_case as examine_case
+    from evalkit.spec.loading import load_case as load_case
+    from evalkit.spec.schema import case_schema as case_schema
 
-__all__ = ["Examined", "FoundFile", "case_from_dict", "case_schema", "examine_case", "find_cases", "load_case"]
+_HOMES = {
+    "Examined": "loading",
+    "FoundFile": "discovery",
+    "case_from_dict": "loading",
+    "case_schema": "schema",
+    "examine_case": "loading",
+    "find_cases": "discovery",
+    "load_case": "loading",
+}
 
-__getattr__ = imported_on_use(__name__, {"case_schema": "schema"})
+__all__ = [*_HOMES]
+
+__getattr__ = imported_on_use(__name__, _HOMES)

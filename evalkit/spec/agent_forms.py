@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from evalkit.spec.reading import CaseReader, Path, positive, quoting
 
 FORMS = "a name, package.module:attribute, an instruction file (.md), or a mapping with 'command' or 'url'"
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^/?#\s:@\[\]]+)(:(?P<port>[0-9]{1,5}))?([/?#]\S*)?")
+_HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_URL = r"https?://(\[[0-9A-Fa-f:.]+\]|[^/?#\s:@\[\]]+)(:(?P<port>[0-9]{1,5}))?([/?#]\S*)?"
 _ANY_URL = "http://127.0.0.1:8000/answer"
 
 
@@ -87,7 +87,7 @@ def _environment(reader: CaseReader, path: Path, value: Any) -> None:
 
 def _headers(reader: CaseReader, path: Path, value: Any) -> None:
     for name, item in _items(reader, path, value, "a mapping of names to texts"):
-        if not _HEADER.fullmatch(name):
+        if not re.fullmatch(_HEADER, name):
             reader.problem((*path, name), f"{name!r} can't name an HTTP header", at_key=True)
         elif isinstance(item, str) and ("\n" in item or "\r" in item or "\0" in item):
             reader.problem((*path, name), f"{reader.shown((*path, name))} is one line of text")
@@ -103,7 +103,7 @@ def _items(reader: CaseReader, path: Path, value: Any, what: str) -> Iterable[tu
 
 
 def _url(reader: CaseReader, path: Path, value: Any) -> None:
-    match = _URL.fullmatch(value) if isinstance(value, str) else None
+    match = re.fullmatch(_URL, value) if isinstance(value, str) else None
     if match is None or not 0 < int(match["port"] or 80) < 65_536:
         reader.wrong(path, value, f"a URL such as {_ANY_URL}")
 
@@ -126,7 +126,7 @@ COMMAND_KEYS: dict[str, AgentKey] = {
 URL_KEYS: dict[str, AgentKey] = {
     "url": AgentKey(
         _url,
-        {"type": "string", "pattern": f"^{_URL.pattern.replace('?P<port>', '?:')}$"},
+        {"type": "string", "pattern": f"^{_URL.replace('?P<port>', '?:')}$"},
         "Where the agent is asked, with a POST.",
     ),
     "headers": AgentKey(_headers, _TEXTS, "HTTP headers of the request."),

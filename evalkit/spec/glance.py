@@ -14,7 +14,6 @@ from evalkit.spec.extending import EXTENDS
 from evalkit.spec.loading import names_python
 from evalkit.spec.reading import CaseReader
 from evalkit.spec.suites import suites_of
-from evalkit.yamlfile import ABSENT, peek
 
 _TAGS = "tags"
 # A text that begins so is a block mapping whose keys all begin in the first column.
@@ -55,6 +54,8 @@ class Glances:
             return None
         if not _may_tell(content):
             return self._of_suites[folder]
+        from evalkit.yamlfile import ABSENT, peek
+
         if EXTENDS.encode() in content or (_ESCAPED(content) and peek(content, EXTENDS) is not ABSENT):
             return None
         own = peek(content, _TAGS)

@@ -15,7 +15,7 @@ from evalkit.operators import shown
 
 Path = tuple[str | int, ...]
 
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 TAG_PATTERN = r"[^\W_][\w.+-]*"
 _TAG = re.compile(TAG_PATTERN)
 _NOT_SELECTABLE = frozenset({"and", "or", "not", "True", "False", "None"})
@@ -108,7 +108,7 @@ def boolean(reader: CaseReader, path: Path, value: Any) -> bool | None:
 
 
 def iso_date(reader: CaseReader, path: Path, value: Any) -> str | None:
-    if isinstance(value, str) and _DATE.fullmatch(value):
+    if isinstance(value, str) and re.fullmatch(_DATE, value):
         try:
             return date.fromisoformat(value).isoformat()
         except ValueError:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import Location
 from evalkit.record import record
 from evalkit.spec.merging import MOCKS, OLD_MOCKS
-from evalkit.yamlfile import Positions, positions
+
+if TYPE_CHECKING:
+    from evalkit.yamlfile import Positions
 
 Path = tuple[str | int, ...]
 
@@ -80,5 +82,7 @@ def _positions(path: str) -> Positions | None:
 
 @lru_cache(maxsize=16)
 def _table(path: str, mtime_ns: int, size: int) -> Positions:
+    from evalkit.yamlfile import positions
+
     with open(path, "rb") as file:
         return positions(file.read())

@@ -3,23 +3,38 @@
 `load` gives dicts, lists, strings, numbers, booleans and None, or raises SpecError with every problem of the text;
 `read` gives both, `peek` the value under one key.
 `positions` finds the line of a value in a second pass, which is made only when a message needs it. `dump` writes
-YAML that `load` reads back as the same data.
+YAML that `load` reads back as the same data. Each name is imported when first used.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from evalkit.yamlfile.builder import Read, load, read
-from evalkit.yamlfile.limits import Limits
-from evalkit.yamlfile.peeking import ABSENT, peek
-from evalkit.yamlfile.places import Positions, positions
+from evalkit.lazily import imported_on_use
 
-__all__ = ["ABSENT", "Limits", "Positions", "Read", "dump", "load", "peek", "positions", "read"]
+if TYPE_CHECKING:
+    from evalkit.yamlfile.builder import Read as Read
+    from evalkit.yamlfile.builder import load as load
+    from evalkit.yamlfile.builder import read as read
+    from evalkit.yamlfile.limits import Limits as Limits
+    from evalkit.yamlfile.peeking import ABSENT as ABSENT
+    from evalkit.yamlfile.peeking import peek as peek
+    from evalkit.yamlfile.places import Positions as Positions
+    from evalkit.yamlfile.places import positions as positions
+    from evalkit.yamlfile.writing import dump as dump
 
+_HOMES = {
+    "ABSENT": "peeking",
+    "Limits": "limits",
+    "Positions": "places",
+    "Read": "builder",
+    "dump": "writing",
+    "load": "builder",
+    "peek": "peeking",
+    "positions": "places",
+    "read": "builder",
+}
 
-def dump(data: Any) -> str:
-    """`writing.dump`, imported when first used: running cases writes no YAML."""
-    from evalkit.yamlfile import writing
+__all__ = [*_HOMES]
 
-    return writing.dump(data)
+__getattr__ = imported_on_use(__name__, _HOMES)

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from evalkit.errors import Location, Problem, SpecError, did_you_mean
 from evalkit.yamlfile import events as ev
-from evalkit.yamlfile import scalars, syntax, text
+from evalkit.yamlfile import scalars, text
 from evalkit.yamlfile.limits import DEFAULT, Limits, expanded_size
-from evalkit.yamlfile.places import positions
 
 _NO_KEY = object()  # in a mapping, the next node is a key
 _DROPPED = object()  # the key was bad: its value is read and forgotten
@@ -73,17 +72,22 @@ class Builder:
         try:
             parser = ev.open_parser(self.source.text)
         except (ev.YAMLError, UnicodeEncodeError) as error:
-            self.problems.append(syntax.explain(error, self.source.text, self.file))
+            self._broken(error)
             return None
         try:
             return work(parser.get_event if self.source.restore is None else self._restored(parser.get_event))
         except _StopError:
             return None
         except ev.YAMLError as error:
-            self.problems.append(syntax.explain(error, self.source.text, self.file))
+            self._broken(error)
             return None
         finally:
             parser.dispose()
+
+    def _broken(self, error: Exception) -> None:
+        from evalkit.yamlfile import syntax
+
+        self.problems.append(syntax.explain(error, self.source.text, self.file))
 
     def _restored(self, get: Callable[[], Any]) -> Callable[[], Any]:
         table = self.source.restore or {}
@@ -249,6 +253,8 @@ class Builder:
         path = tuple(len(outer) if step is _NO_KEY else step for outer, step in stack[1:])
         if any(not isinstance(step, (str, int)) for step in path):
             return f"duplicate key {key!r}"
+        from evalkit.yamlfile.places import positions
+
         line, _ = positions(self.source.text).locate(path, key=True)
         return f"duplicate key {key!r}; it stands in line {line} already"
 

@@ -11,8 +11,8 @@ import re
 from typing import Any
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?").fullmatch
-_CORE_INT = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+").fullmatch
-_CORE_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?").fullmatch
+_CORE_INT = r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+"
+_CORE_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _MAX_DIGITS = 4000  # Python itself refuses to read integers of more than 4300 digits
 _PREFIX = "tag:yaml.org,2002:"
 
@@ -62,9 +62,9 @@ def tagged(tag: str, text: str) -> Any:
         return text
     if tag != _PREFIX + kind or kind not in ("int", "float", "bool", "null"):
         raise ScalarError(refused_tag(tag))
-    if kind == "int" and _CORE_INT(text):
+    if kind == "int" and re.fullmatch(_CORE_INT, text):
         return _whole(text, 0 if text[:2] in ("0x", "0o") else 10)
-    if kind == "float" and _CORE_FLOAT(text):
+    if kind == "float" and re.fullmatch(_CORE_FLOAT, text):
         return _finite(text)
     wanted = bool if kind == "bool" else type(None)
     if kind in ("bool", "null") and text in CONSTANTS and isinstance(CONSTANTS[text], wanted):

@@ -11,7 +11,7 @@ from evalkit.record import record
 # Line breaks in YAML 1.1, which libyaml speaks; plain characters in YAML 1.2, in editors and in JSON.
 _OLD_BREAKS = "\x85\u2028\u2029"
 _STAND_INS = range(0xF8A0, 0xF8FF)
-_SURROGATE_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_SURROGATE_PAIR = r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -57,7 +57,7 @@ def _refusal(file: str, line: int, column: int, message: str) -> SpecError:
 def prepare(text: str) -> Source:
     """`text` with what libyaml reads otherwise than YAML 1.2 and JSON do put out of its way."""
     if ("\\ud" in text or "\\uD" in text) and text.lstrip()[:1] in ("{", "["):
-        text = _SURROGATE_PAIR.sub(_joined, text)  # JSON writes a character beyond U+FFFF as two escapes
+        text = re.sub(_SURROGATE_PAIR, _joined, text)  # JSON writes a character beyond U+FFFF as two escapes
     if not any(char in text for char in _OLD_BREAKS):
         return Source(text)
     free = (code for code in _STAND_INS if chr(code) not in text)
