@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from evalkit.checks.call_checks import ValuesCheck, arguments_of
+from evalkit.checks.call_checks import ValuesCheck, arguments_of, bound
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.phrases import Phrases, read_phrases
 from evalkit.checks.reading import Path, Reader
 from evalkit.checks.reasons import about, failed, failing, passing, place_of
@@ -15,7 +14,7 @@ from evalkit.checks.response import text_result
 from evalkit.checks.whole_checks import failure
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import FAILED, CheckResult
+from evalkit.model.verdict import CheckResult
 from evalkit.record import record
 
 EMAIL, TICKET = "send_email", "create_ticket"
@@ -54,7 +53,7 @@ class Succeeded:
 class TicketFields:
     """`ticket_fields`: `arguments_contain` of the first successful `create_ticket`."""
 
-    expected: ExpectedCall
+    fields: ValuesCheck
     path: Path
 
     key = "ticket_fields"
@@ -64,11 +63,10 @@ class TicketFields:
         if not made:
             message = f"no successful call of {TICKET} whose arguments could be compared"
             return failed(self.key, "missing_call", message, place_of(self.path))
-        results = self.expected.bind(evidence.resolve).results(made[0], evidence)
-        wrong = [result for result in results if result.status == FAILED]
-        if not wrong:
+        fields = bound(self.fields, evidence.resolve)
+        if fields.holds(made[0], evidence):
             return passing(self.key, f"found in the arguments of {about(made[0])}")
-        return failing(self.key, [reason for result in wrong for reason in result.reasons])
+        return failing(self.key, fields.failed(made[0], evidence).reasons)
 
 
 @record(frozen=True, slots=True)
@@ -121,6 +119,4 @@ def read_ticket_fields(reader: Reader, path: Path, value: Any) -> TicketFields |
     check_references(reader, path, value)
     if matcher is None:
         return None
-    check = ValuesCheck("arguments_contain", matcher, path, tuple(value))
-    expected = ExpectedCall(0, path, place_of(path), TICKET, (check,), has_templates=matcher.has_templates)
-    return TicketFields(expected, path)
+    return TicketFields(ValuesCheck("arguments_contain", matcher, path), path)

@@ -65,7 +65,7 @@ def call_reason(
     code: str,
     message: str,
     call: FunctionCall,
-    place: str = "",
+    place: str,
     *,
     path: tuple[str | int, ...] = (),
     expected: Any = None,

@@ -111,11 +111,7 @@ def read_response_json(reader: Reader, path: Path, value: Any) -> ResponseJson |
 
 def _is_schema(value: Any) -> bool:
     """Whether a mapping uses a word of JSON Schema. One that is all operators does not."""
-    if not isinstance(value, dict) or not value:
-        return False
-    if all(isinstance(key, str) and key.startswith("$") and key not in _NAMING for key in value):
-        return False
-    return any(key in KEYWORDS for key in value)
+    return isinstance(value, dict) and any(key in KEYWORDS for key in value)
 
 
 def _misspelled(value: Any) -> tuple[str, str] | None:
