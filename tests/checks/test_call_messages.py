@@ -291,6 +291,17 @@ LISTS: list[tuple[dict[str, Any], list[Any], list[str]]] = [
             "held against another expectation"
         ],
     ),
+    (
+        {
+            CALLS: [
+                "f",
+                {"function_name": "a", "arguments_contain": {"q": 1}},
+                {"function_name": "a", "arguments_contain": {"q": "{{ calls.f.result }}"}},
+            ]
+        },
+        [("f", {}, 7), ("a", {"q": 1})],
+        ["missing_call: a(q=7, …) is missing: a was called once, each held against another expectation"],
+    ),
     ({CALLS: ["a"]}, ["a", "b"], ["unexpected_call: call 2, b: not expected: extra_calls is 'forbid'"]),
     (
         {CALLS: ["a"]},
@@ -566,6 +577,14 @@ def test_the_list_as_a_whole_has_a_line(judged: Callable[..., Judgement]) -> Non
     assert line({CALLS: []}, []) == ("passed", "no call was made")
     assert line({CALLS: ["a"], "extra_calls": "allow"}, ["a", "b"]) == ("passed", "1 call as expected")
     assert line({CALLS: ["a", "b"]}, ["a", "c", "d"]) == ("failed", "1 of 2 expected calls met, 2 unexpected")
+
+
+def test_among_allowed_extra_calls_only_those_too_many_are_unexpected(judged: Callable[..., Judgement]) -> None:
+    once = {CALLS: [{"function_name": "a", "times": 1}], "extra_calls": "allow"}
+    found = judged(once, ["a", "x", "a"]).checks[0]
+    assert (found.status, found.message) == ("failed", "1 of 1 expected calls met, 1 unexpected")
+    found = judged({**once, CALLS: [*once[CALLS], "b"]}, ["a", "x"]).checks[0]
+    assert (found.status, found.message) == ("failed", "1 of 2 expected calls met")
 
 
 def test_an_allowed_extra_call_says_so(judged: Callable[..., Judgement]) -> None:

@@ -617,6 +617,7 @@ CONSISTENT: list[dict[str, Any]] = [
     {"arguments_contain": {"a": {"$absent": True}, "b": 1}, "arguments_absent": ["a", "c"]},
     {"arguments": {"a": 1}, "result_contains": {"b": 1}},
     {"a_contains": ["x y"], "a_excludes": ["xy", "{{ calls.g.result }}"]},
+    {"a_contains": "{{ calls.g.result }}", "a_excludes": "result"},
     {"a_contains": "x", "b_excludes": "x"},
 ]
 
@@ -802,6 +803,56 @@ def test_a_function_that_a_template_names_must_be_declared(
 
     assert told("check_warranty") == told("warranty_check") == []
     assert told("check_waranty") == ["names 'check_waranty', which is not declared; did you mean 'check_warranty'?"]
+
+
+def test_two_names_of_a_function_are_no_reason_not_to_tell_the_rest(problems: Callable[..., list[str]]) -> None:
+    (key, times) = problems({CALLS: [{"function_name": "f", "function": "g", "times": 0}]})
+    assert key.startswith(f"unknown key 'function' in {FIRST}; did you mean 'function_name'?")
+    assert times.startswith(f"{FIRST}.times: 0 demands")
+
+
+def test_a_name_that_is_no_argument_is_marked_where_it_is_listed(declared: Mapping[str, Declaration]) -> None:
+    """Where it is no key, its value is marked."""
+    for key in ("arguments_absent", "grounded"):
+        expected = {CALLS: [{"function_name": "send_email", key: ["cc"]}]}
+        (problem,) = compile_expectation(expected, declarations=declared)[1]
+        assert (problem.path, problem.at_key) == (("expected_output", CALLS, 0, key), False)
+
+
+OLDER = [
+    ({"response_body_contains": 5}, "response_body_contains must be a phrase or a list of phrases, got 5; quote it"),
+    (
+        {"response_body_excludes": []},
+        "response_body_excludes is an empty list, which demands nothing; list a phrase, or leave it out",
+    ),
+    ({"ticket_fields": {}}, "ticket_fields must be a mapping of arguments to values, got an empty mapping"),
+    ({"ticket_fields": "x"}, 'ticket_fields must be a mapping of arguments to values, got "x"'),
+]
+
+
+@pytest.mark.parametrize(("expected", "message"), OLDER)
+def test_a_mistake_in_an_older_key_is_named(expected: Any, message: str, problems: Callable[..., list[str]]) -> None:
+    assert problems(expected) == [message]
+
+
+def test_every_misspelled_word_of_a_schema_is_named(problems: Callable[..., list[str]]) -> None:
+    """In all of its parts, whatever stands beside them."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"typ": "string"}, "b": True, "c": {"enums": []}},
+        "anyOf": [{"minimun": 1}, {"items": [{"requird": []}, {"patern": ""}], "type": "array"}],
+        "$defs": {"d": {"maximun": 1}},
+    }
+    found = {message.partition("' in")[0] for message in problems({"response_json": schema})}
+    words = ("typ", "enums", "minimun", "requird", "patern", "maximun")
+    assert found >= {f"unknown key '{word}" for word in words}
+
+
+def test_a_reference_may_lead_through_a_list(problems: Callable[..., list[str]]) -> None:
+    schema = {"anyOf": [{"properties": {"x": {}}}], "properties": {"y": {"$ref": "#/anyOf/0/properties/x"}}}
+    assert problems({"response_json": schema}) == []
+    schema["properties"] = {"y": {"$ref": "#/anyOf/0/properties/z"}}
+    assert len(problems({"response_json": schema})) == 1
 
 
 def test_a_name_that_is_no_text_is_one_mistake_among_others(problems: Callable[..., list[str]]) -> None:

@@ -77,6 +77,14 @@ def test_the_distance_is_the_mean_share_of_demands_that_fail(keys: Any, call: An
     assert bound.fits(actual, around) is (distance == 0)
 
 
+def test_a_call_of_which_nothing_is_demanded_is_not_far() -> None:
+    expected = {CALLS: [{"function_name": "f", "outcome": "any"}], "valid_arguments": False}
+    expectation, _ = compile_expectation(expected)
+    assert expectation.calls is not None
+    actual = FunctionCall(name="f", outcome="error", violations=BAD)
+    assert expectation.calls.leaves[0].distance(actual, evidence(actual)) == 0
+
+
 def test_the_nearest_expectation_explains_a_call_that_fits_none(judged: Callable[..., Judgement]) -> None:
     """For each way of being near, whatever the order of the list."""
     wanted = {"arguments_contain": {"x": 1, "y": 1, "z": 1}, "body_contains": ["a", "b", "c"]}

@@ -169,6 +169,20 @@ def test_twice_or_not_at_all_is_held_against_calls_that_differ(told: Callable[..
         "only"
     ]
     assert told(expected, [s("x"), "other", s("x")]) == []
+    twice_and_once = [s("x"), s("x"), ("s", {"q": "y", "n": 1})]
+    assert told(expected, twice_and_once) == [
+        "unexpected_call: call 3, s: not expected: s is expected 2 times or not at all; extra_calls allows other calls "
+        "only"
+    ]
+
+
+def test_an_extra_call_may_be_told_apart_by_its_text(told: Callable[..., list[str]]) -> None:
+    refund = {"function_name": "mail", "body_contains": "refund", "optional": True, "times": 2}
+    expected = {CALLS: [refund], "extra_calls": "allow"}
+    assert told(expected, [("mail", {"body": "Refund 1"}), ("mail", {"body": "Refund 2"})]) == []
+    assert told(expected, [("mail", {"body": "Hello"}), "other"]) == [
+        'text_missing: call 1, mail: body does not contain "refund"'
+    ]
 
 
 def test_calls_of_alternatives_that_were_not_chosen_are_extra(judged: Callable[..., Judgement]) -> None:

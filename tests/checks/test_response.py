@@ -95,6 +95,7 @@ PASSES: list[tuple[dict[str, Any], str, str]] = [
     ({"response_json": {"status": "ok"}}, '{"status": "ok", "more": 1}', "the response is as expected"),
     ({"response_json": {"$eq": {"type": "object"}}}, '{"type": "object"}', "the response is as expected"),
     ({"response_json": {"$type": "array"}}, "[]", "the response is as expected"),
+    ({"response_json": {"$each": {"a": 1}}}, '[{"a": 1, "b": 2}]', "the response is as expected"),
 ]
 
 

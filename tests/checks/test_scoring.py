@@ -9,6 +9,7 @@ import pytest
 
 from evalkit.checks import Judgement
 from evalkit.model.transcript import FunctionCall, Transcript, Violation
+from evalkit.model.verdict import Score
 
 CALLS = "expected_function_calls"
 
@@ -57,6 +58,17 @@ SCORES: list[tuple[dict[str, Any], list[Any], tuple[float, float, float, float]]
         (0, 0, 0, 1 / 2),
     ),
     ({CALLS: [{"function_name": "f", "times": 3}]}, ["f"], (1, 1 / 3, 1 / 2, 1)),
+    ({CALLS: [{**f(x=1), "times": 3}]}, [("f", {"x": 1})], (1, 1 / 3, 1 / 2, 1 / 3)),
+    (  # a call too many is judged although others may be made
+        {CALLS: [{"function_name": "f", "times": 1}], "extra_calls": "allow"},
+        ["f", "f", "x"],
+        (1 / 2, 1, 2 / 3, 1),
+    ),
+    (
+        {CALLS: [{**f(x=1), "optional": True, "times": 2}], "extra_calls": "allow"},
+        [("f", {"x": 2}), "g"],
+        (0, 0, 0, 0),
+    ),
     (
         {CALLS: [{**f(x=1), "optional": True}], "extra_calls": "allow"},
         [("f", {"x": 2}), "g"],
@@ -133,3 +145,12 @@ def test_every_score_that_is_asked_for_is_told(compiled: Callable[..., Any]) -> 
         expectation.judge(Transcript(calls=made)).checks[-1].message
         == "recall is 1, at least 0.75, f1 is 0.8, at least 0.75"
     )
+
+
+def test_what_is_as_expected_has_a_full_score(judged: Callable[..., Judgement]) -> None:
+    """Also where what is expected depends on the call itself."""
+    call = {"function_name": "check", "result_contains": {"serial": "{{ arguments.serial }}"}}
+    made = [("check", {"serial": name}, {"serial": name}) for name in ("SN1", "SN2")]
+    for expected in ({CALLS: [call, call]}, {CALLS: [call, call], "call_order": "any", "extra_calls": "allow"}):
+        found = judged({**expected, "min_score": {"f1": 1, "precision": 1}}, made)
+        assert (found.status, found.score) == ("passed", Score())

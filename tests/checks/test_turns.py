@@ -235,3 +235,27 @@ def test_what_holds_for_every_call_is_told_once() -> None:
     own = [turn({"final_function_call": "x"}), turn({"final_function_call": "x"}, 1)]
     judgement = judge_conversation(conversation(calls=()), None, own)
     assert len(judgement.reasons) == 2
+
+
+def test_a_refused_call_is_told_once() -> None:
+    """The whole finds it, and so does its turn."""
+    refused = FunctionCall(name="find", problem="unmocked_call")
+    judgement = judge_conversation(conversation(calls=(refused,)), None, [turn({"max_function_calls": 5})])
+    assert [reason.code for reason in judgement.reasons] == ["unmocked_call"]
+
+
+def test_what_a_turn_finds_of_a_call_fails_it_though_the_whole_is_content() -> None:
+    whole, _ = compile_expectation({CALLS: ["find", "book"]})
+    parts = [turn({CALLS: [{"function_name": "find", "arguments": {"q": 1}}]}), None]
+    first, second = judge_conversation(conversation(), whole, parts).calls
+    assert (first.status, second.status) == ("failed", "passed")
+    parts = [None, turn({CALLS: ["book"]}, 1)]
+    whole, _ = compile_expectation({CALLS: ["find", {"function_name": "book", "arguments": {}}]})
+    assert [line.status for line in judge_conversation(conversation(), whole, parts).calls] == ["passed", "failed"]
+
+
+def test_missing_calls_of_a_turn_stand_where_they_were_expected() -> None:
+    """In their order: before the turn's first call, or after the one that they follow."""
+    parts = [turn({CALLS: ["x", "y", "find"]}), turn({CALLS: ["book", "z", "q"]}, 1)]
+    lines = judge_conversation(conversation(), None, parts).calls
+    assert [line.expected_name for line in lines] == ["x", "y", "find", "book", "z", "q"]
