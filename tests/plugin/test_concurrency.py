@@ -151,3 +151,26 @@ def test_a_number_that_is_none_is_refused(project: Project, value: str) -> None:
     result = project.run(f"--evalkit-concurrency={value}")
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"ERROR: evalkit: --evalkit-concurrency: '{value}' is not a whole number, 1 or more"])
+
+
+TO_THREAD = """
+import asyncio, threading
+import evalkit
+
+@evalkit.agent("offloads")
+async def offloads(task):
+    here = offloads.here = getattr(offloads, "here", None) or threading.Barrier(40)
+    await asyncio.to_thread(here.wait, 30)
+    await task.acall("check", id="A1")
+    return "done"
+"""
+
+
+def test_cases_that_overlap_do_not_wait_for_each_other_s_threads(project: Project) -> None:
+    """Each agent is in `asyncio.to_thread` until all of them are: Python's own pool would never let them."""
+    project.write("conftest.py", TO_THREAD)
+    for number in range(40):
+        project.case(f"case_{number:03}", agent="offloads", settings={"deadline_s": 40})
+    result = project.run_apart("--evalkit-concurrency=40")
+
+    assert result.ret == 0, result.stdout.str()
