@@ -200,7 +200,7 @@ def shown_path(path: Iterable[str | int]) -> str:
     for step in path:
         if isinstance(step, int):
             text += f"[{step}]"
-        elif step.replace("-", "_").replace("$", "_").isidentifier():
+        elif step.isidentifier() or step.replace("-", "_").replace("$", "_").isidentifier():
             text += f".{step}" if text else step
         else:
             text += f"[{step!r}]"

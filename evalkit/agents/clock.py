@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
+from typing import Self
 
 
 class WaitingTime:
@@ -17,19 +16,21 @@ class WaitingTime:
         self._since = 0.0
         self._total = 0.0
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self) -> Self:
+        """``with clock.waiting():`` around a wait."""
+        return self
+
+    def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
                 self._since = perf_counter()
             self._inside += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._inside -= 1
-                if self._inside == 0:
-                    self._total += perf_counter() - self._since
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._total += perf_counter() - self._since
 
     @property
     def is_going_on(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from evalkit.checks.call_checks import AbsentCheck, CallCheck, ValuesCheck
@@ -10,8 +11,7 @@ from evalkit.checks.contradictions import within_call
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.keys import CALL_KEYS, CHANNELS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, OUTCOMES
 from evalkit.checks.phrases import read_phrases
-from evalkit.checks.reading import Path, Reader, known_arguments, meant
-from evalkit.checks.reasons import place_of
+from evalkit.checks.reading import Path, Reader, known_arguments, meant, written_at
 from evalkit.checks.references import check_references
 from evalkit.checks.text_check import TextCheck
 from evalkit.checks.whole_checks import ChannelCheck, GroundedCheck, OutcomeCheck, ValidCheck
@@ -19,6 +19,7 @@ from evalkit.model.case import Declaration
 from evalkit.operators import Mode
 
 _MODES: dict[str, Mode] = {"arguments": "equal", "arguments_contain": "contain", "result_contains": "partial"}
+_TEXT_ENDS = ("_contains", "_excludes")
 # These end like a text key, and are never one unless an argument of that name is declared.
 _MISSPELLED = ("arguments_contains", "arguments_excludes", "result_excludes")
 
@@ -50,10 +51,10 @@ class CallReader:
         return ExpectedCall(
             id,
             path,
-            place_of(path),
+            written_at(path),
             name,
             tuple(checks),
-            tuple(self._implied(path, written)),
+            _implied(path, "outcome" not in written, self.valid_arguments and "valid" not in written),
             min=least,
             max=most,
             optional=optional,
@@ -61,13 +62,6 @@ class CallReader:
             per_call=per_call,
             has_templates=any(check.has_templates for check in checks),
         )
-
-    def _implied(self, path: Path, written: Mapping[str, Any]) -> Iterator[CallCheck]:
-        """What goes without saying: the call succeeds, and its arguments are valid."""
-        if "outcome" not in written:
-            yield OutcomeCheck("ok", path)
-        if "valid" not in written and self.valid_arguments:
-            yield ValidCheck(True, path, "valid_arguments")
 
     def forbidden(self, path: Path, item: Any) -> ExpectedCall | None:
         """A forbidden call: what it takes to be one of them. Whether it succeeded does not matter."""
@@ -83,7 +77,7 @@ class CallReader:
         for key, value in written.items():
             check_references(self.reader, (*path, key), value)
         has_templates = any(check.has_templates for check in checks)
-        return ExpectedCall(0, path, place_of(path), name, tuple(checks), has_templates=has_templates)
+        return ExpectedCall(0, path, written_at(path), name, tuple(checks), has_templates=has_templates)
 
     def _written(self, path: Path, item: Any, known: Mapping[str, object]) -> dict[str, Any] | None:
         """The mapping that `item` is or stands for, without the keys that it may not have."""
@@ -132,6 +126,8 @@ class CallReader:
         checks: list[CallCheck | None] = []
         judges_arguments = self.valid_arguments and written.get("valid") is not False
         for key, value in written.items():
+            if key == "function_name":
+                continue
             at = (*path, key)
             argument = text_argument(key) if key not in CALL_KEYS else None
             if argument is not None:
@@ -207,17 +203,26 @@ _READERS: dict[str, Callable[[CallReader, Path, Any, str | None], CallCheck | No
 }
 
 
+@lru_cache(maxsize=256)  # the calls of all cases stand at the same few paths
+def _implied(path: Path, succeeds: bool, is_valid: bool) -> tuple[CallCheck, ...]:
+    """What goes without saying: the call succeeds, and its arguments are valid."""
+    outcome: tuple[CallCheck, ...] = (OutcomeCheck("ok", path),) if succeeds else ()
+    return (*outcome, ValidCheck(True, path, "valid_arguments")) if is_valid else outcome
+
+
 def text_argument(key: str) -> str | None:
     """The argument that a key like `body_contains` is about; None for other keys."""
-    for end in ("_contains", "_excludes"):
-        if key.endswith(end) and key != end:
-            return key.removesuffix(end)
+    if key.endswith(_TEXT_ENDS) and key not in _TEXT_ENDS:
+        return key[: -len("_contains")]  # both ends are as long
     return None
 
 
 def is_operator(value: Mapping[Any, Any]) -> bool:
     """Whether a mapping is an operator, and not data."""
-    return bool(value) and all(isinstance(key, str) and key.startswith("$") for key in value)
+    for key in value:
+        if not (isinstance(key, str) and key.startswith("$")):
+            return False
+    return bool(value)
 
 
 def read_grounded(reader: Reader, path: Path, value: Any) -> tuple[str, ...] | None:

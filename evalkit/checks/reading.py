@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from evalkit.checks.advice import boolean_advice, number_advice
@@ -38,6 +39,9 @@ SYNONYMS = {
     "instruction": "scenario_instruction_used",
 }
 
+
+# Where something stands in the case file, as reasons write it. The calls of all cases stand at the same few paths.
+written_at = lru_cache(maxsize=512)(shown_path)
 
 _FEW = 6  # names that a message can list
 
@@ -161,12 +165,21 @@ class Reader:
 
     def argument(self, path: Path, function: str | None, argument: str, *, at_key: bool = False) -> None:
         """Report `argument` if the declaration of `function` rules it out."""
-        known = known_arguments(self.declarations.get(function or ""))
+        declaration = self.declarations.get(function or "")
+        if declaration is None or declaration.parameters is None or _names(declaration.parameters, argument):
+            return
+        known = known_arguments(declaration)
         if known is not None and argument not in known:
             has = ", ".join(sorted(known)) or "no arguments"
             hint = did_you_mean(argument, known) or f"; it has: {has}"
             message = f"function '{function}' has no argument '{argument}'{hint}"
             self.problem(path, message, "unknown_argument", at_key=at_key)
+
+
+def _names(schema: Mapping[str, Any], argument: str) -> bool:
+    """Whether the schema itself says that there is such an argument: then it is known, whatever else it says."""
+    properties = schema.get("properties") if type(schema) is dict else None
+    return type(properties) is dict and argument in properties
 
 
 _OPEN = frozenset(("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"))

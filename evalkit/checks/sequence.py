@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from functools import lru_cache
 from typing import Any
 
 from evalkit.checks.expected_call import ExpectedCall
@@ -108,7 +109,10 @@ class SequenceReader:
             return None
         self.leaves.append(call)
         if not call.optional:
-            return Leaf(call.id, call.function_name, call.min, call.max)
+            return _leaf(call.id, call.function_name, call.min, call.max)
         if call.min < 2:
-            return Leaf(call.id, call.function_name, 0, call.max)
-        return OneOf((Leaf(call.id, call.function_name, call.min, call.max), _NOTHING))
+            return _leaf(call.id, call.function_name, 0, call.max)
+        return OneOf((_leaf(call.id, call.function_name, call.min, call.max), _NOTHING))
+
+
+_leaf = lru_cache(maxsize=256, typed=True)(Leaf)  # the cases of a project name the same few functions

@@ -70,12 +70,14 @@ def _short(value: Any, depth: int) -> Any:
     if depth > _DEPTH:
         raise _LongWay
     if kind is dict:
-        for key in value:
+        copy = {}
+        for key, item in value.items():
             if type(key) is not str:
                 raise _LongWay
-        return {key: _short(item, depth + 1) for key, item in value.items()}
+            copy[key] = item if type(item) in _LEAVES else _short(item, depth + 1)
+        return copy
     if kind is list:
-        return [_short(item, depth + 1) for item in value]
+        return [item if type(item) in _LEAVES else _short(item, depth + 1) for item in value]
     raise _LongWay
 
 

@@ -82,6 +82,11 @@ class Surroundings:
         at = self.locate(place.source, place.inner, at_key) if self.locate is not None else f"'{place.source}'"
         self.problems.append(PathProblem(place.path, f"in {at}: {message}"))
 
+    @property
+    def has_aliases(self) -> bool:
+        """Whether a function may be named in two ways."""
+        return bool(self._canonical)
+
     def canonical(self, name: str) -> str:
         return self._canonical.get(name, name)
 

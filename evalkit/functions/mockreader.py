@@ -27,6 +27,7 @@ from evalkit.functions.mocks import (
     Sequence,
     Static,
 )
+from evalkit.functions.statics import needs_compiling
 from evalkit.model.case import Declaration
 from evalkit.operators import shown
 
@@ -92,7 +93,7 @@ class _Reader:
             self._around.problems.append(PathProblem((*path, name), f"{name!r} is no function name", at_key=True))
             return False
         canonical = self._around.canonical(name)
-        for other in answers:
+        for other in answers if self._around.has_aliases else ():
             if self._around.canonical(other) == canonical:
                 message = f"'{name}' and '{other}' are one function, '{canonical}'; mock it once"
                 self._around.problems.append(PathProblem((*path, name), message, at_key=True))
@@ -101,8 +102,10 @@ class _Reader:
 
     def answer(self, value: Any, place: Place) -> Answer:
         """What stands at a directive position: a directive, or JSON."""
-        if isinstance(value, Mapping) and any(isinstance(key, str) and key.startswith("$") for key in value):
-            return self._directive(value, place)
+        if type(value) is dict or isinstance(value, Mapping):
+            for key in value:
+                if isinstance(key, str) and key.startswith("$"):
+                    return self._directive(value, place)
         return self._static(value, place)
 
     def _static(self, value: Any, place: Place, *, literal: bool = False) -> Answer:
@@ -110,7 +113,10 @@ class _Reader:
             plain = as_json(value)
         except NotJsonError as error:
             return self._wrong(place, f"a mock must be JSON: {error}")
-        static = Static(plain) if literal else self._around.compiled(plain, place)
+        if literal or not needs_compiling(plain):
+            self._around.check_returns(plain, place)
+            return Static(plain, False, place.path, place.source)
+        static = self._around.compiled(plain, place)
         self._around.check_references(static, place)
         if not static.templated:
             self._around.check_returns(static.value, place)

@@ -15,19 +15,20 @@ Resolve = Callable[[Reference], Any]
 
 def compile_static(value: Any, path: Path, problems: list[PathProblem]) -> Static:
     """`value` (JSON that nobody else holds) with its templates parsed and each ``{$literal: X}`` replaced by X."""
-    if not _needs_compiling(value):
+    if not needs_compiling(value):
         return Static(value, False)
     found: list[Template] = []
     return Static(_compiled(value, path, problems, found), bool(found))
 
 
-def _needs_compiling(value: Any) -> bool:
+def needs_compiling(value: Any) -> bool:
+    """Whether JSON data may hold a template or a `$literal`."""
     kind = type(value)
     if kind is str:
         return "{{" in value
     if kind is dict:
-        return "$literal" in value or any(map(_needs_compiling, value.values()))
-    return kind is list and any(map(_needs_compiling, value))
+        return "$literal" in value or any(map(needs_compiling, value.values()))
+    return kind is list and any(map(needs_compiling, value))
 
 
 def _compiled(value: Any, path: Path, problems: list[PathProblem], found: list[Template]) -> Any:
