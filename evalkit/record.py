@@ -1,17 +1,18 @@
 """Dataclasses that are cheap to define: `@record` is `@dataclass`, with everything made when it is first used.
 
-The standard decorator looks through the fields of each class, and writes and compiles up to eight functions for it: 0.4
-ms. This one takes 0.03 ms. evalkit has some two hundred small records, and one case needs a fraction of them: most of
-what it took to start was preparing classes that nobody then used. `__init__` is compiled for the first instance of a
-class; the other methods are shared by all records. The fields, for `fields()`, `replace()` and patterns, are the
-standard library's own, asked for when they are first looked at.
+The standard decorator looks through the fields of each class, and writes and compiles up to eight functions for it:
+0.4 ms. This one takes 0.03 ms. evalkit has some two hundred small records, and one case needs a fraction of them:
+most of what it took to start was preparing classes that nobody then used. The first few instances of a class are
+filled by hand, and `__init__` is compiled for a class that has more; the other methods are shared by all records. The
+fields, for `fields()`, `replace()` and patterns, are the standard library's own, asked for when they are first looked
+at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass
-from functools import cache
+from functools import cache, partial
 from inspect import Signature, signature
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -21,6 +22,7 @@ __all__ = ["record"]
 
 _NO_FIELDS = ("ClassVar", "typing.ClassVar")  # what annotations of class variables begin with
 _KW_ONLY = ("KW_ONLY", "dataclasses.KW_ONLY")  # the marker after which fields are keywords
+_FILLED_BY_HAND = 12  # instances of a class, before it gets a compiled `__init__`
 
 
 class _Attribute(NamedTuple):
@@ -118,19 +120,47 @@ def _attributes(cls: Any) -> tuple[_Attribute, ...]:
 
 
 class _Init:
-    """Stands in for `__init__` until the first instance is made."""
+    """Stands in for `__init__` until a few instances are made, which it fills itself.
 
-    __slots__ = ("_cls",)
+    Compiling one takes as long as filling a dozen instances, and a run of a few cases has no more of most classes.
+    """
+
+    __slots__ = ("_cls", "_filled")
 
     def __set_name__(self, cls: Any, name: str) -> None:
         self._cls = cls
+        self._filled = 0
 
     def __get__(self, instance: object, owner: Any) -> Any:
+        if instance is not None and self._filled < _FILLED_BY_HAND:
+            self._filled += 1
+            return partial(self._fill, instance)
+        return self._init().__get__(instance, owner)
+
+    def _init(self) -> Callable[..., None]:
         cls = self._cls
-        init = cls.__dict__["__init__"]
-        if init is self:
-            cls.__init__ = init = _compiled(cls)
-        return init.__get__(instance, owner)
+        if cls.__dict__["__init__"] is self:
+            cls.__init__ = _compiled(cls)
+        init: Callable[..., None] = cls.__dict__["__init__"]
+        return init
+
+    def _fill(self, instance: Any, /, *args: Any, **given: Any) -> None:
+        cls = self._cls
+        attributes = _attributes(cls)
+        places = [one.name for one in attributes if not one.kw_only]
+        values = {**dict(zip(places, args, strict=False)), **given}
+        is_odd = len(values) < len(args) + len(given)
+        for one in attributes:
+            if one.name not in values and (one.default is not MISSING or one.factory is not MISSING):
+                values[one.name] = one.factory() if one.default is MISSING else one.default
+        if is_odd or values.keys() != {one.name for one in attributes}:
+            self._init()(instance, *args, **given)  # which says what is wrong
+            return
+        put = object.__setattr__ if cls.__setattr__ is _refuse else setattr
+        for one in attributes:
+            put(instance, one.name, values[one.name])
+        if hasattr(cls, "__post_init__"):
+            instance.__post_init__()
 
 
 class _MatchArgs:

@@ -85,6 +85,7 @@ def classes(decorator: Any) -> dict[str, Any]:
 
 USUAL: dict[str, Any] = classes(dataclasses.dataclass)
 OURS: dict[str, Any] = classes(record)
+WORN: dict[str, Any] = {name: cls for name, cls in classes(record).items() if cls.__init__}  # asked for: compiled
 EITHER = pytest.mark.parametrize("classes", [USUAL, OURS], ids=["dataclass", "record"])
 
 TRIALS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -142,7 +143,31 @@ def told(trial: Callable[[dict[str, Any]], Any], found: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("trial", TRIALS.values(), ids=TRIALS)
 def test_a_record_does_what_a_dataclass_does(trial: Callable[[dict[str, Any]], Any]) -> None:
-    assert told(trial, OURS) == told(trial, USUAL)
+    assert told(trial, classes(record)) == told(trial, USUAL)  # instances that are filled by hand
+    assert told(trial, WORN) == told(trial, USUAL)
+
+
+@pytest.mark.parametrize("arguments", [(), (1,), (1, 2), (1, 2, 3)])
+@pytest.mark.parametrize("named", [{}, {"y": 5}, {"names": ["a"]}, {"x": 1}, {"z": 0}, {"x": 1, "y": 2, "names": []}])
+def test_first_instances_are_filled_as_later_ones(arguments: tuple[int, ...], named: dict[str, Any]) -> None:
+    def made(classes: dict[str, Any]) -> str:
+        return repr(classes["Point"](*arguments, **named))
+
+    assert told(made, classes(record)) == told(made, WORN) == told(made, USUAL)
+
+
+def test_an_init_is_compiled_for_a_class_with_more_than_a_few_instances() -> None:
+    @record(frozen=True, slots=True)
+    class Many:
+        value: int
+        others: list[int] = field(default_factory=list)
+
+    made = [Many(7)]
+    assert not inspect.isfunction(vars(Many)["__init__"])
+    made += [Many(7) for _ in range(100)]
+    assert inspect.isfunction(vars(Many)["__init__"])
+    assert made == [Many(7)] * 101
+    assert len({id(one.others) for one in made}) == 101
 
 
 @record(frozen=True, slots=True)
@@ -184,6 +209,8 @@ def test_nothing_is_made_for_a_class_that_nobody_uses() -> None:
     assert written() == []
     assert not isinstance(vars(Unused)["__dataclass_fields__"], dict)
     Unused(1)
+    assert written() == []
+    Unused.__init__  # noqa: B018
     assert written() == ["__init__"]
     assert dataclasses.is_dataclass(Unused)
     assert isinstance(vars(Unused)["__dataclass_fields__"], dict)
