@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ def start(config: pytest.Config) -> None:
         configuration = read_configuration(config)
         check_the_model(configuration)
         put_first_on_path(config)
+        config.add_cleanup(_look_for_threads)
         paths = choose_paths(config, configuration)
         runner = Runner(config, configuration)
         config.pluginmanager.register(Collection(config, configuration, paths), "evalkit-collection")
@@ -44,6 +46,15 @@ def check_the_model(configuration: Configuration) -> None:
         from evalkit.agents.models import check_model
 
         check_model(configuration.settings.model)
+
+
+def _look_for_threads() -> None:
+    """Nothing is imported unless there are threads that agents have started."""
+    ours = ("evalkit-", "MainThread")
+    if not all(thread.name.startswith(ours) for thread in threading.enumerate()):
+        from evalkit.plugin.lingering import tell_of_lingering
+
+        tell_of_lingering()
 
 
 def take_a_shard(config: pytest.Config, configuration: Configuration) -> None:
