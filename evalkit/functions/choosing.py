@@ -88,6 +88,8 @@ class Progress:
     def unused(self, mocks: MockSet, called: frozenset[str]) -> Iterator[str]:
         """Each mock, rule and sequence element that no call used, as a sentence. `called` are the mocks' own names."""
         for name, answer in mocks.answers.items():
+            if name in mocks.shared:
+                continue
             if name in called:
                 yield from self._unused(answer, name)
             else:

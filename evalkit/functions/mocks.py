@@ -93,9 +93,13 @@ Leaf = Static | Failure | Call | Real
 
 @record(frozen=True, slots=True)
 class MockSet:
-    """The mocks of one case, by function name as written (it may be an alias)."""
+    """The mocks of one case, by function name as written (it may be an alias).
+
+    `shared` are those that the case inherits: other cases use them, so that it is no mistake if this one does not.
+    """
 
     answers: Mapping[str, Answer] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
 
     def __contains__(self, name: object) -> bool:
         return name in self.answers

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError, shown_path
 from evalkit.model.case import Case, Declaration
@@ -16,12 +17,15 @@ from evalkit.operators.shown import type_shown
 from evalkit.record import record
 from evalkit.spec.compiling import Parts, compile_case
 from evalkit.spec.extending import extended
-from evalkit.spec.merging import merged, with_present_names
+from evalkit.spec.merging import MOCKS, merged, with_present_names
 from evalkit.spec.naming import category_of, stem_problem
 from evalkit.spec.project import importable, project_root
 from evalkit.spec.source import Layer, Source
 from evalkit.spec.suites import Suite, shown_file, suites_of
 from evalkit.yamlfile import Read, read
+
+if TYPE_CHECKING:
+    from evalkit.functions.mocks import MockSet
 
 _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _DEFAULT_MOCKS = Settings().mocks
@@ -144,6 +148,8 @@ class _Loader:
             importable(self.root)
         whole = merged(suite.data, with_present_names(case.data))
         parts = compile_case(whole, stem=self.stem, mocks=self.mocks, check_targets=check_targets)
+        if suite.layers or case.layers:
+            parts.mocks = _with_shared(parts.mocks, data)
         source = Source((layer, *case.layers, *suite.layers))
         problems: Sequence[Problem] = (*self._named(), *found, *case.problems, *suite.problems)
         if problems or parts.problems:
@@ -182,6 +188,14 @@ class _Loader:
             source=source,
             **({"repeat": values["repeat"]} if "repeat" in values else {}),
         )
+
+
+def _with_shared(mocks: MockSet | None, data: dict[str, Any]) -> MockSet | None:
+    """`mocks`, of which those that `data`, the case's own file, does not name are inherited."""
+    given = with_present_names(data).get("input")
+    own = given.get(MOCKS) if isinstance(given, dict) else None
+    shared = frozenset(mocks or ()).difference(own if isinstance(own, dict) else ())
+    return replace(mocks, shared=shared) if mocks is not None and shared else mocks
 
 
 def _in_one_line(message: str) -> str:

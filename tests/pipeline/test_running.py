@@ -463,6 +463,21 @@ def test_strict_mocks_make_an_unused_mock_fail(make_case: MakeCase, settings: Se
     assert run_case(make_case(), good_agent, settings).status == "passed"
 
 
+def test_mocks_that_a_case_inherits_may_go_unused(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text("input: {mock_function_responses: {f: 1, g: {$sequence: [1, 2]}}}", "utf-8")
+    own = "settings: {strict_mocks: true}\ninput: {message: hi}\nexpected_output: {response_contains: hi}\n"
+    (tmp_path / "a_001.yaml").write_text(own, "utf-8")
+    case = evalkit.load_case(tmp_path / "a_001.yaml", root=tmp_path)
+
+    def agent(task: Task) -> str:
+        task.call("g")
+        return "hi"
+
+    verdict = run_case(case, agent)
+
+    assert (verdict.status, verdict.transcript.unused_mocks) == ("passed", ())
+
+
 # -- repeats
 
 

@@ -210,3 +210,16 @@ def test_merging_changes_neither_side_and_keeps_every_key(outer: Any, inner: Any
     assert (dump(outer), dump(inner)) == before
     assert set(whole) == set(outer) | set(inner)
     assert merged(whole, inner) == whole
+
+
+@pytest.mark.parametrize("key", ["mock_function_responses", "mock_responses"])
+def test_mocks_that_a_case_does_not_name_itself_are_shared(project: Any, key: str) -> None:
+    """One that it changes is its own, and one that it extends another case for is not."""
+    expected = "expected_output: {response_contains: x}\n"
+    files = {
+        "s/suite.yaml": "input: {mock_function_responses: {f: {a: 1}, g: {b: 1}, h: 1}}\n" + expected,
+        "s/a_001.yaml": f"input: {{message: hi, {key}: {{g: {{b: 2}}, i: 1}}}}\n",
+        "s/b_001.yaml": "extends: a_001\ninput: {mock_function_responses: {h: 2}}\n",
+    }
+    assert project.load("s/a_001.yaml", files).mocks.shared == {"f", "h"}
+    assert project.load("s/b_001.yaml").mocks.shared == {"f", "g", "i"}
