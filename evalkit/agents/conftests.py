@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from evalkit.errors import UnknownAgentError
 
 _lock = threading.Lock()
+_REGISTERED = re.compile(r"^\s*@(?:evalkit\.)?agent\(\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+_FOREIGN = frozenset({"node_modules", "site-packages", "venv", "__pycache__"})  # and what begins with a dot
+_MOST_FOLDERS = 2_000
 
 
 def import_conftests(folder: Path, root: Path) -> None:
@@ -51,3 +57,32 @@ def _import(file: Path, root: Path) -> None:
         del sys.modules[name]
         shown = file.relative_to(root).as_posix()
         raise UnknownAgentError(f"importing {shown} raised {type(error).__name__}: {error}") from error
+
+
+def registered_elsewhere(name: str, folder: Path, root: Path) -> str:
+    """What to do about an agent that a conftest.py of another folder than `folder` registers; "" if none does.
+
+    The files are read, not run.
+    """
+    root, folder = root.resolve(), folder.resolve()
+    for file, names in _agents_by_file(root):
+        if name in names and not folder.is_relative_to(file.parent):
+            both = Path(os.path.commonpath([file.parent, folder])) if folder.is_relative_to(root) else root
+            here, better = (path.relative_to(root).as_posix() for path in (file, both / "conftest.py"))
+            return f"agent '{name}' is registered in {here}, for the cases of that folder alone; move it to {better}"
+    return ""
+
+
+@lru_cache(maxsize=4)
+def _agents_by_file(root: Path) -> tuple[tuple[Path, frozenset[str]], ...]:
+    """The conftest.py files of a project, as far as it is worth looking, with the agents that their text registers."""
+    found = []
+    for number, (folder, inner, files) in enumerate(os.walk(root)):
+        if number == _MOST_FOLDERS:
+            break
+        inner[:] = sorted(name for name in inner if name not in _FOREIGN and not name.startswith("."))
+        if "conftest.py" in files:
+            file = Path(folder, "conftest.py")
+            names = _REGISTERED.findall(file.read_text("utf-8", errors="replace"))
+            found.append((file, frozenset(names)))
+    return tuple(found)

@@ -62,12 +62,16 @@ def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
         return _instruction_agent(spec, case, root)
     if ":" in spec:
         return _agent(spec, _import(spec, root))
-    from evalkit.agents.conftests import import_conftests
+    from evalkit.agents.conftests import import_conftests, registered_elsewhere
 
     put_first(root)
-    import_conftests(next(iter(_folders(case, root))), root)
+    folder = next(iter(_folders(case, root)))
+    import_conftests(folder, root)
     if spec in AGENTS:
         return _agent(spec, AGENTS.get(spec), **AGENTS.options(spec))
+    elsewhere = registered_elsewhere(spec, folder, root)
+    if elsewhere:
+        raise UnknownAgentError(elsewhere)
     raise UnknownAgentError(
         f"unknown agent '{spec}'{did_you_mean(spec, AGENTS) or '.'} {_registered()}. An agent is registered in "
         f'conftest.py with @evalkit.agent("{spec}"), or named as package.module:attribute or instruction.md'

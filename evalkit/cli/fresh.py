@@ -1,4 +1,4 @@
-"""`evalkit new`: the next case file of a category, with the functions that its suite declares filled in."""
+"""`evalkit new`: the next case file of a category, with the agent and the functions of its suite filled in."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from evalkit.errors import SpecError, UsageError
 from evalkit.functions import parse_declarations
 from evalkit.model.case import Declaration
 from evalkit.probing.schemas import schema_example
+from evalkit.project import project_table
 from evalkit.spec.naming import is_case_name, stem_problem
 from evalkit.spec.suites import suites_of
 
@@ -64,10 +65,24 @@ def _case(path: Path, message: str | None) -> dict[str, Any]:
         said["mock_function_responses"] = {
             one.name: schema_example(one.returns or {"type": "object"}) for one in unanswered
         }
-    found = {"description": "What this case is about", "input": said}
-    if "agent" not in suite.data and not declared:
-        found = {"description": found["description"], "agent": "your_agent", "input": said}
-    return {**found, "expected_output": {"expected_function_calls": [_expected(one) for one in declared]}}
+    agent = {} if "agent" in suite.data else _agent_beside(path.parent)
+    if not agent and not declared and "agent" not in {**suite.data, **project_table(Path.cwd())}:
+        agent = {"agent": "your_agent"}
+    calls = {"expected_function_calls": [_expected(one) for one in declared]}
+    return {"description": "What this case is about", **agent, "input": said, "expected_output": calls}
+
+
+def _agent_beside(folder: Path) -> dict[str, Any]:
+    """The agent that the last case of `folder` names, if one does."""
+    beside = sorted(path for path in folder.iterdir() if is_case_name(path.name)) if folder.is_dir() else []
+    for path in reversed(beside):
+        try:
+            data = yamlfile.load(path.read_bytes(), str(path))
+        except SpecError:
+            continue
+        if isinstance(data, dict) and data.get("agent"):
+            return {"agent": data["agent"]}
+    return {}
 
 
 def _expected(one: Declaration) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from evalkit.errors import UsageError
 
 SUITE = "scenarios/example"
+AGENTS = "scenarios/conftest.py"  # not beside the cases: the next suite's agent is registered there too
 SCHEMA = "scenarios/case.schema.json"
 
 
@@ -16,7 +17,7 @@ def write_suite(folder: Path) -> list[Path]:
     """The files written. UsageError, and nothing written, if one of them exists already."""
     from evalkit.spec.schema import case_schema
 
-    texts = {f"{SUITE}/{name}": text for name, text in _templates().items()}
+    texts = {AGENTS if name == "conftest.py" else f"{SUITE}/{name}": text for name, text in _templates().items()}
     texts[SCHEMA] = json.dumps(case_schema(), indent=2) + "\n"
     there = [name for name in texts if (folder / name).exists()]
     if there:

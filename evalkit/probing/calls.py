@@ -10,7 +10,7 @@ from evalkit.errors import EvalkitError, MockError
 from evalkit.functions import argument_violations
 from evalkit.functions.mocks import Answer, Call, Delayed, Match, Sequence
 from evalkit.model.case import Declaration
-from evalkit.model.template import TemplateError
+from evalkit.model.template import Reference, Template, TemplateError, parse
 from evalkit.operators import Mode
 from evalkit.probing.examples import Impossible, LeftOut, Resolve, Unsure, accepts, example, is_operator
 from evalkit.probing.ruling import ruled_out
@@ -20,6 +20,7 @@ from evalkit.record import record
 Path = tuple[str | int, ...]
 _WHOLE_NUMBERS = 100  # that are tried between a schema's bounds
 GROUPS = ("in_order", "any_order", "in_parallel")
+PHRASES = ("response_contains", "response_body_contains")
 
 
 @record(frozen=True, slots=True)
@@ -66,6 +67,39 @@ def wanted_calls(items: list[Any], path: Path, variant: int, together: Path | No
                         Wanted(one.keys, at if one.path == (*at, 0) else one.path, together)
                         for one in wanted_calls([alternative], at, variant, together)
                     )
+
+
+def implied(expected: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The calls that must be made where no list says so."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, times in _referenced(expected).items():
+        found[name] = {"function_name": name, "times": times}
+    fields = expected.get("ticket_fields")
+    if fields or expected.get("ticket_created"):
+        found["create_ticket"] = {"function_name": "create_ticket", "arguments_contain": fields or {}}
+    if expected.get("email_sent"):
+        found["send_email"] = {"function_name": "send_email"}
+    last = expected.get("final_function_call")
+    if last:
+        found[last] = found.pop(last, {"function_name": last})
+    return list(found.values())
+
+
+def _referenced(expected: Mapping[str, Any]) -> dict[str, int]:
+    """The functions whose calls the phrases speak of, ``{{ calls.f[2].result.id }}``, and how often they are called."""
+    found: dict[str, int] = {}
+    for phrase in (phrase for key in PHRASES for phrase in listed_texts(expected.get(key))):
+        template = parse(phrase)
+        for part in template.parts if isinstance(template, Template) else ():
+            if isinstance(part, Reference) and part.root == "calls" and part.path:
+                name, number = str(part.path[0]), part.path[1] if len(part.path) > 1 else 1
+                found[name] = max(found.get(name, 1), number if isinstance(number, int) else 1)
+    return found
+
+
+def listed_texts(value: Any) -> list[str]:
+    """One text or several, as a list."""
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
 def variants(items: Any) -> int:

@@ -22,10 +22,13 @@ from evalkit.model.verdict import CheckResult, Reason
 from evalkit.pipeline.aliases import with_aliases
 from evalkit.pipeline.judging import path_of
 from evalkit.probing.calls import (
+    PHRASES,
     Made,
     Path,
     Wanted,
+    implied,
     left_open,
+    listed_texts,
     make_arguments,
     refused,
     variants,
@@ -54,7 +57,6 @@ _GUESSABLE = frozenset(
 )
 # What is judged by the names and the number of calls alone.
 _WHATEVER_IS_SENT = frozenset(("max_function_calls", "final_function_call"))
-_PHRASES = ("response_contains", "response_body_contains")
 
 
 @record(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class _Walk:
         listed = expected.get("expected_function_calls")
         wanted = list(wanted_calls(listed, (*path, "expected_function_calls"), variant)) if listed else []
         if listed is None:
-            wanted = [Wanted(keys, path) for keys in _implied(expected)]
+            wanted = [Wanted(keys, path) for keys in implied(expected)]
         for one in wanted:
             for _ in range(one.times):
                 self._call(one, expected)
@@ -184,7 +186,7 @@ class _Walk:
             self._find("budget_exceeded", (*path, "processing_time_ms"), says)
 
     def _body(self, expected: Mapping[str, Any]) -> dict[str, str]:
-        phrases = _listed(expected.get("response_body_contains"))
+        phrases = listed_texts(expected.get("response_body_contains"))
         return {"body": "\n".join(phrases)} if phrases else {}
 
     def _note(self, wanted: Wanted, made: Made, declaration: Declaration | None, index: int) -> None:
@@ -225,15 +227,15 @@ class _Walk:
     def _response(self, expected: Mapping[str, Any], path: Path) -> str:
         lines = []
         resolve = resolver(self._dispatcher.calls, self._case.input)
-        for key in _PHRASES:
-            for number, phrase in enumerate(_listed(expected.get(key))):
+        for key in PHRASES:
+            for number, phrase in enumerate(listed_texts(expected.get(key))):
                 try:
                     lines.append(str(example(phrase, resolve)))
                 except TemplateError as error:
                     self._find("unresolved_reference", (*path, key, number), str(error))
                 except (Unsure, Impossible):
                     self.notes.append(f"{shown_path((*path, key, number))}: no text was found")
-        for number, pattern in enumerate(_listed(expected.get("response_matches"))):
+        for number, pattern in enumerate(listed_texts(expected.get("response_matches"))):
             hopeless = unmatchable("$search", pattern)
             if hopeless:
                 self._find("unmatchable_pattern", (*path, "response_matches", number), hopeless)
@@ -278,21 +280,3 @@ class _Walk:
         for reason in check.reasons:
             if not is_told and (not self._unsure or key in _WHATEVER_IS_SENT):
                 self._find(reason.code, path_of(reason.place) or path, reason.message)
-
-
-def _listed(value: Any) -> list[str]:
-    return [] if value is None else [value] if isinstance(value, str) else list(value)
-
-
-def _implied(expected: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls that must be made where no list says so."""
-    found: dict[str, dict[str, Any]] = {}
-    fields = expected.get("ticket_fields")
-    if fields or expected.get("ticket_created"):
-        found["create_ticket"] = {"function_name": "create_ticket", "arguments_contain": fields or {}}
-    if expected.get("email_sent"):
-        found["send_email"] = {"function_name": "send_email"}
-    last = expected.get("final_function_call")
-    if last:
-        found[last] = found.pop(last, {"function_name": last})
-    return list(found.values())

@@ -178,9 +178,8 @@ def _called(call: FunctionCall, width: int) -> list[str]:
     how += " [written as text]" if call.channel == "text" else ""
     returned = _returned(call, width)
     room = width - len(name) - 2 - len(how)
-    given = arguments_text(call.arguments, room)
-    if len(given) + len(returned) > room and room - len(returned) >= _ROOM:
-        given = arguments_text(call.arguments, room - len(returned))
+    beside = room - len(returned)
+    given = arguments_text(call.arguments, beside if beside >= _ROOM else room)
     line = f"{name}({given}){how}"
     return [line + returned] if len(line) + len(returned) <= width else [line, returned.strip()]
 
@@ -213,7 +212,8 @@ def _remarks(verdict: Verdict) -> list[Line]:
     for warning in dict.fromkeys((*verdict.warnings, *transcript.warnings)):
         shown += _message(f"warning: {warning}", "  ", "quiet")
     location = next((reason.location for reason in verdict.reasons if reason.location), "")
-    if verdict.status == FAILED and location:
+    is_said = any(location in reason.message for reason in verdict.reasons)  # a broken file's problems begin with it
+    if verdict.status in (FAILED, ERROR) and location and not is_said:
         shown += _message(f"at {location}", "  ", "quiet")
     return shown
 

@@ -53,8 +53,9 @@ def test_each_conftest_is_imported_once(project: Path) -> None:
 
 
 def test_a_neighbours_conftest_stays_unread(project: Path) -> None:
-    with pytest.raises(UnknownAgentError, match=r"Registered: .*'outer_of_conftests'"):
+    with pytest.raises(UnknownAgentError, match=r"'inner_of_conftests' is registered in scenarios/shop/conftest\.py"):
         resolve_agent("inner_of_conftests", case=case_in(project, "scenarios/other"), root=project)
+    assert "inner_of_conftests" not in AGENTS
 
 
 def test_a_broken_conftest_is_named(project: Path) -> None:

@@ -154,3 +154,20 @@ def test_a_registration_or_reply_that_makes_no_sense_is_a_usage_error(use: Any, 
         use()
 
     assert str(caught.value) == message
+
+
+def test_an_agent_of_another_folder_s_conftest_is_told_where_it_belongs(tmp_path: Path) -> None:
+    for folder in ("scenarios/s", "scenarios/other/deep", ".venv"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / ".venv" / "conftest.py").write_text('@evalkit.agent("hidden")\n')
+    text = 'import evalkit\n\n\n@evalkit.agent("afar", threads=2)\ndef afar(task):\n    raise SystemExit\n'
+    (tmp_path / "scenarios/other/deep/conftest.py").write_text(text)
+    case: dict[str, Any] = {"path": Path("scenarios/s/a_1.yaml")}
+    with pytest.raises(UnknownAgentError) as caught:
+        resolved("afar", tmp_path, **case)
+    assert str(caught.value) == (
+        "agent 'afar' is registered in scenarios/other/deep/conftest.py, for the cases of that folder alone; "
+        "move it to scenarios/conftest.py"
+    )
+    with pytest.raises(UnknownAgentError, match=r"^unknown agent 'hidden'"):
+        resolved("hidden", tmp_path, **case)

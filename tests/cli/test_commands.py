@@ -63,6 +63,7 @@ def run_of(**statuses: str) -> Run:
 
 def test_init_writes_a_suite_that_is_green_at_once(command: Command, tmp_path: Path) -> None:
     result = command("init")
+    assert (tmp_path / "scenarios" / "conftest.py").exists(), "the next suite's agents are registered there too"
     assert result.status == 0
     assert result.out.splitlines()[-1] == "now run: pytest --evalkit"
     ran = subprocess.run(

@@ -70,6 +70,22 @@ def test_without_a_suite_the_agent_is_asked_for(desk: Desk) -> None:
     assert (case.agent, case.expected_output) == ("your_agent", {"expected_function_calls": []})
 
 
+def test_the_agent_is_that_of_the_last_case_beside_it(desk: Desk) -> None:
+    folder = desk.root / "scenarios"
+    (folder / "suite.yaml").unlink()
+    (folder / "late_001.yaml").write_text("agent: support", "utf-8")
+    (folder / "late_002.yaml").write_text("agent: [broken", "utf-8")
+    desk.run("new", "scenarios/late")
+    assert load_case(folder / "late_003.yaml", root=desk.root).agent == "support"
+
+
+def test_an_agent_for_all_cases_of_the_project_is_not_repeated(desk: Desk) -> None:
+    (desk.root / "scenarios" / "suite.yaml").unlink()
+    (desk.root / "pyproject.toml").write_text('[tool.evalkit]\nagent = "support"\n', "utf-8")
+    desk.run("new", "scenarios/late")
+    assert load_case(desk.root / "scenarios" / "late_001.yaml", root=desk.root).agent is None
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

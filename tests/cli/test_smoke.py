@@ -35,6 +35,7 @@ def nowhere(reference: Reference) -> Any:
         CALLS + "    - open\n  response_contains: ['{{ calls.open.result.ticket }}']\n  response_matches: TKT-\\d\n",
         "  final_function_call: open\n  max_function_calls: 1\n",
         "  response_contains: hello\n  max_tokens: 5\n",
+        "  response_contains: ['{{ calls.open.result.ticket }}', '{{ calls.check[2].result.ends }}']\n",
     ],
 )
 def test_a_case_that_can_be_satisfied_is_clean(desk: Desk, expected: str) -> None:
@@ -100,6 +101,12 @@ def test_a_case_that_can_be_satisfied_is_clean(desk: Desk, expected: str) -> Non
         (
             CALLS + "    - check\n  response_contains: '{{ calls.check.result.end }}'\n",
             "10:",
+            "unresolved_reference",
+            "leads nowhere: there is no 'end' in {ends}; did you mean 'ends'?",
+        ),
+        (
+            "  response_contains: ['{{ calls.check.result.end }}']\n",
+            "8:",
             "unresolved_reference",
             "leads nowhere: there is no 'end' in {ends}; did you mean 'ends'?",
         ),

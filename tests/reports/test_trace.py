@@ -282,3 +282,13 @@ def test_durations_read_well(milliseconds: float, text: str) -> None:
 def test_time_below_a_millisecond_is_not_told() -> None:
     verdict = Verdict(case_id="a_1.yaml", transcript=Transcript(timing=Timing(overhead_ms=900)))
     assert render(verdict).endswith("0 calls")
+
+
+@pytest.mark.parametrize(
+    ("message", "last"),
+    [("unknown agent 'x'", "  at a_001.yaml:2:8"), ("a_001.yaml:2:8: unknown key", "  a_001.yaml:2:8: unknown key")],
+)
+def test_what_could_not_be_measured_is_told_with_its_place_once(message: str, last: str) -> None:
+    reason = Reason(code="unknown_agent", message=message, location="a_001.yaml:2:8")
+    verdict = Verdict(case_id="a_001.yaml", status="error", reasons=(reason,))
+    assert render(verdict).splitlines()[-1] == last
