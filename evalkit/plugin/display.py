@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # a run without anything to show imports nothing that shows i
     from evalkit.reports.trace import TraceOptions
 
 MOST_PASSED_TRACES = 50
+_MOST_PREPARED = 10_000_000  # characters of traces in memory
 _MOST_NAMED = 3
 _WORDS = {MET: "gate met", MISSED: "gate MISSED"}
 _COLOURS = {MET: {"green": True}, MISSED: {"red": True}}
@@ -72,6 +73,8 @@ class Display:
         self.stream = sys.stdout  # before pytest captures it
         self._encoding = getattr(self.stream, "encoding", None)
         self._columns = shutil.get_terminal_size().columns
+        self._prepared: dict[str, str] = {}  # case id -> the trace of a passed case
+        self._room = _MOST_PREPARED
 
     @cached_property
     def _options(self) -> TraceOptions:
@@ -116,7 +119,7 @@ class Display:
             return
         verbosity = self._config.getoption("verbose", 0)
         reporter.write_sep("=", "evalkit")
-        if journal is not None and self._shows_passed(len(selected), verbosity):
+        if journal is not None and self.shows_passed(len(selected)):
             self._passed_traces(reporter, outcomes, selected, journal)
         if verbosity >= 0:
             for row in (*category_table(outcomes, selected), *extremes(outcomes, 10 if verbosity else 3)):
@@ -156,10 +159,20 @@ class Display:
         line = f"mocks that no call used in {cases} (strict_mocks: true fails them): {named}{more}"
         reporter.write_line(self._encoded(line))
 
-    def _shows_passed(self, number: int, verbosity: int) -> bool:
+    def shows_passed(self, number: int) -> bool:
+        """Whether traces of passed cases are printed, where so many are selected."""
         if self._configuration.trace is not None:
             return self._configuration.trace == "all"
-        return verbosity > 0 or (verbosity == 0 and number <= MOST_PASSED_TRACES)
+        verbosity = self._config.getoption("verbose", 0)
+        return bool(verbosity > 0 or (verbosity == 0 and number <= MOST_PASSED_TRACES))
+
+    def prepare_passed(self, verdict: Verdict) -> None:
+        """Make the trace that is printed at the end while the verdict is at hand: reading it back from the journal
+        takes as long as making the trace. Those for which there is no room are made at the end."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if self._room > 0 and reporter is not None:
+            self._prepared[verdict.case_id] = text = self._passed_trace(verdict, reporter)
+            self._room -= len(text)
 
     def _passed_traces(
         self,
@@ -168,16 +181,22 @@ class Display:
         selected: Sequence[str],
         journal: Journal,
     ) -> None:
+        for case_id in selected:
+            if case_id not in outcomes or outcomes[case_id].status != PASSED:
+                continue
+            text = self._prepared.pop(case_id, None)
+            if text is None and (verdict := journal.verdict(case_id)) is not None:
+                text = self._passed_trace(verdict, reporter)
+            if text is not None:
+                reporter.write_line(text)
+
+    def _passed_trace(self, verdict: Verdict, reporter: pytest.TerminalReporter) -> str:
         from evalkit.reports.trace import lines, paint
 
-        for case_id in selected:
-            if case_id in outcomes and outcomes[case_id].status == PASSED:
-                verdict = journal.verdict(case_id)
-                if verdict is None:
-                    continue
-                shown = lines(verdict, self._options)
-                text = paint(shown, self._encoding) if reporter.hasmarkup else "\n".join(map(line_text, shown))
-                reporter.write_line(text if reporter.hasmarkup else encodable(text, self._encoding))
+        shown = lines(verdict, self._options)
+        if reporter.hasmarkup:
+            return paint(shown, self._encoding)
+        return encodable("\n".join(map(line_text, shown)), self._encoding)
 
     def _gate(self, reporter: pytest.TerminalReporter, decision: GateDecision, verbosity: int) -> None:
         word = _WORDS.get(decision.status, "gate NOT MEASURED")

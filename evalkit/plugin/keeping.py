@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,8 @@ class Keeper:
         self._failed_reports += report.failed
         if self._progress is not None:
             self._progress.told(report, passed=verdict.status == PASSED)
+        if counts.verdict.status == PASSED and self._shows_passed:
+            self._display.prepare_passed(counts.verdict)
         is_own = case_of(report.nodeid) is None and has_own_text(verdict, report)
         if verdict.status != NOT_RUN and report.longrepr is not None and not is_own:
             report.longrepr = self._display.trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal only
@@ -158,6 +161,10 @@ class Keeper:
             self._opened_journal().append(verdict.case_id, counts.line)
         except OSError as error:  # the disk is full: the run goes on, and says so
             self._trouble.append(f"{verdict.case_id} is in neither the journal nor the run file: {error}")
+
+    @cached_property
+    def _shows_passed(self) -> bool:
+        return self._display.shows_passed(len(self._selected()))
 
     def _opened_journal(self) -> Journal:
         if self._journal is None:

@@ -21,7 +21,7 @@ from evalkit.plugin.output import Output, OutputRouting, begin_output
 from evalkit.plugin.shaping import broken, first_reason, from_outside, properties, shape, verdict_of
 from evalkit.record import record
 from evalkit.reports.hostile import visible, visible_lines
-from evalkit.reports.wire import from_line, to_line
+from evalkit.reports.wire import from_line, to_line, to_plain_line
 from evalkit.spec.loading import load_case
 
 if TYPE_CHECKING:
@@ -194,10 +194,10 @@ class Runner:
         return verdict_of(case, ERROR, reason)
 
     def told(self, verdict: Verdict) -> Told:
-        """`verdict` as it may be shown: without secrets."""
-        line = to_line(verdict)
-        redacted = self._redact(line)
-        return Told(line, verdict) if redacted == line else Told(redacted, from_line(redacted))
+        """`verdict` as it may be shown: without secrets, and as who reads the line back knows it."""
+        plain = to_plain_line(verdict)
+        line = self._redact(to_line(verdict) if plain is None else plain)
+        return Told(line, verdict if line == plain else from_line(line))
 
 
 def _overlapping(config: pytest.Config, configuration: Configuration) -> int:

@@ -11,6 +11,7 @@ from evalkit.reports.hostile import visible
 _CUTS = (80, 60, 48, 40, 34, 28, 24, 20, 16)  # lengths that strings are cut to, tried in turn
 _MOST_ITEMS = 6  # of a list or mapping, once anything has to be cut
 _DEEPEST = 4  # levels shown, once anything has to be cut
+_ENCODED = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def value_text(value: Any, budget: int) -> str:
@@ -19,7 +20,7 @@ def value_text(value: Any, budget: int) -> str:
         text = _dumped(value)
         if len(text) <= budget:
             return text
-    for limit in _CUTS:
+    for limit in _limits(value):
         text = _dumped(_cut(value, limit))
         if len(text) <= budget:
             return text
@@ -34,7 +35,7 @@ def arguments_text(arguments: Any, budget: int) -> str:
         text = _pairs(arguments)
         if len(text) <= budget:
             return text
-    for limit in _CUTS:
+    for limit in _limits(*arguments.values()):
         text = _pairs({key: _cut(value, limit) for key, value in arguments.items()})
         if len(text) <= budget:
             return text
@@ -61,7 +62,7 @@ def _pairs(arguments: Mapping[Any, Any]) -> str:
 
 def _dumped(value: Any) -> str:
     try:
-        return visible(json.dumps(value, ensure_ascii=False))
+        return visible(_ENCODED(value))
     except (TypeError, ValueError, RecursionError):
         return visible(repr(value))
 
@@ -82,6 +83,25 @@ def _size(value: Any, enough: int) -> int:
         else:
             total += 1
     return total
+
+
+def _limits(*values: Any) -> tuple[int, ...]:
+    """Those of _CUTS that are worth trying: of several that cut none of the texts in `values`, one."""
+    longest = max(map(_longest, values), default=0)
+    harmless = sum(limit >= longest for limit in _CUTS)
+    return _CUTS[max(harmless - 1, 0) :]
+
+
+def _longest(value: Any, depth: int = 0) -> int:
+    """The length of the longest text that `_cut` would have to do with."""
+    if isinstance(value, str):
+        return len(value)
+    if depth >= _DEEPEST or not isinstance(value, (Mapping, list, tuple)):
+        return 0
+    first = list(value)[:_MOST_ITEMS]
+    if isinstance(value, Mapping):
+        return max((max(len(str(key)), _longest(value[key], depth + 1)) for key in first), default=0)
+    return max((_longest(item, depth + 1) for item in first), default=0)
 
 
 def _cut(value: Any, limit: int, depth: int = 0) -> Any:

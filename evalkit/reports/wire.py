@@ -24,6 +24,14 @@ def to_line(verdict: Verdict) -> str:
         return _FAST.encode(plain(verdict))
 
 
+def to_plain_line(verdict: Verdict) -> str | None:
+    """The line of a verdict that reads back as it is, because all that the agent passed is JSON data. Else None."""
+    try:
+        return _STRICT.encode(verdict)
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
 def from_line(line: str) -> Verdict:
     """The verdict that `to_line` wrote."""
     return Verdict.from_json(json.loads(line))
@@ -37,4 +45,12 @@ def _one_level(value: Any) -> Any:
     return described(value)
 
 
+def _one_record(value: Any) -> Any:
+    if type(value).__module__ in _RECORDS:
+        return shallow(value)
+    raise TypeError("no JSON data")
+
+
+_RECORDS = ("evalkit.model.verdict", "evalkit.model.transcript")
+_STRICT = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_one_record)
 _FAST = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_one_level)

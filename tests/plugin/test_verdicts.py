@@ -234,6 +234,35 @@ def test_more_than_fifty_passed_traces_are_shown_only_with_v(project: Project) -
     assert "✓ good_000" in project.run("-v").stdout.str()
 
 
+def test_traces_for_which_there_is_no_room_in_memory_read_the_same(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def traces() -> str:
+        text = str(project.run().stdout.str())
+        return text[text.index("= evalkit =") : text.index("run file:")]
+
+    for number in range(3):
+        project.case(f"good_{number:03}", description="płatność")
+    told = traces()
+    assert told.count("✓ good_00") == 3
+    monkeypatch.setattr("evalkit.plugin.display._MOST_PREPARED", 0)
+    assert traces() == told
+    monkeypatch.setattr("evalkit.plugin.display._MOST_PREPARED", 1)
+    assert traces() == told
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_what_is_no_json_reads_the_same_in_traces_of_passed_and_of_failed_cases(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    expected = {"expected_function_calls": [{"function_name": "check", "arguments_contain": {"id": "A1"}}]}
+    for name, said in (("bad_001", "B2"), ("good_001", "A1")):
+        project.case(name, {"calls": [["check", {"id": said, "score": float("nan")}]]}, expected_output=expected)
+    shown = project.run_apart(*workers).stdout.str()
+    assert '1. ✗ check(id="B2", score="nan")' in shown
+    assert '1. ✓ check(id="A1", score="nan")' in shown
+
+
 def test_categories_have_a_table_when_there_are_several(project: Project) -> None:
     project.case("good_001")
     project.case("bad_001", WRONG)
