@@ -8,7 +8,6 @@ from typing import Any
 
 from evalkit.checks import run_checks
 from evalkit.checks.calls import FunctionCalls, is_listed
-from evalkit.checks.contradictions import always_forbidden, excluded_in_wanted
 from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls, read_forbidden
 from evalkit.checks.expectation import Expectation, RunCheck
 from evalkit.checks.keys import CALL_KEYS, CALL_ORDERS, EXPECTED_KEYS, EXTRA_CALLS, MODIFIERS, SCORES
@@ -86,6 +85,7 @@ class _Compilation:
             valid_arguments=valid,
             stop_reason=stop_reason or StopReason(COMPLETED, self.path, written=False),
             checks=tuple(check for check in checks if check is not stop_reason),
+            aliases=self.reader.aliases,
         )
         return expectation, self.reader.problems
 
@@ -183,6 +183,8 @@ class _Compilation:
         for key in ("response", "response_body"):
             excluded = f"{key}_excludes"
             if excluded in expected:
+                from evalkit.checks.contradictions import excluded_in_wanted
+
                 wanted = expected.get(f"{key}_contains")
                 excluded_in_wanted(self.reader, (*self.path, excluded), wanted, expected[excluded])
         final = expected.get("final_function_call")
@@ -191,7 +193,16 @@ class _Compilation:
             self.reader.problem(at, f"final_function_call can't be: {_CALLS} is [], which means no call at all")
         if expected.get("ticket_created") is False and "ticket_fields" in expected:
             self.reader.problem((*self.path, "ticket_fields"), "ticket_fields can't be: ticket_created is false")
-        for entry in forbidden.forbidden if forbidden else ():
+        if forbidden is not None:
+            self._forbidden_and_wanted(expected, calls, forbidden, final)
+
+    def _forbidden_and_wanted(
+        self, expected: Mapping[str, Any], calls: FunctionCalls | None, forbidden: ForbiddenCalls, final: Any
+    ) -> None:
+        from evalkit.checks.contradictions import always_forbidden
+
+        at = (*self.path, "final_function_call")
+        for entry in forbidden.forbidden:
             if not entry.checks and entry.function_name == final:
                 self.reader.problem(at, f"final_function_call can't be: {final} is forbidden")
             for leaf in calls.leaves if calls else ():

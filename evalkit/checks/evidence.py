@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from evalkit.checks.phrases import text_pieces
@@ -21,16 +21,22 @@ class Evidence:
     `calls` are judged; `known` are also those of earlier user turns, to which references and `grounded` may lead.
     """
 
-    __slots__ = ("_folded", "_grounding", "_resolve", "calls", "input", "known", "mode", "transcript")
+    __slots__ = ("_aliases", "_folded", "_grounding", "_resolve", "calls", "input", "known", "mode", "transcript")
 
     def __init__(
-        self, transcript: Transcript, given: Any, mode: str, known: tuple[FunctionCall, ...] | None = None
+        self,
+        transcript: Transcript,
+        given: Any,
+        mode: str,
+        known: tuple[FunctionCall, ...] | None = None,
+        aliases: Mapping[str, str] | None = None,
     ) -> None:
         self.transcript = transcript
         self.calls = transcript.calls
         self.known = transcript.calls if known is None else known
         self.input = given
         self.mode = mode
+        self._aliases = aliases or {}
         self._folded: dict[int, list[str]] = {}
         self._grounding: Grounding | None = None
         self._resolve: Callable[[Reference], Any] | None = None
@@ -39,7 +45,7 @@ class Evidence:
     def resolve(self) -> Callable[[Reference], Any]:
         """What a reference in an expected value stands for; raises TemplateError where it leads nowhere."""
         if self._resolve is None:
-            self._resolve = resolver(self.known, self.input)
+            self._resolve = resolver(self.known, self.input, self._aliases)
         return self._resolve
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any, Protocol
 
 from evalkit.checks.calls import FunctionCalls
@@ -47,6 +48,7 @@ class Expectation:
     valid_arguments: bool = True
     stop_reason: StopReason = _COMPLETES
     checks: tuple[RunCheck, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)  # of the functions that the case declares
 
     def judge(
         self,
@@ -70,7 +72,7 @@ class Expectation:
 
             known = tuple(call for call in transcript.calls if call.user_turn <= user_turn)
             transcript = part_of(transcript, user_turn, turn_starts)
-        evidence = Evidence(transcript, transcript.input if input is None else input, mode, known)
+        evidence = Evidence(transcript, transcript.input if input is None else input, mode, known, self.aliases)
         judged = self._calls(evidence)
         results = judged.results
         results += self._over_calls(judged.drafts, evidence)

@@ -63,8 +63,10 @@ class Reader:
         self.declarations = declarations
         self.problems: list[PathProblem] = []
         self._canonical = {name: name for name in declarations}
+        self.aliases: dict[str, str] = {}  # each to the name of its function
         for name, declaration in declarations.items():
-            self._canonical.update(dict.fromkeys(declaration.aliases, name))
+            self.aliases.update(dict.fromkeys(declaration.aliases, name))
+        self._canonical.update(self.aliases)
 
     def problem(self, path: Path, message: str, code: str = "invalid_case", *, at_key: bool = False) -> None:
         self.problems.append(PathProblem(path, message, code, at_key))

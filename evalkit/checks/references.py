@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evalkit.checks.reading import Path, Reader
@@ -100,14 +100,19 @@ def _calls_problem(reader: Reader, reference: Reference) -> str:
     return ""
 
 
-def resolver(calls: Sequence[FunctionCall], given: Any) -> Callable[[Reference], Any]:
-    """What a reference stands for, given the calls made and the case's input. Raises TemplateError where nothing is."""
+def resolver(
+    calls: Sequence[FunctionCall], given: Any, aliases: Mapping[str, str] | None = None
+) -> Callable[[Reference], Any]:
+    """What a reference stands for, given the calls made and the case's input. Raises TemplateError where nothing is.
+
+    `aliases` give the names that functions are recorded under.
+    """
 
     def resolve(reference: Reference) -> Any:
         if reference.root == "input":
             return walk(given, reference.path, reference.text)
         if reference.root == "calls":
-            return _from_calls(calls, reference)
+            return _from_calls(calls, reference, aliases or {})
         raise TemplateError(f"template {reference.text} can't be known here")
 
     return resolve
@@ -124,9 +129,10 @@ def call_resolver(resolve: Callable[[Reference], Any], call: FunctionCall) -> Ca
     return resolve_in_call
 
 
-def _from_calls(calls: Sequence[FunctionCall], reference: Reference) -> Any:
+def _from_calls(calls: Sequence[FunctionCall], reference: Reference, aliases: Mapping[str, str]) -> Any:
     name, *rest = reference.path
-    named = [call for call in calls if name in (call.name, call.requested_name)]
+    names = (name, aliases.get(str(name), name))
+    named = [call for call in calls if call.name in names or call.requested_name == name]
     successful = [call for call in named if call.outcome == "ok"]
     which = rest.pop(0) if rest and isinstance(rest[0], int) else 1
     if not isinstance(which, int) or not 1 <= which <= len(successful):

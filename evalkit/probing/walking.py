@@ -34,7 +34,7 @@ from evalkit.probing.calls import (
     variants,
     wanted_calls,
 )
-from evalkit.probing.examples import Impossible, Unsure, example, texts_of, unmatchable
+from evalkit.probing.examples import Impossible, Resolve, Unsure, example, texts_of, unmatchable
 from evalkit.record import record
 
 ADVICE = {
@@ -108,6 +108,7 @@ class _Walk:
         self._settings = settings
         self._declarations = declarations
         self._aliases = {alias: one for one in declarations.values() for alias in one.aliases}
+        self._named = {alias: one.name for alias, one in self._aliases.items()}
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.made = 0
@@ -153,7 +154,7 @@ class _Walk:
         if wanted.name == "create_ticket" and expected.get("ticket_fields") and "arguments" not in wanted.keys:
             fields = {**expected["ticket_fields"], **(wanted.keys.get("arguments_contain") or {})}
             wanted = replace(wanted, keys={**wanted.keys, "arguments_contain": fields})
-        made = make_arguments(wanted, declaration, resolver(self._dispatcher.calls, self._case.input))
+        made = make_arguments(wanted, declaration, self._resolver())
         if wanted.name == "send_email" and "body" not in made.arguments:
             made.arguments.update(self._body(expected))
         index = len(self._dispatcher.calls)
@@ -176,6 +177,9 @@ class _Walk:
             if note is not None or isinstance(error, MockError):
                 self._unsure.add(index)
         self.made += 1
+
+    def _resolver(self) -> Resolve:
+        return resolver(self._dispatcher.calls, self._case.input, self._named)
 
     def _time(self, expected: Mapping[str, Any], path: Path) -> None:
         """Calls may be made at once, but no run is shorter than what one mock takes."""
@@ -226,7 +230,7 @@ class _Walk:
 
     def _response(self, expected: Mapping[str, Any], path: Path) -> str:
         lines = []
-        resolve = resolver(self._dispatcher.calls, self._case.input)
+        resolve = self._resolver()
         for key in PHRASES:
             for number, phrase in enumerate(listed_texts(expected.get(key))):
                 try:

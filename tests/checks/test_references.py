@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks import Judgement
+from evalkit.checks import Judgement, compile_expectation
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import FunctionCall, Transcript
 
 CALLS = "expected_function_calls"
 TICKETS = [
@@ -139,6 +141,22 @@ def test_a_call_that_meets_its_own_arguments_says_how(judged: Callable[..., Judg
 def test_an_alias_is_as_good_as_the_name(judged: Callable[..., Judgement]) -> None:
     made = [{"name": "create_ticket", "requested_name": "open_ticket", "result": 5}, ("send_email", {"x": 5})]
     assert judged(mail("{{ calls.open_ticket.result }}"), made).status == "passed"
+
+
+@pytest.mark.parametrize("requested", [None, "open_ticket"])
+@pytest.mark.parametrize("named", ["open_ticket", "create_ticket", "open_ticket[1]"])
+def test_a_declared_alias_leads_to_the_calls_of_its_function(requested: str | None, named: str) -> None:
+    """Whichever of the two names the agent used."""
+    declared = {"send_email": Declaration(name="send_email")}
+    declared["create_ticket"] = Declaration(name="create_ticket", aliases=("open_ticket",))
+    wanted = mail(f"{{{{ calls.{named}.result }}}}")
+    expectation, problems = compile_expectation(wanted, declarations=declared)
+    calls = (
+        FunctionCall(name="create_ticket", requested_name=requested, result=5),
+        FunctionCall(name="send_email", arguments={"x": 5}, index=1),
+    )
+    assert problems == []
+    assert expectation.judge(Transcript(calls=calls)).status == "passed"
 
 
 def test_a_call_may_be_compared_with_itself_and_with_others(judged: Callable[..., Judgement]) -> None:
