@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 from evalkit.checks.call_checks import AbsentCheck, CallCheck, ValuesCheck
-from evalkit.checks.contradictions import within_call
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.keys import CALL_KEYS, CHANNELS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, OUTCOMES
 from evalkit.checks.phrases import read_phrases
@@ -42,7 +41,10 @@ class CallReader:
         checks = self._checks(path, written, name)
         least, most = self._times(path, written)
         optional = bool(self._boolean(path, written, "optional"))
-        within_call(self.reader, path, written)
+        if len(written) > 2:  # its name, and more than one demand
+            from evalkit.checks.contradictions import within_call
+
+            within_call(self.reader, path, written)
         per_call = False
         for key, value in written.items():
             per_call = check_references(self.reader, (*path, key), value, in_call=True) or per_call

@@ -21,7 +21,6 @@ from evalkit.plugin.collection import case_id_of
 from evalkit.plugin.commit import commit_of
 from evalkit.plugin.configuration import SELECTION, Configuration
 from evalkit.plugin.display import Display
-from evalkit.plugin.markedverdicts import has_own_text
 from evalkit.plugin.metering import ledger_of
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
 from evalkit.plugin.progress import Progress
@@ -154,9 +153,11 @@ class Keeper:
             self._progress.told(report, passed=verdict.status == PASSED)
         if counts.verdict.status == PASSED and self._shows_passed:
             self._display.prepare_passed(counts.verdict)
-        is_own = case_of(report.nodeid) is None and has_own_text(verdict, report)
-        if verdict.status != NOT_RUN and report.longrepr is not None and not is_own:
-            report.longrepr = self._display.trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal only
+        if verdict.status != NOT_RUN and report.longrepr is not None:
+            from evalkit.plugin.markedverdicts import has_own_text
+
+            if case_of(report.nodeid) is not None or not has_own_text(verdict, report):
+                report.longrepr = self._display.trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal only
         try:
             self._opened_journal().append(verdict.case_id, counts.line)
         except OSError as error:  # the disk is full: the run goes on, and says so

@@ -27,7 +27,7 @@ from evalkit.yamlfile import Read, read
 if TYPE_CHECKING:
     from evalkit.functions.mocks import MockSet
 
-_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_UNSHOWN = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 _DEFAULT_MOCKS = Settings().mocks
 
 
@@ -200,7 +200,7 @@ def _with_shared(mocks: MockSet | None, data: dict[str, Any]) -> MockSet | None:
 
 def _in_one_line(message: str) -> str:
     """`message` with line breaks, control characters and half surrogate pairs, from odd keys say, as escapes."""
-    return _UNSHOWN.sub(lambda char: char[0].encode("unicode_escape").decode(), message)
+    return re.sub(_UNSHOWN, lambda char: char[0].encode("unicode_escape").decode(), message)
 
 
 @lru_cache(maxsize=16)

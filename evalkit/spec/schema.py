@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.checks.keys import DEFINITIONS, EXPECTED_KEYS
-from evalkit.functions.mockreader import DIRECTIVES
+from evalkit.functions.directives import DIRECTIVES
 from evalkit.spec.keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, INPUTS, SETTINGS_KEYS, TURN_KEYS, Row
 
 SCHEMA_FILE = Path(__file__).with_name("case.schema.json")

@@ -126,7 +126,7 @@ def test_the_page_is_right(project: Path, blocks: list[tuple[str, str]]) -> None
 
 
 def test_the_page_shows_every_directive() -> None:
-    from evalkit.functions.mockreader import DIRECTIVES
+    from evalkit.functions.directives import DIRECTIVES
 
     table = next(section for section in SECTIONS if section.startswith("Overview"))
     assert {name for name in DIRECTIVES if f"`{name}`" not in table and f"`{name}," not in table} - {
