@@ -54,3 +54,13 @@ class BucketScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist come
         for other in self.assigned_work:
             self._reschedule(other)
         return culprit
+
+    def _reschedule(self, node: Any) -> None:
+        """As the base does, until the worker can begin: it runs no test before it knows of the next one, or of the end.
+
+        The base sees to that at the start alone, and would wait for ever for a worker that came later and was given one
+        case.
+        """
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)

@@ -190,6 +190,18 @@ def test_of_cases_that_overlap_the_one_that_kills_the_worker_is_named_and_the_ot
     assert (crashed.reasons[0].code, crashed.category) == ("crashed", "slow")
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_worker_that_comes_later_runs_even_one_single_case(project: Project, workers: str) -> None:
+    """xdist's workers begin when they know of two tests, or of the end; two deaths leave a worker with less."""
+    overlapping_suite(project, 7)
+    for name in ("slow_002", "slow_006"):
+        project.case(name, agent="slow", input={"message": "die", "mock_function_responses": {"check": 1}})
+    result = project.run_apart("-n", workers)
+    assert result.ret == 6
+    assert {name for name, status in project.statuses().items() if status == "error"} == {"slow_002", "slow_006"}
+    assert len(project.statuses()) == 7
+
+
 def test_cases_and_ordinary_tests_share_the_workers(project: Project) -> None:
     overlapping_suite(project, 8)
     project.write("tests/test_x.py", "import pytest\n@pytest.mark.parametrize('n', range(9))\ndef test_n(n): pass\n")
