@@ -288,6 +288,41 @@ STORIES: dict[str, tuple[tuple[Any, ...], str, str, str, str]] = {
         "",
         "satisfied b1@0 d1@1; chose (0,):1 (0, 1, 1):1",
     ),
+    "of alternatives in alternatives only those in force are told": (
+        ("strict", ("one_of", "a1", ("in_order", ("one_of", "b1", "c1")))),
+        "a1",
+        "forbid",
+        "",
+        "satisfied a1@0; chose (0,):0",
+    ),
+    "nothing at all may be an alternative of an alternative": (
+        ("strict", ("one_of", "b1", ("in_order", ("one_of", "a1", ("in_order",)))), "c1"),
+        "c1",
+        "forbid",
+        "",
+        "satisfied c1@0; chose (0,):1 (0, 1, 0):1",
+    ),
+    "an alternative that was begun gives way to one that was finished": (
+        ("strict", ("one_of", ("in_order", "a1", "e1"), "b1")),
+        "a1 b1",
+        "allow",
+        "",
+        "satisfied b1@1; extra a1@0; chose (0,):1",
+    ),
+    "so does one inside an alternative": (
+        ("strict", ("one_of", ("in_order", "a1", ("one_of", ("in_order", "c1", "e1"), "d1")), "b1")),
+        "a1 c1 d1",
+        "allow",
+        "",
+        "satisfied a1@0 d1@2; extra c1@1; chose (0,):0 (0, 0, 1):1",
+    ),
+    "and a turn inside an alternative": (
+        ("strict", ("one_of", ("in_order", "a1", ("in_parallel", "c1", "d1")), "b1")),
+        "a1 c1 c1 d1",
+        "allow",
+        "0 1 2 2",
+        "satisfied a1@0 c1@2 d1@3; extra c1@1; chose (0,):0",
+    ),
     # parallel
     "one turn": (
         ("strict", "a1", ("in_parallel", "b1", "c1")),
@@ -323,6 +358,13 @@ STORIES: dict[str, tuple[tuple[Any, ...], str, str, str, str]] = {
         "forbid",
         "- -",
         "met b1@0 c1@1; unproven (0,)",
+    ),
+    "only the group that lacks turns is unproven": (
+        ("strict", ("in_parallel", "a1", "b1"), ("in_parallel", "c1", "d1"), ("in_parallel", "e1", "f1?")),
+        "a1 b1 c1 d1 e1",
+        "forbid",
+        "0 0 - - -",
+        "met a1@0 b1@1 c1@2 d1@3 e1@4; unproven (1,)",
     ),
     "one call needs no turn": (("strict", ("in_parallel", "b1", "c1?")), "b1", "forbid", "-", "satisfied b1@0"),
     "it fails whatever the turns": (
