@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from evalkit.checks.drafts import Draft
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reasons import rank, run_reason
+from evalkit.checks.reasons import NOT_JUDGED, rank, run_reason
 from evalkit.checks.run_checks import StopReason
 from evalkit.model.transcript import RunFault
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
@@ -47,11 +47,19 @@ def conclude(
         elif result.status == ERROR and status == PASSED:
             status = ERROR
     if status == PASSED:
+        if evidence.mode == "judge" and results and all(result.status == NOT_JUDGED for result in results):
+            return _nothing_judged(calls, results)
         return Judgement(calls=calls, checks=tuple(results), score=score, summary=told_pass(calls, results))
     reasons = ordered(calls, results)
     return Judgement(
         status=status, reasons=reasons, calls=calls, checks=tuple(results), score=score, summary=summed_up(reasons)
     )
+
+
+def _nothing_judged(calls: tuple[CallVerdict, ...], results: Sequence[CheckResult]) -> Judgement:
+    """Calls alone tell nothing of what is demanded: that is no pass."""
+    reasons = tuple([run_reason("not_measured", f"{result.check}: {result.message}", "") for result in results])
+    return Judgement(status=ERROR, reasons=reasons, calls=calls, checks=tuple(results), summary=summed_up(reasons))
 
 
 def _faulted(

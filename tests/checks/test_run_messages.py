@@ -201,10 +201,19 @@ WITHOUT_EVIDENCE = {
 
 def test_judging_calls_alone_lists_what_can_not_be_judged(judged: Callable[..., Judgement]) -> None:
     """`evalkit.judge` has no run: such demands are listed, and decide nothing."""
-    judgement = judged(WITHOUT_EVIDENCE, mode="judge")
+    judgement = judged({**WITHOUT_EVIDENCE, "expected_function_calls": []}, mode="judge")
     assert (judgement.status, judgement.reasons) == ("passed", ())
-    assert {result.check: result.status for result in judgement.checks} == dict.fromkeys(WITHOUT_EVIDENCE, "not_judged")
+    found = {result.check: result.status for result in judgement.checks if result.check != "expected_function_calls"}
+    assert found == dict.fromkeys(WITHOUT_EVIDENCE, "not_judged")
     assert all("judged" in result.message for result in judgement.checks)
+
+
+def test_judging_calls_alone_is_no_pass_where_none_of_the_demands_can_be_judged(
+    judged: Callable[..., Judgement],
+) -> None:
+    judgement = judged({"max_tokens": 5}, ["a"], mode="judge")
+    assert (judgement.status, [reason.code for reason in judgement.reasons]) == ("error", ["not_measured"])
+    assert judgement.summary == "max_tokens: can't be judged: the model's usage of tokens was not reported"
 
 
 def test_a_run_without_evidence_is_an_error(judged: Callable[..., Judgement]) -> None:
@@ -300,7 +309,8 @@ def test_a_pass_sums_up_what_was_judged(judged: Callable[..., Judgement]) -> Non
 
 
 def test_what_is_not_judged_is_not_counted_as_passed(judged: Callable[..., Judgement]) -> None:
-    assert judged(WITHOUT_EVIDENCE, mode="judge").summary == "0 calls, 0 checks passed, 8 not judged"
+    expected = {**WITHOUT_EVIDENCE, "expected_function_calls": []}
+    assert judged(expected, mode="judge").summary == "0 calls, 1 check passed, 8 not judged"
 
 
 def test_large_numbers_are_written_whole(told: Callable[..., list[str]]) -> None:

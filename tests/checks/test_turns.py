@@ -185,10 +185,11 @@ def test_what_is_given_reaches_the_whole_and_every_turn() -> None:
     whole, _ = compile_expectation(asks)
     judgement = judge_conversation(conversation(), whole, [None, turn(asks, 1)], input={"word": "Booked"})
     assert judgement.status == "passed"
-    budget, _ = compile_expectation({"max_cost_usd": 1})
+    costs = {"max_cost_usd": 1, "max_function_calls": 9}
+    budget, _ = compile_expectation(costs)
     for mode, status in (("judge", "passed"), ("run", "error")):
         assert judge_conversation(conversation(), budget, [], mode=mode).status == status
-        assert judge_conversation(conversation(), None, [turn({"max_cost_usd": 1})], mode=mode).status == status
+        assert judge_conversation(conversation(), None, [turn(costs)], mode=mode).status == status
     assert judge_conversation(conversation(), None, [turn({"max_cost_usd": 1})]).status == "error"
     first = [turn({"max_model_turns": 1})]
     assert judge_conversation(conversation(), None, first).status == "failed"
