@@ -203,9 +203,9 @@ def test_judging_calls_alone_lists_what_can_not_be_judged(judged: Callable[..., 
     """`evalkit.judge` has no run: such demands are listed, and decide nothing."""
     judgement = judged({**WITHOUT_EVIDENCE, "expected_function_calls": []}, mode="judge")
     assert (judgement.status, judgement.reasons) == ("passed", ())
-    found = {result.check: result.status for result in judgement.checks if result.check != "expected_function_calls"}
-    assert found == dict.fromkeys(WITHOUT_EVIDENCE, "not_judged")
-    assert all("judged" in result.message for result in judgement.checks)
+    found = {result.check: result for result in judgement.checks if result.check != "expected_function_calls"}
+    assert {key: result.status for key, result in found.items()} == dict.fromkeys(WITHOUT_EVIDENCE, "not_judged")
+    assert all("judged" in result.message for result in found.values())
 
 
 def test_judging_calls_alone_is_no_pass_where_none_of_the_demands_can_be_judged(
