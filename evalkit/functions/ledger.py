@@ -11,7 +11,7 @@ from evalkit.errors import FunctionError, MockError
 from evalkit.functions.attempt import Attempt, Origin
 from evalkit.functions.choosing import Chosen, Progress, UnansweredError
 from evalkit.functions.jsondata import recorded
-from evalkit.functions.mocks import MockSet, Real
+from evalkit.functions.mocks import MockSet, Real, Static
 from evalkit.functions.resolving import Roots
 from evalkit.functions.routing import MALFORMED, UNMOCKED, Routes
 from evalkit.functions.violations import argument_violations
@@ -96,6 +96,9 @@ class Ledger:
             return
         written_as, answer = mock
         self._called.add(written_as)
+        if type(answer) is Static:  # as most are: there is nothing to choose
+            attempt.chosen = Chosen(answer)
+            return
         resolve = self.roots(attempt.arguments).resolve
         try:
             attempt.chosen = self._progress.choose(attempt.name, answer, attempt.arguments, resolve)

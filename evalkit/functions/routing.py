@@ -28,7 +28,8 @@ class Routes:
         for new in declarations:
             old = self._declared.get(new.name)
             self._declared[new.name] = new if old is None or old is new else _merged(old, new)
-            self._aliases.update({alias: new.name for alias in new.aliases if alias != new.name})
+            if new.aliases:
+                self._aliases.update({alias: new.name for alias in new.aliases if alias != new.name})
 
     @property
     def declarations(self) -> tuple[Declaration, ...]:

@@ -188,25 +188,26 @@ def conclude(going: Attempt) -> Transcript:
     fault = _decisive_fault(going)
     cassette = getattr(task.provider, "cassette", None)
     data = _data_of(last, going)
-    _warn(going)
-    usage = _usage(going)
-    reported = next((turn.model for turn in reversed(task.turns) if turn.model), None)
+    turns = task.turns
+    _warn(going, turns)
+    usage = _usage(going, turns)
+    reported = next((turn.model for turn in reversed(turns) if turn.model), None)
     model = reported or (cassette.model if cassette else task.model)
     return Transcript(
         input=task.input,
         calls=dispatcher.calls,
-        turns=task.turns,
+        turns=turns,
         response=last.text,
         responses=tuple(reply.text for reply in going.replies) if going.plan.case.turns else (),
         stop_reason=last.stop_reason if fault is None else fault.code,
         fault=fault,
         usage=usage,
-        timing=_timing(going),
+        timing=_timing(going, turns),
         instruction_used=last.instruction_used or task.instruction_used,
         model=model,
         cassette=cassette.kind if cassette else task.tape.kind if task.tape else None,
-        cost_usd=_cost(going, usage, model),
-        functions=tuple(dispatcher.names),
+        cost_usd=_cost(going, turns, usage, model),
+        functions=dispatcher.names,
         unused_mocks=dispatcher.unused(),
         warnings=tuple(going.warnings),
         metadata=data,
@@ -214,7 +215,9 @@ def conclude(going: Attempt) -> Transcript:
 
 
 def _data_of(reply: Reply, going: Attempt) -> Any:
-    data, problem = json_safe(dict(reply.data or {}))
+    if not reply.data:
+        return {}
+    data, problem = json_safe(dict(reply.data))
     if problem:
         going.warnings.append(f"Reply.data is not JSON: {problem}")
     return data
@@ -230,9 +233,9 @@ def _decisive_fault(going: Attempt) -> RunFault | None:
     return going.fault
 
 
-def _warn(going: Attempt) -> None:
+def _warn(going: Attempt, turns: Sequence[ModelTurn]) -> None:
     """Of calls that nobody made, and of recorded answers that nobody asked for."""
-    going.warnings += [*remarks_on(going.task.turns), *going.task.remarks]
+    going.warnings += [*remarks_on(turns), *going.task.remarks]
     unused: tuple[int, ...] = getattr(going.task.provider, "unused", tuple)()
     if unused and going.fault is None:
         which = f"turn {unused[0]} was" if len(unused) == 1 else f"turns {unused[0]} to {unused[-1]} were"
@@ -244,28 +247,28 @@ def _warn(going: Attempt) -> None:
         going.warnings.append(f"{file}: {which} never made")
 
 
-def _usage(going: Attempt) -> Usage | None:
+def _usage(going: Attempt, turns: Sequence[ModelTurn]) -> Usage | None:
     """Tokens of all turns; of the replies where nobody saw the turns of the agent's own client. None: not known, as
     soon as one turn did not say."""
-    counted = [turn.usage for turn in going.task.turns]
+    counted = [turn.usage for turn in turns]
     known = [usage for usage in counted if usage is not None]
     if not known or len(known) < len(counted):
         known = [reply.usage for reply in going.replies if reply.usage is not None]
     return sum(known[1:], known[0]) if known else None
 
 
-def _cost(going: Attempt, usage: Usage | None, model: str | None) -> float | None:
+def _cost(going: Attempt, turns: Sequence[ModelTurn], usage: Usage | None, model: str | None) -> float | None:
     """Of the turns, each by its model; of what the replies report, by the case's. None: unknown, which is not zero."""
     prices = going.plan.settings.prices
-    if going.task.turns:
-        return cost_of_turns(going.task.turns, model, prices) if prices else None
+    if turns:
+        return cost_of_turns(turns, model, prices) if prices else None
     return cost_of(usage, (model, going.task.model), prices)
 
 
-def _timing(going: Attempt) -> Timing:
+def _timing(going: Attempt, turns: Sequence[ModelTurn]) -> Timing:
     overhead_s = max(going.wall_s - going.task.waited.seconds, 0.0)
     return Timing(
-        model_ms=sum(turn.duration_ms for turn in going.task.turns),
+        model_ms=sum(turn.duration_ms for turn in turns),
         function_ms=going.dispatcher.virtual_ms,
         overhead_ms=round(overhead_s * 1000, 3),
     )

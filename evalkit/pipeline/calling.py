@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from time import perf_counter
+from types import coroutine
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -95,8 +96,10 @@ async def _within(
 ) -> Outcome:
     running: asyncio.Task[Outcome] = asyncio.create_task(coroutine, context=host.get().context)
     grace_s = max(GRACE_S, agent.grace_s)
+    until = _spent(task) + timeout_s
     try:
-        if await _done(running, task, timeout_s):
+        await _others_first()  # an agent that waits for nothing is done then: there is nothing to be timed
+        if running.done() or await _done(running, task, until):
             return running.result()
         running.cancel()
         done, _ = await asyncio.wait({running}, timeout=grace_s)
@@ -134,22 +137,32 @@ async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float, ended_
         with suppress(RuntimeError):  # the loop is closed: this run was abandoned long ago
             loop.call_soon_threadsafe(settle, outcome)
 
+    until = _spent(task) + timeout_s
     where.carry(work)
-    if await _done(finished, task, timeout_s):
+    if await _done(finished, task, until):
         return finished.result()
     abandon(agent.name)
     late.happened()
     return Outcome(timed_out=True, abandoned=True)
 
 
-async def _done(future: asyncio.Future[Outcome], task: Task, timeout_s: float) -> bool:
-    """Whether `future` is done within so much time, not counting what the case waited for its turn at the model."""
-    until, before = perf_counter() + timeout_s, task.queued.seconds
-    left = timeout_s
+@coroutine
+def _others_first() -> Generator[None]:
+    """Give every task that is ready one step. What `asyncio.sleep(0)` does, which tests of agents may replace."""
+    yield
+
+
+def _spent(task: Task) -> float:
+    """A clock in seconds that stands still while the case waits for its turn at the model."""
+    return perf_counter() - task.queued.seconds
+
+
+async def _done(future: asyncio.Future[Outcome], task: Task, until: float) -> bool:
+    """Whether `future` is done before `_spent` is `until`."""
     while True:
+        left = until - _spent(task)
         done, _ = await asyncio.wait({future}, timeout=max(left, 0.02 if task.queued.is_going_on else 0.0))
-        left = until + task.queued.seconds - before - perf_counter()
-        if done or left <= 0:
+        if done or until <= _spent(task):
             return bool(done)
 
 

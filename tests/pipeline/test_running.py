@@ -288,6 +288,19 @@ def test_a_case_may_ask_for_the_deadline(make_case: MakeCase, settings: Settings
     assert run_case(case, sleeping_async, settings).status == "passed"
 
 
+def test_what_an_agent_does_before_its_first_await_counts_against_the_deadline(
+    make_case: MakeCase, settings: Settings
+) -> None:
+    async def blocking_first(task: Task) -> str:
+        time.sleep(0.2)  # noqa: ASYNC251 - just what it should not do
+        await asyncio.sleep(0.2)
+        return ""
+
+    case = make_case({"stop_reason": "deadline"}, settings={"deadline_s": 0.3})
+
+    assert run_case(case, blocking_first, settings).status == "passed"
+
+
 def test_mocked_latency_counts_against_the_deadline(make_case: MakeCase, settings: Settings) -> None:
     mocks = {"check_warranty": {"$delay_ms": 70_000, "$return": {}}}
 
