@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from evalkit.checks.drafts import Draft
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reasons import NOT_JUDGED, rank, run_reason
+from evalkit.checks.reading import Path
+from evalkit.checks.reasons import NOT_JUDGED, place_of, rank, run_reason
 from evalkit.checks.run_checks import StopReason
 from evalkit.model.transcript import RunFault
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
@@ -48,7 +49,7 @@ def conclude(
             status = ERROR
     if status == PASSED:
         if evidence.mode == "judge" and results and all(result.status == NOT_JUDGED for result in results):
-            return _nothing_judged(calls, results)
+            return _nothing_judged(calls, results, stop_reason.path[:-1] if stop_reason.written else stop_reason.path)
         return Judgement(calls=calls, checks=tuple(results), score=score, summary=told_pass(calls, results))
     reasons = ordered(calls, results)
     return Judgement(
@@ -56,9 +57,10 @@ def conclude(
     )
 
 
-def _nothing_judged(calls: tuple[CallVerdict, ...], results: Sequence[CheckResult]) -> Judgement:
-    """Calls alone tell nothing of what is demanded: that is no pass."""
-    reasons = tuple([run_reason("not_measured", f"{result.check}: {result.message}", "") for result in results])
+def _nothing_judged(calls: tuple[CallVerdict, ...], results: Sequence[CheckResult], root: Path) -> Judgement:
+    """Calls alone tell nothing of what is demanded below `root`: that is no pass."""
+    found = [(result, place_of((*root, result.check))) for result in results]
+    reasons = tuple([run_reason("not_measured", f"{it.check}: {it.message}", place) for it, place in found])
     return Judgement(status=ERROR, reasons=reasons, calls=calls, checks=tuple(results), summary=summed_up(reasons))
 
 
