@@ -44,15 +44,17 @@ HEAVY = (
 UNUSED_ROOMS = ("adapters", "cli", "importing", "lint", "probing")
 UNUSED = (
     *("checks.custom", "checks.older", "checks.on_fault", "checks.response", "checks.response_schema"),
-    *(
-        "functions.failurereader",
-        "functions.mcp_server",
-        "reports.html",
-        "reports.junit",
-        "reports.markdown",
-        "reports.otel",
-    ),
-    *("reports.trace", "spec.schema", "agents.loop", "agents.instruction", "agents.process_agent", "agents.http_agent"),
+    *("checks.contradictions", "checks.matching.assignment", "checks.matching.solving", "checks.sentences"),
+    *("checks.strays", "checks.times", "gate.comparison", "stats.comparison", "stats.repeats"),
+    *("functions.callables", "functions.directives", "functions.failurereader"),
+    *("functions.installing", "functions.mcp_server", "functions.offering", "functions.patchable"),
+    *("functions.patchpoint", "functions.swapping", "functions.targets"),
+    *("operators.application", "operators.builtin", "operators.difference", "operators.extension"),
+    *("operators.hints", "operators.operand", "pipeline.faults", "pipeline.repeats", "plugin.markedverdicts"),
+    *("reports.faults", "reports.html", "reports.junit", "reports.markdown", "reports.otel", "reports.stored"),
+    *("reports.trace", "spec.discovery", "spec.schema", "yamlfile.peeking", "yamlfile.syntax"),
+    *("agents.conftests", "agents.http_agent", "agents.instruction", "agents.loop", "agents.offered"),
+    *("agents.process_agent", "agents.signatures"),
     *("plugin.linting", "plugin.updating", "plugin.faults", "plugin.buckets", "execution.shards"),
     *("providers.openai_chat", "providers.gemini", "providers.cassette", "providers.stream", "providers.textcalls"),
 )

@@ -23,6 +23,11 @@ def test_intervals_agree_with_scipy(passed: int, runs: int, confidence: float) -
         assert ours(passed, runs, confidence) == pytest.approx((theirs.low, theirs.high), rel=1e-9, abs=1e-12)
 
 
+def test_the_usual_confidence_is_computed_as_any_other() -> None:
+    for tally in [(0, 7), (3, 7), (7, 7), (990, 1000)]:
+        assert stats.wilson(*tally) == pytest.approx(stats.wilson(*tally, confidence=Fraction(19, 20)), rel=1e-14)
+
+
 def test_wilson_gives_the_published_values() -> None:
     # Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine 17 (1998), table I,
     # method 3.
