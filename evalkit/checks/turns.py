@@ -93,11 +93,31 @@ def judge_conversation(
     if transcript.fault is not None and not transcript.fault.measured:
         return whole
     parts = [
-        turn.judge(transcript, input=input, mode=mode, user_turn=number, turn_starts=turn_starts)
+        _of_turn(turn.judge(transcript, input=input, mode=mode, user_turn=number, turn_starts=turn_starts), number)
         for number, turn in enumerate(turns)
         if turn is not None
     ]
     return merged(whole, parts)
+
+
+def _of_turn(part: Judgement, number: int) -> Judgement:
+    """`part`, in which each reason that names no call says which user turn it is about."""
+    if part.status == PASSED:
+        return part
+
+    def told(reason: Reason) -> Reason:
+        is_of_turn = reason.call is None and reason.place and not _is_everywhere(reason)
+        return replace(reason, message=f"user turn {number + 1}: {reason.message}") if is_of_turn else reason
+
+    def reworded(results: Iterable[CheckResult]) -> tuple[CheckResult, ...]:
+        return tuple(replace(it, reasons=tuple(map(told, it.reasons))) if it.reasons else it for it in results)
+
+    return replace(
+        part,
+        reasons=tuple(map(told, part.reasons)),
+        calls=tuple(replace(line, results=reworded(line.results)) for line in part.calls),
+        checks=reworded(part.checks),
+    )
 
 
 def merged(whole: Judgement, parts: Iterable[Judgement]) -> Judgement:
@@ -120,10 +140,13 @@ def _once(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """What is true whatever is expected is found by the whole and by its turn; of demands, each has its place."""
     found: dict[tuple[object, ...], Reason] = {}
     for reason in reasons:
-        everywhere = RANK.get(reason.code, OTHER) <= RANK["unmocked_call"] or reason.code == "invalid_arguments"
-        place = "" if everywhere else reason.place
+        place = "" if _is_everywhere(reason) else reason.place
         found.setdefault((reason.code, reason.message, reason.call, place), reason)
     return tuple(sorted(found.values(), key=rank))
+
+
+def _is_everywhere(reason: Reason) -> bool:
+    return RANK.get(reason.code, OTHER) <= RANK["unmocked_call"] or reason.code == "invalid_arguments"
 
 
 def _merged_calls(whole: Judgement, parts: Sequence[Judgement]) -> tuple[CallVerdict, ...]:

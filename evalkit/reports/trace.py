@@ -157,8 +157,11 @@ def _call(verdict: CallVerdict, number: int, told: set[tuple[str, str, int | Non
         told.update(_key(reason) for reason in result.reasons)
         said = [reason.message for reason in result.reasons] or [result.message or result.check]
         for message in dict.fromkeys(_without_place(message, verdict) for message in said):
-            if message != f"{verdict.expected_name} was not called":
+            turn = message.removesuffix(f"{verdict.expected_name} was not called")
+            if turn == message:
                 shown += _message(message, " " * 7, _style(result.status))
+            elif turn:  # of several
+                shown[-1] = (*shown[-1], (f"  ({visible(turn).removesuffix(': ')})", "quiet"))
     return shown
 
 

@@ -140,7 +140,7 @@ def test_a_failing_turn_fails_the_conversation_at_its_place() -> None:
     turns = [turn({CALLS: ["find", "pay"]}), None, turn({CALLS: []}, 2)]
     judgement = judge_conversation(conversation(), None, turns)
     (reason,) = judgement.reasons
-    assert (judgement.status, judgement.summary) == ("failed", "pay was not called")
+    assert (judgement.status, judgement.summary) == ("failed", "user turn 1: pay was not called")
     assert reason.place == "input.turns[0].expected_output.expected_function_calls[1]"
     assert [(line.call.name if line.call else "-", line.status) for line in judgement.calls] == [
         ("find", "passed"),
@@ -172,6 +172,16 @@ def test_a_fault_of_the_world_is_all_that_is_told() -> None:
     broken = conversation(responses=("Found H-7.",), fault=fault, stop_reason="provider_error")
     judgement = judge_conversation(broken, None, [turn({CALLS: ["pay"]}), turn({CALLS: ["book"]}, 1)])
     assert (judgement.status, [reason.code for reason in judgement.reasons]) == ("error", ["provider_error"])
+
+
+def test_what_a_turn_lacks_says_which_turn_and_what_a_call_did_does_not() -> None:
+    asks = [turn({"response_contains": "no such"}), turn({CALLS: [{"function_name": "book", "times": 2}]}, 1)]
+    messages = [reason.message for reason in judge_conversation(conversation(), None, asks).reasons]
+    assert 'user turn 1: response does not contain "no such"' in messages
+    assert any(message.startswith("user turn 2: ") for message in messages)
+    wrong = [turn({CALLS: [{"function_name": "find", "arguments": {"x": "no"}}]})]
+    assert all(reason.call is not None for reason in judge_conversation(conversation(), None, wrong).reasons)
+    assert not any("user turn" in reason.message for reason in judge_conversation(conversation(), None, wrong).reasons)
 
 
 def test_without_turns_the_whole_is_all(compiled: Callable[..., Expectation]) -> None:

@@ -292,3 +292,11 @@ def test_what_could_not_be_measured_is_told_with_its_place_once(message: str, la
     reason = Reason(code="unknown_agent", message=message, location="a_001.yaml:2:8")
     verdict = Verdict(case_id="a_001.yaml", status="error", reasons=(reason,))
     assert render(verdict).splitlines()[-1] == last
+
+
+def test_a_call_that_is_missing_in_one_turn_of_several_says_in_which() -> None:
+    reason = Reason(code="missing_call", message="user turn 2: pay was not called")
+    result = CheckResult(check="times", status="failed", reasons=(reason,))
+    line = CallVerdict(call=None, expected_name="pay", status="failed", results=(result,))
+    verdict = Verdict(case_id="a_001.yaml", status="failed", reasons=(reason,), calls=(line,))
+    assert render(verdict).splitlines()[1:] == ["   –  ✗ pay was not called  (user turn 2)"]
