@@ -161,6 +161,7 @@ class CaseItem(pytest.Item):
         self.verdict: Verdict | None = None
         self.is_told = False
         self.seconds: float | None = None  # how long the case took, where it ran ahead of its turn
+        self.own_sections: list[tuple[str, str]] = []  # what it printed and logged, where cases overlap
 
     @property
     def case(self) -> Case | None:
@@ -183,6 +184,7 @@ class CaseItem(pytest.Item):
 
     def setup(self) -> None:
         self.verdict, self.is_told, self.seconds = None, False, None  # rerun plugins run an item again
+        self.own_sections = []
         self.config.stash[RUNNER].set_up(self)
 
     def runtest(self) -> None:

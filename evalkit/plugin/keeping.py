@@ -28,6 +28,7 @@ from evalkit.plugin.publishing import annotation_lines, publish, read_baseline
 from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shows_logs_live
 from evalkit.plugin.shaping import shape
 from evalkit.plugin.standing import Standing
+from evalkit.plugin.stray import STRAY, StrayOutput
 from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import write_run
 from evalkit.reports.wire import from_line, to_line
@@ -69,6 +70,7 @@ class Keeper:
         self._rendezvous = Rendezvous()
         self._by_buckets = configuration.concurrency > 1 and not one_at_a_time(config)
         self._standing = Standing()
+        self._stray = StrayOutput(config)
 
     # What is selected, and what is handed to workers
 
@@ -128,6 +130,8 @@ class Keeper:
         told = report.__dict__.pop(WIRE, None)
         if told is not None:
             self._keep(told if isinstance(told, Told) else Told(told, from_line(told)), report)
+        if STRAY in report.__dict__:
+            self._stray.keep(report)
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
@@ -275,6 +279,7 @@ class Keeper:
             self._annotations = annotation_lines(self._configuration)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        self._stray.show(terminalreporter)
         if self._decision is not None:
             selected = self._selected()
             self._display.summary(

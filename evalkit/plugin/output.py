@@ -4,7 +4,7 @@ pytest captures by phases of the item that is in its protocol; an agent that run
 item's phase, or between phases. So the streams that are `sys.stdout` and `sys.stderr` then, pytest's and the process's
 own, keep what comes from a case's context for that case. They are not stood in for: pytest swaps them with every phase,
 and handlers of logging hold on to them. What has no context (bytes written to ``sys.stdout.buffer``, file descriptors,
-processes) goes where it would have gone: to the item that is in its protocol, or to the terminal.
+processes) goes where it would have gone, to what pytest captures or to the terminal; `stray` tells it to be the run's.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.neighbours import Neighbours
 from evalkit.plugin.output import Output, OutputRouting, begin_output
 from evalkit.plugin.shaping import broken, first_reason, from_outside, properties, shape, verdict_of
+from evalkit.plugin.stray import Sieve
 from evalkit.record import record
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.wire import from_line, to_line, to_plain_line
@@ -57,6 +58,7 @@ class Runner:
         self._executor = executor_for(configuration, self._concurrency, config)
         self._redact = Redactor(configuration.secrets, configuration.secret_keys)
         self._outputs: dict[str, Output] = {}
+        self._sieve = Sieve(self._redact)
         self._places: dict[pytest.Item, int] = {}
         self._place = -1  # of the item that ran last
         self._announced = 0  # the items before this place may have started
@@ -111,6 +113,7 @@ class Runner:
             item.seconds = self._executor.seconds
             for kind, text in self._outputs.pop(item.case_id).sections():
                 item.add_report_section("call", kind, text)
+                item.own_sections.append((f"Captured {kind} call", text))
         return verdict
 
     def _job(self, item: CaseItem) -> Job:
@@ -169,6 +172,8 @@ class Runner:
         return report
 
     def _tell(self, item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+        if report.sections and self._concurrency > 1:
+            self._sieve.sift(item, report, overlaps=self._announced > self._places[item] + 1)
         report.sections = [(visible(name), visible_lines(self._redact(text))) for name, text in report.sections]
         if item.verdict is None and not report.passed:
             item.verdict = from_outside(item, call, report)

@@ -156,6 +156,69 @@ def test_a_number_that_is_none_is_refused(project: Project, value: str) -> None:
     result.stderr.fnmatch_lines([f"ERROR: evalkit: --evalkit-concurrency: '{value}' is not a whole number, 1 or more"])
 
 
+PAST_STREAMS = """
+import asyncio, os, subprocess, sys
+import evalkit
+
+@evalkit.agent("low-level")
+async def low_level(task):
+    os.write(1, f"{task.message} writes sk-abcdefghijklmnop1234\\n".encode())
+    subprocess.run([sys.executable, "-c", f"import sys; sys.stderr.write('a child of {task.message}\\\\n')"])
+    print(task.message, "prints")
+    await asyncio.sleep(0.05)
+"""
+
+
+def low_level_suite(project: Project) -> None:
+    project.write("scenarios/conftest.py", PAST_STREAMS)
+    for name in ("low_001", "low_002", "low_003"):
+        project.case(name, agent="low-level", input={"message": name, "mock_function_responses": {"check": 1}})
+
+
+def of_the_run(result: pytest.RunResult) -> str:
+    found = re.search(r"=+ output of no single case =+\n(.*?)\n=+ evalkit =+", result.stdout.str(), re.DOTALL)
+    return "" if found is None else found[1]
+
+
+def test_what_no_case_can_be_told_to_have_written_is_the_run_s(project: Project) -> None:
+    low_level_suite(project)
+    result = project.run_apart("--junitxml=junit.xml")
+    lines = [line for line in of_the_run(result).splitlines() if not line.startswith("-")]
+
+    assert lines[0] == (
+        "Written past Python's streams while several cases ran; with --evalkit-concurrency 1 it is told apart."
+    )
+    names = ("low_001", "low_002", "low_003")
+    written = [*(f"a child of {name}" for name in names), *(f"{name} writes [redacted]" for name in names)]
+    assert sorted(lines[1:]) == sorted(written)
+    for section in result.stdout.str().split("_ low_00")[1:4]:
+        assert section.partition("= output of")[0].count("prints") == 1
+        assert "writes" not in section.partition("= output of")[0]
+    assert "writes" not in (project.root / "junit.xml").read_text()
+
+
+@pytest.mark.parametrize("arguments", [("--evalkit-concurrency=1",), ("-k", "low_002"), ("-n2",)])
+def test_a_case_that_runs_alone_keeps_what_it_wrote(project: Project, arguments: tuple[str, ...]) -> None:
+    low_level_suite(project)
+    result = project.run_apart(*arguments)
+
+    assert of_the_run(result) == ""
+    section = result.stdout.str().split("_ low_002 _")[1].split("_ low_003 _")[0]
+    assert "low_002 writes [redacted]" in section
+    assert "a child of low_002" in section
+    assert "low_001 writes" not in section
+
+
+@pytest.mark.parametrize(("argument", "shown"), [("--show-capture=no", []), ("--show-capture=stderr", ["a child of"])])
+def test_what_is_not_to_be_shown_is_not_shown_of_the_run_either(
+    project: Project, argument: str, shown: list[str]
+) -> None:
+    low_level_suite(project)
+    text = of_the_run(project.run_apart(argument))
+
+    assert [words for words in ("a child of", "writes") if words in text] == shown
+
+
 TO_THREAD = """
 import asyncio, threading
 import evalkit
