@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.matching import ActualCall, AnyOrder, InOrder, Leaf, Node, OneOf, Plan, solve
+from evalkit.checks.matching import ActualCall, AnyOrder, InOrder, Leaf, Node, OneOf, Plan, solve, weigh
 from evalkit.checks.matching.alternatives import best, combinations, count
 from evalkit.checks.matching.cheapest import cheapest
 from evalkit.checks.matching.cover import Cover, bits, cover
 from evalkit.checks.matching.order import _longest_run
 from evalkit.checks.matching.table import Table
+from evalkit.checks.matching.weigh import Place, paired
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (4, 4), (2, 5), (5, 2), (3, 4)])
@@ -121,6 +122,62 @@ def test_the_longest_run_is_the_earliest_of_the_longest() -> None:
 def test_distances_are_moved_into_their_range(distance: float, moved: float) -> None:
     table = Table([Leaf(0, "f")], [ActualCall(0, "f")], lambda *_: False, lambda *_: distance)
     assert table.distance(0, 0) == moved
+
+
+def pairings(places: list[Place], calls: list[int], table: Table) -> list[dict[int, Place]]:
+    """Every way to pair them; each call may also stay alone."""
+    if not calls:
+        return [{}]
+    found = pairings(places, calls[1:], table)
+    for k, place in enumerate(places):
+        if place.mismatch or table.fits(place.leaf, calls[0]):
+            rest = places[:k] + places[k + 1 :]
+            found += [{calls[0]: place, **others} for others in pairings(rest, calls[1:], table)]
+    return found
+
+
+def test_the_best_pairing_is_the_best_of_all() -> None:
+    """What fits before what must be made, that before pairs at all, those before the least distance; on ties the
+    earliest calls, and in their order."""
+    dice = random.Random(4)
+    for _ in range(300):
+        leaves, calls = dice.randint(1, 4), list(range(dice.randint(1, 4)))
+        far = {(leaf, call): dice.choice([0.5, 0.500001, 0.6]) for leaf in range(leaves) for call in calls}
+        fits = {pair for pair in far if dice.random() < 0.2}
+        actual = [ActualCall(call, "f") for call in calls]
+        table = Table(
+            [Leaf(leaf, "f") for leaf in range(leaves)],
+            actual,
+            lambda leaf, call, fits=fits: (leaf, call) in fits,  # type: ignore[misc]
+            lambda leaf, call, far=far: far[leaf, call],  # type: ignore[misc]
+        )
+        places = [Place(leaf, dice.random() < 0.5, dice.random() < 0.8) for leaf in range(leaves)]
+
+        def worth(pairs: dict[int, Place], table: Table = table) -> tuple[float, ...]:
+            fitting = [call for call, place in pairs.items() if table.fits(place.leaf, call)]
+            apart = sum(
+                round(table.distance(place.leaf, call), 6) for call, place in pairs.items() if call not in fitting
+            )
+            required = sum(place.required for place in pairs.values())
+            in_order = sum(place.leaf * call for call, place in pairs.items())
+            return len(fitting), required, len(pairs), -round(apart, 6), -sum(pairs), in_order
+
+        found = {call: places[leaf] for call, leaf in paired(places, calls, table).items()}
+        assert worth(found) == max(map(worth, pairings(places, calls, table)))
+
+
+def test_of_many_pairs_those_that_must_be_made_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many to compare: the first call takes the first place that may take it."""
+    monkeypatch.setattr(weigh, "EXACT", 0)
+    table = Table([Leaf(leaf, "f") for leaf in range(4)], [], lambda *_: False, lambda *_: 0.0)
+    places = [
+        Place(0, required=False),
+        Place(1, required=True),
+        Place(2, required=True, mismatch=False),
+        Place(3, True),
+    ]
+    assert paired(places, [5, 6], table) == {5: 1, 6: 3}
+    assert paired(places, [5, 6, 7, 8], table) == {5: 1, 6: 3, 7: 0}
 
 
 def test_combinations_are_as_many_as_counted() -> None:
