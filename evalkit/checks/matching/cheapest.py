@@ -35,10 +35,9 @@ class _Solver:
         """Give `row` a column along the shortest augmenting path."""
         self.row_of[self.start] = row
         slack: dict[int, tuple[int | None, int]] = dict.fromkeys(range(self.start), (None, self.start))
-        came_from: dict[int, int] = {}
+        came_from = {self.start: self.start}  # by column that was visited
         column = self.start
         while (current := self.row_of[column]) is not None:
-            came_from.setdefault(column, self.start)
             best, nearest = self._relax(current, column, slack)
             self._shift(best, came_from, slack)
             came_from[nearest] = slack.pop(nearest)[1]
@@ -47,7 +46,6 @@ class _Solver:
             previous = came_from[column]
             self.row_of[column] = self.row_of[previous]
             column = previous
-        self.row_of[self.start] = None
 
     def _relax(self, row: int, column: int, slack: dict[int, tuple[int | None, int]]) -> tuple[int, int]:
         """Whether open columns are nearer by way of `column`; the least distance of one, and which."""

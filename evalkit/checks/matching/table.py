@@ -50,7 +50,7 @@ class Table:
         if mask is None:
             for leaf in self.candidates(call):
                 self.fits(leaf, call)
-            mask = self._masks[call] = int(self._rows[call][::-1].translate(_DIGITS) or b"0", 2)
+            mask = self._masks[call] = int(self._rows[call][::-1].translate(_DIGITS), 2)
         return mask
 
     def known(self, call: int) -> bool:
