@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from evalkit.checks import run_checks
 from evalkit.checks.calls import FunctionCalls, is_listed
 from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls, read_forbidden
 from evalkit.checks.expectation import Expectation, RunCheck
-from evalkit.checks.keys import CALL_KEYS, CALL_ORDERS, EXPECTED_KEYS, EXTRA_CALLS, MODIFIERS, SCORES
+from evalkit.checks.keys import BUDGETS, CALL_KEYS, CALL_ORDERS, EXPECTED_KEYS, EXTRA_CALLS, MODIFIERS, SCORES
 from evalkit.checks.read_call import CallReader, offered, read_grounded, text_argument
 from evalkit.checks.reading import Path, Reader, known_arguments, meant
-from evalkit.checks.run_checks import COMPLETED, StopReason
 from evalkit.checks.sequence import SequenceReader
+from evalkit.checks.stop_reason import COMPLETED, StopReason
 from evalkit.errors import PathProblem, did_you_mean
 from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS
@@ -28,7 +27,7 @@ _READERS = {
     "response_excludes": "response:read_response_text",
     "response_matches": "response:read_response_matches",
     "response_json": "response_schema:read_response_json",
-    "stop_reason": "run_checks:read_stop_reason",
+    "stop_reason": "stop_reason:read_stop_reason",
     "scenario_instruction_used": "run_checks:read_instruction",
     "judge": "custom:read_graded",
     "email_sent": "older:read_succeeded",
@@ -36,7 +35,7 @@ _READERS = {
     "ticket_fields": "older:read_ticket_fields",
     "response_body_contains": "older:read_body_text",
     "response_body_excludes": "older:read_body_text",
-    **dict.fromkeys(run_checks.BUDGETS, "run_checks:read_budget"),
+    **dict.fromkeys(BUDGETS, "run_checks:read_budget"),
 }
 _CUSTOM = "custom:read_custom"
 _CALLS = "expected_function_calls"

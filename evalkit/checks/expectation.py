@@ -13,7 +13,7 @@ from evalkit.checks.evidence import Evidence
 from evalkit.checks.judgement import Judgement, conclude
 from evalkit.checks.reading import Path
 from evalkit.checks.reasons import place_of, unmeasured
-from evalkit.checks.run_checks import COMPLETED, StopReason
+from evalkit.checks.stop_reason import COMPLETED, StopReason
 from evalkit.errors import MeasurementError
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult

@@ -8,7 +8,7 @@ from evalkit.checks.drafts import Draft
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path
 from evalkit.checks.reasons import NOT_JUDGED, place_of, rank, run_reason
-from evalkit.checks.run_checks import StopReason
+from evalkit.checks.stop_reason import StopReason
 from evalkit.model.transcript import RunFault
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
 from evalkit.record import record

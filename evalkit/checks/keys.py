@@ -33,6 +33,10 @@ OUTCOMES = ("ok", "error", "any")
 CHANNELS = ("native", "text", "direct")
 CALL_ORDERS = ("strict", "any")
 EXTRA_CALLS = ("forbid", "allow")
+BUDGETS = (
+    *("max_model_turns", "max_function_calls", "max_tokens"),
+    *("max_cost_usd", "processing_time_ms", "max_overhead_ms"),
+)
 SCORES = ("precision", "recall", "f1", "argument_accuracy")
 
 CALL_KEYS: dict[str, Key] = {

@@ -10,7 +10,7 @@ from evalkit.checks.compiling import compile_expectation
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.keys import EXPECTED_KEYS
 from evalkit.checks.reading import Path
-from evalkit.checks.run_checks import COMPLETED, StopReason
+from evalkit.checks.stop_reason import COMPLETED, StopReason
 from evalkit.errors import PathProblem, did_you_mean
 from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS

@@ -1,4 +1,4 @@
-"""What the run as a whole must be: how it ended, what it used, what it cost."""
+"""What the run as a whole must be: what it called last, which instruction it used, what it cost."""
 
 from __future__ import annotations
 
@@ -12,44 +12,6 @@ from evalkit.errors import nearest
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
 from evalkit.record import record
-
-COMPLETED = "completed"
-_OWN_CODE = ("agent_raised", "deadline", "crashed")  # stop reasons that are codes of their own
-_WORLD = ("provider_error",)  # ends that are no fault of the agent
-
-
-@record(frozen=True, slots=True)
-class StopReason:
-    """`stop_reason`: why the run ended. `written`: the case says it; `completed` goes without saying."""
-
-    stop_reason: str
-    path: Path
-    written: bool = True
-
-    key = "stop_reason"
-
-    def judge(self, evidence: Evidence) -> CheckResult | None:
-        """None where nothing is to be said: the run completed, as it should."""
-        actual = evidence.transcript.stop_reason
-        if evidence.mode == "judge" and actual == COMPLETED:
-            return (
-                unmeasured(self.key, "not judged: calls alone do not tell how the run ended", "", "judge")
-                if self.written
-                else None
-            )
-        if actual == self.stop_reason:
-            return passed(self.key, f"ended with '{actual}'") if self.written else None
-        message = f"the run ended with '{actual}', expected '{self.stop_reason}'{_last_words(evidence.transcript)}"
-        if actual in _WORLD:
-            return unmeasured(self.key, message, place_of(self.path), evidence.mode, code=actual)
-        code = actual if actual in _OWN_CODE else "stop_reason"
-        return failed(self.key, code, message, place_of(self.path), expected=self.stop_reason, actual=actual)
-
-
-def _last_words(transcript: Transcript) -> str:
-    """What the model's service said of the reply that ended the run, as the end of a sentence."""
-    last = transcript.turns[-1] if transcript.turns else None
-    return f": {last.finish_message}" if last is not None and last.finish_message and not last.calls else ""
 
 
 @record(frozen=True, slots=True)
@@ -158,7 +120,6 @@ _BUDGETS: dict[str, tuple[Callable[[Transcript], float | None], str, str]] = {
     "processing_time_ms": (_total_ms, "{} ms", _NO_TIME),
     "max_overhead_ms": (_overhead_ms, "{} ms in the agent's own code", _NO_TIME),
 }
-BUDGETS = tuple(_BUDGETS)
 _COUNTS = ("max_model_turns", "max_function_calls", "max_tokens")
 
 
@@ -166,11 +127,6 @@ def read_budget(reader: Reader, path: Path, value: Any) -> Budget | None:
     key = str(path[-1])
     limit = reader.number(path, value, whole=key in _COUNTS)
     return None if limit is None else Budget(key, limit, path)
-
-
-def read_stop_reason(reader: Reader, path: Path, value: Any) -> StopReason | None:
-    name = reader.name(path, value, "a stop reason such as 'completed' or 'max_iterations'")
-    return StopReason(name, path) if name else None
 
 
 def read_instruction(reader: Reader, path: Path, value: Any) -> InstructionUsed | None:

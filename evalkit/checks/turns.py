@@ -9,7 +9,7 @@ from typing import Any
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement, summed_up, told_pass
 from evalkit.checks.reasons import OTHER, RANK, rank
-from evalkit.checks.run_checks import COMPLETED
+from evalkit.checks.stop_reason import COMPLETED
 from evalkit.model.transcript import ModelTurn, Transcript, Usage
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason
 

@@ -7,20 +7,9 @@ long way, which converts what has one obvious JSON form and notices cycles.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from datetime import date, time
-from decimal import Decimal
-from enum import Enum
-from fractions import Fraction
-from pathlib import PurePath
 from typing import Any
-from uuid import UUID
 
-from evalkit.errors import shown_path
-
-_DEPTH = 100
+DEPTH = 100
 _LEAVES = frozenset((str, int, bool, type(None)))
 
 Path = tuple[str | int, ...]
@@ -49,7 +38,9 @@ def as_json(value: Any) -> Any:
     try:
         return _short(value, 0)
     except _LongWay:
-        return _Converter(_refuse).convert(value, ())
+        from evalkit.functions.conversion import Converter, refuse
+
+        return Converter(refuse).convert(value, ())
 
 
 def recorded(value: Any) -> Any:
@@ -60,14 +51,16 @@ def recorded(value: Any) -> Any:
     try:
         return _short(value, 0)
     except _LongWay:
-        return _Converter(_label).convert(value, ())
+        from evalkit.functions.conversion import Converter, label
+
+        return Converter(label).convert(value, ())
 
 
 def _short(value: Any, depth: int) -> Any:
     kind = type(value)
     if kind in _LEAVES or (kind is float and math.isfinite(value)):
         return value
-    if depth > _DEPTH:
+    if depth > DEPTH:
         raise _LongWay
     if kind is dict:
         copy = {}
@@ -79,81 +72,3 @@ def _short(value: Any, depth: int) -> Any:
     if kind is list:
         return [item if type(item) in _LEAVES else _short(item, depth + 1) for item in value]
     raise _LongWay
-
-
-def _refuse(value: Any, path: Path, why: str) -> Any:
-    where = f"at {shown_path(path)}: " if path else ""
-    raise NotJsonError(f"{where}{why or _label(value, path, why) + ' is not JSON'}")
-
-
-def _label(value: Any, path: Path, why: str) -> Any:
-    if isinstance(value, float):
-        return value  # nan and infinity: json writes them, and the agent did send them
-    kind = type(value)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return f"<{name}>"
-
-
-class _Converter:
-    """The long way. `odd` answers for what has no JSON form: it raises, or gives a text in its place."""
-
-    def __init__(self, odd: Callable[[Any, Path, str], Any]) -> None:
-        self._odd = odd
-        self._inside: set[int] = set()
-
-    def convert(self, value: Any, path: Path) -> Any:
-        if isinstance(value, Enum):
-            return self.convert(value.value, path)
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, (str, int)):
-            return str(value) if isinstance(value, str) else int(value)  # without its subclass
-        if isinstance(value, float):
-            return float(value) if math.isfinite(value) else self._odd(value, path, f"{value} is not JSON")
-        if id(value) in self._inside or len(self._inside) > _DEPTH:
-            return self._odd(value, path, "the value contains itself" if id(value) in self._inside else "too deep")
-        self._inside.add(id(value))
-        try:
-            return self._container(value, path)
-        finally:
-            self._inside.discard(id(value))
-
-    def _container(self, value: Any, path: Path) -> Any:
-        if isinstance(value, Mapping):
-            return {self._key(key, path): self.convert(item, (*path, str(key))) for key, item in value.items()}
-        if isinstance(value, (list, tuple, deque)):
-            return [self.convert(item, (*path, index)) for index, item in enumerate(value)]
-        if isinstance(value, (set, frozenset)):
-            return sorted((self.convert(item, path) for item in value), key=repr)
-        if is_dataclass(value) and not isinstance(value, type):
-            return {f.name: self.convert(getattr(value, f.name), (*path, f.name)) for f in fields(value)}
-        return self._object(value, path)
-
-    def _key(self, key: Any, path: Path) -> str:
-        if isinstance(key, Enum):
-            return self._key(key.value, path)
-        if isinstance(key, str):
-            return str(key)
-        if key is None or isinstance(key, bool):
-            return {None: "null", True: "true", False: "false"}[key]  # as the json module writes them
-        return str(key if isinstance(key, (int, float)) else self._odd(key, path, ""))
-
-    def _object(self, value: Any, path: Path) -> Any:
-        if isinstance(value, (date, time)):
-            return value.isoformat()
-        if isinstance(value, (UUID, PurePath)):
-            return str(value)
-        if isinstance(value, Decimal) and not value.is_finite():
-            return self._odd(value, path, f"{value} is not JSON")
-        if isinstance(value, (Decimal, Fraction)):
-            return int(value) if value == int(value) else float(value)
-        for method, options in (("model_dump", {"mode": "json"}), ("_asdict", {}), ("tolist", {})):
-            # pydantic models; objects that show themselves as mappings; numpy's scalars and arrays
-            if not isinstance(value, type) and callable(found := getattr(value, method, None)):
-                try:
-                    return self.convert(found(**options), path)
-                except NotJsonError:
-                    raise
-                except Exception as error:
-                    return self._odd(value, path, f"{_label(value, path, '')} failed in {method}(): {error}")
-        return self._odd(value, path, "")

@@ -45,8 +45,9 @@ UNUSED_ROOMS = ("adapters", "cli", "importing", "lint", "probing")
 UNUSED = (
     *("checks.custom", "checks.older", "checks.on_fault", "checks.response", "checks.response_schema"),
     *("checks.contradictions", "checks.matching.assignment", "checks.matching.solving", "checks.sentences"),
-    *("checks.strays", "checks.times", "gate.comparison", "stats.comparison", "stats.repeats"),
-    *("functions.callables", "functions.directives", "functions.failurereader"),
+    *("checks.run_checks", "checks.strays", "checks.times", "gate.comparison", "stats.comparison", "stats.repeats"),
+    *("functions.callables", "functions.conversion", "functions.directives", "functions.schemaproblems"),
+    *("functions.failurereader"),
     *("functions.installing", "functions.mcp_server", "functions.offering", "functions.patchable"),
     *("functions.patchpoint", "functions.swapping", "functions.targets"),
     *("operators.application", "operators.builtin", "operators.difference", "operators.extension"),

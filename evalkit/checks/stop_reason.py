@@ -1,0 +1,55 @@
+"""How the run must end. Every case says so, if only by its silence: `completed`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.reading import Path, Reader
+from evalkit.checks.reasons import failed, passed, place_of, unmeasured
+from evalkit.model.transcript import Transcript
+from evalkit.model.verdict import CheckResult
+from evalkit.record import record
+
+COMPLETED = "completed"
+_OWN_CODE = ("agent_raised", "deadline", "crashed")  # stop reasons that are codes of their own
+_WORLD = ("provider_error",)  # ends that are no fault of the agent
+
+
+@record(frozen=True, slots=True)
+class StopReason:
+    """`stop_reason`: why the run ended. `written`: the case says it; `completed` goes without saying."""
+
+    stop_reason: str
+    path: Path
+    written: bool = True
+
+    key = "stop_reason"
+
+    def judge(self, evidence: Evidence) -> CheckResult | None:
+        """None where nothing is to be said: the run completed, as it should."""
+        actual = evidence.transcript.stop_reason
+        if evidence.mode == "judge" and actual == COMPLETED:
+            return (
+                unmeasured(self.key, "not judged: calls alone do not tell how the run ended", "", "judge")
+                if self.written
+                else None
+            )
+        if actual == self.stop_reason:
+            return passed(self.key, f"ended with '{actual}'") if self.written else None
+        message = f"the run ended with '{actual}', expected '{self.stop_reason}'{_last_words(evidence.transcript)}"
+        if actual in _WORLD:
+            return unmeasured(self.key, message, place_of(self.path), evidence.mode, code=actual)
+        code = actual if actual in _OWN_CODE else "stop_reason"
+        return failed(self.key, code, message, place_of(self.path), expected=self.stop_reason, actual=actual)
+
+
+def _last_words(transcript: Transcript) -> str:
+    """What the model's service said of the reply that ended the run, as the end of a sentence."""
+    last = transcript.turns[-1] if transcript.turns else None
+    return f": {last.finish_message}" if last is not None and last.finish_message and not last.calls else ""
+
+
+def read_stop_reason(reader: Reader, path: Path, value: Any) -> StopReason | None:
+    name = reader.name(path, value, "a stop reason such as 'completed' or 'max_iterations'")
+    return StopReason(name, path) if name else None
