@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -174,11 +174,15 @@ def _refuse_other_selections(paths: Sequence[Path], runs: Sequence[Run]) -> None
         raise UsageError("none of these shards says what was split; run them again")
     path, whole = known[0]
     for other, selection in known[1:]:
-        if replace(selection, places=()) != replace(whole, places=()):
+        if (selection.count, selection.fingerprint) != (whole.count, whole.fingerprint):
             raise UsageError(
                 f"{path} is a shard of {cases(whole.count)} ({whole.fingerprint}), and {other} of "
                 f"{cases(selection.count)} ({selection.fingerprint}); shards select the same cases: the same files, "
                 "paths, -k and -m"
+            )
+        if whole.content and selection.content and selection.content != whole.content:
+            raise UsageError(
+                f"{path} and {other} are of different versions of the case files or suites; merge shards of one version"
             )
 
 

@@ -24,6 +24,7 @@ class Selection:
 
     count: int = 0
     fingerprint: str = ""  # of all case ids, in whatever order
+    content: str = ""  # a fingerprint of their files and suites, as they were read
     places: tuple[int, ...] = ()
 
 

@@ -5,17 +5,21 @@ Each process of xdist splits for itself, and all find the same.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from pathlib import Path
+import os
+from collections.abc import Generator, Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 
 from evalkit.execution.shards import Shard, fingerprint, split
+from evalkit.model.codec import decode, encode
 from evalkit.model.run import Selection
 from evalkit.plugin.collection import case_id_of
 from evalkit.plugin.configuration import SELECTION
 from evalkit.reports.durations import read_durations
+from evalkit.spec.suites import SUITE_FILE
 
 _OUTPUT = "evalkit_selection"  # the key of xdist's workeroutput that carries it
 
@@ -45,7 +49,12 @@ class Splitter:
         ids = list(dict.fromkeys(case_id for item in items if (case_id := case_id_of(item)) is not None))
         parts = split(ids, self._shard.total, self._seconds)
         places = tuple(place for place, case_id in enumerate(ids) if parts[case_id] == self._shard.number)
-        self._config.stash[SELECTION] = Selection(count=len(ids), fingerprint=fingerprint(ids), places=places)
+        self._config.stash[SELECTION] = Selection(
+            count=len(ids),
+            fingerprint=fingerprint(ids),
+            content=content_of(self._config.rootpath, ids),
+            places=places,
+        )
         others = [item for item in items if not self._is_ours(item, parts)]
         if others:
             items[:] = [item for item in items if self._is_ours(item, parts)]
@@ -66,12 +75,29 @@ class Splitter:
         output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
         selection = self._config.stash.get(SELECTION, None)
         if output is not None and selection is not None:
-            output[_OUTPUT] = (selection.count, selection.fingerprint, list(selection.places))
+            output[_OUTPUT] = encode(selection)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         """On the controller, which collects nothing: any worker that lived knows the whole."""
         told = getattr(node, "workeroutput", {}).get(_OUTPUT)
         if told:
-            count, mark, places = told
-            self._config.stash[SELECTION] = Selection(count=count, fingerprint=mark, places=tuple(places))
+            self._config.stash[SELECTION] = decode(Selection, told)
+
+
+def content_of(root: Path, case_ids: Iterable[str]) -> str:
+    """The same for the same texts of case files and of the suites above them: 16 hexadecimal digits.
+
+    Line ends don't count, which git may write differently on each machine.
+    """
+    files = set(case_ids)
+    for folder in {PurePath(case_id).parent for case_id in files}:
+        files.update((above / SUITE_FILE).as_posix() for above in (folder, *folder.parents))
+    digest = sha256()
+    for file in sorted(files):
+        try:
+            with open(os.path.join(root, file), "rb") as text:
+                digest.update(sha256(text.read().replace(b"\r\n", b"\n")).digest())
+        except OSError:  # no suite there, or a case that is no file any more
+            digest.update(b"-")
+    return digest.hexdigest()[:16]

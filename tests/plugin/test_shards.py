@@ -13,6 +13,7 @@ import pytest
 
 from evalkit.execution.shards import split
 from evalkit.model.run import Run
+from evalkit.plugin.sharding import content_of
 from evalkit.reports import load_run
 
 Project = Any
@@ -235,3 +236,33 @@ def test_runs_of_different_commits_are_not_joined(project: Project) -> None:
     assert result.stderr == (
         "evalkit: run-1.json is of commit aaaaaaaaaaaa, and run-2.json of bbbbbbbbbbbb; merge runs of one commit\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "status"),
+    [("scenarios/good_003.yaml", None, 4), ("scenarios/suite.yaml", "category: other", 4), ("notes.txt", "x", 6)],
+)
+@pytest.mark.parametrize("workers", [(), ("-n2",)])
+def test_shards_of_different_versions_of_the_cases_are_not_joined(
+    project: Project, file: str, text: str | None, status: int, workers: tuple[str, ...]
+) -> None:
+    """Where no commit tells, the files do."""
+    suite(project, 4)
+    project.run_apart("--evalkit-shard=1/2", "--evalkit-results=run-1.json")
+    path = project.root / file
+    project.write(file, path.read_text().replace("}", " }") if text is None else text)
+    project.run_apart("--evalkit-shard=2/2", "--evalkit-results=run-2.json", *workers)
+    result = merge(project, "run-1.json", "run-2.json")
+    refused = (
+        "evalkit: run-1.json and run-2.json are of different versions of the case files or suites; merge shards of one "
+        "version\n"
+    )
+    assert result.stderr == (refused if status == 4 else "")
+
+
+def test_line_ends_are_no_version(tmp_path: Path) -> None:
+    texts = []
+    for end in ("\n", "\r\n"):
+        (tmp_path / "a_001.yaml").write_bytes(f"a: 1{end}b: 2{end}".encode())
+        texts.append(content_of(tmp_path, ["a_001.yaml"]))
+    assert texts[0] == texts[1] != content_of(tmp_path, ["a_002.yaml"])
