@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.agents import AgentUnderTest, Reply, Task, http_recording
 from evalkit.agents.live import booking_of
@@ -20,6 +21,9 @@ from evalkit.pipeline.evidence import json_safe
 from evalkit.pipeline.plan import Plan
 from evalkit.pipeline.remarks import remarks_on
 from evalkit.record import record
+
+if TYPE_CHECKING:
+    from traceback import FrameSummary
 
 
 @record(slots=True)
@@ -46,8 +50,8 @@ class Attempt:
         if self.is_left_behind:
             http_recording.release(self.task.tape)
 
-    def time_out(self, *, abandoned: bool) -> None:
-        """The agent ran past its deadline; `abandoned` if it could not be stopped."""
+    def time_out(self, *, abandoned: bool, stuck_in: Sequence[FrameSummary] = ()) -> None:
+        """The agent ran past its deadline, in the calls `stuck_in`; `abandoned` if it could not be stopped."""
         name, deadline_s = self.plan.agent.name, self.plan.in_force.deadline_s
         limit = (
             f"{deadline_s:g} s, its deadline (settings.deadline_s)"
@@ -59,7 +63,8 @@ class Attempt:
 
             self.fault = phase_fault(self.phase, name, f"was still running after {limit}")
         else:
-            self.fault = RunFault(code="deadline", message=f"agent '{name}' was still running after {limit}")
+            where = _place_of(stuck_in, self.plan.root)
+            self.fault = RunFault(code="deadline", message=f"agent '{name}' was still running after {limit}{where}")
         if abandoned:
             self.leave_behind("it")
 
@@ -157,11 +162,19 @@ async def _converse(going: Attempt, agent: AgentUnderTest) -> None:
             going.task.messages.append({"role": "model", "turn": ModelTurn(text=reply.text)})
 
 
+def _place_of(stuck_in: Sequence[FrameSummary], root: Path) -> str:
+    if not stuck_in:
+        return ""
+    from evalkit.pipeline.faults import place_of
+
+    return place_of(stuck_in, root, outside=False)
+
+
 def _reply(outcome: Outcome, going: Attempt) -> Reply | None:
     """The agent's answer, or None: `going.fault` then says why there is none."""
     name = going.plan.agent.name
     if outcome.timed_out:
-        going.time_out(abandoned=outcome.abandoned)
+        going.time_out(abandoned=outcome.abandoned, stuck_in=outcome.stuck_in)
         return None
     if outcome.error is not None:
         from evalkit.pipeline.faults import fault_of, interrupt_in

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from time import perf_counter
 from types import coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from evalkit.agents import AgentUnderTest, Task
 from evalkit.pipeline.hosting import host
 from evalkit.record import record
+
+if TYPE_CHECKING:
+    from traceback import FrameSummary
 
 # How long a cancelled agent may take to clean up before it is left behind.
 GRACE_S = 0.5
@@ -27,13 +30,15 @@ _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, asyncio.Semaphore
 class Outcome:
     """What came of a call: a value, an exception, or nothing within the deadline.
 
-    `abandoned` tells that the agent is still running somewhere: a thread can't be killed.
+    `abandoned` tells that the agent is still running somewhere: a thread can't be killed. `stuck_in` are the calls that
+    it was in when its time was over, outermost first.
     """
 
     value: Any = None
     error: BaseException | None = None
     timed_out: bool = False
     abandoned: bool = False
+    stuck_in: Sequence[FrameSummary] = ()
 
 
 async def call_agent(
@@ -101,6 +106,7 @@ async def _within(
         await _others_first()  # an agent that waits for nothing is done then: there is nothing to be timed
         if running.done() or await _done(running, task, until):
             return running.result()
+        stuck_in = _calls_of(running)
         running.cancel()
         done, _ = await asyncio.wait({running}, timeout=grace_s)
         if not done:
@@ -108,7 +114,7 @@ async def _within(
             running.add_done_callback(lambda _: ended_late())
         elif not running.cancelled():
             running.result()  # collects what it ended with, so that asyncio does not complain of it
-        return Outcome(timed_out=True, abandoned=not done)
+        return Outcome(timed_out=True, abandoned=not done, stuck_in=stuck_in)
     except asyncio.CancelledError:
         running.cancel()
         await asyncio.wait({running}, timeout=grace_s)
@@ -127,8 +133,10 @@ async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float, ended_
             finished.set_result(outcome)
 
     late = _Both(ended_late)
+    threads: list[int] = []
 
     def work() -> None:
+        threads.append(threading.get_ident())
         try:
             outcome = Outcome(context.run(agent.run, task))
         except BaseException as error:
@@ -141,9 +149,19 @@ async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float, ended_
     where.carry(work)
     if await _done(finished, task, until):
         return finished.result()
+    from evalkit.pipeline.stuck import calls_of_thread
+
+    stuck_in = [call for ident in threads for call in calls_of_thread(ident)]
     abandon(agent.name)
     late.happened()
-    return Outcome(timed_out=True, abandoned=True)
+    return Outcome(timed_out=True, abandoned=True, stuck_in=stuck_in)
+
+
+def _calls_of(running: asyncio.Task[Any]) -> list[FrameSummary]:
+    """Imported for the first agent that does not come back."""
+    from evalkit.pipeline.stuck import calls_of_task
+
+    return calls_of_task(running)
 
 
 @coroutine

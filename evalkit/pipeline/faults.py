@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ TRANSPORT_NAMES = frozenset(
 # fmt: on
 GRPC_WORLD = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL", "UNAUTHENTICATED"})
 
+_HERE = str(Path(__file__).parents[1])
 SET_UP, TEAR_DOWN = "set-up", "tear-down"
 _PHASE_CODES = {SET_UP: "setup_failed", TEAR_DOWN: "teardown_failed"}
 
@@ -171,8 +172,13 @@ def _text(error: BaseException) -> str:
 
 def _where(error: BaseException, root: Path) -> str:
     """The last line of the agent's own code that the exception went through."""
-    frames = _own_frames(error)
-    below = [frame for frame in frames if Path(frame.filename).is_relative_to(root)] or frames
+    return place_of(traceback.extract_tb(error.__traceback__), root)
+
+
+def place_of(frames: Iterable[traceback.FrameSummary], root: Path, *, outside: bool = True) -> str:
+    """The last of `frames` that is the project's, else (`outside`) the last that is not evalkit's; "" if none is."""
+    frames = [frame for frame in frames if not frame.filename.startswith((_HERE, "<frozen"))]
+    below = [frame for frame in frames if _is_of_project(Path(frame.filename), root)] or (frames if outside else [])
     if not below:
         return ""
     frame = below[-1]
@@ -182,11 +188,9 @@ def _where(error: BaseException, root: Path) -> str:
     return f"\n  at {file}:{frame.lineno}, in {frame.name}{line}"
 
 
-def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The traceback without evalkit's frames around the agent."""
-    here = str(Path(__file__).parents[1])
-    frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if not frame.filename.startswith((here, "<frozen"))]
+def _is_of_project(path: Path, root: Path) -> bool:
+    """Packages that are installed into a folder of the project are not its own code."""
+    return path.is_relative_to(root) and not {"site-packages", "dist-packages"}.intersection(path.parts)
 
 
 def _traceback(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import get_ident
 from time import perf_counter
 
 from evalkit.model.verdict import Verdict
@@ -21,6 +22,7 @@ class Watch:
         self.runs: list[Verdict] = []
         self._going: Attempt | None = None
         self._until = 0.0
+        self._thread = 0  # of the loop that the run is on
         self.told_as: Callable[[Verdict], Verdict] | None = None  # what the verdict of a run cut short comes to
         self.began: float | None = None  # perf_counter at the start of the first run, after any wait for its turn
 
@@ -30,6 +32,7 @@ class Watch:
             self.began = perf_counter()
         self._until = perf_counter() + going.plan.in_force.deadline_s + PATIENCE_S
         self._going = going
+        self._thread = get_ident()
 
     def finished(self, verdict: Verdict) -> None:
         """The run that was going on has its verdict."""
@@ -50,8 +53,10 @@ class Watch:
         going = self._going
         if going is None or perf_counter() < self._until + going.task.queued.seconds:
             return None
+        from evalkit.pipeline.stuck import calls_of_thread
+
         abandon(going.plan.agent.name)
-        going.time_out(abandoned=True)
+        going.time_out(abandoned=True, stuck_in=calls_of_thread(self._thread))
         return self._cut_short(going)
 
     def torn_verdict(self, error: BaseException) -> Verdict | None:

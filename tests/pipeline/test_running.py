@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
+from traceback import FrameSummary
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from evalkit.model.case import Case, Repeat, UserTurn
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
 from evalkit.pipeline import abandoned_agents, arun_case, run_case
+from evalkit.pipeline.faults import place_of
 from evalkit.providers import ScriptedProvider
 
 MakeCase = Callable[..., Case]
@@ -280,6 +282,44 @@ def test_an_agent_that_hangs_is_cut_off_at_its_deadline(
     assert abandoned_agents() - before == abandoned
     warned = (f"agent '{name}' could not be stopped: it is left behind, still running",)
     assert verdict.warnings == (warned if abandoned else ())
+
+
+async def sleeping_deep(task: Task) -> str:
+    task.call("check_warranty")
+    await asyncio.gather(asyncio.create_task(asyncio.sleep(30)), asyncio.sleep(20))
+    return ""
+
+
+async def waiting_for_a_task(task: Task) -> str:
+    return await asyncio.create_task(sleeping_async(task))
+
+
+@pytest.mark.parametrize(
+    ("agent", "place"),
+    [
+        (sleeping, "in sleeping: time.sleep(30)"),
+        (sleeping_async, "in sleeping_async: await asyncio.sleep(30)"),
+        (sleeping_deep, "in sleeping_deep: await asyncio.gather("),
+        (waiting_for_a_task, "in waiting_for_a_task: return await asyncio.create_task(sleeping_async(task))"),
+        (blocking_async, "in blocking_async: time.sleep(4)"),
+    ],
+)
+def test_an_agent_that_hangs_is_told_with_the_line_that_it_hangs_in(
+    make_case: MakeCase, settings: Settings, agent: Any, place: str
+) -> None:
+    settings = replace(settings, root=Path(__file__).parent)
+    verdict = run_case(make_case(settings={"deadline_s": 0.1}), agent, settings)
+    first, second = verdict.reasons[0].message.split("\n")
+    assert first == f"agent '{agent.__name__}' was still running after 0.1 s, its deadline (settings.deadline_s)"
+    assert second.startswith("  at test_running.py:")
+    assert place in second
+
+
+def test_packages_that_are_installed_in_the_project_are_not_its_code(tmp_path: Path) -> None:
+    library = tmp_path / ".venv" / "lib" / "site-packages" / "client.py"
+    frames = [FrameSummary(str(tmp_path / "shop.py"), 3, "ask"), FrameSummary(str(library), 9, "send")]
+    assert place_of(frames, tmp_path) == "\n  at shop.py:3, in ask"
+    assert place_of(frames[1:], tmp_path, outside=False) == ""
 
 
 def test_a_case_may_ask_for_the_deadline(make_case: MakeCase, settings: Settings) -> None:
