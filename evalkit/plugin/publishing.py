@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from evalkit.errors import UsageError
@@ -32,14 +33,14 @@ def read_baseline(configuration: Configuration) -> tuple[list[Outcome] | None, R
 def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[str]:
     """Write the reports that are asked for; a line for each that could not be written."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if configuration.html is None and configuration.otlp is None and not summary:
-        return
-    run = load_run(configuration.results)
     if configuration.html is not None:
         try:
-            _write_page(configuration.html, run, decision, baseline)
+            _write_page(configuration.html, configuration.results, decision, baseline)
         except OSError as error:
             yield f"the HTML report was not written: {error}"
+    if configuration.otlp is None and not summary:
+        return
+    run = load_run(configuration.results)
     if configuration.otlp is not None:
         from evalkit.reports.otel import send
 
@@ -67,12 +68,13 @@ def annotation_lines(configuration: Configuration) -> list[str]:
     return github_annotations(Run(verdicts=bad), folder="" if folder == "." else folder)
 
 
-def _write_page(path: Path, run: Run, decision: GateDecision, baseline: Run | None) -> None:
+def _write_page(path: Path, results: Path, decision: GateDecision, baseline: Run | None) -> None:
     from evalkit.reports.html import html_pieces
+    from evalkit.reports.stored import StoredRun
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(html_pieces(run, decision, baseline))
+    with closing(StoredRun(results)) as stored, path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(html_pieces(stored.run, decision, baseline, verdicts=stored.verdicts()))
 
 
 def _append_summary(path: Path, run: Run, decision: GateDecision, baseline: Run | None) -> None:

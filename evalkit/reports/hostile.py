@@ -20,9 +20,22 @@ _COMMAND = re.compile(r"^(?P<before>[^\S\n]*):(?=:[\w-]+(?: [^\n]*)?::)|#(?=#\w*
 
 def visible(text: str, keep: str = "") -> str:
     r"""`text` with every character that a terminal would obey or hide as ``\x1b`` or ``\u202e``; `keep` stays."""
-    if not text.isprintable():
+    if _has_unprintable(text, keep):
         text = "".join(char if char.isprintable() or char in keep else _shown(char) for char in text)
     return _COMMAND.sub(_broken, text) if "::" in text or "##" in text else text
+
+
+def _has_unprintable(text: str, keep: str) -> bool:
+    if text.isprintable():
+        return False
+    for char in keep:
+        text = text.replace(char, "")
+    return not text.isprintable()
+
+
+def is_harmless(text: str) -> bool:
+    """Whether `text`, and so each part of it, is what `visible` makes of it. False may be said of harmless text too."""
+    return text.isprintable() and "::" not in text and "##" not in text
 
 
 def _broken(command: re.Match[str]) -> str:

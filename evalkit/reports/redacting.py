@@ -10,13 +10,16 @@ from typing import Any
 from evalkit.model.redaction import Redactor
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import Verdict
-from evalkit.reports.wire import from_line, plain, to_line
+from evalkit.reports.wire import from_line, plain, to_line, to_plain_line
 
 Redact = Callable[[str], str]
 
 
 def redacted(run: Run, redact: Redact | None = None) -> Run:
-    """`run` with every verdict passed through `redact`, by default known token shapes and keys of secrets."""
+    """`run` with every verdict passed through `redact`, by default known token shapes and keys of secrets.
+
+    Whatever agents passed, the verdicts then hold JSON data alone.
+    """
     redact = redact or Redactor()
     verdicts = tuple(_verdict(verdict, redact) for verdict in run.verdicts)
     return replace(run, verdicts=verdicts, metadata=_data(run.metadata, redact))
@@ -29,9 +32,9 @@ def redacted_decision(decision: GateDecision, redact: Redact | None = None) -> G
 
 
 def _verdict(verdict: Verdict, redact: Redact) -> Verdict:
-    line = to_line(verdict)
-    clean = redact(line)
-    return verdict if clean == line else from_line(clean)
+    plain = to_plain_line(verdict)
+    clean = redact(to_line(verdict) if plain is None else plain)
+    return verdict if clean == plain else from_line(clean)
 
 
 def _data(value: Any, redact: Redact) -> Any:

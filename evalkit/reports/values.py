@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from evalkit.reports.hostile import visible
+from evalkit.reports.hostile import is_harmless, visible
 
 _CUTS = (80, 60, 48, 40, 34, 28, 24, 20, 16)  # lengths that strings are cut to, tried in turn
 _MOST_ITEMS = 6  # of a list or mapping, once anything has to be cut
@@ -57,6 +57,12 @@ def shortened(text: str, limit: int) -> str:
 
 
 def _pairs(arguments: Mapping[Any, Any]) -> str:
+    try:
+        text = ", ".join([f"{key!s}={_ENCODED(value)}" for key, value in arguments.items()])
+    except (TypeError, ValueError, RecursionError):
+        text = ""
+    if text and is_harmless(text):  # the usual case, at a third of the time of looking at each part
+        return text
     return ", ".join(f"{visible(str(key))}={_dumped(value)}" for key, value in arguments.items())
 
 

@@ -33,10 +33,11 @@ def test_a_secret_is_in_no_sink(project: Project, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SHOP_API_KEY", ENVIRONMENT_CANARY)
     project.write("scenarios/conftest.py", LEAKY)
     project.case("bad_001", agent="leaky", description=f"pass {SHAPE_CANARY}")
-    result = project.run_apart("--junitxml=out/junit.xml", "-vv", "--evalkit-show=conversation", "-rA", *workers)
+    files = ("--junitxml=out/junit.xml", "--evalkit-html=out/report.html")
+    result = project.run_apart(*files, "-vv", "--evalkit-show=conversation", "-rA", *workers)
     assert result.ret == 1
     written = [path for path in project.root.rglob("*") if path.is_file() and path.parent.name in ("out", ".evalkit")]
-    assert {path.name for path in written} == {"junit.xml", "last-run.json", ".gitignore"}
+    assert {path.name for path in written} == {"junit.xml", "report.html", "last-run.json", ".gitignore"}
     sinks = {path.name: path.read_text("utf-8") for path in written}
     sinks |= {"stdout": result.stdout.str(), "stderr": result.stderr.str()}
     for name, text in sinks.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
@@ -17,7 +18,7 @@ from evalkit.gate import decide
 from evalkit.model.run import Policy, Run
 from evalkit.model.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.html import render_html
+from evalkit.reports.html import html_pieces, render_html
 from evalkit.reports.html.data import at_place, embedded, shown
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -422,7 +423,27 @@ def test_json_in_a_page_ends_no_element() -> None:
 
 def test_long_texts_are_cut_and_control_characters_shown() -> None:
     assert shown({"\x00": ["\x1b", 1, None]}) == {r"\x00": [r"\x1b", 1, None]}
+    assert shown({1: (float("inf"), 1.5, True)}) == {"1": ["inf", 1.5, True]}
     assert shown("x" * 30_000).endswith("xxx… (30,000 characters, whole in the run file)")
+
+
+def test_what_is_no_json_is_text_in_the_page() -> None:
+    """NaN would make the browser refuse the whole case."""
+    call = FunctionCall(name="check", arguments={"score": float("nan"), "what": {1, 2}})
+    page = page_of(case("odd_001", calls=(CallVerdict(call=call),)))
+    data = re.search('id="case-0">(.*?)</script>', page)
+    assert data is not None
+    told = json.loads(data[1], parse_constant=pytest.fail)
+    assert told["runs"][0]["calls"][0]["arguments"] == {"score": "nan", "what": "{1, 2}"}
+
+
+def test_a_page_of_verdicts_that_come_one_by_one_is_the_page_of_the_whole_run() -> None:
+    verdicts = (ticket(), case("mail_001", category="mail", transcript=Transcript(timing=Timing(model_ms=20))))
+    run = Run(verdicts=verdicts, wall_s=3.2, evalkit="0.1.0")
+    decision = decide(run, Policy())
+    assert "".join(html_pieces(replace(run, verdicts=()), decision, verdicts=iter(verdicts))) == render_html(
+        run, decision
+    )
 
 
 @pytest.mark.parametrize(

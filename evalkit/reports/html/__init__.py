@@ -8,14 +8,15 @@ Content-Security-Policy lets no other script than the page's own run.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from importlib.resources import files
 
 from evalkit.model.run import GateDecision, Run
+from evalkit.model.verdict import Verdict
 from evalkit.reports.hostile import visible
 from evalkit.reports.html.charts import charts
-from evalkit.reports.html.data import details, embedded, index, tiles
+from evalkit.reports.html.data import cases, embedded, tiles
 from evalkit.reports.redacting import Redact, redacted, redacted_decision
 
 __all__ = ["html_pieces", "render_html"]
@@ -44,13 +45,23 @@ def html_pieces(
     *,
     title: str = "evalkit",
     redact: Redact | None = None,
+    verdicts: Iterable[Verdict] | None = None,
 ) -> Iterator[str]:
-    """What `render_html` gives, bit by bit: the page of a long run is large, and need not be in memory."""
+    """What `render_html` gives, bit by bit.
+
+    `verdicts`: those of a run file that the caller has redacted when it wrote it, where `run` is without them. Each is
+    done with before the next is asked for, so that they are never in memory together.
+    """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
-    clean, decided = redacted(run, redact), redacted_decision(decision, redact)
+    decided = redacted_decision(decision, redact)
+    clean = redacted(run, redact)
     before = None if baseline is None else redacted(baseline, redact)
+    rows, details = [], []
+    for row, detail in cases(clean.verdicts if verdicts is None else verdicts, before, decided):
+        rows.append(row)
+        details.append(embedded(detail))
     environment = Environment(
         loader=FunctionLoader(_part), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -60,10 +71,10 @@ def html_pieces(
         title=visible(title),
         decision=decided,
         run=clean,
-        tiles=tiles(clean, decided),
-        charts=charts(clean),
-        index=Markup(embedded(index(clean, before, decided))),  # noqa: S704 - escaped by `embedded`
-        details=(Markup(embedded(detail)) for detail in details(clean, before)),  # noqa: S704 - the same
+        tiles=tiles(rows, clean.wall_s, decided),
+        charts=charts(rows),
+        index=Markup(embedded(rows)),  # noqa: S704 - escaped by `embedded`
+        details=map(Markup, details),  # the same
         style=Markup(_part("report.css")),  # noqa: S704 - a file of this package
         script=Markup(script),  # noqa: S704 - a file of this package
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),

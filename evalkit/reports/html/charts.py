@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any
 
 from evalkit import stats
-from evalkit.model.run import Run
-from evalkit.model.verdict import FAILED, PASSED, Verdict
-from evalkit.reports.hostile import visible
-from evalkit.reports.html.data import cost_usd, elapsed_ms
+from evalkit.model.verdict import FAILED, PASSED
+from evalkit.reports.html.data import Row
 from evalkit.reports.trace import duration_text
 from evalkit.reports.values import shortened
 
@@ -19,31 +17,30 @@ _MOST_CATEGORIES = 30
 _BINS = 24
 
 
-def charts(run: Run) -> dict[str, Any]:
-    """`categories`: rows with rate and interval in percent; `spreads`: histograms of latency and cost.
-
-    `width` leaves room for the counts at the end of the rows.
+def charts(rows: Iterable[Row]) -> dict[str, Any]:
+    """Of the cases that count: `categories`, rows with rate and interval in percent; `spreads`, histograms of latency
+    and cost. `rows` are those of the list of cases; `width` leaves room for the counts at the end of the rows.
     """
-    counted = [verdict for verdict in run.verdicts if verdict.quarantined is None]
+    counted = [row for row in rows if row["status"] != "quarantined"]
     found = [
-        _spread("Latency per case", counted, elapsed_ms, duration_text),
-        _spread("Cost per case", counted, cost_usd, lambda usd: f"${usd:.4f}"),
+        _spread("Latency per case", counted, "ms", duration_text),
+        _spread("Cost per case", counted, "cost", lambda usd: f"${usd:.4f}"),
     ]
-    rows = _categories(counted)
-    widest = max((len(f"{row['passed']} of {row['total']}") for row in rows), default=0)
+    categories = _categories(counted)
+    widest = max((len(f"{one['passed']} of {one['total']}") for one in categories), default=0)
     return {
-        "categories": rows,
+        "categories": categories,
         "width": max(520, 450 + 9 * widest),
         "spreads": [spread for spread in found if spread is not None],
     }
 
 
-def _categories(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+def _categories(counted: Sequence[Row]) -> list[dict[str, Any]]:
     tallies: dict[str, list[int]] = {}
-    for verdict in verdicts:
-        if verdict.status in (PASSED, FAILED):
-            tally = tallies.setdefault(verdict.category, [0, 0])
-            tally[0] += verdict.status == PASSED
+    for row in counted:
+        if row["status"] in (PASSED, FAILED):
+            tally = tallies.setdefault(row["category"], [0, 0])
+            tally[0] += row["status"] == PASSED
             tally[1] += 1
     worst = sorted(tallies.items(), key=lambda item: (item[1][0] / item[1][1], item[0]))
     return [_category(name, passed, total) for name, (passed, total) in worst[:_MOST_CATEGORIES]]
@@ -52,7 +49,7 @@ def _categories(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
 def _category(name: str, passed: int, total: int) -> dict[str, Any]:
     low, high = stats.wilson(passed, total)
     return {
-        "name": shortened(visible(name), 22) or "(none)",
+        "name": shortened(name, 22) or "(none)",
         "passed": passed,
         "total": total,
         "rate": 100 * passed / total,
@@ -61,11 +58,9 @@ def _category(name: str, passed: int, total: int) -> dict[str, Any]:
     }
 
 
-def _spread(
-    title: str, verdicts: Sequence[Verdict], of: Callable[[Verdict], float | None], worded: Callable[[float], str]
-) -> dict[str, Any] | None:
+def _spread(title: str, rows: Sequence[Row], key: str, worded: Callable[[float], str]) -> dict[str, Any] | None:
     """A histogram over equal steps, its last one up to the largest value; None if there is nothing to see."""
-    values = sorted(value for verdict in verdicts if (value := of(verdict)) is not None)
+    values = sorted(row[key] for row in rows if row[key] is not None)
     if not values or values[-1] <= 0:
         return None
     step = values[-1] / _BINS

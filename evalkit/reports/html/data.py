@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,7 +14,8 @@ from evalkit.model.transcript import ModelTurn, Transcript
 from evalkit.model.verdict import NOT_RUN, CallVerdict, FaultRun, Reason, Verdict
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.trace import duration_text, render
-from evalkit.reports.wire import plain
+
+Row = dict[str, Any]
 
 _LONGEST = 20_000
 _SEARCHED = 200  # characters of each text that the list's search looks at
@@ -26,24 +28,31 @@ def embedded(value: Any) -> str:
 
 
 def shown(value: Any) -> Any:
-    """JSON data whose texts hold no control characters, and are cut where they are very long."""
+    """Data of a redacted run as JSON whose texts hold no control characters, and are cut where they are very long."""
     if isinstance(value, str):
         cut = visible_lines(value[:_LONGEST])
         return cut if len(value) <= _LONGEST else f"{cut}… ({len(value):,} characters, whole in the run file)"
     if isinstance(value, dict):
-        return {visible(key[:_SEARCHED]): shown(item) for key, item in value.items()}
-    return [shown(item) for item in value] if isinstance(value, list) else value
+        return {_shown_key(key): shown(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [shown(item) for item in value]
+    return str(value) if isinstance(value, float) and value - value != 0 else value
 
 
-def tiles(run: Run, decision: GateDecision) -> list[tuple[str, str, str]]:
-    """(label, value, class) of the numbers at the head of the page."""
+@lru_cache(2_000, typed=True)  # most are the same in every case
+def _shown_key(key: Any) -> str:
+    return visible(str(key)[:_SEARCHED])
+
+
+def tiles(rows: Sequence[Row], wall_s: float, decision: GateDecision) -> list[tuple[str, str, str]]:
+    """(label, value, class) of the numbers at the head of the page. `rows` are those of `cases`."""
     facts = decision.facts
     found = [(name, str(facts.get(name.replace(" ", "_"), 0)), name) for name in ("passed", "failed", "errors")]
     rare = {name: facts.get(name.replace(" ", "_"), 0) for name in ("no verdict", "skipped", "quarantined")}
     found += [(name, str(number), "quiet") for name, number in rare.items() if number]
-    tokens = sum(_tokens(verdict) or 0 for verdict in run.verdicts)
-    cost = sum(cost_usd(verdict) or 0 for verdict in run.verdicts)
-    found.append(("wall time", duration_text(1000 * run.wall_s), "quiet"))
+    tokens = sum(row["tokens"] or 0 for row in rows)
+    cost = sum(row["cost"] or 0 for row in rows)
+    found.append(("wall time", duration_text(1000 * wall_s), "quiet"))
     if tokens:
         found.append(("tokens", f"{tokens:,}", "quiet"))
     if cost:
@@ -51,18 +60,22 @@ def tiles(run: Run, decision: GateDecision) -> list[tuple[str, str, str]]:
     return found
 
 
-def index(run: Run, baseline: Run | None, decision: GateDecision) -> list[dict[str, Any]]:
-    """A row per case, in the run's order; the n-th belongs to the n-th of `details`."""
+def cases(
+    verdicts: Iterable[Verdict], baseline: Run | None, decision: GateDecision
+) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Of each case, in the run's order: its row in the list, and everything about it."""
     before = {} if baseline is None else {verdict.case_id: verdict for verdict in baseline.verdicts}
     changes: Mapping[str, list[str]] = decision.facts.get("changes", {})
     what: dict[str, list[str]] = {}
     for name, ids in changes.items():
         for case_id in ids:
             what.setdefault(case_id, []).append(name.replace("_", " "))
-    return [_row(verdict, before.get(verdict.case_id), what.get(verdict.case_id, [])) for verdict in run.verdicts]
+    for verdict in verdicts:
+        old = before.get(verdict.case_id)
+        yield _row(verdict, old, what.get(verdict.case_id, [])), shown(_detail(verdict, old))
 
 
-def _row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> dict[str, Any]:
+def _row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> Row:
     functions = dict.fromkeys(call.name for run in runs_of(verdict) for call in run.transcript.calls)
     said = [verdict.description, *(reason.message for reason in verdict.reasons[:5]), *functions]
     return {
@@ -88,27 +101,21 @@ def _row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> dict[s
     }
 
 
-def details(run: Run, baseline: Run | None) -> Iterator[dict[str, Any]]:
-    """Everything about each case, one at a time."""
-    before = {} if baseline is None else {verdict.case_id: verdict for verdict in baseline.verdicts}
-    for verdict in run.verdicts:
-        old = before.get(verdict.case_id)
-        expected = verdict.case.get("expected_output", {})
-        given = verdict.case.get("input", {})
-        mocks = given.get("mock_function_responses") if isinstance(given, Mapping) else None
-        data = {
-            "summary": verdict.summary,
-            "quarantined": verdict.quarantined,
-            "warnings": verdict.warnings,
-            "reasons": [_reason(reason) for reason in verdict.reasons],
-            "expected": plain(expected),
-            "mocks": plain(mocks or {}),
-            "min_pass": verdict.min_pass,
-            "faults": [_fault(one) for one in verdict.faults],
-            "runs": [_run(one, verdict.case) for one in runs_of(verdict)],
-            "before": None if old is None else {"status": old.status, "trace": render(old), "now": render(verdict)},
-        }
-        yield shown(plain(data))
+def _detail(verdict: Verdict, old: Verdict | None) -> dict[str, Any]:
+    given = verdict.case.get("input", {})
+    mocks = given.get("mock_function_responses") if isinstance(given, Mapping) else None
+    return {
+        "summary": verdict.summary,
+        "quarantined": verdict.quarantined,
+        "warnings": verdict.warnings,
+        "reasons": [_reason(reason) for reason in verdict.reasons],
+        "expected": verdict.case.get("expected_output", {}),
+        "mocks": mocks or {},
+        "min_pass": verdict.min_pass,
+        "faults": [_fault(one) for one in verdict.faults],
+        "runs": [_run(one, verdict.case) for one in runs_of(verdict)],
+        "before": None if old is None else {"status": old.status, "trace": render(old), "now": render(verdict)},
+    }
 
 
 def runs_of(verdict: Verdict) -> tuple[Verdict, ...]:
