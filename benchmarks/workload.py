@@ -122,6 +122,26 @@ async def main():
 
 asyncio.run(main())
 """
+KEEPING_NOTHING = """\
+from evalkit.plugin import keeping, running
+
+class NoJournal:
+    def __init__(self, path, head, kept=()):
+        pass
+
+    def append(self, case_id, line):
+        pass
+
+    def lines(self, order):
+        return ()
+
+    def close(self, remove):
+        pass
+
+running.Runner.told = lambda self, verdict: running.Told("", verdict)
+keeping.Journal = NoJournal
+keeping.write_run = lambda path, run, lines: None
+"""
 WORDS = ("drill", "pump", "kettle", "lamp", "battery", "charger", "never", "starts", "leaks", "since", "the", "reset")
 
 
@@ -179,6 +199,7 @@ def project(folder: Path, count: int) -> None:
         for name in ("scenarios", "yamlmin"):
             (folder / name / f"case_{number:05}.yaml").write_text(text)
     (folder / "cases.json").write_text(json.dumps([{"id": f"case_{n:05}", **data} for n, data in enumerate(cases)]))
-    for name, text in (("agent.py", AGENT), ("test_bare.py", BARE), ("gather.py", GATHER)):
-        (folder / name).write_text(text)
+    scripts = {"agent": AGENT, "test_bare": BARE, "gather": GATHER, "keeping_nothing": KEEPING_NOTHING}
+    for name, text in scripts.items():
+        (folder / f"{name}.py").write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
