@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from evalkit.checks.phrases import text_pieces
-from evalkit.checks.references import resolver
 from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.operators import fold_text
@@ -45,6 +44,8 @@ class Evidence:
     def resolve(self) -> Callable[[Reference], Any]:
         """What a reference in an expected value stands for; raises TemplateError where it leads nowhere."""
         if self._resolve is None:
+            from evalkit.checks.references import resolver
+
             self._resolve = resolver(self.known, self.input, self._aliases)
         return self._resolve
 

@@ -9,7 +9,6 @@ from typing import Any
 from evalkit.checks.call_checks import CallCheck, bound
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path
-from evalkit.checks.references import call_resolver
 from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
@@ -45,7 +44,11 @@ class ExpectedCall:
 
     def for_call(self, call: FunctionCall, evidence: Evidence) -> ExpectedCall:
         """The same as it is meant for `call`."""
-        return self.bind(call_resolver(evidence.resolve, call)) if self.has_templates else self
+        if not self.has_templates:
+            return self
+        from evalkit.checks.references import call_resolver
+
+        return self.bind(call_resolver(evidence.resolve, call))
 
     def fits(self, call: FunctionCall, evidence: Evidence) -> bool:
         """Whether `call` meets every demand. Its name is compared too."""

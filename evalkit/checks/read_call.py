@@ -11,7 +11,6 @@ from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.keys import CALL_KEYS, CHANNELS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, OUTCOMES
 from evalkit.checks.phrases import read_phrases
 from evalkit.checks.reading import Path, Reader, known_arguments, meant, written_at
-from evalkit.checks.references import check_references
 from evalkit.checks.text_check import TextCheck
 from evalkit.checks.whole_checks import ChannelCheck, GroundedCheck, OutcomeCheck, ValidCheck
 from evalkit.model.case import Declaration
@@ -47,7 +46,7 @@ class CallReader:
             within_call(self.reader, path, written)
         per_call = False
         for key, value in written.items():
-            per_call = check_references(self.reader, (*path, key), value, in_call=True) or per_call
+            per_call = self.reader.references((*path, key), value, in_call=True) or per_call
         if name is None:
             return None
         return ExpectedCall(
@@ -77,7 +76,7 @@ class CallReader:
         if name is None:
             return None
         for key, value in written.items():
-            check_references(self.reader, (*path, key), value)
+            self.reader.references((*path, key), value)
         has_templates = any(check.has_templates for check in checks)
         return ExpectedCall(0, path, written_at(path), name, tuple(checks), has_templates=has_templates)
 

@@ -9,6 +9,7 @@ from typing import Any
 from evalkit.checks.advice import boolean_advice, number_advice
 from evalkit.errors import PathProblem, did_you_mean, shown_path
 from evalkit.model.case import Declaration
+from evalkit.model.template import has_braces
 from evalkit.operators import Matcher, Mode, OperatorProblems, compile_value
 from evalkit.operators.shown import shown, type_shown
 
@@ -176,6 +177,14 @@ class Reader:
             hint = did_you_mean(argument, known) or f"; it has: {has}"
             message = f"function '{function}' has no argument '{argument}'{hint}"
             self.problem(path, message, "unknown_argument", at_key=at_key)
+
+    def references(self, path: Path, value: Any, *, in_call: bool = False) -> bool:
+        """`references.check_references`, for values that may hold any."""
+        if not has_braces(value):
+            return False
+        from evalkit.checks.references import check_references
+
+        return check_references(self, path, value, in_call=in_call)
 
 
 def _names(schema: Mapping[str, Any], argument: str) -> bool:

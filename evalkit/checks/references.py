@@ -10,22 +10,6 @@ from evalkit.model.template import Reference, Template, TemplateError, parse, wa
 from evalkit.model.transcript import FunctionCall
 
 PARTS = ("result", "arguments")
-_TEXTLESS = frozenset((int, float, bool, type(None)))
-
-
-def has_braces(value: Any) -> bool:
-    """Whether any text of an expected value may hold a reference. Most hold none, and need no closer look."""
-    of_type = type(value)
-    if of_type is str:
-        return "{{" in value
-    if of_type is dict:
-        value = value.values()
-    elif of_type is not list:
-        return of_type not in _TEXTLESS
-    for item in value:  # noqa: SIM110 - half the time of any(...), once for each key of each expected call
-        if has_braces(item):
-            return True
-    return False
 
 
 def references_in(value: Any) -> Iterator[Reference]:
@@ -53,8 +37,6 @@ def _parsed(text: str) -> Iterator[Reference]:
 
 def check_references(reader: Reader, path: Path, value: Any, *, in_call: bool = False) -> bool:
     """Report references that can lead nowhere, whatever happens. Returns whether `{{ arguments... }}` is used."""
-    if not has_braces(value):
-        return False
     needs_call = False
     for reference in references_in(value):
         problem = _problem(reader, reference, in_call)

@@ -20,6 +20,8 @@ ROOTS = ("arguments", "input", "calls", "state")
 _TEMPLATE = r"\{\{\s*(" + "|".join(ROOTS) + r")\b((?:[^{}'\"]|'[^']*'|\"[^\"]*\")*)\}\}"
 _STEP = r"\.([A-Za-z_][\w-]*)|\[\s*(\d+)\s*\]|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
 
+_TEXTLESS = frozenset((int, float, bool, type(None)))
+
 
 class TemplateError(EvalkitError):
     """A template with a known root and a path that does not parse or leads nowhere."""
@@ -51,6 +53,21 @@ class Template:
 
     def __str__(self) -> str:
         return "".join(part if isinstance(part, str) else part.text for part in self.parts)
+
+
+def has_braces(value: Any) -> bool:
+    """Whether any text of a value may hold a template. Most hold none, and need no closer look."""
+    of_type = type(value)
+    if of_type is str:
+        return "{{" in value
+    if of_type is dict:
+        value = value.values()
+    elif of_type is not list:
+        return of_type not in _TEXTLESS
+    for item in value:  # noqa: SIM110 - half the time of any(...), once for each key of each expected call
+        if has_braces(item):
+            return True
+    return False
 
 
 def parse(text: str) -> str | Template:

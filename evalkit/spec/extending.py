@@ -13,32 +13,18 @@ from typing import Any
 
 from evalkit.errors import Problem, did_you_mean
 from evalkit.operators.shown import shown, type_shown
-from evalkit.record import record
 from evalkit.spec.merging import merged, with_present_names
 from evalkit.spec.naming import CASE_ENDINGS, is_case_name
-from evalkit.spec.source import Layer, Source
+from evalkit.spec.source import EXTENDS, Extended, Layer, Source
 from evalkit.spec.suites import shown_file
 from evalkit.yamlfile import Read, read
 
-EXTENDS = "extends"
 # What is said of one case alone: its label, and that it is not to count for a while.
 OWN_KEYS = frozenset({EXTENDS, "scenario_id", "created", "skip", "xfail", "until"})
 
 
-@record(frozen=True, slots=True)
-class Extended:
-    """A case's own data over that of the cases it extends. `layers` are those cases' files, the nearest first."""
-
-    data: dict[str, Any]
-    layers: tuple[Layer, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    contents: tuple[bytes, ...] = ()
-
-
 def extended(data: dict[str, Any], layer: Layer, file: str | None, root: str) -> Extended:
-    """`data`, which `layer` holds, with what it extends. Costs nothing where it extends nothing."""
-    if EXTENDS not in data:
-        return Extended(data)
+    """`data`, which `layer` holds, with what it extends."""
     chain = _Chain(root)
     chain.follow(data, layer, file)
     whole: dict[str, Any] = {}

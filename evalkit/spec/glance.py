@@ -10,9 +10,9 @@ import re
 from typing import Any
 
 from evalkit.spec import reading
-from evalkit.spec.extending import EXTENDS
 from evalkit.spec.loading import names_python
 from evalkit.spec.reading import CaseReader
+from evalkit.spec.source import EXTENDS
 from evalkit.spec.suites import suites_of
 
 _TAGS = "tags"

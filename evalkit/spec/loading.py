@@ -16,11 +16,10 @@ from evalkit.model.settings import Settings
 from evalkit.operators.shown import type_shown
 from evalkit.record import record
 from evalkit.spec.compiling import Parts, compile_case
-from evalkit.spec.extending import extended
 from evalkit.spec.merging import MOCKS, merged, with_present_names
 from evalkit.spec.naming import category_of, stem_problem
 from evalkit.spec.project import importable, project_root
-from evalkit.spec.source import Layer, Source
+from evalkit.spec.source import EXTENDS, Extended, Layer, Source
 from evalkit.spec.suites import Suite, shown_file, suites_of
 from evalkit.yamlfile import Read, read
 
@@ -143,7 +142,7 @@ class _Loader:
             what = "the file is empty" if data is None else f"a case is a mapping, not {type_shown(data)}"
             raise SpecError([*found, Problem(layer.find((), key=False) or Location(layer.file), what + _NEEDED)])
         suite = Suite() if self.file is None else suites_of(os.path.dirname(self.file), self.root)
-        case = extended(data, layer, self.file, self.root)
+        case = self._extended(data, layer)
         if check_targets and (self.uses_python or any(map(names_python, case.contents))):
             importable(self.root)
         whole = merged(suite.data, with_present_names(case.data))
@@ -155,6 +154,13 @@ class _Loader:
         if problems or parts.problems:
             problems = _placed(problems, parts.problems, source)
         return Examined(self.id, whole, source, parts.functions, tuple(problems)), parts, suite
+
+    def _extended(self, data: dict[str, Any], layer: Layer) -> Extended:
+        if EXTENDS not in data:
+            return Extended(data)
+        from evalkit.spec.extending import extended
+
+        return extended(data, layer, self.file, self.root)
 
     def _named(self) -> list[Problem]:
         message = None if self.file is None else stem_problem(os.path.basename(self.file))

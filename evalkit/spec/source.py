@@ -6,7 +6,7 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from evalkit.errors import Location
+from evalkit.errors import Location, Problem
 from evalkit.record import record
 from evalkit.spec.merging import MOCKS, OLD_MOCKS
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from evalkit.yamlfile import Positions
 
 Path = tuple[str | int, ...]
+EXTENDS = "extends"  # the key that names another case, which this one is but for what it says itself
 
 
 @record(frozen=True, slots=True)
@@ -55,6 +56,16 @@ class Source:
                 if found is not None:
                     return found
         return Location(self.layers[0].file)
+
+
+@record(frozen=True, slots=True)
+class Extended:
+    """A case's own data over that of the cases it extends. `layers` are those cases' files, the nearest first."""
+
+    data: dict[str, Any]
+    layers: tuple[Layer, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    contents: tuple[bytes, ...] = ()
 
 
 def _spellings(path: Path) -> tuple[Path, ...]:
