@@ -133,7 +133,10 @@ class _Explanation:
                     self._add(place, failed_call("in_parallel", "not_parallel", message, call, place_of(path)))
 
     def _unproven(self) -> list[CheckResult]:
-        message = "can't be judged: the calls do not say in which model turn they were made"
+        message = (
+            "can't be judged: the calls do not say in which model turn they were made; let evalkit see the model's "
+            "turns (task.turn, an adapter, an HTTP cassette), or ask for any_order"
+        )
         return [
             unmeasured("in_parallel", message, place_of(self.expected.groups[position]), "run")
             for position in self.assignment.unproven

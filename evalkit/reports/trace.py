@@ -207,8 +207,11 @@ def _message(message: str, indent: str, style: str) -> list[Line]:
 def _remarks(verdict: Verdict) -> list[Line]:
     shown: list[Line] = []
     transcript = verdict.transcript
-    if verdict.status == FAILED and transcript.response and not transcript.calls:
-        shown += [(("  the agent answered: ", "quiet"), (value_text(transcript.response, 300), ""))]
+    if verdict.status == FAILED and not transcript.calls:
+        if transcript.response:
+            shown += [(("  the agent answered: ", "quiet"), (value_text(transcript.response, 300), ""))]
+        elif transcript.input and transcript.fault is None:  # it was asked, and it came back
+            shown += [(("  the agent answered nothing", "quiet"),)]
     if transcript.calls:
         for unused in transcript.unused_mocks:
             shown += _message(unused, "  ", "quiet")

@@ -235,7 +235,8 @@ def test_parallel_calls_without_turns_are_not_measured(judged: Callable[..., Jud
         (reason,) = judgement.reasons
         assert (judgement.status, reason.code) == ("error", "not_measured")
         assert reason.message == (
-            "in_parallel: can't be judged: the calls do not say in which model turn they were made"
+            "in_parallel: can't be judged: the calls do not say in which model turn they were made; let evalkit see "
+            "the model's turns (task.turn, an adapter, an HTTP cassette), or ask for any_order"
         )
         assert reason.place == "expected_output.expected_function_calls[0].in_parallel"
 

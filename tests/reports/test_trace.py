@@ -147,6 +147,8 @@ def test_a_reason_does_not_repeat_the_call_under_whose_line_it_stands() -> None:
 def test_an_agent_that_only_talked_is_quoted() -> None:
     verdict = Verdict(case_id="a_1.yaml", status="failed", transcript=Transcript(response="I can't do that."))
     assert '  the agent answered: "I can\'t do that."' in render(verdict).splitlines()
+    silent = replace(verdict, transcript=Transcript(input={"message": "hi"}))
+    assert render(silent).splitlines()[1:] == ["  the agent answered nothing"]
 
 
 def test_an_error_lists_every_problem_and_claims_no_calls() -> None:
