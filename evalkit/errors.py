@@ -7,18 +7,20 @@ expected, the nearest name, the next step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from evalkit.record import record
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@record(frozen=True, slots=True)
 class Location:
     """A place in a file. Lines and columns count from 1; 0 means "not known"."""
 
     file: str
     line: int = 0
     column: int = 0
+
+    def __lt__(self, other: Location) -> bool:
+        return (self.file, self.line, self.column) < (other.file, other.line, other.column)
 
     def __str__(self) -> str:
         if not self.line:
