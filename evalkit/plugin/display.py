@@ -141,6 +141,10 @@ class Display:
         if unpaid:
             cases = "1 case was" if len(unpaid) == 1 else f"{len(unpaid)} cases were"
             reporter.write_line(self._encoded(f"evalkit: {cases} not run: {unpaid[0]}"), yellow=True, bold=True)
+        live = self._configuration.settings.model
+        if not accounting.turns and live is not None:
+            says = f"{live} was asked for, and no reply of a model was seen: do the agents use `task.model`?"
+            reporter.write_line(self._encoded(f"evalkit: {says}"), yellow=True, bold=True)
         if not used_models:
             return
         from evalkit.reports.accounting import fallback_warning

@@ -192,3 +192,12 @@ def own_client(task):
     assert (recorded.ret, asked) == (0, 4)
     assert offline.ret == 0
     assert {verdict.transcript.cassette for verdict in project.run_file.verdicts} == {"recorded"}
+
+
+@pytest.mark.parametrize(("flags", "told"), [(["--evalkit-model=gemini:x"], True), ([], False)])
+def test_a_live_run_in_which_no_model_was_asked_says_so(project: Project, flags: list[str], told: bool) -> None:
+    project.case("good_001")
+    result = project.run(*flags)
+    line = "evalkit: gemini:x was asked for, and no reply of a model was seen: do the agents use `task.model`?"
+    assert (line in result.outlines) is told
+    assert result.ret == 0
