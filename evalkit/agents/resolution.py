@@ -57,7 +57,7 @@ def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
         raise UnknownAgentError(_no_agent(spec, case))
     spec = spec.strip()
     if spec in AGENTS:
-        return _agent(spec, AGENTS.get(spec), **AGENTS.options(spec))
+        return _registered_agent(spec)
     if spec.endswith(".md"):
         return _instruction_agent(spec, case, root)
     if ":" in spec:
@@ -68,7 +68,7 @@ def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
     folder = next(iter(_folders(case, root)))
     import_conftests(folder, root)
     if spec in AGENTS:
-        return _agent(spec, AGENTS.get(spec), **AGENTS.options(spec))
+        return _registered_agent(spec)
     elsewhere = registered_elsewhere(spec, folder, root)
     if elsewhere:
         raise UnknownAgentError(elsewhere)
@@ -76,6 +76,17 @@ def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
         f"unknown agent '{spec}'{did_you_mean(spec, AGENTS) or '.'} {_registered()}. An agent is registered in "
         f'conftest.py with @evalkit.agent("{spec}"), or named as package.module:attribute or instruction.md'
     )
+
+
+_looked_at: dict[str, AgentUnderTest] = {}  # registered agents by name: what they are is asked once, not for each case
+
+
+def _registered_agent(name: str) -> AgentUnderTest:
+    run, options = AGENTS.get(name), AGENTS.options(name)
+    known = _looked_at.get(name)
+    if known is None or known.run is not run or known.threads != options.get("threads", 1):
+        known = _looked_at[name] = _agent(name, run, **options)
+    return known
 
 
 def _foreign_agent(spec: Mapping[str, Any], root: Path) -> AgentUnderTest:

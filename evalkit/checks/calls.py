@@ -62,9 +62,10 @@ class FunctionCalls:
 
     def bound(self, evidence: Evidence) -> tuple[ExpectedCall, ...]:
         """The expected calls with templates rendered; those that depend on the call they meet are rendered then."""
-        if not any(leaf.has_templates for leaf in self.leaves):
-            return self.leaves
-        return tuple(leaf if leaf.per_call else leaf.bind(evidence.resolve) for leaf in self.leaves)
+        for leaf in self.leaves:
+            if leaf.has_templates:
+                return tuple(leaf if leaf.per_call else leaf.bind(evidence.resolve) for leaf in self.leaves)
+        return self.leaves
 
     def solve(self, leaves: tuple[ExpectedCall, ...], evidence: Evidence) -> Assignment:
         """The best assignment. Calls are known to the matching by their place among those that are judged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -39,6 +40,12 @@ _READERS = {
 }
 _CUSTOM = "custom:read_custom"
 _CALLS = "expected_function_calls"
+
+
+@lru_cache(maxsize=256)  # most cases have it at one and the same path
+def _completes(path: Path) -> StopReason:
+    """What goes without saying: the run completes."""
+    return StopReason(COMPLETED, path, written=False)
 
 
 def compile_expectation(
@@ -82,7 +89,7 @@ class _Compilation:
             forbidden=forbidden,
             grounded=grounded,
             valid_arguments=valid,
-            stop_reason=stop_reason or StopReason(COMPLETED, self.path, written=False),
+            stop_reason=stop_reason or _completes(self.path),
             checks=tuple(check for check in checks if check is not stop_reason),
             aliases=self.reader.aliases,
         )

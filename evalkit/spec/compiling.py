@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from evalkit.checks import GROUP_KEYS, compile_expectation
 from evalkit.errors import PathProblem, nearest
@@ -27,7 +27,7 @@ class Parts:
 
     values: dict[str, Any] = field(default_factory=dict)
     functions: tuple[Declaration, ...] = ()
-    settings: CaseSettings = field(default_factory=CaseSettings)
+    settings: CaseSettings = CaseSettings()
     mocks: Any = None
     expectation: Any = None
     turns: tuple[UserTurn, ...] = ()
@@ -46,8 +46,7 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath, check_targ
         values = read_keys(reader, keys.SETTINGS_KEYS, data["settings"], ("settings",), keys.SETTINGS_SYNONYMS)
         parts.settings = reading.settings(values)
     if data.get("functions") is not None:
-        parts.functions, found = parse_declarations(data["functions"], path=("functions",), check_targets=check_targets)
-        reader.problems.extend(found)
+        parts.functions = _functions(reader, data, check_targets)
     declared = {function.name: function for function in parts.functions}
     given = data["input"] if isinstance(data.get("input"), dict) else {}
     if given:
@@ -72,6 +71,34 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath, check_targ
     parts.expectation = expectations.of_the_whole(data, parts.turns)
     parts.problems = tuple(reader.problems)
     return parts
+
+
+class _Shared(NamedTuple):
+    data: Any
+    declarations: tuple[Declaration, ...]
+
+
+_SHARED: dict[tuple[int, bool], _Shared] = {}  # by id of the data, and of the declarations: both are kept alive here
+_REMEMBERED = 1_000
+
+
+def _functions(reader: CaseReader, data: dict[str, Any], check_targets: bool) -> tuple[Declaration, ...]:
+    """The declarations in `data`. Cases that declare the same functions share them from here on, as they were written
+    too: in many cases these are the greater part of what is kept. Those of a suite are looked at once.
+    """
+    given = data["functions"]
+    shared = _SHARED.get((id(given), check_targets))
+    if shared is None:
+        declarations, found = parse_declarations(given, path=("functions",), check_targets=check_targets)
+        reader.problems.extend(found)
+        if found or not declarations:
+            return declarations
+        if len(_SHARED) >= _REMEMBERED:
+            _SHARED.clear()
+        shared = _SHARED.setdefault((id(declarations), check_targets), _Shared(given, declarations))
+        _SHARED[id(shared.data), check_targets] = shared
+    data["functions"] = shared.data
+    return shared.declarations
 
 
 def read_keys(

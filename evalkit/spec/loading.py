@@ -76,8 +76,8 @@ def examine_case(path: str | Path, *, root: str | Path, mocks: Path = _DEFAULT_M
 
 def _content(file: str, root: str) -> bytes:
     try:
-        with open(file, "rb") as opened:
-            return opened.read()
+        with open(file, "rb", buffering=0) as opened:
+            return opened.readall()
     except OSError as error:
         raise SpecError([Problem(Location(shown_file(file, root)), f"can't be read: {error.strerror}")]) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ _REMEMBERED = 1_000
 
 def suites_of(folder: str, root: str) -> Suite:
     """The suites from `root` down to `folder`; of a folder outside of the root, its own alone."""
-    stamps = tuple(stamp for place in _folders(folder, root) if (stamp := _stamp(place)) is not None)
+    stamps = tuple([stamp for path in _places(folder, root) if (stamp := _stamp(path)) is not None])
     known = _CHAINS.get(stamps)
     if known is None:
         if len(_CHAINS) >= _REMEMBERED:
@@ -46,16 +47,17 @@ def suites_of(folder: str, root: str) -> Suite:
     return known
 
 
-def _folders(folder: str, root: str) -> list[str]:
-    found = [folder]
+@lru_cache(maxsize=256)
+def _places(folder: str, root: str) -> tuple[str, ...]:
+    """Where suites of a case in `folder` may stand, outermost first."""
+    found = [os.path.join(folder, SUITE_FILE)]
     while folder != root and folder.startswith(root.rstrip(os.sep) + os.sep):
         folder = os.path.dirname(folder)
-        found.append(folder)
-    return found[::-1]
+        found.append(os.path.join(folder, SUITE_FILE))
+    return tuple(found[::-1])
 
 
-def _stamp(folder: str) -> _Stamp | None:
-    path = os.path.join(folder, SUITE_FILE)
+def _stamp(path: str) -> _Stamp | None:
     try:
         status = os.stat(path)
     except OSError:

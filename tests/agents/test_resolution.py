@@ -45,6 +45,21 @@ def test_a_registered_name_gives_its_function_and_threads(tmp_path: Path) -> Non
     assert (found.name, found.run, found.is_async, found.threads) == ("warranty", sync_agent, False, 4)
 
 
+def test_a_name_that_is_registered_anew_gives_the_new_agent(tmp_path: Path) -> None:
+    agent("warranty", threads=4)(sync_agent)
+    first = resolved("warranty", tmp_path)
+    again = resolved("warranty", tmp_path)
+    agent("warranty", threads=2)(sync_agent)
+    fewer = resolved("warranty", tmp_path)
+    AGENTS.remove("warranty")
+    agent("warranty", threads=2)(async_agent)
+    other = resolved("warranty", tmp_path)
+
+    assert again is first
+    assert (fewer.run, fewer.threads) == (sync_agent, 2)
+    assert (other.run, other.is_async) == (async_agent, True)
+
+
 @pytest.mark.parametrize(
     ("spec", "is_async"),
     [(sync_agent, False), (async_agent, True), (CallableAgent(), True), (partial(async_agent), True), (dict, False)],

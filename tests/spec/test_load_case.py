@@ -291,3 +291,36 @@ def test_a_spec_error_survives_pickling(project: Any) -> None:
     copy = pickle.loads(pickle.dumps(caught.value))
     assert copy.problems == caught.value.problems
     assert str(copy) == "scenarios/case_1.yaml:3:1: unknown key 'zzz'"
+
+
+def declaring(functions: str) -> str:
+    return minimal(f"functions: {functions}\n")
+
+
+def test_cases_that_declare_the_same_functions_share_them(project: Any) -> None:
+    same, other = "{look_up: {parameters: {type: object}}}", "{look_up: {parameters: {}}}"
+    project.write({f"case_{number}.yaml": declaring(text) for number, text in enumerate((same, same, other))})
+
+    first, second, third = (project.load(f"case_{number}.yaml") for number in range(3))
+
+    assert second.functions is first.functions
+    assert second.merged["functions"] is first.merged["functions"]
+    assert third.functions != first.functions
+    assert third.merged["functions"] == {"look_up": {"parameters": {}}}
+
+
+def test_what_declares_nothing_stays_as_it_is_written(project: Any) -> None:
+    found = [project.load("case_1.yaml", {"case_1.yaml": declaring(text)}).merged for text in ("{}", "[]", "{}")]
+
+    assert [merged["functions"] for merged in found] == [{}, [], {}]
+
+
+def test_a_suites_functions_are_those_of_its_cases_until_it_changes(project: Any) -> None:
+    project.write({"suite.yaml": "functions: {look_up: {}}\n", "case_1.yaml": minimal(), "case_2.yaml": minimal()})
+    first, second = project.load("case_1.yaml"), project.load("case_2.yaml")
+    project.write({"suite.yaml": "functions: {look_up: {}, open_ticket: {}}\n"})
+
+    third = project.load("case_1.yaml")
+
+    assert second.functions is first.functions
+    assert [function.name for function in third.functions] == ["look_up", "open_ticket"]
