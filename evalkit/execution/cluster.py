@@ -8,6 +8,8 @@ that the one that kills is named, and the others get their verdicts.
 
 from __future__ import annotations
 
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +28,8 @@ from evalkit.record import record
 DEFAULT_PORT = 8786
 _SCHEMES = {"dask": "tcp", "dask+tls": "tls"}
 _CONNECT_S = 10.0
+_STARTING_S = 2.0  # so long a scheduler may take until it listens, when it is started together with the run
+_LONGEST_GREETING = 1_000_000  # bytes; it is some hundred
 _WORKERS_S = 30.0  # so long a scheduler may be without workers at first
 _LOOK_S = 2.0  # between looks at whether there is still a cluster
 
@@ -271,6 +275,25 @@ def _client(address: str) -> Any:
     except ModuleNotFoundError:
         raise UsageError("Dask is not installed: pip install 'pytest-evalkit[dask]'") from None
     try:
+        _reach(address)
         return Client(address, timeout=_CONNECT_S, set_as_default=False)
-    except (OSError, TimeoutError) as error:
+    except OSError as error:  # TimeoutError is one
         raise UsageError(f"{address}: no Dask scheduler answers there: {error}") from None
+
+
+def _reach(address: str) -> None:
+    """Dask itself tries for its whole timeout where nobody listens, and waits for ever for a server that is none of
+    its own. One of Dask's speaks first: a length of eight bytes, and so much data."""
+    parts = urlsplit(address)
+    end = time.monotonic() + _STARTING_S
+    while True:
+        try:
+            with socket.create_connection((parts.hostname or "", parts.port or DEFAULT_PORT), _CONNECT_S) as server:
+                said = b"" if parts.scheme == "tls" else server.recv(8)
+            break
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+    if parts.scheme != "tls" and not 0 < int.from_bytes(said, sys.byteorder) < _LONGEST_GREETING:
+        raise UsageError(f"{address}: what answers there is no Dask scheduler")

@@ -7,8 +7,10 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -210,10 +212,43 @@ def test_listing_the_cases_needs_no_cluster(sandbox: Sandbox) -> None:
     sandbox.run("--evalkit-executor=dask://127.0.0.1:1", "--collect-only", "-q", status=0)
 
 
-def test_no_scheduler_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evalkit.execution.cluster._CONNECT_S", 0.2)
-    with pytest.raises(UsageError, match=r"^tcp://127\.0\.0\.1:1: no Dask scheduler answers there: "):
-        ClusterExecutor(Address("tcp://127.0.0.1:1"), 1).connect()
+@pytest.mark.parametrize(
+    ("scheduler", "why"),
+    [
+        ("tcp://127.0.0.1:1", r"\[Errno \d+\] Connection refused"),
+        ("tls://127.0.0.1:1", r"\[Errno \d+\] Connection refused"),
+        ("tcp://no-such-host.invalid:8786", r"\[Errno -?\d+\] .+"),
+    ],
+)
+def test_no_scheduler_is_a_usage_error(scheduler: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evalkit.execution.cluster._STARTING_S", 0.2)
+    with pytest.raises(UsageError, match=rf"^{scheduler}: no Dask scheduler answers there: {why}$"):
+        ClusterExecutor(Address(scheduler), 1).connect()
+
+
+@pytest.mark.parametrize(
+    ("greeting", "message"),
+    [
+        (b"SSH-2.0-x\r\n", "what answers there is no Dask scheduler"),
+        (b"", "no Dask scheduler answers there: timed out"),  # it waits to be spoken to, as HTTP's do
+    ],
+)
+def test_a_server_of_another_kind_is_a_usage_error(
+    greeting: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evalkit.execution.cluster._CONNECT_S", 0.2 if not greeting else 20)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        kept: list[socket.socket] = []
+
+        def greet() -> None:
+            kept.append(server.accept()[0])
+            kept[0].sendall(greeting)
+
+        threading.Thread(target=greet).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UsageError, match=rf"^{address}: {message}$"):
+            ClusterExecutor(Address(address), 1).connect()
+        kept[0].close()
 
 
 @pytest.mark.parametrize(
