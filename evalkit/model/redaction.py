@@ -81,7 +81,7 @@ SECRET_KEYS = (
     "x-api-key",
     "x-goog-api-key",
 )
-_SECRET_NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
+_SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS")
 _SHORTEST_SECRET = 8  # shorter values of secret variables ("1", "true", "test") occur in harmless text
 _SHORTEST_COPY = 6  # a shorter value of a secret key is replaced at its key, not wherever it occurs
 
@@ -91,7 +91,7 @@ def secrets_of(environment: Mapping[str, str]) -> tuple[str, ...]:
     values = {
         value.strip()
         for name, value in environment.items()
-        if _SECRET_NAME.search(name)
+        if name.upper().endswith(_SECRET_ENDINGS)
         and len(value.strip()) >= _SHORTEST_SECRET
         and not value.startswith(("/", "~", "."))
     }

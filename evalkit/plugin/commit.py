@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_HASH = r"[0-9a-f]{40}|[0-9a-f]{64}"
 _VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")  # where the code was unpacked without its repository
 
 
@@ -31,21 +31,25 @@ def _folder(git: Path) -> Path:
 
 
 def _head(folder: Path) -> str | None:
-    head = (folder / "HEAD").read_text("ascii").strip()
+    head = _text(folder / "HEAD")
     if not head.startswith("ref:"):
-        return head if _HASH.fullmatch(head) else None
+        return head if re.fullmatch(_HASH, head) else None
     name = head.removeprefix("ref:").strip()
     common = folder / "commondir"
     shared = folder / common.read_text("utf-8").strip() if common.is_file() else folder
     for place in (folder, shared):
         if (place / name).is_file():
-            return (place / name).read_text("ascii").strip()
+            return _text(place / name)
     return _packed(shared / "packed-refs", name)
+
+
+def _text(file: Path) -> str:
+    return file.read_text("utf-8", "surrogateescape").strip()  # a branch may have any name
 
 
 def _packed(file: Path, name: str) -> str | None:
     if file.is_file():
-        for line in file.read_text("utf-8").splitlines():
+        for line in _text(file).splitlines():
             commit, _, found = line.partition(" ")
             if found == name:
                 return commit

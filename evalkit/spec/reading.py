@@ -17,7 +17,6 @@ Path = tuple[str | int, ...]
 
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 TAG_PATTERN = r"[^\W_][\w.+-]*"
-_TAG = re.compile(TAG_PATTERN)
 _NOT_SELECTABLE = frozenset({"and", "or", "not", "True", "False", "None"})
 # Marks on which pytest or a widespread plugin acts: a tag of that name would change how the case runs.
 TAGS_WITH_EFFECT = {
@@ -147,7 +146,7 @@ def _tag(reader: CaseReader, path: Path, value: Any) -> str | None:
     if tag in TAGS_WITH_EFFECT:
         reader.problem(path, f"tag '{tag}' is a pytest mark that has an effect; {TAGS_WITH_EFFECT[tag]}")
         return None
-    if tag in _NOT_SELECTABLE or not _TAG.fullmatch(tag):
+    if tag in _NOT_SELECTABLE or not re.fullmatch(TAG_PATTERN, tag):
         rule = "begins with a letter or digit and goes on with letters, digits, '_', '-', '.' and '+'"
         near = re.sub(r"[^\w.+-]+", "-", tag).strip("-_.+")
         hint = f"; write '{near}'?" if near and near != tag and near not in TAGS_WITH_EFFECT else ""

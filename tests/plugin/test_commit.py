@@ -20,6 +20,13 @@ def test_a_branch_is_followed_from_any_folder(tmp_path: Path) -> None:
     assert commit_of(tmp_path / "deep" / "down", {"GITHUB_SHA": TWO}) == ONE
 
 
+def test_a_branch_may_have_any_name(tmp_path: Path) -> None:
+    (tmp_path / ".git" / "refs" / "heads").mkdir(parents=True)
+    (tmp_path / ".git" / "HEAD").write_bytes("ref: refs/heads/żółw\n".encode())
+    (tmp_path / ".git" / "refs" / "heads" / "żółw").write_text(f"{ONE}\n")
+    assert commit_of(tmp_path, {}) == ONE
+
+
 def test_a_detached_head_and_packed_references(tmp_path: Path) -> None:
     write(tmp_path / ".git" / "HEAD", f"{ONE}\n")
     assert commit_of(tmp_path, {}) == ONE
