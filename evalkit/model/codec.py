@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 _DEEPEST = 200
 _LONGEST_REPR = 1000
+_EMPTY = (type(None), str, tuple, list, dict)
 
 
 def encode(value: Any) -> Any:
-    """JSON data: dataclasses become mappings, tuples lists. Fields at a default of None or empty are left out, except
-    in classes that say `complete_json`: a reader of those need not know the defaults."""
+    """JSON data: dataclasses become mappings, tuples lists. Fields with a default of None or empty are left out when
+    they are empty, except in classes that say `complete_json`: a reader of those need not know the defaults. What came
+    from outside (`Any`) is left out only if it is the default: a result of ``{}`` is not no result."""
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
     if is_dataclass(value) and not isinstance(value, type):
@@ -31,9 +33,7 @@ def shallow(record: Any) -> dict[str, Any]:
     """One level of `encode`: the fields of a dataclass that are written, their values as they are."""
     cls: Any = type(record)
     return {
-        name: item
-        for name, droppable in _fields(cls)
-        if (item := getattr(record, name)) or not droppable or item is False or item == 0
+        name: item for name, dropped in _fields(cls) if (item := getattr(record, name)) or item.__class__ not in dropped
     }
 
 
@@ -69,15 +69,17 @@ def described(value: Any) -> str:
 
 
 @cache
-def _fields(cls: type) -> tuple[tuple[str, bool], ...]:
+def _fields(cls: type) -> tuple[tuple[str, tuple[type, ...]], ...]:
+    """The name of each field, and the classes of empty values that are left out."""
     complete = getattr(cls, "complete_json", False)
-    return tuple((f.name, not complete and _empty_by_default(f)) for f in fields(cls))
+    return tuple((field.name, () if complete else _left_out(field)) for field in fields(cls))
 
 
-def _empty_by_default(field: Field[Any]) -> bool:
-    if field.default is not MISSING:
-        return field.default is None or field.default in ("", ())
-    return field.default_factory is dict
+def _left_out(field: Field[Any]) -> tuple[type, ...]:
+    default = {} if field.default_factory is dict else field.default
+    if default is not None and default not in ("", (), {}):
+        return ()
+    return (type(default),) if field.type == "Any" else _EMPTY
 
 
 def decode(cls: type[T], data: Mapping[str, Any]) -> T:

@@ -65,6 +65,16 @@ def test_whatever_an_agent_passed_has_json() -> None:
     assert Verdict.from_json(data).case_id == "a"
 
 
+@pytest.mark.parametrize("empty", [{}, [], "", 0, False, None])
+def test_an_empty_result_is_not_no_result(empty: object) -> None:
+    call = FunctionCall(name="check", arguments=empty, result=empty)
+    reason = Reason(code="wrong_result", message="", expected=empty, actual=empty)
+    verdict = Verdict(reasons=(reason,), transcript=Transcript(input=empty, calls=(call,)))
+    again = Verdict.from_json(json.loads(json.dumps(verdict.to_json())))
+    assert again == verdict
+    assert repr(again) == repr(verdict), "and False is not 0"
+
+
 def test_a_run_survives_json() -> None:
     run = Run(verdicts=(VERDICT,), collected=3, selected=("scenarios/a_1.yaml",))
     assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
