@@ -115,10 +115,13 @@ class Display:
         trouble: Sequence[str],
     ) -> None:
         """The section at the end: traces of passed cases, a table by category, the gate with its reasons."""
-        if not selected and not outcomes:
-            return
         verbosity = self._config.getoption("verbose", 0)
         reporter.write_sep("=", "evalkit")
+        if not selected and not outcomes:
+            self._gate(reporter, decision, verbosity)
+            if not decision.facts["collected"]:
+                reporter.write_line("  a case is a file named <category>_<number>.yaml, such as refund_001.yaml")
+            return
         if journal is not None and self.shows_passed(len(selected)):
             self._passed_traces(reporter, outcomes, selected, journal)
         if verbosity >= 0:

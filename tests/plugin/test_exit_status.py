@@ -194,3 +194,25 @@ def test_a_run_over_a_part_says_of_how_many(project: Project) -> None:
     result = project.run("-k", "a_001")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["gate met: 1 of 1 cases passed (100 %)*", "  over 1 of 4 collected"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (("tests",), 6, "gate NOT MEASURED: no case was collected"),
+        (("empty",), 5, "gate NOT MEASURED: no case was collected"),
+        (("-q", "empty"), 5, "gate NOT MEASURED: no case was collected"),
+        (("-k", "nothing"), 5, "gate NOT MEASURED: every collected case was deselected"),
+    ],
+)
+def test_a_run_without_cases_says_why_it_is_not_green(
+    project: Project, arguments: tuple[str, ...], status: int, says: str
+) -> None:
+    project.case("a_001")
+    project.write("tests/test_plain.py", "def test_plain(): pass\n")
+    (project.root / "empty").mkdir()
+    result = project.run(*arguments)
+    assert result.ret == status
+    assert says in result.outlines
+    hint = "  a case is a file named <category>_<number>.yaml, such as refund_001.yaml"
+    assert (hint in result.outlines) is ("no case was collected" in says)
