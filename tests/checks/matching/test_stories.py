@@ -80,6 +80,21 @@ STORIES: dict[str, tuple[tuple[Any, ...], str, str, str, str]] = {
         "",
         "met f*@0 f1@1; missing g1",
     ),
+    "where extras are allowed, a call that may be made is not held against another": (
+        ("strict", "f1x1-3", "g1"),
+        "f1 f2",
+        "allow",
+        "",
+        "met f1@0; missing g1; extra f2@1",
+    ),
+    "nor in any order": (("any", "f1x1-3", "g1"), "f1 f2", "allow", "", "met f1@0; missing g1; extra f2@1"),
+    "only the order is wrong, and extras are allowed": (
+        ("strict", "f1", "g1", "f2"),
+        "x1 f2 g1 f1",
+        "allow",
+        "",
+        "met f2@1; order g1@2 f1@3; extra x1@0",
+    ),
     "left over but of the name": (("strict", "f1", "g1"), "g1 f2", "forbid", "", "met g1@0; differs f1@1"),
     # any order
     "any order": (("any", "f1", "g1"), "g1 f1", "forbid", "", "satisfied g1@0 f1@1"),
