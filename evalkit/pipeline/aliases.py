@@ -19,6 +19,8 @@ def with_aliases(case: Case, expectation: Any, declared: Iterable[Declaration]) 
     """`expectation` and those of the case's turns, with the aliases of `declared` known; as they were without any."""
     turns = [turn.expectation for turn in case.turns]
     brought = [function for function in declared if function.aliases]
+    if not brought:
+        return expectation, turns
     aliases = {alias for function in brought for alias in function.aliases}
     aliases -= {name for function in case.functions for name in (function.name, *function.aliases)}
     if not aliases:
