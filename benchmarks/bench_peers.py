@@ -23,32 +23,21 @@ import os
 import platform
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from peers.data import write_data
 from peers.environments import Environments, Peer
+from peers.sampling import Sample, counts, sample, served
 
 TOP = Path(__file__).resolve().parents[1]
-PEERS = Path(__file__).resolve().parent / "peers"
+PEERS = TOP / "benchmarks" / "peers"
 SIZES = {"check": 50, "start": 1, "w1": 1000, "w2": 200, "w3": 5000}
 BROKEN = 5  # of the cases of `check`
 WAIT_S = 0.25
-QUIET = {
-    "DEEPEVAL_TELEMETRY_OPT_OUT": "YES",
-    "DEEPEVAL_UPDATE_WARNING_OPT_IN": "NO",
-    "PROMPTFOO_DISABLE_TELEMETRY": "1",
-    "PROMPTFOO_DISABLE_UPDATE": "1",
-    "PROMPTFOO_DISABLE_REMOTE_GENERATION": "1",
-    "PROMPTFOO_SELF_HOSTED": "1",
-    "NO_COLOR": "1",
-}
 
 
 def on(workloads: str, command: str) -> dict[str, str]:
@@ -95,6 +84,16 @@ OTHERS = [
         on(RUN, f"{QUIET_RUN} {PEERS}/test_agentevals.py"),
     ),
     Peer("deepeval.evaluate()", ("deepeval",), on(f"{RUN} w2", f"{{python}} {PEERS}/run_deepeval.py")),
+    *(
+        Peer(
+            f"deepeval test run{workers}",
+            ("deepeval",),
+            # With 1,000 cases it takes minutes: its time grows with their square.
+            on("check start", f"{{bin}}/deepeval test run {PEERS}/test_deepeval.py --display failing{workers}"),
+            {"PYTEST_ADDOPTS": "-Wdefault -p no:cacheprovider"},
+        )
+        for workers in ("", " -n 2")
+    ),
     Peer("inspect-ai", ("inspect-ai",), on(f"{RUN} w2", f"{{python}} {PEERS}/run_inspect.py")),
     Peer(
         "inspect-ai, least logging",
@@ -108,6 +107,12 @@ OTHERS = [
         on(f"{RUN} w2", f"{{python}} {PEERS}/run_adk.py"),
     ),
     Peer(
+        "Tavern, the agent behind HTTP",
+        ("tavern", "pytest<9"),  # 3.7.1 imports a module of pytest's that 9 has no more
+        on(RUN, f"{QUIET_RUN} {{data}}/tavern") | on("w3", f"{QUIET_RUN} --collect-only {{data}}/tavern"),
+        service=f"{PEERS}/serve_desk.py",
+    ),
+    Peer(
         "promptfoo",
         ("promptfoo",),
         on(RUN, PROMPTFOO)
@@ -116,65 +121,6 @@ OTHERS = [
         node=True,
     ),
 ]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One run of a whole process: seconds by the clock and of CPU, MiB of its largest process, what it printed."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mib: float
-    output: str
-
-
-def sample(command: str, environment: dict[str, str], folder: Path, timeout_s: float) -> Sample | str:
-    """Run it; the reason if it was stopped."""
-    with tempfile.TemporaryFile() as out:
-        started = time.perf_counter()
-        process = subprocess.Popen(
-            command.split(),
-            cwd=folder,
-            env={**os.environ, **QUIET, "PYTHONPATH": str(PEERS), **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        while True:
-            done, _, used = os.wait4(process.pid, os.WNOHANG)
-            if done:
-                break
-            if time.perf_counter() - started > timeout_s:
-                os.killpg(process.pid, 9)
-                os.wait4(process.pid, 0)
-                process.returncode = -9
-                return f"stopped after {timeout_s:g} s"
-            time.sleep(0.002)
-        wall = time.perf_counter() - started
-        process.returncode = 0
-        out.seek(0)
-        return Sample(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, out.read().decode(errors="replace"))
-
-
-_COUNTS = (
-    (r"[✓✗] ([\d,]+) passed.*?([\d,]+) failed", (1, 2)),  # promptfoo
-    (r"(\d+) failed, (\d+) passed", (2, 1)),
-    (r"(\d+) passed, (\d+) failed", (1, 2)),
-    (r"(\d+) passed", (1, 0)),
-    (r"(\d+) tests collected", (1, 0)),
-)
-
-
-def counts(output: str) -> tuple[int, int]:
-    """How many passed (or were collected), and how many failed; (-1, -1) if it does not say."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
-    for pattern, (passed, failed) in _COUNTS:
-        found = list(re.finditer(pattern, plain, re.DOTALL))
-        if found:
-            numbers = [int((found[-1][group] if group else "0").replace(",", "")) for group in (passed, failed)]
-            return numbers[0], numbers[1]
-    return (0, 0) if "Configuration is valid" in plain else (-1, -1)
 
 
 class Bench:
@@ -216,9 +162,10 @@ class Bench:
         if workload == "w2":
             environment["BENCH_WAIT"] = str(WAIT_S)
         command = self._environments.filled(peer.commands[workload], peer, data)
-        if peer.makes and not Path(peer.makes.format(data=data)).exists():
-            sample(command, environment, self._cwd, self._timeout_s)
-        taken = sample(command, environment, self._cwd, self._timeout_s)
+        with served(peer.service, environment) as place:
+            if peer.makes and not Path(peer.makes.format(data=data)).exists():
+                sample(command, environment | place, self._cwd, self._timeout_s)
+            taken = sample(command, environment | place, self._cwd, self._timeout_s)
         wanted = (SIZES[workload] - BROKEN, BROKEN) if workload == "check" else (SIZES[workload], 0)
         if isinstance(taken, str):
             self.excluded[peer.name] = f"{workload}: {taken}"

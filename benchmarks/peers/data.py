@@ -113,6 +113,34 @@ def evalkit_case(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def tavern_test(case: dict[str, Any]) -> dict[str, Any]:
+    """The same case as Tavern has it: a request to the agent's service, and what must be in the response. It holds
+    arguments to what is expected of them, and no more: exact ones can't be asked for beside partial ones."""
+    expected = case["expected"]
+    return {
+        "test_name": case["name"],
+        "stages": [
+            {
+                "name": "run the agent",
+                "request": {
+                    "url": "http://127.0.0.1:{tavern.env_vars.BENCH_PORT}/run",
+                    "method": "POST",
+                    "json": {key: case[key] for key in ("message", "tools", "mocks")},
+                },
+                "response": {
+                    "status_code": 200,
+                    "strict": ["json:off"],
+                    "json": {key: expected[key] for key in ("count", "order", "find_book", "reserve")},
+                    "verify_response_with": {
+                        "function": "tavern.helpers:validate_regex",
+                        "extra_kwargs": {"expression": expected["phrase"]},
+                    },
+                },
+            }
+        ],
+    }
+
+
 EVALKIT_AGENT = """\
 import asyncio
 import desk, evalkit
@@ -132,17 +160,18 @@ async def agent(task):
 
 def write_data(folder: Path, number: int, broken: int) -> None:
     """All forms of `number` cases, of which the first `broken` expect what the agent does not do."""
-    if (folder / "complete").exists():
+    if (folder / "complete").exists() and (folder / "tavern").exists():
         return
     shutil.rmtree(folder, ignore_errors=True)
     made = [case(place, broken=place < broken) for place in range(number)]
-    for name in ("yaml", "evalkit/scenarios", "promptfoo"):
+    for name in ("yaml", "evalkit/scenarios", "promptfoo", "tavern"):
         (folder / name).mkdir(parents=True)
     (folder / "cases.json").write_text(json.dumps(made))
     (folder / "evalkit" / "conftest.py").write_text(EVALKIT_AGENT)
     for each in made:
         (folder / "yaml" / f"{each['name']}.yaml").write_text(block(each))
         (folder / "evalkit" / "scenarios" / f"{each['name']}.yaml").write_text(block(evalkit_case(each)))
+        (folder / "tavern" / f"test_{each['name']}.tavern.yaml").write_text(block(tavern_test(each)))
         tested = {"description": each["name"], "vars": {k: each[k] for k in ("message", "tools", "mocks", "expected")}}
         (folder / "promptfoo" / f"{each['name']}.yaml").write_text(block([tested]))
     (folder / "promptfoo.json").write_text(

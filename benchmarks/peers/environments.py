@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Peer:
-    """A system: what its environment holds, and its command per workload, where {python}, {node}, {data} are filled."""
+    """A system: what its environment holds, and a command per workload. {bin}, {python}, {node}, {data} are filled."""
 
     name: str
     needs: tuple[str, ...]
@@ -21,6 +21,7 @@ class Peer:
     environment: dict[str, str] = field(default_factory=dict)
     makes: str = ""  # a file that its first run writes, and is no measure
     node: bool = False
+    service: str = ""  # a script that serves meanwhile, and says its port on its first line: BENCH_PORT
 
 
 class Environments:
@@ -63,7 +64,8 @@ class Environments:
 
     def filled(self, text: str, peer: Peer, data: Path) -> str:
         place = self.place(peer)
-        return text.format(python=place / "bin" / "python", node=place / "node_modules" / ".bin", data=data)
+        programs, node = place / "bin", place / "node_modules" / ".bin"
+        return text.format(bin=programs, python=programs / "python", node=node, data=data)
 
     def version(self, peer: Peer) -> str:
         name = peer.needs[0].partition("[")[0]

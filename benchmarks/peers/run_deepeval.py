@@ -8,27 +8,8 @@ from typing import Any
 import desk
 from deepeval import evaluate
 from deepeval.evaluate.configs import AsyncConfig, CacheConfig, DisplayConfig
-from deepeval.metrics import ToolCorrectnessMetric
-from deepeval.models import DeepEvalBaseLLM
-from deepeval.test_case import LLMTestCase, ToolCall, ToolCallParams
-
-
-class NoJudge(DeepEvalBaseLLM):
-    def load_model(self) -> None:
-        return None
-
-    def generate(self, *given: Any, **named: Any) -> str:
-        raise RuntimeError("no judge")
-
-    async def a_generate(self, *given: Any, **named: Any) -> str:
-        raise RuntimeError("no judge")
-
-    def get_model_name(self) -> str:
-        return "none"
-
-
-def tools(calls: list[dict[str, Any]]) -> list[ToolCall]:
-    return [ToolCall(name=call["name"], input_parameters=call["arguments"]) for call in calls]
+from deepeval.test_case import LLMTestCase
+from deepeval_metric import metric, tools
 
 
 async def one(case: dict[str, Any], slots: asyncio.Semaphore) -> LLMTestCase:
@@ -50,17 +31,9 @@ async def gathered() -> list[LLMTestCase]:
 
 made = asyncio.run(gathered())
 asyncio.set_event_loop(asyncio.new_event_loop())
-metric = ToolCorrectnessMetric(
-    threshold=1.0,
-    model=NoJudge(),
-    should_consider_ordering=True,
-    should_exact_match=True,
-    evaluation_params=[ToolCallParams.INPUT_PARAMETERS],
-    include_reason=False,
-)
 found = evaluate(
     made,
-    [metric],
+    [metric(async_mode=True)],
     async_config=AsyncConfig(max_concurrent=desk.CONCURRENCY),
     cache_config=CacheConfig(write_cache=False),
     display_config=DisplayConfig(show_indicator=False, print_results=False, inspect_after_run=False),
