@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from evalkit.checks import judge_conversation
+from evalkit.checks import Expectation, Judgement
 from evalkit.errors import BudgetSpentError, EvalkitError, SpecError
 from evalkit.model.case import Case, Declaration
 from evalkit.model.transcript import RunFault, Transcript
@@ -30,7 +30,7 @@ def judge_run(plan: Plan, transcript: Transcript, declared: Iterable[Declaration
         reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
         return _verdict(case, NOT_RUN, (reason,), transcript)
     expectation, turns = with_aliases(case, plan.expectation, declared)
-    judgement = judge_conversation(transcript, expectation, turns, input=case.input)
+    judgement = _judged(case, transcript, expectation, turns)
     unused = () if judgement.status == ERROR else _unused_mocks(plan, transcript)
     return _verdict(
         case,
@@ -42,6 +42,14 @@ def judge_run(plan: Plan, transcript: Transcript, declared: Iterable[Declaration
         score=judgement.score,
         summary=judgement.summary,
     )
+
+
+def _judged(case: Case, transcript: Transcript, expectation: Any, turns: Sequence[Any]) -> Judgement:
+    if not turns:
+        return (expectation or Expectation()).judge(transcript, input=case.input)
+    from evalkit.checks import judge_conversation
+
+    return judge_conversation(transcript, expectation, turns, input=case.input)
 
 
 def _cause_first(transcript: Transcript, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
