@@ -115,12 +115,13 @@ class Builder:
         """The value of the node whose events come next."""
         # One loop without calls on the common road: this is where the time of loading a suite goes.
         scalar, mapping_end, list_end = ev.ScalarEvent, ev.MappingEndEvent, ev.SequenceEndEvent
-        constants, starts, dropped, max_nodes = (
+        mapping_start, constants, starts, dropped = (
+            ev.MappingStartEvent,
             scalars.CONSTANTS,
             scalars.NUMBER_STARTS,
             _DROPPED,
-            self.limits.max_nodes,
         )
+        max_nodes, max_depth = self.limits.max_nodes, self.limits.max_depth
         container: Any = None
         key: Any = _NO_KEY
         stack: list[tuple[Any, Any]] = []
@@ -157,7 +158,10 @@ class Builder:
                     key = self._container_as_key(event)
                 stack.append((container, key))
                 key = _NO_KEY
-                container = self._opened(event, len(stack))
+                if event.tag is None and event.anchor is None and len(stack) <= max_depth:
+                    container = {} if kind is mapping_start else []
+                else:
+                    container = self._opened(event, len(stack))
                 continue
             if container.__class__ is list:
                 container.append(value)
