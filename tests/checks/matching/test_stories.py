@@ -95,6 +95,13 @@ STORIES: dict[str, tuple[tuple[Any, ...], str, str, str, str]] = {
         "",
         "met f2@1; order g1@2 f1@3; extra x1@0",
     ),
+    "so does a call that may be repeated": (
+        ("strict", ("any_order", ("in_order", "f*x1-2", "f1"), "e1"), "g1"),
+        "f1 f1 e1",
+        "forbid",
+        "",
+        "met f*@0 f1@1 e1@2; missing g1",
+    ),
     "left over but of the name": (("strict", "f1", "g1"), "g1 f2", "forbid", "", "met g1@0; differs f1@1"),
     # any order
     "any order": (("any", "f1", "g1"), "g1 f1", "forbid", "", "satisfied g1@0 f1@1"),
