@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from evalkit.checks.compiling import compile_expectation
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement
-from evalkit.checks.keys import CALL_KEYS, DEFINITIONS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, Key
-from evalkit.checks.turns import judge_conversation, part_of
+from evalkit.checks.keys import CALL_KEYS, DEFINITIONS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, Key, of_turn
 from evalkit.lazily import imported_on_use
 
 if TYPE_CHECKING:
     from evalkit.checks.custom import check
     from evalkit.checks.on_fault import ending_as, expectation_on_fault, problems_of_on_fault
+    from evalkit.checks.turns import judge_conversation, part_of
 
 __all__ = [
     "CALL_KEYS",
@@ -38,6 +38,7 @@ __all__ = [
     "ending_as",
     "expectation_on_fault",
     "judge_conversation",
+    "of_turn",
     "part_of",
     "problems_of_on_fault",
 ]
@@ -46,6 +47,8 @@ _SELDOM = {
     "check": "custom",
     "ending_as": "on_fault",
     "expectation_on_fault": "on_fault",
+    "judge_conversation": "turns",
+    "part_of": "turns",
     "problems_of_on_fault": "on_fault",
 }
 

@@ -75,7 +75,7 @@ class _Compilation:
             return Expectation(), self.reader.problems
         known = {key: value for key, value in expected.items() if self._is_known(key)}
         valid = self._valid_arguments(known)
-        calls = CallReader(self.reader, valid_arguments=valid)
+        calls = CallReader(self.reader, valid_arguments=valid, ignored=self._ignored(known))
         listed = self._calls(known, calls)
         forbidden = self._forbidden(known, calls)
         grounded = self._grounded(known)
@@ -106,6 +106,10 @@ class _Compilation:
         if "valid_arguments" not in expected:
             return True
         return self.reader.boolean((*self.path, "valid_arguments"), expected["valid_arguments"]) is not False
+
+    def _ignored(self, expected: Mapping[str, Any]) -> tuple[str, ...]:
+        key = "ignored_arguments"
+        return tuple(self.reader.names((*self.path, key), expected[key]) or ()) if key in expected else ()
 
     def _choice(self, expected: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
         """The value of a key with a default, which is the first choice."""

@@ -97,6 +97,9 @@ EXPECTED_KEYS: dict[str, Key] = {
     "valid_arguments": Key(
         _BOOLEAN, "Every call's arguments must satisfy the function's declared schema; `true` unless switched off."
     ),
+    "ignored_arguments": Key(
+        _NAMES, "Arguments that any call may be sent or not, with any value, where `arguments` does not name them."
+    ),
     "final_function_call": Key(_NAME, "The function that must be called last."),
     "response_contains": Key(_ref("phrases"), "Phrases that the final response must contain."),
     "response_excludes": Key(_ref("phrases"), "Phrases that the final response must not contain."),
@@ -144,7 +147,15 @@ EXPECTED_KEYS: dict[str, Key] = {
 }
 
 # Keys that only say how other keys are judged: a case that holds nothing else demands nothing.
-MODIFIERS = frozenset({"call_order", "extra_calls", "valid_arguments", "min_score"})
+MODIFIERS = frozenset({"call_order", "extra_calls", "valid_arguments", "ignored_arguments", "min_score"})
+_OF_ALL_CALLS = ("ignored_arguments",)
+
+
+def of_turn(expected: Mapping[str, Any], whole: Any) -> Mapping[str, Any]:
+    """What a user turn expects, with what `whole`, the case's own `expected_output`, says of all calls."""
+    given = {key: whole[key] for key in _OF_ALL_CALLS if key in whole} if isinstance(whole, Mapping) else {}
+    return {**given, **expected} if given else expected
+
 
 # `<argument>_contains` and `<argument>_excludes`; `result_contains` is about the result, the others are misspelled.
 _TEXT_KEYS = {

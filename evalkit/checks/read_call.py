@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,17 +17,22 @@ from evalkit.model.case import Declaration
 from evalkit.operators import Mode
 
 _MODES: dict[str, Mode] = {"arguments": "equal", "arguments_contain": "contain", "result_contains": "partial"}
+_ANYTHING = {"$one_of": [{"$absent": True}, {"$any": True}]}
 _TEXT_ENDS = ("_contains", "_excludes")
 # These end like a text key, and are never one unless an argument of that name is declared.
 _MISSPELLED = ("arguments_contains", "arguments_excludes", "result_excludes")
 
 
 class CallReader:
-    """Reads the calls of one expectation; `valid_arguments` is the case's own switch."""
+    """Reads the calls of one expectation; `valid_arguments` is the case's own switch.
 
-    def __init__(self, reader: Reader, *, valid_arguments: bool) -> None:
+    Of the arguments `ignored` nothing is demanded where a call does not name them.
+    """
+
+    def __init__(self, reader: Reader, *, valid_arguments: bool, ignored: Sequence[str] = ()) -> None:
         self.reader = reader
         self.valid_arguments = valid_arguments
+        self._ignored = dict.fromkeys(ignored, _ANYTHING)
 
     def expected(self, path: Path, item: Any, id: int) -> ExpectedCall | None:
         """An expected call: a mapping with `function_name`, or a bare name."""
@@ -157,6 +162,8 @@ class CallReader:
         if key != "result_contains":
             for argument in names:
                 self.reader.argument((*path, argument), name, argument, at_key=True)
+        if self._ignored and key == "arguments" and not is_operator(value):
+            value = {**self._ignored, **value}
         matcher = self.reader.matcher(path, value, _MODES[key])
         return ValuesCheck(key, matcher, path, names) if matcher else None
 

@@ -140,7 +140,8 @@ def demand(leaf: ExpectedCall) -> str:
         if isinstance(check, ValuesCheck) and check.on_arguments:
             written = check.matcher.written()
             listed = written.items() if isinstance(written, dict) else ()
-            parts += [f"{name}={shown(value, _LIMIT)}" for name, value in listed]
+            named = [item for item in listed if item[0] in check.names or item[0].startswith("$")]  # not ignored ones
+            parts += [f"{name}={shown(value, _LIMIT)}" for name, value in named]
         elif isinstance(check, TextCheck):
             parts.append(f"{check.argument} {'without' if check.excludes else 'with'} {check.phrases.listed()}")
     if not parts and partial:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from evalkit.checks import Expectation, compile_expectation
+from evalkit.checks import Expectation, compile_expectation, of_turn
 from evalkit.model.case import Case, Declaration
 from evalkit.model.template import Template, parse
 
@@ -40,7 +40,9 @@ def _anew(
     aliases: set[str],
     brought: list[Declaration],
 ) -> Expectation | Any:
-    expected = expected.get("expected_output") if path[0] == "input" and isinstance(expected, Mapping) else expected
+    if path[0] == "input" and isinstance(expected, Mapping):
+        own = expected.get("expected_output")
+        expected = of_turn(own, case.expected_output) if isinstance(own, Mapping) else own
     words = set(_words(expected))
     if compiled is None or not words & aliases or not isinstance(expected, Mapping):
         return compiled

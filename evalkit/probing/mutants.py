@@ -174,7 +174,9 @@ def _other_arguments(observed: Observed, index: int) -> Iterator[Mutant]:
     call = observed.verdict.transcript.calls[index]
     shown = _shown(observed.verdict.transcript, index)
     schemas = _properties(observed, call.name)
-    for path, value in some_leaves(call.arguments) if call.arguments else ():
+    ignored = _ignored(observed)
+    judged = {name: value for name, value in call.arguments.items() if name not in ignored}
+    for path, value in some_leaves(judged) if judged else ():
         schema = schemas.get(str(path[0])) if len(path) == 1 else None
         other = other_value(value, schema if isinstance(schema, Mapping) else None)
         yield Mutant(
@@ -184,14 +186,14 @@ def _other_arguments(observed: Observed, index: int) -> Iterator[Mutant]:
             call=index,
             for_call=_demands(path, value),
         )
-    for name, value in call.arguments.items():
+    for name, value in judged.items():
         less = {key: item for key, item in call.arguments.items() if key != name}
         demands = (*_demands((name,), value), {"arguments_contain": {name: {"$any": True}}})
         yield Mutant(
             kind="drop_argument", what=f"{shown} is called without {name}",
             transcript=_with_arguments(observed, index, less), call=index, for_call=demands,
         )  # fmt: skip
-    unsent = [name for name in schemas if name not in call.arguments]
+    unsent = [name for name in schemas if name not in call.arguments and name not in ignored]
     for name in unsent or ["unasked_for"]:
         value = other_value(None, schemas.get(name)) if name in schemas else SOMETHING_ELSE
         more = {**call.arguments, name: value}
@@ -200,6 +202,12 @@ def _other_arguments(observed: Observed, index: int) -> Iterator[Mutant]:
             transcript=_with_arguments(observed, index, more), call=index,
             for_call=({"arguments_absent": [name]},) if unsent else ({"arguments": call.arguments},),
         )  # fmt: skip
+
+
+def _ignored(observed: Observed) -> frozenset[str]:
+    """Arguments of which the case says that nothing is demanded."""
+    said = observed.case.expected_output.get("ignored_arguments") or ()
+    return frozenset([said] if isinstance(said, str) else said)
 
 
 def _demands(path: tuple[str | int, ...], value: Any) -> tuple[Keys, ...]:

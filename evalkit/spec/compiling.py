@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
-from evalkit.checks import GROUP_KEYS, compile_expectation
+from evalkit.checks import GROUP_KEYS, compile_expectation, of_turn
 from evalkit.errors import PathProblem, nearest
 from evalkit.functions import mock_files, parse_declarations, parse_mocks
 from evalkit.model.case import CaseSettings, Declaration, UserTurn
@@ -66,7 +66,7 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath, check_targ
 
         names = (*(known or parts.mocks or ()), *_expected_names(data.get("expected_output")))
         reader.problems.extend(problems_of_on_fault(data["on_fault"], names, declarations=known, input=given))
-    expectations = _Expectations(reader, given, known)
+    expectations = _Expectations(reader, given, known, data.get("expected_output"))
     parts.turns = expectations.of_turns()
     parts.expectation = expectations.of_the_whole(data, parts.turns)
     parts.problems = tuple(reader.problems)
@@ -174,20 +174,24 @@ def _expected_names(expected: Any) -> Iterator[str]:
 class _Expectations:
     """Compiles what is expected of the whole run and of single turns. `known` are the functions known by now."""
 
-    def __init__(self, reader: CaseReader, given: dict[str, Any], known: Mapping[str, Declaration]) -> None:
+    def __init__(self, reader: CaseReader, given: dict[str, Any], known: Mapping[str, Declaration], whole: Any) -> None:
         self._reader = reader
         self._given = given
         self._known = known
+        self._whole = whole
 
-    def _compiled(self, expected: dict[str, Any], path: Path) -> Any:
+    def _compiled(self, expected: Mapping[str, Any], path: Path, but: Container[str] = ()) -> Any:
         compiled, found = compile_expectation(expected, path=path, declarations=self._known, input=self._given)
-        self._reader.problems.extend(found)
+        self._reader.problems.extend(problem for problem in found if problem.code not in but)
         return compiled
 
     def of_the_whole(self, data: dict[str, Any], turns: tuple[UserTurn, ...]) -> Any:
         expected = data.get("expected_output")
         if isinstance(expected, dict):
-            return self._compiled(expected, ("expected_output",))
+            demanded = any(turn.expectation for turn in turns) and bool(
+                expected
+            )  # what a suite says may demand nothing
+            return self._compiled(expected, ("expected_output",), ("no_expectation",) if demanded else ())
         missed = "expected_output" not in data and not any(turn.expectation for turn in turns)
         if missed and "expected_output" not in _meant(data, keys.CASE_KEYS, keys.CASE_SYNONYMS):
             message = "the case has no 'expected_output': what must hold for the run"
@@ -216,4 +220,5 @@ class _Expectations:
         expected = turn.get("expected_output")
         if not isinstance(expected, dict):
             return UserTurn(user=turn.get("user"))
+        expected = of_turn(expected, self._whole)
         return UserTurn(user=turn.get("user"), expectation=self._compiled(expected, (*path, "expected_output")))

@@ -36,6 +36,7 @@ VALUES: dict[str, Any] = {
     "forbidden_function_calls": [{"function_name": "z", "arguments_contain": {"a": 1}}],
     "grounded": ["a"],
     "valid_arguments": False,
+    "ignored_arguments": ["trace_id"],
     "final_function_call": "a",
     "response_contains": ["a"],
     "response_excludes": "b",

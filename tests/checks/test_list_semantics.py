@@ -289,3 +289,49 @@ def test_each_call_is_explained_by_the_expectation_it_comes_nearest_to(judged: C
         "call 1, s: arguments.n: expected 9, got 8",
         'call 2, s: arguments.lang: expected "en", got "fr"',
     ]
+
+
+IGNORING = {CALLS: [{"function_name": "f", "arguments": {"a": 1}}], "ignored_arguments": ["trace_id", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("sent", "reasons"),
+    [
+        ({"a": 1}, []),
+        ({"a": 1, "trace_id": None, "b": {"any": "thing"}}, []),
+        ({"a": 2, "b": 1}, ["wrong_argument: call 1, f: arguments.a: expected 1, got 2"]),
+        ({"a": 1, "c": 1}, ["unexpected_argument: call 1, f: arguments.c: not expected, got 1"]),
+    ],
+)
+def test_ignored_arguments_may_be_sent_or_not(
+    told: Callable[..., list[str]], sent: dict[str, Any], reasons: list[str]
+) -> None:
+    assert told(IGNORING, [("f", sent)]) == reasons
+
+
+@pytest.mark.parametrize("arguments", [{}, None])
+def test_a_call_without_arguments_may_be_sent_ignored_ones(judged: Callable[..., Judgement], arguments: Any) -> None:
+    expected = {CALLS: [{"function_name": "f", "arguments": arguments}], "ignored_arguments": "b"}
+    assert judged(expected, [("f", {"b": 1})]).status == "passed"
+    assert judged(expected, [("f", {"c": 1})]).status == "failed"
+
+
+def test_what_a_call_says_of_an_ignored_argument_holds(judged: Callable[..., Judgement]) -> None:
+    expected = {CALLS: [{"function_name": "f", "arguments": {"b": 1}}], "ignored_arguments": ["b"]}
+    assert judged(expected, [("f", {"b": 2})]).status == "failed"
+    assert judged(expected, ["f"]).status == "failed"
+
+
+def test_a_call_is_forbidden_with_ignored_arguments_too(judged: Callable[..., Judgement]) -> None:
+    forbidden = {
+        "forbidden_function_calls": [{"function_name": "f", "arguments": {"a": 1}}],
+        "ignored_arguments": ["b"],
+    }
+    assert judged(forbidden, [("f", {"a": 1, "b": 2})]).status == "failed"
+    assert judged(forbidden, [("f", {"a": 1, "c": 2})]).status == "passed"
+
+
+def test_a_call_that_is_missing_is_told_without_ignored_arguments(told: Callable[..., list[str]]) -> None:
+    calls = [{"function_name": "f", "arguments": {"a": 1}}, {"function_name": "f", "arguments": {"a": 2}}]
+    (reason,) = told({CALLS: calls, "ignored_arguments": ["b"]}, [("f", {"a": 1})])
+    assert reason.startswith("missing_call: f(a=2) is missing: ")

@@ -36,6 +36,14 @@ def test_a_case_that_demands_everything_catches_every_mutant(desk: Desk) -> None
     assert result.lines == ["mutation score 100.0 % (22 of 22 mutants of 1 case)"]
 
 
+def test_arguments_that_a_case_ignores_are_not_changed(desk: Desk) -> None:
+    desk.case("loose_001", LOOSE + "  ignored_arguments: [priority, id]\n")
+    shown = "\n".join(desk.run("mutate").lines)
+    assert "another priority" not in shown
+    assert "(change_argument)" not in shown
+    assert "(drop_argument)" not in shown
+
+
 def test_each_survivor_is_told_with_the_expectation_that_would_catch_it(desk: Desk) -> None:
     desk.case("loose_001", LOOSE)
     result = desk.run("mutate", "scenarios/loose_001.yaml")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from evalkit.errors import Location
 from evalkit.model.case import CaseSettings
+from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.spec.merging import merged
 from evalkit.spec.source import Layer, Source
 from evalkit.yamlfile import dump
@@ -223,3 +224,19 @@ def test_mocks_that_a_case_does_not_name_itself_are_shared(project: Any, key: st
     }
     assert project.load("s/a_001.yaml", files).mocks.shared == {"f", "h"}
     assert project.load("s/b_001.yaml").mocks.shared == {"f", "g", "i"}
+
+
+def test_what_a_suite_ignores_holds_for_every_turn_of_its_conversations(project: Any) -> None:
+    """A suite that only says how calls are judged leaves the demands to the turns."""
+    turn = "{user: hi, expected_output: {expected_function_calls: [{function_name: f, arguments: {a: 1}}]}}"
+    files = {
+        "s/suite.yaml": "expected_output: {ignored_arguments: [b]}\n",
+        "s/a_001.yaml": f"input: {{turns: [{turn}]}}\n",
+        "s/b_001.yaml": "input: {message: hi}\n",
+    }
+    case = project.load("s/a_001.yaml", files)
+    for sent, status in (({"a": 1, "b": 2}, "passed"), ({"a": 1, "c": 2}, "failed")):
+        calls = (FunctionCall(name="f", arguments=sent),)
+        assert case.turns[0].expectation.judge(Transcript(calls=calls, responses=("ok",)), user_turn=0).status == status
+    (problem,) = project.problems("s/b_001.yaml")
+    assert "only 'ignored_arguments', which demands nothing" in problem
