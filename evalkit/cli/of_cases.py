@@ -12,7 +12,7 @@ PATHS = click.argument("paths", nargs=-1)
 FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
-@click.command()
+@click.command(short_help="Write a small suite that is green at once.")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
 def init(folder: Path) -> None:
     """Write a small working suite into FOLDER, for `pytest --evalkit`."""
@@ -23,7 +23,7 @@ def init(folder: Path) -> None:
     click.echo("now run: pytest --evalkit")
 
 
-@click.command()
+@click.command(short_help="Print the JSON Schema of case files or run files.")
 @click.argument("kind", type=click.Choice(["case", "run"]), default="case")
 def schema(kind: str) -> None:
     """Print the JSON Schema of case files, for editors, or that of run files."""
@@ -35,7 +35,7 @@ def schema(kind: str) -> None:
     click.echo(json.dumps(case_schema() if kind == "case" else run_schema(), indent=2))
 
 
-@click.command()
+@click.command(short_help="Find mistakes that the cases would not notice.")
 @PATHS
 @click.option("--min-score", metavar="PERCENT", help="Exit with 1 if fewer percent of the mutants are caught.")
 @click.option("--without", metavar="KIND", multiple=True, help="Leave out this kind of mutant; may be repeated.")
@@ -56,7 +56,7 @@ def mutate(paths: tuple[str, ...], min_score: str | None, without: tuple[str, ..
     return status
 
 
-@click.command("lint")
+@click.command("lint", short_help="Cross-check names and parameters, without a model.")
 @PATHS
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "github", "sarif"]), default="text", show_default=True
@@ -95,7 +95,7 @@ def lint_command(paths: tuple[str, ...], output: Path | None, rules: bool, **opt
     return status
 
 
-@click.command()
+@click.command(short_help="Find cases that nothing can satisfy.")
 @PATHS
 @click.option("-v", "--verbose", is_flag=True, help="Say also what could not be checked.")
 @FORMAT
@@ -111,7 +111,7 @@ def smoke(paths: tuple[str, ...], verbose: bool, form: str) -> int:
     return status
 
 
-@click.command("record-mocks")
+@click.command("record-mocks", short_help="Call a real function, and keep what it returns as a mock.")
 @click.argument("target")
 @click.option("--call", "given", metavar="JSON", multiple=True, help="Arguments by name; may be repeated.")
 @click.option("--calls", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A call per line, as JSON.")
@@ -131,7 +131,7 @@ def record_mocks_command(
         click.echo(line)
 
 
-@click.command("import")
+@click.command("import", short_help="Make cases of logged conversations.")
 @click.argument("logs", type=click.Path(path_type=Path, exists=True, dir_okay=False), nargs=-1, required=True)
 @click.option("--to", type=click.Path(path_type=Path, file_okay=False), default="scenarios/imported", show_default=True)
 @click.option("--category", default="imported", show_default=True, help="Cases are named CATEGORY_001.yaml and so on.")
@@ -159,7 +159,7 @@ def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str |
     return 1 if problems else 0
 
 
-@click.command("new")
+@click.command("new", short_help="Write the next case of a category.")
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--message", help="What the user says.")
 def new_command(target: Path, message: str | None) -> None:

@@ -11,7 +11,7 @@ from evalkit.cli.arguments import OUTPUT
 RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 
 
-@click.command()
+@click.command(short_help="Render a run file again.")
 @RUN
 @click.option(
     "--format",
@@ -42,7 +42,7 @@ def report(run: Path, form: str, baseline: Path | None, title: str, output: Path
         output.write_text(text + "\n", "utf-8")
 
 
-@click.command("export")
+@click.command("export", short_help="Send a run as OpenTelemetry spans.")
 @RUN
 @click.option("--to", "endpoint", metavar="URL", required=True, help="An OTLP/HTTP endpoint: http://localhost:4318")
 @click.option("--content/--no-content", default=True, help="Send what was said, called and answered, too.")
@@ -56,7 +56,7 @@ def export_command(run: Path, endpoint: str, *, content: bool) -> None:
     click.echo(Publication(run, None).sent(endpoint, content=content))
 
 
-@click.command()
+@click.command(short_help="Say what changed between two runs, case by case.")
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("head", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 def compare(base: Path, head: Path) -> None:
@@ -67,7 +67,7 @@ def compare(base: Path, head: Path) -> None:
         click.echo(line)
 
 
-@click.command()
+@click.command(short_help="Join the run files of shards, and gate on the whole.")
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The joined run.")
 def merge(runs: tuple[Path, ...], output: Path) -> int:
@@ -82,7 +82,7 @@ def merge(runs: tuple[Path, ...], output: Path) -> int:
     return found.decision.exit_status
 
 
-@click.command()
+@click.command(short_help="Keep how long cases took, to balance shards.")
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A small JSON file."
@@ -96,7 +96,7 @@ def durations(runs: tuple[Path, ...], output: Path) -> None:
     click.echo(f"{len(found)} durations, {sum(found.values()):.3g} s in all, in {output}")
 
 
-@click.command()
+@click.command(short_help="Decide the gate on a run file.")
 @RUN
 @click.option("--min-pass-rate", metavar="PERCENT", help="How many percent of the measured cases must pass.")
 @click.option("--max-errors", metavar="N", help="How many cases may end without being measured.")
@@ -112,7 +112,7 @@ def gate(run: Path, baseline: Path | None, **options: object) -> int:
     return status
 
 
-@click.command()
+@click.command(short_help="Write a run's report as one comment on a pull request.")
 @RUN
 @click.option("--baseline", type=click.Path(path_type=Path), help="Say what changed since this run file.")
 @click.option("--title", default="evalkit", show_default=True, help="The comment's heading.")

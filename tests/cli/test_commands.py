@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 import evalkit
-from evalkit.cli import main
+from evalkit.cli import commands, main
 from evalkit.execution.shards import fingerprint
 from evalkit.model.run import Run, Selection
 from evalkit.model.transcript import FunctionCall, Transcript
@@ -310,3 +310,9 @@ def test_hostile_ids_do_not_reach_the_terminal(command: Command, tmp_path: Path)
     write_run(tmp_path / "run.json", run_of(**{"a\x1b[2J": "failed"}))
     for arguments in (("gate", "run.json"), ("report", "run.json"), ("compare", "run.json", "run.json")):
         assert "\x1b" not in command(*arguments).out
+
+
+def test_the_list_of_commands_cuts_nothing_off(command: Command) -> None:
+    listed = command("--help").out.partition("Commands:")[2].strip().splitlines()
+    assert len(listed) == len(commands.commands)
+    assert [line for line in listed if line.endswith("...") or len(line) > 78] == []
