@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 
 import grimp
 import pytest
@@ -90,3 +91,15 @@ def test_model_and_errors_need_the_standard_library_alone() -> None:
         if imported.split(".")[0] not in {*sys.stdlib_module_names, "evalkit"}
     }
     assert not outside
+
+
+def test_no_name_that_a_package_imports_on_use_is_a_module_of_it() -> None:
+    """Once imported, the module would be found in the name's place."""
+    hidden = {
+        f"{package}.{name}"
+        for package in graph().modules
+        if "evalkit.lazily" in graph().find_modules_directly_imported_by(package)
+        for name in getattr(import_module(package), "_HOMES", None) or getattr(import_module(package), "_SELDOM", {})
+        if f"{package}.{name}" in graph().modules
+    }
+    assert not hidden
