@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def start(config: pytest.Config) -> None:
         configuration = read_configuration(config)
         check_the_model(configuration)
         put_first_on_path(config)
-        config.add_cleanup(_look_for_threads)
+        config.add_cleanup(partial(_look_for_threads, frozenset(threading.enumerate())))
         paths = choose_paths(config, configuration)
         runner = Runner(config, configuration)
         config.pluginmanager.register(Collection(config, configuration, paths), "evalkit-collection")
@@ -48,10 +49,9 @@ def check_the_model(configuration: Configuration) -> None:
         check_model(configuration.settings.model)
 
 
-def _look_for_threads() -> None:
+def _look_for_threads(before: frozenset[threading.Thread]) -> None:
     """Nothing is imported unless there are threads that agents have started."""
-    ours = ("evalkit-", "MainThread")
-    if not all(thread.name.startswith(ours) for thread in threading.enumerate()):
+    if not all(thread.name.startswith("evalkit-") or thread in before for thread in threading.enumerate()):
         from evalkit.plugin.lingering import tell_of_lingering
 
         tell_of_lingering()
