@@ -86,6 +86,21 @@ def test_a_failing_check_names_its_place(judged: Callable[..., Judgement], own_c
     assert (reason.place, reason.expected) == ("expected_output.steps", [1])
 
 
+def test_a_check_of_a_user_turn_is_found_by_its_key(compiled: Callable[..., Any], own_checks: Table) -> None:
+    check("steps")(lambda expected, transcript: f"{expected} missing")
+    expectation = compiled({"steps": 2}, path=("input", "turns", 1, "expected_output"))
+    (reason,) = expectation.judge(Transcript()).reasons
+    assert (reason.message, reason.place) == ("steps: 2 missing", "input.turns[1].expected_output.steps")
+
+
+def test_the_summary_has_the_first_line_of_the_first_reason(
+    judged: Callable[..., Judgement], own_checks: Table
+) -> None:
+    check("steps")(lambda expected, transcript: expected)
+    assert judged({"steps": "one\ntwo\nthree"}).summary == "steps: one"
+    assert judged({"steps": ["one\ntwo", "three"]}).summary == "steps: one (+1 more)"
+
+
 RAISED = [
     (ValueError("bad log"), "raised ValueError: bad log"),
     (KeyError(), "raised KeyError"),
