@@ -245,6 +245,16 @@ def test_the_counts_of_a_chart_have_room(opened: Open) -> None:
     assert page.evaluate(outside) == []
 
 
+@pytest.mark.parametrize(
+    ("width", "columns"), [(1280, ["Case", "Category", "Why", "Calls", "Time", "Cost"]), (420, ["Case", "Why"])]
+)
+def test_where_there_is_little_room_why_a_case_failed_stays(opened: Open, width: int, columns: list[str]) -> None:
+    page = opened(page_of(*several()))
+    page.set_viewport_size({"width": width, "height": 800})
+    shown = "[...document.querySelectorAll('#list th')].filter(e => e.offsetWidth).map(e => e.textContent)"
+    assert page.evaluate(shown) == columns
+
+
 def late(number: int, ms: float) -> Verdict:
     return case(f"late_{number:03}", transcript=Transcript(timing=Timing(model_ms=ms, overhead_ms=0)))
 
