@@ -27,9 +27,9 @@ def project_table(root: Path) -> Mapping[str, Any]:
         raise UsageError(f"{file.name}: can't be read: {error}") from None
     if not isinstance(table, dict):
         raise UsageError(f"{file.name}: tool.evalkit is a table, got {table!r}")
-    for key in table:
-        if key not in KEYS:
-            raise UsageError(f"{file.name}: unknown key '{key}' in [tool.evalkit]{did_you_mean(key, KEYS)}")
+    unknown = [f"unknown key '{key}' in [tool.evalkit]{did_you_mean(key, KEYS)}" for key in table if key not in KEYS]
+    if unknown:
+        raise UsageError(f"{file.name}: {', '.join(unknown)}")
     return table
 
 

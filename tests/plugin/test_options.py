@@ -114,6 +114,24 @@ def test_a_wrong_table_is_a_usage_error_that_names_its_key(project: Project, tab
     assert f"ERROR: evalkit: {message}" in result.stderr.lines
 
 
+def test_all_unknown_keys_of_the_table_are_told_at_once(project: Project) -> None:
+    project.write("pyproject.toml", "[tool.evalkit]\nmin_passrate = 99\npathes = []\n")
+    project.case("good_001")
+    result = project.run()
+    says = "pyproject.toml: unknown key 'min_passrate' in [tool.evalkit]; did you mean 'min_pass_rate'?, "
+    assert f"ERROR: evalkit: {says}unknown key 'pathes' in [tool.evalkit]; did you mean 'paths'?" in result.stderr.lines
+
+
+def test_pytest_that_was_started_below_the_project_is_told_where_to_start(project: Project) -> None:
+    project.case("good_001")
+    below = project.root / "shop"
+    below.mkdir()
+    result = project.run("--rootdir", str(below))
+    assert result.ret == 4
+    says = f"there is no folder 'scenarios' in {below}; {project.root} has one: start pytest there"
+    assert f"ERROR: evalkit: {says}" in result.stderr.lines
+
+
 def test_a_table_that_is_none_is_refused(project: Project) -> None:
     project.write("pyproject.toml", "[tool]\nevalkit = 3\n")
     project.case("good_001")
