@@ -710,3 +710,24 @@ def test_what_holds_of_a_call_is_told_beside_what_does_not(judged: Callable[...,
         [("in_parallel", "failed")],
         [("arguments", "passed"), ("call_order", "failed")],
     ]
+
+
+def test_arguments_that_are_no_mapping_are_no_obstacle_to_words(told: Callable[..., list[str]]) -> None:
+    """No call can meet them, and that is told."""
+    (message,) = told({CALLS: ["a", {"function_name": "a", "arguments": {"$literal": 5}}]}, ["a"])
+    assert message.startswith("missing_call: a() is missing")
+
+
+def test_a_reason_carries_values_up_to_a_size(judged: Callable[..., Judgement]) -> None:
+    """Whole up to 2,000 parts and 4,000 characters; the transcript holds what is larger."""
+
+    def carried(value: Any) -> Any:
+        expected = {CALLS: [{"function_name": "a", "arguments": {"x": 0}}]}
+        (reason,) = judged(expected, [("a", {"x": value})]).reasons
+        return reason.actual
+
+    assert carried([1] * 1999) == [1] * 1999
+    assert carried([[1] * 998, [1] * 999]) == [[1] * 998, [1] * 999]
+    assert isinstance(carried([1] * 2000), str)
+    assert carried("x" * 4000) == "x" * 4000
+    assert carried("x" * 4001) == "x" * 4000 + "…"

@@ -835,6 +835,18 @@ def test_a_mistake_in_an_older_key_is_named(expected: Any, message: str, problem
     assert problems(expected) == [message]
 
 
+def test_six_children_interleave_and_a_seventh_is_too_many(problems: Callable[..., list[str]]) -> None:
+    assert problems({CALLS: [{"any_order": list("abcdef")}]}) == []
+    assert problems({CALLS: [{"any_order": list("abcdefg")}]}) == [
+        f"{FIRST}.any_order has 7 children, at most 6 can be solved exactly"
+    ]
+
+
+def test_below_literal_there_are_no_templates(problems: Callable[..., list[str]]) -> None:
+    assert problems(one(arguments={"text": {"$literal": ["{{ state.x }}"]}})) == []
+    assert len(problems(one(arguments={"text": ["{{ state.x }}"]}))) == 1
+
+
 def test_every_misspelled_word_of_a_schema_is_named(problems: Callable[..., list[str]]) -> None:
     """In all of its parts, whatever stands beside them."""
     schema = {

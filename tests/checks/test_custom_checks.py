@@ -101,6 +101,16 @@ def test_the_summary_has_the_first_line_of_the_first_reason(
     assert judged({"steps": ["one\ntwo", "three"]}).summary == "steps: one (+1 more)"
 
 
+def test_what_a_check_of_ones_own_found_comes_before_what_was_not_measured(
+    told: Callable[..., list[str]], own_checks: Table
+) -> None:
+    """And after what evalkit found itself, whatever their order in the case."""
+    check("steps")(lambda expected, transcript: "no")
+    expected = {"max_tokens": 1, "steps": 1, "response_contains": "a"}
+    codes = [reason.partition(":")[0] for reason in told(expected, response="b")]
+    assert codes == ["text_missing", "check_failed", "not_measured"]
+
+
 RAISED = [
     (ValueError("bad log"), "raised ValueError: bad log"),
     (KeyError(), "raised KeyError"),

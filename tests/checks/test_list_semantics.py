@@ -113,6 +113,13 @@ def test_parallel_calls_share_a_model_turn(judged: Callable[..., Judgement]) -> 
     assert verdict(0, None, 1) == "error"
 
 
+def test_an_alternative_may_be_a_group(judged: Callable[..., Judgement]) -> None:
+    expected = {CALLS: [{"one_of": [{"in_parallel": ["a", "b"]}, "c"]}]}
+    assert judged(expected, ["c"]).status == "passed"
+    (reason,) = judged(expected, [{"name": "a", "turn": 0}, {"name": "b", "turn": 1}]).reasons
+    assert (reason.code, reason.place) == ("not_parallel", f"expected_output.{CALLS}[0].one_of[0].in_parallel")
+
+
 def test_calls_that_do_not_match_anyway_need_no_turns(judged: Callable[..., Judgement]) -> None:
     assert judged({CALLS: [{"in_parallel": ["a", "b"]}]}, ["a", "c"]).status == "failed"
 

@@ -76,6 +76,14 @@ FAILS: list[tuple[dict[str, Any], str, list[str]]] = [
         ["response_mismatch: response: expected a length that is 2, got length 1: [1]"],
     ),
     ({"response_json": [1, 2]}, "[1, 3]", ["response_mismatch: response[1]: expected 2, got 3"]),
+    (
+        {"response_json": {"a": 1}},
+        "\n```json\n{}\n```",
+        [
+            "response_mismatch: the response is not JSON (Expecting value: line 2 column 1 (char 1)); it stands in a "
+            'fenced code block: "\\n```json\\n{}\\n```"'
+        ],
+    ),
 ]
 
 

@@ -270,3 +270,16 @@ def test_missing_calls_of_a_turn_stand_where_they_were_expected() -> None:
     parts = [turn({CALLS: ["x", "y", "find"]}), turn({CALLS: ["book", "z", "q"]}, 1)]
     lines = judge_conversation(conversation(), None, parts).calls
     assert [line.expected_name for line in lines] == ["x", "y", "find", "book", "z", "q"]
+
+
+def test_reasons_of_one_kind_are_told_in_the_order_of_the_calls() -> None:
+    """Although the whole is judged before its turns."""
+    whole, _ = compile_expectation({CALLS: [{"function_name": "book", "arguments": {}}], "extra_calls": "allow"})
+    parts = [turn({CALLS: [{"function_name": "find", "arguments_absent": "q"}]})]
+    made = conversation().calls
+    asked = FunctionCall(name="find", index=0, turn=0, user_turn=0, arguments={"q": 1})
+    reasons = judge_conversation(conversation(calls=(asked, made[1])), whole, parts).reasons
+    assert [(reason.code, reason.call) for reason in reasons] == [
+        ("unexpected_argument", 0),
+        ("unexpected_argument", 1),
+    ]
