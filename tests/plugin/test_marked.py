@@ -468,11 +468,12 @@ def test_what_an_interrupted_agent_does_at_its_end_comes_before_the_fixtures_are
         f"def late(*_): {error}\n"
         "@pytest.fixture\ndef database():\n    yield\n    print('database closed')\n"
         "async def slow(task):\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0.2)\n"  # not before: a busy machine takes a while to get here
         "    try:\n        await asyncio.sleep(30)\n"
         "    finally:\n        await asyncio.sleep(0.01)\n        print('agent ended')\n"
         "async def desk(task):\n    yield slow\n    await asyncio.sleep(0.01)\n    print('agent closed')\n"
     )
-    body = "signal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, 0.2)\nevalkit_case.run(desk)"
+    body = "signal.signal(signal.SIGALRM, late)\nevalkit_case.run(desk)"
     module = module_of(body, extra=extra).replace("(evalkit_case)", "(database, evalkit_case)")
     project.write("tests/test_desk.py", module)
     result = project.run_apart("tests", "-s", "-q")
