@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -26,7 +25,7 @@ from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.transfer_to_agent_tool import TransferToAgentTool, transfer_to_agent
 
 from evalkit.adapters.recording import Recorder
-from evalkit.adapters.whose import Runs
+from evalkit.adapters.whose import Runs, once
 
 # Tools by which the framework itself takes an agent's output: no functions of anybody.
 OUTPUTS = frozenset({"set_model_response", "finish_task"})
@@ -56,24 +55,17 @@ class AdkRun(Protocol):
 
 RUNS: Runs[AdkRun] = Runs("google-adk")
 
-_lock = threading.Lock()
-_is_hooked = False
 
-
+@once
 def hook() -> None:
     """Have every plugin manager look whose it is when it is asked. Once per process, for good."""
-    global _is_hooked
-    with _lock:
-        if _is_hooked:
-            return
-        _is_hooked = True
-        for name, around in (
-            ("run_before_model_callback", _before_model),
-            ("run_after_model_callback", _after_model),
-            ("run_before_tool_callback", _before_tool),
-        ):
-            setattr(PluginManager, name, around(getattr(PluginManager, name)))
-        LlmAgent.canonical_model = _model(LlmAgent.canonical_model)
+    for name, around in (
+        ("run_before_model_callback", _before_model),
+        ("run_after_model_callback", _after_model),
+        ("run_before_tool_callback", _before_tool),
+    ):
+        setattr(PluginManager, name, around(getattr(PluginManager, name)))
+    LlmAgent.canonical_model = _model(LlmAgent.canonical_model)
 
 
 def _model(original: property) -> property:

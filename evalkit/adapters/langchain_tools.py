@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -20,7 +19,7 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from pydantic import ValidationError
 
 from evalkit.adapters.recording import Recorder
-from evalkit.adapters.whose import Runs
+from evalkit.adapters.whose import Runs, once
 from evalkit.errors import FunctionError
 from evalkit.functions.callables import wait_for
 
@@ -42,24 +41,17 @@ class ToolRun(Protocol):
 
 RUNS: Runs[ToolRun] = Runs("langchain")
 
-_lock = threading.Lock()
-_is_hooked = False
 
-
+@once
 def hook() -> None:
     """Have every tool look whose it is when it is called. Once per process, for good."""
-    global _is_hooked
-    with _lock:
-        if _is_hooked:
-            return
-        _is_hooked = True
-        for kind, name, around in (
-            (BaseTool, "run", _run),
-            (BaseTool, "arun", _arun),
-            (StructuredTool, "ainvoke", _ainvoke),
-            (Tool, "ainvoke", _ainvoke),
-        ):
-            setattr(kind, name, around(getattr(kind, name)))
+    for kind, name, around in (
+        (BaseTool, "run", _run),
+        (BaseTool, "arun", _arun),
+        (StructuredTool, "ainvoke", _ainvoke),
+        (Tool, "ainvoke", _ainvoke),
+    ):
+        setattr(kind, name, around(getattr(kind, name)))
 
 
 def _run(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,15 +6,32 @@ Frameworks start tasks and threads of their own, and agents do. What has lost it
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar
 
 from evalkit.adapters.recording import Recorder
 from evalkit.errors import MockError
 from evalkit.functions.active import CASE
 from evalkit.functions.carrying import carry, stop_carrying
+
+
+def once(hook: Callable[[], None]) -> Callable[[], None]:
+    """`hook`, which changes a framework for good: the first call in a process does it, and the others nothing."""
+    lock = threading.Lock()
+    is_done = False
+
+    @wraps(hook)
+    def hooked() -> None:
+        nonlocal is_done
+        with lock:
+            if not is_done:
+                is_done = True
+                hook()
+
+    return hooked
 
 
 class Run(Protocol):
