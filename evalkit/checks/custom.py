@@ -139,7 +139,7 @@ class ModelGraded:
     key = "judge"
 
     def judge(self, evidence: Evidence) -> CheckResult:
-        message = "can't be judged: no grader is configured for model-graded criteria"
+        message = "can't be judged: evalkit has no model that grades; ask one in a check of your own (@evalkit.check)"
         return unmeasured(self.key, message, place_of(self.path), evidence.mode)
 
 
