@@ -63,6 +63,7 @@ DISTANCES: list[tuple[dict[str, Any], dict[str, Any], float]] = [
     ({"result_contains": {"a": 1, "b": 2}}, {"result": {"a": 1}}, 1 / 6),
     ({"result_contains": 5}, {"result": 6}, 1 / 3),
     ({"channel": "native"}, {}, 1 / 3),
+    ({"channel": "native", "arguments": {"x": 1}}, {"channel": "native", "arguments": {"x": 2}}, 1 / 4),
     ({"arguments": {"x": "{{ calls.g.result }}"}}, {"arguments": {"x": 1}}, 1 / 3),
 ]
 

@@ -32,6 +32,15 @@ SCORES: list[tuple[dict[str, Any], list[Any], tuple[float, float, float, float]]
     ({CALLS: [f(x=1, y=2)]}, [("f", {"x": 1, "y": 3})], (0, 0, 0, 1 / 2)),
     ({CALLS: [f(x=1)]}, [("f", {"x": 1, "z": 3})], (0, 0, 0, 1 / 2)),
     ({CALLS: [f(x=1)]}, [("f", "x")], (0, 0, 0, 0)),
+    # what is no mapping misses each argument, and where none is demanded the demand that there are none
+    ({CALLS: [f(x=1, y=2), f(x=3)]}, [("f", "x"), ("f", {"x": 3})], (1 / 2, 1 / 2, 1 / 2, 1 / 3)),
+    ({CALLS: [f(x={"$gt": 1}, y={"$gt": 1}), f(x=3)]}, [("f", "x"), ("f", {"x": 3})], (1 / 2, 1 / 2, 1 / 2, 1 / 3)),
+    ({CALLS: [f(), f(x=3)]}, [("f", "x"), ("f", {"x": 3})], (1 / 2, 1 / 2, 1 / 2, 1 / 2)),
+    (
+        {CALLS: [{"function_name": "f", "arguments": {"$len": 1}, "outcome": "error"}]},
+        [("f", {"x": 1})],
+        (0, 0, 0, 1),
+    ),
     ({CALLS: [f(x=1), f(x=2, y=2, z=2)]}, [("f", {"x": 1})], (1, 1 / 2, 2 / 3, 1 / 4)),
     (
         {
