@@ -25,6 +25,8 @@ from evalkit.spec.naming import is_case_name
 from evalkit.spec.suites import shown_file
 
 if TYPE_CHECKING:
+    from pluggy import HookRelay
+
     from evalkit.plugin.running import Runner
 
 RUNNER: pytest.StashKey[Runner] = pytest.StashKey()
@@ -64,6 +66,7 @@ class Collection:
         self._prefixes = paths.prefixes()
         self._marks: set[str] = set()
         self._glances = Glances(configuration.root)
+        self.folder_hooks: dict[str, HookRelay] | None = None  # None while conftest files may still be loaded
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Without paths on the command line nothing but cases is collected, and the tests that evalkit_paths names."""
@@ -74,6 +77,9 @@ class Collection:
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> CaseFile | None:
         problem = self._problem(file_path)
         return None if problem is False else CaseFile.from_parent(parent, path=file_path, hooks=self, problem=problem)
+
+    def pytest_collection_finish(self) -> None:
+        self.folder_hooks = {}
 
     def _problem(self, file: Path) -> Problem | bool | None:
         """False for a file that is no case, None for a case, and what is wrong with the name of one that nearly is."""
@@ -126,6 +132,18 @@ class CaseFile(pytest.File):
         self._hooks = hooks
         self._problem = problem
 
+    @property
+    def ihook(self) -> HookRelay:
+        """The hooks that hold here: all but those of other folders' conftest files. pytest works that out for each
+        phase of each item; once per folder takes 2.6 % off a case where several folders have a conftest file."""
+        known = self._hooks.folder_hooks
+        if known is None:
+            return super().ihook
+        folder = os.path.dirname(os.fspath(self.path))
+        if folder not in known:
+            known[folder] = super().ihook
+        return known[folder]
+
     def collect(self) -> Iterator[CaseItem]:
         item: CaseItem = CaseItem.from_parent(self, name=self.path.name.partition(".")[0])
         if self._problem is None:
@@ -162,6 +180,11 @@ class CaseItem(pytest.Item):
         self.is_told = False
         self.seconds: float | None = None  # how long the case took, where it ran ahead of its turn
         self.own_sections: list[tuple[str, str]] = []  # what it printed and logged, where cases overlap
+
+    @property
+    def ihook(self) -> HookRelay:
+        assert self.parent is not None
+        return self.parent.ihook
 
     @property
     def case(self) -> Case | None:

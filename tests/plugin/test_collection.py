@@ -267,3 +267,56 @@ def test_a_case_says_where_it_is_as_pytest_would_work_it_out(project: Project) -
     )
     result = project.run("--collect-only", "-q", "-s")
     result.stdout.fnmatch_lines(["SAME True ('scenarios*deep*a_001.yaml', None, 'a_001')"])
+
+
+HOOKS = """
+import pathlib
+HERE = pathlib.Path(__file__).parent.name
+
+def told(hook, item):
+    with (item.config.rootpath / "hooks.txt").open("a") as file:
+        file.write(f"{HERE} {hook} {item.name}\\n")
+
+def pytest_itemcollected(item): told("collected", item)
+def pytest_runtest_setup(item): told("setup", item)
+def pytest_runtest_teardown(item): told("teardown", item)
+"""
+
+
+def test_hooks_of_a_conftest_are_called_for_the_cases_of_its_folder_and_no_others(project: Project) -> None:
+    """Files of three folders, run in turn with those of the others; one folder's conftest is loaded by the time that
+    the cases of another are known, and one lies below another."""
+    for name in ("left/a_001", "left/a_002", "left/below/b_001", "right/c_001", "right/c_002"):
+        project.case(name)
+    for folder in ("left", "left/below", "right"):
+        project.write(f"scenarios/{folder}/conftest.py", HOOKS)
+    conftest = project.root / "conftest.py"
+    reorder = "\ndef pytest_collection_modifyitems(items): items.sort(key=lambda item: item.name[::-1])\n"
+    conftest.write_text(conftest.read_text("utf-8") + reorder, "utf-8")
+    project.run().assert_outcomes(passed=5)
+    told = (project.root / "hooks.txt").read_text("utf-8").splitlines()
+    below = ("left", "below")
+    where = {"a_001": ("left",), "a_002": ("left",), "b_001": below, "c_001": ("right",), "c_002": ("right",)}
+    hooks = ("collected", "setup", "teardown")
+    assert sorted(told) == sorted(
+        f"{folder} {hook} {name}" for name, folders in where.items() for folder in folders for hook in hooks
+    )
+
+
+def test_the_hooks_of_a_folder_are_worked_out_once_for_the_run_of_its_cases(project: Project) -> None:
+    for name in ("left/a_001", "left/a_002", "left/a_003", "right/c_001"):
+        project.case(name)
+    counting = """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session):
+    asked, find = [], session.gethookproxy
+    session.gethookproxy = lambda path: asked.append(path.name) or find(path)
+    session.config.add_cleanup(lambda: print("ASKED", *asked))
+"""
+    conftest = project.root / "conftest.py"
+    conftest.write_text(conftest.read_text("utf-8") + counting, "utf-8")
+    result = project.run("-s")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["ASKED a_001.yaml c_001.yaml"])
