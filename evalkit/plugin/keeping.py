@@ -278,9 +278,9 @@ class Keeper:
             self._trouble += publish(self._configuration, self._decision, self._baseline)
             self._annotations = annotation_lines(self._configuration)
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
         self._stray.show(terminalreporter)
-        if self._decision is not None:
+        if self._decision is not None and exitstatus != pytest.ExitCode.USAGE_ERROR:
             selected = self._selected()
             self._display.summary(
                 terminalreporter, self._decision, self._outcomes, selected, self._journal, self._trouble

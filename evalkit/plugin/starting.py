@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.errors import UsageError
+from evalkit.errors import UsageError, did_you_mean
 from evalkit.plugin.collection import Collection, Paths
 from evalkit.plugin.configuration import Configuration, read_configuration
 from evalkit.plugin.keeping import Keeper
@@ -100,6 +100,10 @@ def choose_paths(config: pytest.Config, configuration: Configuration) -> Paths:
     """
     if config.args_source is config.ArgsSource.ARGS:
         named = tuple(_path_of(argument, config.invocation_params.dir) for argument in config.args)
+        for argument, path in zip(config.args, named, strict=True):
+            near = _near(path)
+            if near:
+                raise UsageError(f"there is no '{argument.partition('::')[0]}'{near}")
         return Paths(configuration.paths, named)
     missing = [path for path in configuration.paths if not path.exists()]
     if missing:
@@ -111,6 +115,13 @@ def choose_paths(config: pytest.Config, configuration: Configuration) -> Paths:
 
 def _path_of(argument: str, start: Path) -> Path:
     return Path(os.path.normpath(start / argument.split("::")[0]))
+
+
+def _near(path: Path) -> str:
+    """What `path`, if it does not exist, may have been meant to be; pytest only says that it is not there."""
+    if path.exists() or not path.parent.is_dir():
+        return ""
+    return did_you_mean(path.name, sorted(entry.name for entry in path.parent.iterdir()))
 
 
 def _no_folder(path: Path, configuration: Configuration) -> str:

@@ -216,3 +216,19 @@ def test_a_run_without_cases_says_why_it_is_not_green(
     assert says in result.outlines
     hint = "  a case is a file named <category>_<number>.yaml, such as refund_001.yaml"
     assert (hint in result.outlines) is ("no case was collected" in says)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("scenarios/a_002.yaml", "ERROR: evalkit: there is no 'scenarios/a_002.yaml'; did you mean 'a_001.yaml'?"),
+        ("scenariso", "ERROR: evalkit: there is no 'scenariso'; did you mean 'scenarios'?"),
+        ("elsewhere/x", "ERROR: file or directory not found: elsewhere/x"),
+    ],
+)
+def test_a_path_that_is_not_there_is_told_with_what_is_near(project: Project, path: str, says: str) -> None:
+    project.case("a_001")
+    result = project.run(path)
+    assert result.ret == 4
+    assert says in [*result.outlines, *result.stderr.lines]
+    assert not any("gate" in line for line in result.outlines)
