@@ -835,6 +835,18 @@ def test_a_mistake_in_an_older_key_is_named(expected: Any, message: str, problem
     assert problems(expected) == [message]
 
 
+def test_a_name_that_no_function_has_can_not_be_grounded(
+    problems: Callable[..., list[str]], declared: Mapping[str, Declaration]
+) -> None:
+    """As far as all arguments of all functions are declared."""
+    closed = {name: declared[name] for name in ("send_email", "ping")}
+    assert problems({"grounded": ["to", "bdy"]}, declarations=closed) == [
+        "grounded: no function has an argument 'bdy'; did you mean 'body'?"
+    ]
+    assert problems({"grounded": ["to", "body"]}, declarations=closed) == []
+    assert problems({"grounded": ["bdy"]}, declarations={**closed, "log": declared["log"]}) == []
+
+
 def test_six_children_interleave_and_a_seventh_is_too_many(problems: Callable[..., list[str]]) -> None:
     assert problems({CALLS: [{"any_order": list("abcdef")}]}) == []
     assert problems({CALLS: [{"any_order": list("abcdefg")}]}) == [

@@ -371,3 +371,12 @@ def test_no_own_check_is_left_over() -> None:
 def test_a_reason_is_plain_data() -> None:
     """What `is_sound` relies on: reasons have no fields but text, numbers and JSON."""
     assert encode(Reason(code="a", message="b", actual=[1])) == {"code": "a", "message": "b", "actual": [1]}
+
+
+def test_violations_that_are_no_list_are_an_error_and_never_raise(compiled: Callable[..., Expectation]) -> None:
+    call = FunctionCall(name="a", violations=5)  # type: ignore[arg-type]
+    judgement = compiled({"max_function_calls": 5}).judge(Transcript(calls=(call,)))
+    assert judgement.status == "error"
+    assert judgement.reasons[0].message == (
+        "stop_reason: can't be judged: judging it raised TypeError: 'int' object is not iterable"
+    )

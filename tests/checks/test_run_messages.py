@@ -340,3 +340,22 @@ def test_what_the_service_said_of_the_last_reply_is_told_with_the_end(
     """Of that reply alone, and only where it is the end: after calls the run went on."""
     found = told({"max_function_calls": 5}, turns=turns, stop_reason="blocked")
     assert found == [f"stop_reason: the run ended with 'blocked', expected 'completed'{words}"]
+
+
+def test_how_a_run_ended_is_not_judged_from_calls_alone(judged: Callable[..., Judgement]) -> None:
+    """Which is said where the case asks for it, and only there."""
+    asked = judged({"stop_reason": "completed", "max_function_calls": 1}, mode="judge").checks
+    assert [(result.check, result.status, result.message) for result in asked] == [
+        ("stop_reason", "not_judged", "not judged: calls alone do not tell how the run ended"),
+        ("max_function_calls", "passed", "0 function calls, at most 1"),
+    ]
+    assert [result.check for result in judged({"max_function_calls": 1}, mode="judge").checks] == ["max_function_calls"]
+
+
+def test_an_end_that_is_the_services_fault_is_no_failure(judged: Callable[..., Judgement]) -> None:
+    expected = {"stop_reason": "completed", "max_function_calls": 1}
+    judgement = judged(expected, stop_reason="provider_error")
+    assert (judgement.status, judgement.reasons[0].code) == ("error", "provider_error")
+    assert judgement.reasons[0].place == "expected_output.stop_reason"
+    judgement = judged(expected, stop_reason="provider_error", mode="judge")
+    assert (judgement.status, judgement.checks[0].status) == ("passed", "not_judged")
