@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from unicodedata import category
 
@@ -16,10 +17,18 @@ from evalkit.reports.wire import from_line, to_line
 
 # Any character at all, lone surrogates and controls included, with some that matter made likely.
 text = st.text(st.one_of(st.characters(), st.sampled_from("\ud800\x1b\x00\u202e\n\t'\"\\{}[]…✓")), max_size=40)
+# Keys that are no text become text in JSON, which holds no two that are alike then.
+key = st.one_of(text, st.integers(), st.none())
+
+
+def differ_in_json(mapping: dict[Any, Any]) -> bool:
+    return len({name if isinstance(name, str) else json.dumps(name) for name in mapping}) == len(mapping)
+
+
 value: st.SearchStrategy[Any] = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), text, st.binary(max_size=5), st.just(object)),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.dictionaries(st.one_of(text, st.integers(), st.none()), inner, max_size=4)
+        st.lists(inner, max_size=4), st.dictionaries(key, inner, max_size=4).filter(differ_in_json)
     ),
     max_leaves=12,
 )
