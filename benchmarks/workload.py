@@ -123,8 +123,6 @@ async def main():
 asyncio.run(main())
 """
 KEEPING_NOTHING = """\
-from evalkit.plugin import keeping, running
-
 class NoJournal:
     def __init__(self, path, head, kept=()):
         pass
@@ -138,9 +136,12 @@ class NoJournal:
     def close(self, remove):
         pass
 
-running.Runner.told = lambda self, verdict: running.Told("", verdict)
-keeping.Journal = NoJournal
-keeping.write_run = lambda path, run, lines: None
+def pytest_sessionstart():
+    from evalkit.plugin import keeping, running  # not before evalkit starts: pytest would rewrite its modules
+
+    running.Runner.told = lambda self, verdict: running.Told("", verdict)
+    keeping.Journal = NoJournal
+    keeping.write_run = lambda path, run, lines: None
 """
 WORDS = ("drill", "pump", "kettle", "lamp", "battery", "charger", "never", "starts", "leaks", "since", "the", "reset")
 
