@@ -30,7 +30,7 @@ def _part(
     if isinstance(node, OneOf):
         return inner[0] if len(inner) == 1 else Choice(tuple(inner))
     together = _shuffle(inner, rules)
-    return Together(position, together, rules) if sum(rules.most[leaf] for leaf in together.leaves) > 1 else together
+    return Together(together, rules) if sum(rules.most[leaf] for leaf in together.leaves) > 1 else together
 
 
 def _chain(inner: list[Part], rules: Rules) -> Part:

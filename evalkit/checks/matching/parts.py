@@ -12,7 +12,6 @@ from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from evalkit.checks.matching.cover import Cover, bits, cover
-from evalkit.checks.matching.plan import Position
 from evalkit.checks.matching.table import Table
 from evalkit.record import record
 
@@ -205,7 +204,6 @@ class Choice:
 class Together:
     """A part whose calls share a model turn. State: None before the first call, then the turn and the part's state."""
 
-    position: Position
     part: Part
     rules: Rules
     start: None = None

@@ -37,7 +37,7 @@ def satisfy(root: Part, rules: Rules, *, forbid: bool) -> dict[int, int] | None:
         elif seen.first_time(call, branch[0]):
             state, taker = branch
             if root.done(state) and (call == last or not forbid):
-                return _assigned([*takers, taker], rules)
+                return _assigned([*takers, taker])
             if call < last:
                 takers.append(taker)
                 branches.append(_branches(root, state, call, forbid))
@@ -57,7 +57,7 @@ def _branches(root: Part, state: object, call: int, forbid: bool) -> Iterator[tu
         yield state, None
 
 
-def _assigned(takers: Sequence[_Taker | None], rules: Rules) -> dict[int, int]:
+def _assigned(takers: Sequence[_Taker | None]) -> dict[int, int]:
     """Call -> leaf: bags decide now which of their leaves takes which of their calls."""
     found: dict[int, int] = {}
     bags: dict[Bag, int] = {}
@@ -137,7 +137,7 @@ def most_in_order(root: Part, rules: Rules) -> dict[int, int]:
     while trail:
         trail, taker = trail
         takers.append(taker)
-    return _assigned(takers[::-1], rules)
+    return _assigned(takers[::-1])
 
 
 # State -> how many calls fit and how many needed places are filled, and the takers so far as a linked list.

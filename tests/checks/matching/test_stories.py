@@ -106,6 +106,13 @@ STORIES: dict[str, tuple[tuple[Any, ...], str, str, str, str]] = {
     # any order
     "any order": (("any", "f1", "g1"), "g1 f1", "forbid", "", "satisfied g1@0 f1@1"),
     "the earliest call wins": (("any", "f*"), "f1 f2", "allow", "", "satisfied f*@0; extra f2@1"),
+    "the earliest calls win, not those in the order of the list": (
+        ("any", "f1", "g1"),
+        "g1 f1 g1",
+        "allow",
+        "",
+        "satisfied g1@0 f1@1; extra g1@2",
+    ),
     "the vague expectation makes room": (("any", "f*", "f1"), "f1 f2", "forbid", "", "satisfied f1@0 f*@1"),
     "the nearest of several explains": (
         ("any", "f1", "f5", "f9"),
