@@ -182,3 +182,29 @@ def test_merging_what_nothing_tells_apart_never_alters_a_verdict(toolbox: Any, m
         assert problem.solve().satisfied == expected, problem
         satisfied += expected
     assert 100 < satisfied < 400
+
+
+def alike(dice: random.Random, toolbox: Any) -> Any:
+    """Two or three chains whose leaves fit the same calls, place by place: nothing tells them apart."""
+    number, length = dice.choice([(2, 3), (2, 3), (3, 2)])
+    chains = tuple(InOrder(tuple(Leaf(length * i + k, "a") for k in range(length))) for i in range(number))
+    calls = tuple(ActualCall(i, "a", 0) for i in range(number * length))
+    density = dice.choice([0.5, 0.7])
+    wanted = {(k, call.index) for k in range(length) for call in calls if dice.random() < density}
+    fitting = frozenset((length * i + k, call) for k, call in wanted for i in range(number))
+    return toolbox.Problem(Plan(AnyOrder(chains)), calls, fitting)
+
+
+def test_chains_that_nothing_tells_apart_may_be_at_different_places(
+    toolbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That which of them is further on does not matter must not hide how far each is."""
+    monkeypatch.setattr(search, "_PATIENCE", 1)
+    dice = random.Random(2)
+    satisfied = 0
+    for _ in range(250):
+        problem = alike(dice, toolbox)
+        expected = toolbox.Oracle(problem).satisfied()
+        assert problem.solve().satisfied == expected, problem
+        satisfied += expected
+    assert 40 < satisfied < 210, satisfied
