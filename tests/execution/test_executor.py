@@ -292,7 +292,9 @@ def test_a_case_that_has_its_verdict_is_kept_no_longer(made: Callable[[int], Exe
     executor = made(4)
     ours = [Job(case(f"let_go_{place:03}"), agent) for place in range(30)]
     assert run_all(executor, ours) == ["passed"] * 30
-    assert run_all(executor, jobs(agent, 1)) == ["passed"]  # the loop has turned since
+    until = time.monotonic() + 5.0
+    while held() and time.monotonic() < until:  # the loop lets go of the last one once it has turned again
+        assert run_all(executor, jobs(agent, 1)) == ["passed"]
     assert held() == 0
 
 
