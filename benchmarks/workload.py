@@ -137,11 +137,11 @@ class NoJournal:
         pass
 
 def pytest_sessionstart():
-    from evalkit.plugin import keeping, running  # not before evalkit starts: pytest would rewrite its modules
+    from evalkit.plugin import running, sessionfiles  # not before evalkit starts: pytest would rewrite its modules
 
     running.Runner.told = lambda self, verdict: running.Told("", verdict)
-    keeping.Journal = NoJournal
-    keeping.write_run = lambda path, run, lines: None
+    sessionfiles.Journal = NoJournal
+    sessionfiles.write_run = lambda path, run, lines: None
 """
 WORDS = ("drill", "pump", "kettle", "lamp", "battery", "charger", "never", "starts", "leaks", "since", "the", "reset")
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,30 +12,27 @@ import pytest
 import evalkit
 from evalkit.errors import BudgetSpentError
 from evalkit.gate import Outcome, decide_outcomes, outcome_of
-from evalkit.model.codec import encode
-from evalkit.model.run import GateDecision, Run
-from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Reason
+from evalkit.model.run import GateDecision
+from evalkit.model.verdict import NOT_RUN, PASSED, Reason
 from evalkit.plugin.collection import case_id_of
-from evalkit.plugin.commit import commit_of
-from evalkit.plugin.configuration import SELECTION, Configuration
+from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.display import Display
 from evalkit.plugin.metering import ledger_of
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
 from evalkit.plugin.progress import Progress
 from evalkit.plugin.publishing import annotation_lines, publish, read_baseline
 from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shows_logs_live
+from evalkit.plugin.sessionfiles import SessionFiles
 from evalkit.plugin.shaping import shape
 from evalkit.plugin.standing import Standing
 from evalkit.plugin.stray import STRAY, StrayOutput
-from evalkit.reports.journal import Journal, read_journal
-from evalkit.reports.runfile import write_run
-from evalkit.reports.wire import from_line, to_line
+from evalkit.reports.journal import Journal
+from evalkit.reports.wire import from_line
 from evalkit.stats import Tally
 
 # Options under which pytest lists something and runs nothing.
 _LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 _OURS_TO_DECIDE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-_DECISIVE = ("temperature", "seed", "deadline_s", "max_iterations", "strict_mocks", "record")  # of a run's settings
 _NOTHING = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
@@ -49,9 +44,7 @@ class Keeper:
         self._configuration = configuration
         self._runner = runner
         self._display = Display(config, configuration)
-        self._started = datetime.now(UTC)
-        self._clock = time.perf_counter()
-        self._journal: Journal | None = None
+        self._files = SessionFiles(config, configuration)
         self._outcomes: dict[str, Outcome] = {}
         self._tally = Tally()
         self._unpaid: list[str] = []  # why the cases were not run for which nothing was left to spend
@@ -64,9 +57,8 @@ class Keeper:
         self._before, self._baseline = read_baseline(configuration)
         self._decision: GateDecision | None = None
         self._progress: Progress | None = None
-        self._trouble: list[str] = []
         self._annotations: list[str] = []
-        runner.resumed.update(self._resumable())
+        runner.resumed.update(self._files.resumable())
         self._rendezvous = Rendezvous()
         self._by_buckets = configuration.concurrency > 1 and not one_at_a_time(config)
         self._standing = Standing()
@@ -116,13 +108,6 @@ class Keeper:
     def _selected(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self._runner.selected or self._wanted.values()))
 
-    def _resumable(self) -> dict[str, str]:
-        path = self._journal_path()
-        if not self._configuration.resume or not path.is_file():
-            return {}
-        measured = (v for v in read_journal(path).verdicts if v.status not in (ERROR, NOT_RUN))
-        return {verdict.case_id: to_line(verdict) for verdict in measured}
-
     # What comes in
 
     @pytest.hookimpl(tryfirst=True)
@@ -165,54 +150,17 @@ class Keeper:
         try:
             self._opened_journal().append(verdict.case_id, counts.line)
         except OSError as error:  # the disk is full: the run goes on, and says so
-            self._trouble.append(f"{verdict.case_id} is in neither the journal nor the run file: {error}")
+            self._files.trouble.append(f"{verdict.case_id} is in neither the journal nor the run file: {error}")
 
     @cached_property
     def _shows_passed(self) -> bool:
         return self._display.shows_passed(len(self._selected()))
 
     def _opened_journal(self) -> Journal:
-        if self._journal is None:
-            selected = self._selected()
-            head: dict[str, Any] = {
-                "started": self._started.isoformat(),
-                "selected": selected,
-                "evalkit": evalkit.__version__,
-            }
-            head |= {"metadata": self._circumstances(), **self._part()}
-            try:
-                head["collected"] = max(len(selected), self._collected)
-                self._journal = Journal(self._journal_path(), head, self._runner.resumed.values())
-                _keep_out_of_git(self._configuration)
-            except OSError as error:
-                self._trouble.append(f"no journal is kept: {error}")
-                self._journal = Journal(None, head)
-        return self._journal
-
-    @property
-    def _shard(self) -> str | None:
-        return None if self._configuration.shard is None else str(self._configuration.shard)
-
-    def _part(self) -> dict[str, Any]:
-        """Of which whole this is a part; nothing for what is no shard."""
-        selection = self._config.stash.get(SELECTION, None)
-        return {"shard": self._shard, "selection": None if selection is None else encode(selection)}
-
-    def _circumstances(self) -> dict[str, Any]:
-        """What must be the same of runs that are joined."""
-        settings = self._configuration.settings
-        return {
-            "model": settings.model,
-            "commit": commit_of(self._configuration.root),
-            "settings": {
-                **{name: getattr(settings, name) for name in _DECISIVE},
-                "agent": self._configuration.agent,
-                "faults": self._configuration.faults,
-            },
-        }
-
-    def _journal_path(self) -> Path:
-        return self._configuration.results.with_suffix(".journal.jsonl")
+        if self._files.journal is not None:
+            return self._files.journal
+        selected = self._selected()
+        return self._files.open(selected, max(len(selected), self._collected), self._runner.resumed.values())
 
     # What comes out
 
@@ -231,7 +179,7 @@ class Keeper:
         if any(getattr(self._config.option, name, False) for name in _LISTINGS):
             return
         self._display.sort_reports(self._wanted)
-        selected, selection = self._selected(), self._config.stash.get(SELECTION, None)
+        selected, selection = self._selected(), self._files.selection
         collected = max(self._runner.collected, self._collected, len(selected))
         # Nothing collected, or all deselected, is pytest's to tell; that nothing fell to this shard is not.
         is_ours = exitstatus in _OURS_TO_DECIDE or (
@@ -242,48 +190,27 @@ class Keeper:
             self._configuration.policy,
             selected=selected,
             collected=collected,
-            shard=self._shard,
+            shard=self._files.shard,
             whole=None if selection is None else selection.count,
             baseline=self._before,
         )
-        self._write(selected, collected, interrupted=exitstatus not in (*_OURS_TO_DECIDE, _NOTHING))
+        interrupted = exitstatus not in (*_OURS_TO_DECIDE, _NOTHING)
+        is_written = self._files.write(
+            self._decision, self._tally.result(), selected=selected, collected=collected, interrupted=interrupted
+        )
+        if is_written and selected:
+            self._files.trouble += publish(self._configuration, self._decision, self._baseline)
+            self._annotations = annotation_lines(self._configuration)
         if is_ours and session.exitstatus == exitstatus:
             others_failed = session.testsfailed > self._failed_reports
             session.exitstatus = 1 if others_failed else self._decision.exit_status
-
-    def _write(self, selected: tuple[str, ...], collected: int, *, interrupted: bool) -> None:
-        assert self._decision is not None
-        run = Run(
-            collected=collected,
-            selected=selected,
-            started=self._started.isoformat(),
-            wall_s=round(time.perf_counter() - self._clock, 3),
-            evalkit=evalkit.__version__,
-            interrupted=interrupted,
-            shard=self._shard,
-            selection=self._config.stash.get(SELECTION, None),
-            metadata={
-                "gate": self._decision,
-                "accounting": self._tally.result().to_json(),
-                **self._circumstances(),
-            },
-        )
-        try:
-            write_run(self._configuration.results, run, () if self._journal is None else self._journal.lines(selected))
-            _keep_out_of_git(self._configuration)
-        except OSError as error:
-            self._trouble.append(f"the run file was not written: {error}")
-            return
-        if selected:
-            self._trouble += publish(self._configuration, self._decision, self._baseline)
-            self._annotations = annotation_lines(self._configuration)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
         self._stray.show(terminalreporter)
         if self._decision is not None and exitstatus != pytest.ExitCode.USAGE_ERROR:
             selected = self._selected()
             self._display.summary(
-                terminalreporter, self._decision, self._outcomes, selected, self._journal, self._trouble
+                terminalreporter, self._decision, self._outcomes, selected, self._files.journal, self._files.trouble
             )
             self._display.accounting(terminalreporter, self._tally.result(), self._unpaid)
             self._display.unused_mocks(
@@ -296,12 +223,4 @@ class Keeper:
         if self._ledger is not None:
             self._ledger.unlink(missing_ok=True)
         self._rendezvous.remove()
-        if self._journal is not None:
-            complete = all(case_id in self._outcomes for case_id in self._selected())
-            self._journal.close(remove=complete and not self._trouble)
-
-
-def _keep_out_of_git(configuration: Configuration) -> None:
-    folder = configuration.results.parent
-    if folder.name == ".evalkit" and not (folder / ".gitignore").exists():
-        (folder / ".gitignore").write_text("*\n", "ascii")
+        self._files.close(complete=all(case_id in self._outcomes for case_id in self._selected()))

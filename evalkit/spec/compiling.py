@@ -188,9 +188,8 @@ class _Expectations:
     def of_the_whole(self, data: dict[str, Any], turns: tuple[UserTurn, ...]) -> Any:
         expected = data.get("expected_output")
         if isinstance(expected, dict):
-            demanded = any(turn.expectation for turn in turns) and bool(
-                expected
-            )  # what a suite says may demand nothing
+            # What a suite says of all cases may demand nothing by itself.
+            demanded = bool(expected) and any(turn.expectation for turn in turns)
             return self._compiled(expected, ("expected_output",), ("no_expectation",) if demanded else ())
         missed = "expected_output" not in data and not any(turn.expectation for turn in turns)
         if missed and "expected_output" not in _meant(data, keys.CASE_KEYS, keys.CASE_SYNONYMS):
