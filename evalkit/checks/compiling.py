@@ -151,7 +151,7 @@ class _Compilation:
 
     def _forbidden(self, expected: Mapping[str, Any], calls: CallReader) -> ForbiddenCalls | None:
         key = "forbidden_function_calls"
-        return read_forbidden(self.reader, calls, (*self.path, key), expected[key]) if key in expected else None
+        return read_forbidden(calls, (*self.path, key), expected[key]) if key in expected else None
 
     def _grounded(self, expected: Mapping[str, Any]) -> GroundedCalls | None:
         if "grounded" not in expected:

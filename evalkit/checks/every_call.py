@@ -116,7 +116,7 @@ class GroundedCalls:
         return failing(self.key, (), [f"{found} call{'' if found == 1 else 's'} with untraceable values"])
 
 
-def read_forbidden(reader: Any, calls: Any, path: Path, value: Any) -> ForbiddenCalls | None:
+def read_forbidden(calls: Any, path: Path, value: Any) -> ForbiddenCalls | None:
     """One forbidden call, or a list of them."""
     items = value if isinstance(value, list) else [value]
     read = [

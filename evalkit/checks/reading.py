@@ -107,7 +107,7 @@ class Reader:
         self.wrong(path, value, "true or false", boolean_advice(value))
         return None
 
-    def number(self, path: Path, value: Any, *, whole: bool = False) -> float | None:
+    def number(self, path: Path, value: Any, *, whole: bool) -> float | None:
         """A number from 0; `whole`: without a fraction."""
         kind = "a whole number from 0" if whole else "a number from 0"
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):

@@ -61,10 +61,20 @@ class Sentences:
         expected = [leaf for leaf in self.leaves if leaf.function_name == call.name]
         if not expected:
             return "not expected: extra_calls is 'forbid'"
-        if len(expected) == 1:
-            return f"not expected: extra_calls is 'forbid', and {call.name} is expected {_times(expected[0])}"
-        others = f"the {len(expected)} expected calls of {call.name} are held against others"
-        return f"not expected: extra_calls is 'forbid', and {others}"
+        in_force = [leaf for leaf in expected if self._is_in_force(leaf)]
+        if not in_force:
+            why = f"{call.name} stands in another alternative of one_of"
+        elif len(in_force) == 1:
+            why = f"{call.name} is expected {_times(in_force[0])}"
+        else:
+            why = f"the {len(in_force)} expected calls of {call.name} are held against others"
+        return f"not expected: extra_calls is 'forbid', and {why}"
+
+    def _is_in_force(self, leaf: ExpectedCall) -> bool:
+        """Whether it stands in no alternative but those that the calls were held against."""
+        position = self._positions[leaf.id]
+        chosen = self.assignment.alternatives.items()
+        return all(position[len(at)] == number for at, number in chosen if position[: len(at)] == at)
 
     def miscounted(self, leaf: ExpectedCall) -> str:
         """Why one call more, or one too few, of an expectation is not among the extra calls that are allowed."""

@@ -400,6 +400,19 @@ LISTS: list[tuple[dict[str, Any], list[Any], list[str]]] = [
         ["missing_call: d was not called (closest alternative: one_of[0])"],
     ),
     (
+        {CALLS: [{"one_of": ["a", ["b", "c"]]}]},
+        ["a", "b"],
+        [
+            "unexpected_call: call 2, b: not expected: extra_calls is 'forbid', and b stands in another alternative of "
+            "one_of",
+        ],
+    ),
+    (
+        {CALLS: [{"one_of": ["a", ["b", "c"]]}, "b"]},
+        ["a", "b", "b"],
+        ["unexpected_call: call 3, b: not expected: extra_calls is 'forbid', and b is expected once"],
+    ),
+    (
         {CALLS: ["a"], "forbidden_function_calls": ["b"]},
         ["a", "b"],
         [
