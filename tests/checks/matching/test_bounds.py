@@ -123,6 +123,28 @@ def test_interchangeable_groups_of_all_kinds_count_as_one(monkeypatch: pytest.Mo
         assert counted.found.satisfied is (bad == 20)
 
 
+def test_chains_that_differ_in_their_calls_do_not_count_as_one(toolbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both chains begin alike; only where the second takes the first call can it go on."""
+    monkeypatch.setattr(search, "_PATIENCE", 1)
+    plan = ("any", "z1", ("in_order", "f1", "g3"), ("in_order", "f1", "g2"))
+    story = toolbox.Story(plan, "z1 f1 g2 f1 g3", "forbid")
+    assert story.told() == "satisfied z1@0 f1@1 g2@2 f1@3 g3@4"
+
+
+def test_calls_that_fit_different_places_of_a_group_do_not_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two calls may each go into the group or elsewhere; only the second leaves room for the third."""
+    monkeypatch.setattr(search, "_PATIENCE", 1)
+    root = AnyOrder((InOrder((AnyOrder(leaves(2)), Leaf(2, "e"))), InOrder((Leaf(3, "f"), Leaf(4, "y")))))
+    fitting = {(0, 1), (1, 0), (1, 1), (1, 2), (3, 0), (3, 1), (2, 3), (4, 4)}
+    assert Counted(root, "fffey", lambda leaf, call: (leaf, call) in fitting).found.satisfied
+
+
+def test_where_explanations_are_many_the_best_go_on(toolbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MAX_WIDTH", 1)
+    plan = ("any", ("in_order", "f1", "g1"), ("in_order", "h1", "e1"))
+    assert toolbox.Story(plan, "f1 h1 g1", "forbid").told() == "met f1@0 h1@1 g1@2; missing e1"
+
+
 def test_a_search_that_grows_too_large_is_an_error_and_never_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MAX_STATES", 1000)
     monkeypatch.setattr(search, "_PATIENCE", 100)
@@ -135,6 +157,13 @@ def test_a_search_that_grows_too_large_is_an_error_and_never_a_verdict(monkeypat
         "the groups of expected calls are too ambiguous to be judged: after 1,000 combinations it is still open which "
         "call meets which expectation; make the expectations of calls that repeat more specific, or split the group"
     )
+
+
+def test_no_search_for_optional_calls_undoes_a_verdict(toolbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = ("any", ("in_order", "f1", "g1"), ("in_order", "f1", "g2?", "k1"))
+    monkeypatch.setattr(search, "MAX_STATES", 4)  # as many as the calls that must be made take
+    told = toolbox.Story(plan, "f1 f1 g1 k1 g2", "allow").told()
+    assert told == "satisfied f1@0 f1@1 g1@2 k1@3; extra g2@4"
 
 
 def test_a_large_search_first_asks_whether_any_order_would_do(monkeypatch: pytest.MonkeyPatch) -> None:

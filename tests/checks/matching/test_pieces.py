@@ -215,6 +215,13 @@ def test_many_alternatives_are_explained_without_trying_all_of_them() -> None:
     assert not found.extra
 
 
+def test_many_alternatives_after_a_missing_call_are_explained() -> None:
+    plan = Plan(InOrder((Leaf(200, "z"), *(choice_of_two(4 * i) for i in range(30)))))
+    actual = [ActualCall(i, name) for i, name in enumerate("abd" * 15)]
+    found = solve(plan, actual, lambda *_: True, lambda *_: 1.0)
+    assert (len(found.pairs), found.missing, found.extra) == (45, ((200, 1),), ())
+
+
 def test_the_parts_of_large_plans_are_decided_without_recursion_limits() -> None:
     plan = Plan(AnyOrder(tuple(Leaf(i, "f") for i in range(1500))))
     actual = [ActualCall(i, "f") for i in range(1501)]

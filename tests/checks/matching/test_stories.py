@@ -102,6 +102,13 @@ STORIES: dict[str, tuple[tuple[Any, ...], str, str, str, str]] = {
         "",
         "met f*@0 f1@1 e1@2; missing g1",
     ),
+    "of two that are equally near, the first explains": (
+        ("strict", "f1", "f3"),
+        "f2",
+        "forbid",
+        "",
+        "met; differs f1@0; missing f3",
+    ),
     "left over but of the name": (("strict", "f1", "g1"), "g1 f2", "forbid", "", "met g1@0; differs f1@1"),
     # any order
     "any order": (("any", "f1", "g1"), "g1 f1", "forbid", "", "satisfied g1@0 f1@1"),
@@ -465,6 +472,28 @@ STORIES: dict[str, tuple[tuple[Any, ...], str, str, str, str]] = {
         "forbid",
         "0 0 0",
         "met b1@0 c1@2; order a1@1",
+    ),
+    # calls that may be made, beside groups
+    "a call that may be made, beside a group": (
+        ("any", ("in_order", "a1", "b1"), "d1?"),
+        "a1 d1 b1",
+        "allow",
+        "",
+        "satisfied a1@0 d1@1 b1@2",
+    ),
+    "those that cannot all be met are met one by one, and no more often than they may be": (
+        ("any", ("in_order", "f1?", "g1?", "h1", "i1?"), ("in_order", "k1", "l1")),
+        "g1 f1 h1 i1 i1 k1 l1",
+        "allow",
+        "",
+        "satisfied f1@1 h1@2 i1@3 k1@5 l1@6; extra g1@0 i1@4",
+    ),
+    "a call that may be made, beside one whose turn is not known": (
+        ("any", ("in_parallel", "b1", "c1"), "d1?"),
+        "b1 c1 d1",
+        "allow",
+        "- - 1",
+        "met b1@0 c1@1 d1@2; unproven (0,)",
     ),
     # nothing
     "nothing expected, nothing done": (("strict",), "", "forbid", "", "satisfied"),
