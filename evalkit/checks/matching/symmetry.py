@@ -29,7 +29,7 @@ class Symmetry:
             return self._contents(part, state)
         if isinstance(part, Shuffle):
             keys = [self.key(inner, state[i]) for i, inner in enumerate(part.parts)]
-            for twins in self._twins.get(part, ()):
+            for twins in self._twins[part]:
                 ordered = sorted((keys[i] for i in twins), key=repr)
                 for i, key in zip(twins, ordered, strict=True):
                     keys[i] = key
