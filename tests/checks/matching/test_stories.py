@@ -502,6 +502,13 @@ STORIES: dict[str, tuple[tuple[Any, ...], str, str, str, str]] = {
         "- - 1",
         "met b1@0 c1@1 d1@2; unproven (0,)",
     ),
+    "and one by one": (
+        ("any", ("in_parallel", "b1", "c1"), ("in_order", "f1?", "g1?", "h1")),
+        "g1 f1 h1 b1 c1",
+        "allow",
+        "0 1 2 - -",
+        "met f1@1 h1@2 b1@3 c1@4; extra g1@0; unproven (0,)",
+    ),
     # nothing
     "nothing expected, nothing done": (("strict",), "", "forbid", "", "satisfied"),
     "nothing expected means no call at all": (("strict",), "f1", "allow", "", "met; extra f1@0"),
