@@ -130,6 +130,14 @@ def test_in_any_order_the_explanation_is_the_best_of_all(toolbox: Any) -> None:
     assert compared > 150
 
 
+def test_a_call_that_fits_elsewhere_makes_room_for_a_nearer_one(toolbox: Any) -> None:
+    plan = Plan(AnyOrder((Leaf(11, "a"), Leaf(12, "a"), Leaf(15, "a"))))
+    calls = tuple(ActualCall(index, "a", 0) for index in range(100, 104))
+    problem = toolbox.Problem(plan, calls, frozenset({(11, 100), (12, 100)}))
+    everything = all_pairings(problem, problem.leaves(), calls)
+    assert weight(problem, problem.solve().pairs) == max(weight(problem, pairs) for pairs in everything)
+
+
 def test_in_strict_order_the_explanation_is_the_best_alignment(toolbox: Any) -> None:
     compared = 0
     for problem in toolbox.generate(9, 2500, groups=False):

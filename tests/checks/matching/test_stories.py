@@ -495,6 +495,20 @@ STORIES: dict[str, tuple[tuple[Any, ...], str, str, str, str]] = {
         "",
         "satisfied f1@1 h1@2 i1@3 i1@4 k1@6 l1@7; extra g1@0 i1@5",
     ),
+    "one that cannot be met again takes nothing from those after it": (
+        ("any", ("in_order", "f1x1-2", "g1", "i1?"), "k1"),
+        "f1 g1 f1 i1 k1",
+        "allow",
+        "",
+        "satisfied f1@0 g1@1 i1@3 k1@4; extra f1@2",
+    ),
+    "the earliest call wins in a group, too": (
+        ("any", ("in_order", "f*", "g1"), "k1"),
+        "f1 f2 k1",
+        "allow",
+        "",
+        "met f*@0 k1@2; missing g1; extra f2@1",
+    ),
     "a call that may be made, beside one whose turn is not known": (
         ("any", ("in_parallel", "b1", "c1"), "d1?"),
         "b1 c1 d1",
