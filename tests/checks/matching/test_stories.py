@@ -509,6 +509,13 @@ STORIES: dict[str, tuple[tuple[Any, ...], str, str, str, str]] = {
         "",
         "met f*@0 k1@2; missing g1; extra f2@1",
     ),
+    "one that cannot be met alters no choice": (
+        ("any", ("one_of", "a*", ("in_order", "a*?", "b*"))),
+        "b1 a2",
+        "allow",
+        "",
+        "satisfied b*@0; extra a2@1; chose (0,):1",
+    ),
     "a call that may be made, beside one whose turn is not known": (
         ("any", ("in_parallel", "b1", "c1"), "d1?"),
         "b1 c1 d1",
