@@ -20,14 +20,12 @@ from evalkit.execution.executor import broken
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.commit import commit_of
-from evalkit.plugin.configuration import Configuration
+from evalkit.plugin.configuration import Configuration, only_lists
 from evalkit.plugin.on_worker import Answer, Terms, check_worker, hear_spent, run_parcel, sealed, stop_run
 from evalkit.plugin.output import output_of
 from evalkit.plugin.purse import TOPIC, Purse, Spent
 from evalkit.plugin.recordings import Files, files_in, names_of, write_recordings
 from evalkit.reports.wire import from_line
-
-_LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 
 
 class Cluster:
@@ -88,7 +86,7 @@ class Cluster:
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Connect when it is known what is to run, and only if anything is."""
         items = [item for item in session.items if isinstance(item, CaseItem)]
-        if items and not any(getattr(self._config.option, name, False) for name in _LISTINGS):
+        if items and not only_lists(self._config):
             try:
                 self._connect(items)
             except UsageError as error:

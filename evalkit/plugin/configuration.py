@@ -27,6 +27,12 @@ DEFAULT_PATHS = ("scenarios",)
 DEFAULT_CONCURRENCY = 50
 DEFAULT_FALLBACK_RATE = "10"
 DEFAULT_RESULTS = ".evalkit/last-run.json"
+_LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
+
+
+def only_lists(config: pytest.Config) -> bool:
+    """Whether pytest is asked to list something, and runs nothing."""
+    return any(getattr(config.option, name, False) for name in _LISTINGS)
 
 
 @record(frozen=True, slots=True, kw_only=True)

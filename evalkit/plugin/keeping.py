@@ -15,7 +15,7 @@ from evalkit.gate import Outcome, decide_outcomes, outcome_of
 from evalkit.model.run import GateDecision
 from evalkit.model.verdict import NOT_RUN, PASSED, Reason
 from evalkit.plugin.collection import case_id_of
-from evalkit.plugin.configuration import Configuration
+from evalkit.plugin.configuration import Configuration, only_lists
 from evalkit.plugin.display import Display
 from evalkit.plugin.metering import ledger_of
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
@@ -30,8 +30,6 @@ from evalkit.reports.journal import Journal
 from evalkit.reports.wire import from_line
 from evalkit.stats import Tally
 
-# Options under which pytest lists something and runs nothing.
-_LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 _OURS_TO_DECIDE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _NOTHING = pytest.ExitCode.NO_TESTS_COLLECTED
 
@@ -176,7 +174,7 @@ class Keeper:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if any(getattr(self._config.option, name, False) for name in _LISTINGS):
+        if only_lists(self._config):
             return
         self._display.sort_reports(self._wanted)
         selected, selection = self._selected(), self._files.selection

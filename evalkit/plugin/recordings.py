@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from evalkit.agents.models import cassette_name
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
-from evalkit.providers.cassettefile import SUFFIXES, path_of_run
+from evalkit.providers.cassettefile import SUFFIXES, path_of_run, write_in_one_step
 from evalkit.providers.http_cassette import http_path
 from evalkit.yamlfile import Limits, load
 
@@ -56,7 +56,7 @@ def write_recordings(folder: Path, case: Case, files: Files, secrets: tuple[str,
                 "the worker does not have; set the same variables there"
             )
         try:
-            _write(path, content)
+            write_in_one_step(path, content)
         except OSError as error:
             return f"its recording {name} was not written: {error}"
     return None
@@ -66,13 +66,6 @@ def _holds(content: bytes, name: str, secrets: tuple[str, ...]) -> bool:
     """YAML breaks lines, so its strings are looked into, and not its text."""
     text = json.dumps(load(content, name, _LIMITS))
     return any(json.dumps(secret)[1:-1] in text for secret in secrets)
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
 
 
 class Desktop:
@@ -88,7 +81,7 @@ class Desktop:
     def lay_out(self, files: Files) -> None:
         """The cassettes of a case that there are."""
         for name, content in files.items():
-            _write(self.folder / name, content)
+            write_in_one_step(self.folder / name, content)
 
     def taken(self, case: Case, before: Mapping[str, bytes]) -> Files:
         """What was recorded of a case; its files are gone from here then."""

@@ -7,6 +7,7 @@ turn has one; otherwise a person had a hand in it, and it is "hand-written".
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,14 @@ CASSETTE_KEYS = ("evalkit_cassette", "model", "description", "turns")
 REQUEST_KEYS = ("fingerprint", "continues", "system", "functions", "settings", "messages")
 SUFFIXES = (".yaml", ".yml", ".json")
 CODE = "invalid_cassette"
+
+
+def write_in_one_step(path: Path, content: bytes) -> None:
+    """Write a file that nobody finds half written, in a folder that is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_bytes(content)
+    os.replace(partial, path)
 
 
 @record(frozen=True, slots=True)

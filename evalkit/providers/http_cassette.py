@@ -6,13 +6,12 @@ second run ``valid_001.run-2.http.yaml``. A file that says ``recorded: true`` wa
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError
-from evalkit.providers.cassettefile import CODE, path_of_run
+from evalkit.providers.cassettefile import CODE, path_of_run, write_in_one_step
 from evalkit.providers.http_bodies import FORMS
 from evalkit.providers.turns import shown, unknown_keys
 from evalkit.record import record
@@ -97,7 +96,4 @@ def _check_exchange(data: Any, path: tuple[str | int, ...], problems: list[PathP
 def write_http_cassette(path: Path, exchanges: list[dict[str, Any]]) -> None:
     """Write a recording, in one step."""
     data = {"evalkit_http_cassette": HTTP_CASSETTE_VERSION, "recorded": True, "exchanges": exchanges}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(HEADER + dump(data), encoding="utf-8")
-    os.replace(partial, path)
+    write_in_one_step(path, (HEADER + dump(data)).encode())

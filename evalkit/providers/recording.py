@@ -6,7 +6,6 @@ change with each recording of the same conversation.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from evalkit.errors import MissingCassetteError
 from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.providers.asked import asked, fingerprint, replied, without_secrets
-from evalkit.providers.cassettefile import CASSETTE_VERSION, find_cassette, load_cassette
+from evalkit.providers.cassettefile import CASSETTE_VERSION, find_cassette, load_cassette, write_in_one_step
 from evalkit.providers.protocol import Provider
 from evalkit.yamlfile import dump
 
@@ -59,11 +58,7 @@ class RecordingProvider:
             return
         model = without_secrets(self._model, self._secrets)  # its base_url may hold a password
         data = {"evalkit_cassette": CASSETTE_VERSION, "model": model, "turns": self._turns()}
-        text = HEADER + dump(data)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, self.path)
+        write_in_one_step(self.path, (HEADER + dump(data)).encode())
 
     def _refuse_to_overwrite(self) -> None:
         found = find_cassette(self.path)

@@ -180,16 +180,20 @@ def twins(dice: random.Random, toolbox: Any) -> Any:
     return toolbox.Problem(Plan(root, dice.choice(["forbid", "forbid", "allow"])), tuple(calls), fitting)
 
 
-def test_merging_what_nothing_tells_apart_never_alters_a_verdict(toolbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "_PATIENCE", 1)
-    dice = random.Random(1)
+def satisfied_as_the_oracle_says(toolbox: Any, problems: Iterator[Any]) -> int:
+    """How many of them are satisfied, each of which is if the oracle says so."""
     satisfied = 0
-    for _ in range(500):
-        problem = twins(dice, toolbox)
+    for problem in problems:
         expected = toolbox.Oracle(problem).satisfied()
         assert problem.solve().satisfied == expected, problem
         satisfied += expected
-    assert 100 < satisfied < 400
+    return satisfied
+
+
+def test_merging_what_nothing_tells_apart_never_alters_a_verdict(toolbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_PATIENCE", 1)
+    dice = random.Random(1)
+    assert 100 < satisfied_as_the_oracle_says(toolbox, (twins(dice, toolbox) for _ in range(500))) < 400
 
 
 def alike(dice: random.Random, toolbox: Any) -> Any:
@@ -209,10 +213,4 @@ def test_chains_that_nothing_tells_apart_may_be_at_different_places(
     """That which of them is further on does not matter must not hide how far each is."""
     monkeypatch.setattr(search, "_PATIENCE", 1)
     dice = random.Random(2)
-    satisfied = 0
-    for _ in range(250):
-        problem = alike(dice, toolbox)
-        expected = toolbox.Oracle(problem).satisfied()
-        assert problem.solve().satisfied == expected, problem
-        satisfied += expected
-    assert 40 < satisfied < 210, satisfied
+    assert 40 < satisfied_as_the_oracle_says(toolbox, (alike(dice, toolbox) for _ in range(250))) < 210
