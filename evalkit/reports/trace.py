@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, Reason, Verdict
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.record import record
 from evalkit.reports.conversation import conversation
 from evalkit.reports.faults import fault_lines, reasons_told
@@ -118,8 +118,8 @@ def duration_text(milliseconds: float) -> str:
 def _body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     shown: list[Line] = []
     told: set[tuple[str, str, int | None]] = set()
-    for number, call in enumerate(verdict.calls, 1):
-        shown += _call(call, number, told, max(options.width, _NARROWEST))
+    for call in verdict.calls:
+        shown += _call(call, told, max(options.width, _NARROWEST))
     if options.conversation:
         shown += conversation(verdict.transcript)
     told |= reasons_told(verdict)
@@ -141,37 +141,39 @@ def _key(reason: Reason) -> tuple[str, str, int | None]:
     return (reason.code, reason.message, reason.call)
 
 
-def _call(verdict: CallVerdict, number: int, told: set[tuple[str, str, int | None]], width: int) -> list[Line]:
+def _call(verdict: CallVerdict, told: set[tuple[str, str, int | None]], width: int) -> list[Line]:
     mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
+    failed = [result for result in verdict.results if result.status != PASSED]
+    told.update(_key(reason) for result in failed for reason in result.reasons)
     if verdict.call is None:
-        shown: list[Line] = [(("   –  ", "quiet"), mark, (visible(verdict.expected_name), ""), (" was not called", ""))]
-    else:
-        first, *more = _called(verdict.call, width - 7)
-        shown = [((f"{number:>3}. ", "quiet"), mark, (first, "")), *(((" " * 7 + line, ""),) for line in more)]
+        return _missing(verdict, mark, failed)
+    first, *more = _called(verdict.call, width - 7)
+    number = f"{verdict.call.index + 1:>3}. "  # as messages name the call, whatever was not called before it
+    shown: list[Line] = [((number, "quiet"), mark, (first, "")), *(((" " * 7 + line, ""),) for line in more)]
     notes = dict.fromkeys(visible(result.note) for result in verdict.results if result.status == PASSED and result.note)
     if notes:
         shown[-1] = (*shown[-1], (f"  ({', '.join(notes)})", "quiet"))
-    for result in verdict.results:
-        if result.status == PASSED:
-            continue
-        told.update(_key(reason) for reason in result.reasons)
-        said = [reason.message for reason in result.reasons] or [result.message or result.check]
-        for message in dict.fromkeys(_without_place(message, verdict) for message in said):
-            turn = message.removesuffix(f"{verdict.expected_name} was not called")
-            if turn == message:
-                shown += _message(message, " " * 7, _style(result.status))
-            elif turn:  # of several
-                shown[-1] = (*shown[-1], (f"  ({visible(turn).removesuffix(': ')})", "quiet"))
+    for result in failed:
+        for message in dict.fromkeys(_without_place(message, verdict) for message in _said(result)):
+            shown += _message(message, " " * 7, _style(result.status))
     return shown
+
+
+def _missing(verdict: CallVerdict, mark: tuple[str, str], failed: list[CheckResult]) -> list[Line]:
+    """A call that was not made, or not often enough: what is said of it is its line."""
+    said = dict.fromkeys(message for result in failed for message in _said(result))
+    shown = [line for message in said for line in _message(message, " " * 7, "bad")]
+    first = shown[0][0][0].strip() if shown else f"{visible(verdict.expected_name)} was not called"
+    return [(("   –  ", "quiet"), mark, (first, "")), *shown[1:]]
+
+
+def _said(result: CheckResult) -> list[str]:
+    return [reason.message for reason in result.reasons] or [result.message or result.check]
 
 
 def _without_place(message: str, verdict: CallVerdict) -> str:
     """Reasons name the call that they are about; under that call's line this would be said twice."""
-    return (
-        message
-        if verdict.call is None
-        else message.removeprefix(f"call {verdict.call.index + 1}, {verdict.call.name}: ")
-    )
+    return message.removeprefix(f"call {verdict.call.index + 1}, {verdict.call.name}: ") if verdict.call else message
 
 
 def _called(call: FunctionCall, width: int) -> list[str]:

@@ -301,4 +301,32 @@ def test_a_call_that_is_missing_in_one_turn_of_several_says_in_which() -> None:
     result = CheckResult(check="times", status="failed", reasons=(reason,))
     line = CallVerdict(call=None, expected_name="pay", status="failed", results=(result,))
     verdict = Verdict(case_id="a_001.yaml", status="failed", reasons=(reason,), calls=(line,))
-    assert render(verdict).splitlines()[1:] == ["   –  ✗ pay was not called  (user turn 2)"]
+    assert render(verdict).splitlines()[1:] == ["   –  ✗ user turn 2: pay was not called"]
+
+
+def test_a_call_has_the_number_that_messages_give_it_whatever_was_not_called_before_it() -> None:
+    missing = CallVerdict(call=None, status="failed", expected_name="pay")
+    made = tuple(CallVerdict(call=FunctionCall(name="mail", index=index)) for index in range(2))
+    verdict = Verdict(case_id="a/b_001.yaml", status="failed", calls=(missing, made[0], missing, made[1]))
+    assert [line.split(".")[0].strip() for line in render(verdict).splitlines()[1:]] == [
+        "–  ✗ pay was not called",
+        "1",
+        "–  ✗ pay was not called",
+        "2",
+    ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "send_email was not called ('sendEmail' was)",
+        "user turn 2: send_email was not called",
+        "send_email was called once, expected twice",
+    ],
+)
+def test_what_is_said_of_a_missing_call_is_its_line(message: str) -> None:
+    reason = Reason(code="missing_call", message=message)
+    result = CheckResult(check="missing_call", status="failed", reasons=(reason,))
+    missing = CallVerdict(call=None, status="failed", expected_name="send_email", results=(result,))
+    verdict = Verdict(case_id="a/b_001.yaml", status="failed", reasons=(reason,), calls=(missing,))
+    assert render(verdict).splitlines()[1:] == [f"   –  ✗ {message}"]

@@ -122,17 +122,18 @@
     const facts = missing ? [] : [item.outcome === "ok" ? "" : item.outcome, item.channel === "text" ? "written as text" : "", item.channel === "direct" ? "called by code" : "",
       item.requested_name ? `as ${item.requested_name}` : "", item.duration_ms ? time(item.duration_ms) : "",
       item.answered_by ? `mock ${item.answered_by}` : "", item.problem || ""].filter(Boolean);
+    const prefix = missing ? "" : `call ${item.index + 1}, ${item.name}: `;
+    const said = [...new Set(item.problems.map(({ message }) => message.startsWith(prefix) ? message.slice(prefix.length) : message))];
+    const title = missing ? said.shift() || `${item.expected_name} was not called` : `${item.index + 1}. ${item.name}`;
     const box = make("section", { class: `call ${item.status}${missing ? " missing" : ""}` },
-      make("h5", {}, `${MARKS[item.status]} ${missing ? "" : `${item.index + 1}. `}${missing ? item.expected_name : item.name}`,
-        missing ? " was not called" : "", " ", make("span", { class: "quiet" }, [...facts, ...item.notes].join(" · "))));
+      make("h5", {}, `${MARKS[item.status]} ${title} `, make("span", { class: "quiet" }, [...facts, ...item.notes].join(" · "))));
     const pair = make("div", { class: "pair" });
     if (has(item.expected)) pair.append(make("div", {}, make("h6", {}, "expected"), tree(item.expected, [])));
     if (!missing) {
       pair.append(make("div", {}, make("h6", {}, has(item.expected) ? "actual arguments" : "arguments (nothing expected this call)"), tree(item.arguments, item.problems.map((problem) => problem.path || []))));
     }
     box.append(pair);
-    const prefix = missing ? "" : `call ${item.index + 1}, ${item.name}: `;
-    for (const text of new Set(item.problems.map(({ message }) => message.startsWith(prefix) ? message.slice(prefix.length) : message))) box.append(make("p", { class: "problem" }, text));
+    for (const text of said) box.append(make("p", { class: "problem" }, text));
     const table = differences(item.problems);
     if (table) box.append(table);
     if (!missing) box.append(make("h6", { class: "quiet" }, "returned"), tree(item.result === undefined ? null : item.result, []));
