@@ -85,7 +85,8 @@ def ticket() -> Verdict:
 
 
 def with_reasons(verdict: Verdict) -> Verdict:
-    return replace(verdict, reasons=tuple(r for call in verdict.calls for result in call.results for r in result.reasons))
+    said = (reason for call in verdict.calls for result in call.results for reason in result.reasons)
+    return replace(verdict, reasons=tuple(said))
 
 
 @pytest.fixture(scope="module")
