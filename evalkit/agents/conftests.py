@@ -17,6 +17,7 @@ _lock = threading.Lock()
 _REGISTERED = re.compile(r"^\s*@(?:evalkit\.)?agent\(\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 _FOREIGN = frozenset({"node_modules", "site-packages", "venv", "__pycache__"})  # and what begins with a dot
 _MOST_FOLDERS = 2_000
+_FOLDERS_ABOVE = 4
 
 
 def import_conftests(folder: Path, root: Path) -> None:
@@ -70,6 +71,13 @@ def registered_elsewhere(name: str, folder: Path, root: Path) -> str:
             both = Path(os.path.commonpath([file.parent, folder])) if folder.is_relative_to(root) else root
             here, better = (path.relative_to(root).as_posix() for path in (file, both / "conftest.py"))
             return f"agent '{name}' is registered in {here}, for the cases of that folder alone; move it to {better}"
+    for above in root.parents[:_FOLDERS_ABOVE]:  # pytest was started below the project
+        file = above / "conftest.py"
+        if file.is_file() and name in _registered_in(file):
+            return (
+                f"agent '{name}' is registered in {file}, above the root of this run, {root}; "
+                "start in the project's folder, or put a pyproject.toml there"
+            )
     return ""
 
 
@@ -83,6 +91,9 @@ def _agents_by_file(root: Path) -> tuple[tuple[Path, frozenset[str]], ...]:
         inner[:] = sorted(name for name in inner if name not in _FOREIGN and not name.startswith("."))
         if "conftest.py" in files:
             file = Path(folder, "conftest.py")
-            names = _REGISTERED.findall(file.read_text("utf-8", errors="replace"))
-            found.append((file, frozenset(names)))
+            found.append((file, _registered_in(file)))
     return tuple(found)
+
+
+def _registered_in(file: Path) -> frozenset[str]:
+    return frozenset(_REGISTERED.findall(file.read_text("utf-8", errors="replace")))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from evalkit import yamlfile
+from evalkit.cli.initial import SCHEMA
 from evalkit.errors import SpecError, UsageError
 from evalkit.functions import parse_declarations
 from evalkit.model.case import Declaration
 from evalkit.probing.schemas import schema_example
 from evalkit.project import project_table
+from evalkit.spec.discovery import without_modules
 from evalkit.spec.naming import is_case_name, stem_problem
 from evalkit.spec.suites import suites_of
 
@@ -33,11 +36,32 @@ def write_case(target: Path, message: str | None) -> Path:
         raise UsageError(f"{path} is there already; name only its category, and it gets the next number")
     case = _case(path, message)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_HINT + yamlfile.dump(case), "utf-8", newline="\n")
+    path.write_text(_schema_line(path.parent) + _HINT + yamlfile.dump(case), "utf-8", newline="\n")
     return path
 
 
+def note_on(path: Path) -> str:
+    """What to say of a case that `pytest --evalkit` does not find by itself; "" if it does."""
+    folders = without_modules(project_table(Path.cwd()).get("paths", ("scenarios",)))
+    if any(path.resolve().is_relative_to(Path(folder).resolve()) for folder in folders):
+        return ""
+    return f"note: it is not below {' or '.join(folders)}, so name it: pytest --evalkit {path.as_posix()}"
+
+
+def _schema_line(folder: Path) -> str:
+    """For editors, where the project has the schema that `evalkit init` writes."""
+    root = Path.cwd()
+    around = [one for one in (folder.resolve(), *folder.resolve().parents) if one.is_relative_to(root)]
+    name = Path(SCHEMA).name
+    schema = next((one / name for one in around if (one / name).is_file()), None)
+    if schema is None:
+        return ""
+    return f"# yaml-language-server: $schema={Path(os.path.relpath(schema, folder)).as_posix()}\n"
+
+
 def _path(target: Path) -> Path:
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder; name a category in it, such as {(target / 'late_parcel').as_posix()}")
     if target.suffix in (".yaml", ".yml"):
         return target
     if _NUMBERED.fullmatch(target.name):

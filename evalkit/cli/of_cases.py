@@ -167,9 +167,13 @@ def new_command(target: Path, message: str | None) -> None:
 
     The functions that the folder's suite.yaml declares stand in it, with arguments and answers that fit their schemas.
     """
-    from evalkit.cli.fresh import write_case
+    from evalkit.cli.fresh import note_on, write_case
 
-    click.echo(f"wrote {write_case(target, message)}")
+    path = write_case(target, message)
+    click.echo(f"wrote {path}")
+    note = note_on(path)
+    if note:
+        click.echo(note)
 
 
 COMMANDS = (init, schema, mutate, lint_command, smoke, record_mocks_command, import_command, new_command)

@@ -16,6 +16,7 @@ from typing import Any
 
 from evalkit.errors import EvalkitError, ForeignAgentError, FunctionError, MeasurementError, SpecError, UsageError
 from evalkit.model.transcript import RunFault
+from evalkit.pipeline import calling
 
 # Top-level packages of HTTP and model clients: a timeout or a refused connection that was raised in one of them is
 # transport; the same built-in exception raised by the agent's own code is the agent's.
@@ -54,11 +55,19 @@ def fault_of(error: BaseException, root: Path) -> RunFault:
         code = getattr(culprit, "code", "not_measured") if known else "provider_error"
         message = _text(culprit) if known else f"the model's service failed: {_named(culprit)}"
         return RunFault(code=code, message=message, measured=False, traceback=_traceback(error))
+    innermost = _innermost(error)
+    where = _where(innermost, root) or _where(error, root)
+    if isinstance(error, TypeError) and _was_not_entered(error):
+        where = "; an agent is called with the task alone: agent(task)"
     return RunFault(
-        code="agent_raised",
-        message=f"the agent raised {_named(_innermost(error))}{_where(_innermost(error), root) or _where(error, root)}",
-        traceback=_traceback(error),
+        code="agent_raised", message=f"the agent raised {_named(innermost)}{where}", traceback=_traceback(error)
     )
+
+
+def _was_not_entered(error: BaseException) -> bool:
+    """Whether the call of the agent itself failed: it takes other arguments."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename == calling.__file__
 
 
 def unmeasured(error: EvalkitError) -> RunFault:

@@ -119,7 +119,7 @@ class Display:
         reporter.write_sep("=", "evalkit")
         if not selected and not outcomes:
             self._gate(reporter, decision, verbosity)
-            if not decision.facts["collected"]:
+            if not decision.facts["collected"] and not reporter.stats.get("error"):  # else those say why
                 reporter.write_line("  a case is a file named <category>_<number>.yaml, such as refund_001.yaml")
             return
         if journal is not None and self.shows_passed(len(selected)):

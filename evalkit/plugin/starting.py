@@ -127,8 +127,8 @@ def _near(path: Path) -> str:
 def _no_folder(path: Path, configuration: Configuration) -> str:
     shown = os.path.relpath(path, configuration.root)
     if configuration.paths_are_default:
-        above = next((parent for parent in configuration.root.parents[:4] if (parent / shown).is_dir()), None)
-        if above is not None:
-            return f"there is no folder '{shown}' in {configuration.root}; {above} has one: start pytest there"
-        return f"there is no folder '{shown}' in {configuration.root}; `evalkit init` makes one, or set evalkit_paths"
+        from evalkit.spec.discovery import seen_above
+
+        hint = seen_above(shown, configuration.root) or "; `evalkit init` makes one, or set evalkit_paths"
+        return f"there is no folder '{shown}' in {configuration.root}{hint}"
     return f"evalkit_paths: there is no '{shown}' in {configuration.root}"

@@ -17,6 +17,7 @@ _SUITE_NEAR_MISS = re.compile(r"suites?\.ya?ml", re.IGNORECASE)
 _LOOKS_NUMBERED = re.compile(r"[\s_.-]?[0-9]+[a-z]?\Z")
 _CASE_KEY = re.compile(rb"""(?m)(?:^|[{,])[ \t]*["']?(?:expected_output|scenario_id)["']?[ \t]*:""")
 _PEEKED_BYTES = 100_000
+_FOLDERS_ABOVE = 4
 
 
 @record(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def find_cases(paths: Iterable[str | Path], root: str | Path) -> Iterator[FoundF
 
     Relative paths count from `root`. In a folder, YAML files with other names are left alone unless they hold a case,
     or nothing yet under nearly a case's name; a file named here is a case or a problem. Hidden folders, and folders of
-    cassettes, are not entered. UsageError for a path that does not exist.
+    cassettes, are not entered. UsageError for a path that does not exist; it says if a folder above has it.
     """
     base = os.path.abspath(root)
     seen: set[str] = set()
@@ -45,12 +46,19 @@ def find_cases(paths: Iterable[str | Path], root: str | Path) -> Iterator[FoundF
     for path in paths:
         start = os.path.normpath(os.path.join(base, path))
         if not os.path.exists(start):
-            raise UsageError(f"{path}: no such file or folder")
+            raise UsageError(f"{path}: no such file or folder{seen_above(path, base)}")
         found = _in_folder(start, base, entered) if os.path.isdir(start) else iter([_named(start, base)])
         for file in found:
             if os.fspath(file.path) not in seen:
                 seen.add(os.fspath(file.path))
                 yield file
+
+
+def seen_above(path: str | Path, root: str | Path) -> str:
+    """Where to start instead, if a folder around `root` has the relative `path`; "" if none has."""
+    around = () if os.path.isabs(path) else Path(root).parents[:_FOLDERS_ABOVE]
+    above = next((folder for folder in around if (folder / path).exists()), None)
+    return f"; {above} has one: start there" if above is not None else ""
 
 
 def _in_folder(folder: str, root: str, entered: set[str]) -> Iterator[FoundFile]:

@@ -186,3 +186,16 @@ def test_an_agent_of_another_folder_s_conftest_is_told_where_it_belongs(tmp_path
     )
     with pytest.raises(UnknownAgentError, match=r"^unknown agent 'hidden'"):
         resolved("hidden", tmp_path, **case)
+
+
+def test_an_agent_of_a_conftest_above_the_root_is_told_where_to_start(tmp_path: Path) -> None:
+    root = tmp_path / "scenarios" / "s"
+    root.mkdir(parents=True)
+    above = tmp_path / "scenarios" / "conftest.py"
+    above.write_text('import evalkit\n\n\n@evalkit.agent("higher")\ndef higher(task):\n    raise SystemExit\n')
+    with pytest.raises(UnknownAgentError) as caught:
+        resolved("higher", root)
+    assert str(caught.value) == (
+        f"agent 'higher' is registered in {above}, above the root of this run, {root}; "
+        "start in the project's folder, or put a pyproject.toml there"
+    )

@@ -104,3 +104,25 @@ def test_bad_names_are_said(desk: Desk, target: str, message: str) -> None:
     (desk.root / "scenarios" / "there_001.yaml").write_text("", "utf-8")
     done = desk.run("new", target)
     assert (done.status, done.err) == (4, f"evalkit: {message}\n")
+
+
+def test_the_name_of_a_folder_is_no_category(desk: Desk) -> None:
+    done = desk.run("new", "scenarios")
+    says = "evalkit: scenarios is a folder; name a category in it, such as scenarios/late_parcel\n"
+    assert (done.status, done.err) == (4, says)
+
+
+def test_a_case_that_pytest_would_not_find_by_itself_is_told_so(desk: Desk) -> None:
+    done = desk.run("new", "late")
+    assert done.out.splitlines() == [
+        "wrote late_001.yaml",
+        "note: it is not below scenarios, so name it: pytest --evalkit late_001.yaml",
+    ]
+
+
+def test_editors_find_the_schema_that_init_wrote(desk: Desk) -> None:
+    (desk.root / "scenarios" / "case.schema.json").write_text("{}")
+    desk.run("new", "scenarios/shop/late")
+    written = (desk.root / "scenarios" / "shop" / "late_001.yaml").read_text("utf-8")
+    assert written.startswith("# yaml-language-server: $schema=../case.schema.json\n# Says nothing yet")
+    load_case(desk.root / "scenarios" / "shop" / "late_001.yaml", root=desk.root)

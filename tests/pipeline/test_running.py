@@ -91,6 +91,24 @@ def test_an_agent_that_returns_nonsense_failed(make_case: MakeCase, settings: Se
     )
 
 
+async def takes_two(task: Task, tools: Any) -> str:
+    return "x"
+
+
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        (lambda: "x", "<lambda>() takes 0 positional arguments but 1 was given"),
+        (takes_two, "takes_two() missing 1 required positional argument: 'tools'"),
+    ],
+)
+def test_an_agent_that_does_not_take_a_task_is_told_so(
+    make_case: MakeCase, settings: Settings, agent: Any, says: str
+) -> None:
+    told = run_case(make_case(), agent, settings).reasons[0].message
+    assert told == f"the agent raised TypeError: {says}; an agent is called with the task alone: agent(task)"
+
+
 def raising(error: BaseException) -> Callable[[Task], str]:
     def agent(task: Task) -> str:
         raise error

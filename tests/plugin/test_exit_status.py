@@ -218,6 +218,14 @@ def test_a_run_without_cases_says_why_it_is_not_green(
     assert (hint in result.outlines) is ("no case was collected" in says)
 
 
+def test_where_a_conftest_raises_nothing_is_said_of_how_cases_are_named(project: Project) -> None:
+    project.case("a_001")
+    project.write("scenarios/conftest.py", "1 / 0\n")
+    result = project.run()
+    assert "gate NOT MEASURED: no case was collected" in result.outlines
+    assert "a case is a file" not in result.stdout.str()
+
+
 @pytest.mark.parametrize(
     ("path", "says"),
     [

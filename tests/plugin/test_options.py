@@ -128,7 +128,7 @@ def test_pytest_that_was_started_below_the_project_is_told_where_to_start(projec
     below.mkdir()
     result = project.run("--rootdir", str(below))
     assert result.ret == 4
-    says = f"there is no folder 'scenarios' in {below}; {project.root} has one: start pytest there"
+    says = f"there is no folder 'scenarios' in {below}; {project.root} has one: start there"
     assert f"ERROR: evalkit: {says}" in result.stderr.lines
 
 

@@ -121,6 +121,13 @@ def test_a_path_that_does_not_exist_is_a_usage_error(project: Any) -> None:
     assert str(caught.value) == "nowhere: no such file or folder"
 
 
+def test_who_starts_below_the_folder_of_the_cases_is_told_where_to_start(project: Any) -> None:
+    project.write({"scenarios/shop/a_1.yaml": ""})
+    with pytest.raises(UsageError) as caught:
+        list(find_cases(["scenarios"], project.root / "scenarios" / "shop"))
+    assert str(caught.value) == f"scenarios: no such file or folder; {project.root} has one: start there"
+
+
 @pytest.mark.parametrize(
     "name", ["a_1.yaml", "a_001.yml", "valid_warranty_001.yaml", "valid-warranty_2.yaml", "1_1.yaml"]
 )
