@@ -123,13 +123,19 @@ def _body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     if options.conversation:
         shown += conversation(verdict.transcript)
     told |= reasons_told(verdict)
+    graded: list[Line] = []
+    if verdict.transcript.gradings:
+        from evalkit.reports.graded import graded_lines, reasons_graded
+
+        graded = graded_lines(verdict)
+        told |= reasons_graded(verdict)
     beside = [reason for reason in verdict.reasons if _key(reason) not in told]
     fault = verdict.transcript.fault
     if fault is not None and beside and beside[0].code == fault.code:  # it raised, it ran into its deadline
         shown[:0] = _message(beside.pop(0).message, "  ", _style(verdict.status))
     for reason in dict.fromkeys(map(_key, beside)):
         shown += _message(reason[1] or reason[0], "  ", _style(verdict.status))
-    shown += _remarks(verdict)
+    shown += [*graded, *_remarks(verdict)]
     return shown
 
 
@@ -209,10 +215,10 @@ def _message(message: str, indent: str, style: str) -> list[Line]:
 def _remarks(verdict: Verdict) -> list[Line]:
     shown: list[Line] = []
     transcript = verdict.transcript
-    if verdict.status == FAILED and not transcript.calls:
+    if verdict.status == FAILED and (not transcript.calls or any(map(_is_of_response, verdict.reasons))):
         if transcript.response:
             shown += [(("  the agent answered: ", "quiet"), (value_text(transcript.response, 300), ""))]
-        elif transcript.input and transcript.fault is None:  # it was asked, and it came back
+        elif not transcript.calls and transcript.input and transcript.fault is None:  # it was asked, and it came back
             shown += [(("  the agent answered nothing", "quiet"),)]
     if transcript.calls:
         for unused in transcript.unused_mocks:
@@ -224,6 +230,10 @@ def _remarks(verdict: Verdict) -> list[Line]:
     if verdict.status in (FAILED, ERROR) and location and not is_said:
         shown += _message(f"at {location}", "  ", "quiet")
     return shown
+
+
+def _is_of_response(reason: Reason) -> bool:
+    return reason.place.rpartition("expected_output.")[2].startswith("response_")
 
 
 def _runs(verdict: Verdict, options: TraceOptions) -> list[Line]:

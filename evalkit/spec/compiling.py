@@ -50,7 +50,7 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath, check_targ
     declared = {function.name: function for function in parts.functions}
     given = data["input"] if isinstance(data.get("input"), dict) else {}
     if given:
-        _read_input(reader, given)
+        _read_input(reader, given, is_whole="input" not in _meant(data, keys.CASE_KEYS, keys.CASE_SYNONYMS))
         parts.mocks, found = parse_mocks(
             given.get(MOCKS),
             path=_MOCKS,
@@ -136,11 +136,12 @@ def _cross_check(reader: CaseReader, data: dict[str, Any], values: dict[str, Any
         reader.problem((), "the case has no 'input': what the agent gets")
 
 
-def _read_input(reader: CaseReader, given: dict[str, Any]) -> None:
+def _read_input(reader: CaseReader, given: dict[str, Any], *, is_whole: bool) -> None:
+    """`is_whole` is false where the rest seems to stand under a misspelt key."""
     path: Path = ("input",)
     read_keys(reader, keys.INPUT_KEYS, given, path, keys.INPUT_SYNONYMS)
     present = [key for key in keys.INPUTS if key in given]
-    if not present and not _meant(given, keys.INPUT_KEYS, keys.INPUT_SYNONYMS) & set(keys.INPUTS):
+    if not present and is_whole and not _meant(given, keys.INPUT_KEYS, keys.INPUT_SYNONYMS) & set(keys.INPUTS):
         reader.problem(path, "input has none of 'email', 'message' and 'turns'")
     elif len(present) > 1:
         listed = " and ".join(f"'{key}'" for key in present)

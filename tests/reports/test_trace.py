@@ -144,9 +144,13 @@ def test_a_reason_does_not_repeat_the_call_under_whose_line_it_stands() -> None:
     assert render(verdict).splitlines()[2:] == ["       arguments.x: expected 1, got 2"]
 
 
-def test_an_agent_that_only_talked_is_quoted() -> None:
+def test_an_agent_that_only_talked_or_answered_wrong_is_quoted() -> None:
     verdict = Verdict(case_id="a_1.yaml", status="failed", transcript=Transcript(response="I can't do that."))
     assert '  the agent answered: "I can\'t do that."' in render(verdict).splitlines()
+    missing = Reason(code="text_missing", message="…", place="expected_output.response_contains[0]")
+    acted = replace(verdict.transcript, calls=(FunctionCall(name="look"),))
+    assert "answered" not in render(replace(verdict, transcript=acted))
+    assert "the agent answered" in render(replace(verdict, transcript=acted, reasons=(missing,)))
     silent = replace(verdict, transcript=Transcript(input={"message": "hi"}))
     assert render(silent).splitlines()[1:] == ["  the agent answered nothing"]
 
