@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -20,7 +21,8 @@ def init(folder: Path) -> None:
 
     for path in write_suite(folder):
         click.echo(f"wrote {path}")
-    click.echo("now run: pytest --evalkit")
+    there = "" if folder == Path() else f"cd {shlex.quote(folder.as_posix())} && "
+    click.echo(f"now run: {there}pytest --evalkit")
 
 
 @click.command(short_help="Print the JSON Schema of case files or run files.")

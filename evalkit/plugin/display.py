@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -131,7 +132,9 @@ class Display:
         for line in trouble:
             reporter.write_line(self._encoded(f"evalkit: {line}"), red=True, bold=True)
         if verbosity >= 0:
-            reporter.write_line(f"run file: {self._shown_results()}")
+            reporter.write_line(f"run file: {self._shown(self._configuration.results)}")
+            if self._configuration.html is not None and not any("HTML report" in line for line in trouble):
+                reporter.write_line(f"report: {self._shown(self._configuration.html)}")
 
     def accounting(self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str] = ()) -> None:
         """What models took, and warnings: cases for which nothing was left to spend, calls that came as text."""
@@ -219,8 +222,7 @@ class Display:
     def _encoded(self, text: str) -> str:
         return encodable(visible(text), self._encoding)
 
-    def _shown_results(self) -> str:
-        path = self._configuration.results
+    def _shown(self, path: Path) -> str:
         start = self._config.invocation_params.dir
         return path.relative_to(start).as_posix() if path.is_relative_to(start) else path.as_posix()
 

@@ -77,6 +77,10 @@ def test_init_writes_a_suite_that_is_green_at_once(command: Command, tmp_path: P
     assert "gate met: 2 of 2 cases passed (100 %)" in ran.stdout
 
 
+def test_init_elsewhere_says_where_to_run(command: Command) -> None:
+    assert command("init", "my shop").out.splitlines()[-1] == "now run: cd 'my shop' && pytest --evalkit"
+
+
 def test_each_case_of_init_can_fail(command: Command, tmp_path: Path) -> None:
     command("init")
     folder = tmp_path / "scenarios" / "example"

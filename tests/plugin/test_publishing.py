@@ -16,7 +16,8 @@ WRONG = {"calls": [["check", {"id": "B2"}]]}
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_an_html_report_is_written_where_it_is_asked_for(project: Project, workers: tuple[str, ...]) -> None:
     project.case("bad_001", WRONG)
-    project.run_apart("--evalkit-html=out/report.html", *workers)
+    result = project.run_apart("--evalkit-html=out/report.html", *workers)
+    assert "report: out/report.html" in result.outlines
     text = (project.root / "out" / "report.html").read_text("utf-8")
     assert "scenarios/bad_001.yaml" in text
     assert "gate missed" in text
@@ -35,6 +36,7 @@ def test_a_report_that_cannot_be_written_is_said_and_changes_no_verdict(project:
     result = project.run("--evalkit-html=blocked/report.html")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["evalkit: the HTML report was not written: *"])
+    assert not any(line.startswith("report:") for line in result.outlines)
 
 
 def test_spans_that_nobody_takes_are_said_and_change_no_verdict(project: Project) -> None:
