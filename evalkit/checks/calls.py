@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,11 @@ class FunctionCalls:
 
         assignment = self.solve(leaves, evidence)
         stray = strays(self.plan, leaves, assignment, evidence)
+        if stray and assignment.satisfied:
+            from evalkit.checks.strays import without_strays
+
+            better = without_strays(self, leaves, evidence)
+            assignment, stray = (better, ()) if better is not None else (assignment, stray)
         if assignment.satisfied and not stray:
             return self._satisfied(leaves, assignment, evidence)
         from evalkit.checks.explanation import explain
@@ -67,14 +72,20 @@ class FunctionCalls:
                 return tuple(leaf if leaf.per_call else leaf.bind(evidence.resolve) for leaf in self.leaves)
         return self.leaves
 
-    def solve(self, leaves: tuple[ExpectedCall, ...], evidence: Evidence) -> Assignment:
+    def solve(
+        self,
+        leaves: tuple[ExpectedCall, ...],
+        evidence: Evidence,
+        plan: Plan | None = None,
+        without: Collection[int] = (),
+    ) -> Assignment:
         """The best assignment. Calls are known to the matching by their place among those that are judged."""
         from evalkit.checks.matching import solve
 
         calls = evidence.calls
-        actual = [ActualCall(place, call.name, call.turn) for place, call in enumerate(calls)]
+        actual = [ActualCall(place, call.name, call.turn) for place, call in enumerate(calls) if place not in without]
         return solve(
-            self.plan,
+            plan or self.plan,
             actual,
             lambda leaf, place: leaves[leaf].fits(calls[place], evidence),
             lambda leaf, place: leaves[leaf].distance(calls[place], evidence),

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain, combinations, islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
-from evalkit.checks.matching import Assignment, Plan
+from evalkit.checks.matching import Assignment, Plan, SearchTooLargeError
 from evalkit.model.transcript import FunctionCall
+
+if TYPE_CHECKING:
+    from evalkit.checks.calls import FunctionCalls
+
+_TRIES = 32
 
 
 class Stray(NamedTuple):
@@ -31,6 +39,24 @@ def strays(plan: Plan, leaves: Sequence[ExpectedCall], assignment: Assignment, e
     if not bound or not assignment.extra or plan.extras == "forbid":
         return ()
     return tuple(_strays(bound, leaves, assignment, evidence))
+
+
+def without_strays(expected: FunctionCalls, leaves: tuple[ExpectedCall, ...], evidence: Evidence) -> Assignment | None:
+    """Another assignment that satisfies the list and leaves no stray: one that gives a place to each call that fits
+    somewhere, or to all but a few that may be repeated. None if none was found within _TRIES."""
+    plan = replace(expected.plan, extras="forbid")
+    fitting = [[leaf for leaf in leaves if leaf.fits(call, evidence)] for call in evidence.calls]
+    extra = {place for place, found in enumerate(fitting) if not found}
+    spare = [place for place, found in enumerate(fitting) if not all(leaf.counted for leaf in found)]
+    left_out = chain.from_iterable(combinations(spare, count) for count in range(len(spare) + 1))
+    for places in islice(left_out, _TRIES):
+        without = extra.union(places)
+        with suppress(SearchTooLargeError):  # the strays are told then
+            found = expected.solve(leaves, evidence, plan, without)
+            found = replace(found, extra=tuple(sorted(without)))
+            if found.satisfied and not strays(expected.plan, leaves, found, evidence):
+                return found
+    return None
 
 
 def _strays(

@@ -60,6 +60,11 @@ FOUR: list[tuple[list[Any], list[Any], str]] = [
     ([search("1", optional=True), "b"], [s("2"), "b"], "0000"),
     ([search("1", optional=True), "s"], [s("2"), s("3")], "0101"),
     ([search("1"), search("2", optional=True)], [s("1"), s("1")], "0101"),
+    # Where a call may be extra, it must not take the place of one that may not.
+    ([search("1", optional=True), {"function_name": "s", "times": 2}], [s("1"), s("2"), s("3")], "1111"),
+    ([search("1", optional=True), {"function_name": "s", "times": 2}], [s("1"), "x", s("2"), s("3")], "0101"),
+    ([search("1"), {"function_name": "s", "times": {"min": 0, "max": 1}}], [s("1"), s("1"), s("2")], "0101"),
+    ([search("1"), {"function_name": "s", "times": {"min": 0, "max": 1}}], [s("1"), s("2"), s("3")], "0000"),
     ([{"any_order": ["a", "b"]}, "c"], ["b", "a", "c"], "1111"),
     ([{"any_order": ["a", "b"]}, "c"], ["b", "c", "a"], "0011"),
     ([{"any_order": ["a", "b"]}, "c"], ["b", "x", "a", "c"], "0101"),
