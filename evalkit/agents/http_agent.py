@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evalkit.agents.http_channel import RefusedError
-from evalkit.agents.http_client import Answer, UnreachableError, post
+from evalkit.agents.http_client import Answer, UnreachableError, peer_of, post
+from evalkit.agents.offline import OWN_PEERS
 from evalkit.agents.process_agent import blamed
 from evalkit.agents.process_protocol import MAX_OUTPUT, read_reply, request_for
 from evalkit.agents.reply import Reply
@@ -28,6 +29,7 @@ def url_agent(spec: Mapping[str, Any]) -> AgentUnderTest:
     """The agent that ``{url, headers?, timeout?}`` describes."""
     headers = {key.lower(): value for key, value in (spec.get("headers") or {}).items() if value is not None}
     run = UrlAgent(spec["url"], headers)
+    OWN_PEERS.add(":".join(map(str, peer_of(run.url))))
     return AgentUnderTest(run.url, run, is_async=True, timeout_s=spec.get("timeout"))
 
 

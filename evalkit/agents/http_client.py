@@ -31,15 +31,12 @@ async def post(url: str, headers: Mapping[str, str], body: bytes, *, limit: int)
 
     No redirect is followed and no proxy is asked. There is no time limit but the task's.
     """
-    parts = urlsplit(url)
-    secure = parts.scheme == "https"
-    port = parts.port or (443 if secure else 80)
+    parts, (host, port) = urlsplit(url), peer_of(url)
+    secure = ssl.create_default_context() if parts.scheme == "https" else None
     try:
-        reader, writer = await asyncio.open_connection(
-            parts.hostname, port, ssl=ssl.create_default_context() if secure else None
-        )
+        reader, writer = await asyncio.open_connection(host, port, ssl=secure)
     except OSError as error:
-        why = f"connecting to {parts.hostname}:{port} failed: {_why(error)}"
+        why = f"connecting to {host}:{port} failed: {_why(error)}"
         raise UnreachableError(f"{why}; a service is started before pytest, by you") from None
     channel = Channel(h11.Connection(h11.CLIENT), reader, writer)
     try:
@@ -51,6 +48,12 @@ async def post(url: str, headers: Mapping[str, str], body: bytes, *, limit: int)
         raise UnreachableError(f"it did not answer the request: {why}") from None
     finally:
         channel.abort()
+
+
+def peer_of(url: str) -> tuple[str | None, int]:
+    """The host and the port that are asked for `url`."""
+    parts = urlsplit(url)
+    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _target(url: str) -> str:

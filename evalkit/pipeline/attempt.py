@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from evalkit.agents import AgentUnderTest, Reply, Task, http_recording
+from evalkit.agents import AgentUnderTest, Reply, Task, http_recording, offline
 from evalkit.agents.live import booking_of
 from evalkit.agents.message import visible_input
 from evalkit.agents.models import provider_for
@@ -49,6 +49,7 @@ class Attempt:
             release(self.patches)
         if self.is_left_behind:
             http_recording.release(self.task.tape)
+            offline.restore(self.task)
 
     def time_out(self, *, abandoned: bool, stuck_in: Sequence[FrameSummary] = ()) -> None:
         """The agent ran past its deadline, in the calls `stuck_in`; `abandoned` if it could not be stopped."""
@@ -104,6 +105,7 @@ async def converse(going: Attempt) -> None:
     The functions that the case patches answer from its mocks meanwhile, and its HTTP cassette answers the requests of
     the agent's own client, both for this context alone.
     """
+    offline.cut_off(going.task, going.plan.settings)
     try:
         with (
             patched(going.plan.case.functions, going.dispatcher) as going.patches,
@@ -117,6 +119,7 @@ async def converse(going: Attempt) -> None:
     finally:
         if not going.is_left_behind:
             http_recording.release(going.task.tape)
+            offline.restore(going.task)
 
 
 async def _opened(going: Attempt) -> None:

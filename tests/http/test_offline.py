@@ -1,0 +1,229 @@
+"""Without vcrpy: an agent's own client reaches nobody on the internet from a case that runs offline."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from evalkit.agents import Task, http_recording, offline
+from evalkit.errors import MissingCassetteError
+from evalkit.model.settings import HttpSettings
+from evalkit.model.verdict import Verdict
+
+CLIENTS = [
+    "requests", "urllib", "urllib3", "httpx", "async_httpx", "async_httpx2", "openai", "async_openai", "aiohttp"
+]  # fmt: skip
+PUBLIC = "8.8.8.8"
+Run = Callable[..., Verdict]
+
+
+@pytest.fixture(autouse=True)
+def no_vcrpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_recording, "_has_vcrpy", lambda: False)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_patched(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def patched() -> tuple[Any, ...]:
+        return socket.getaddrinfo, socket.socket.connect, socket.socket.connect_ex, threading.Thread.start
+
+    before = patched()
+    yield
+    monkeypatch.undo()
+    assert patched() == before
+
+
+@pytest.fixture
+def every_address_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offline, "_is_public", lambda host: True)
+
+
+def connecting(task: Task) -> str:
+    with socket.create_connection((PUBLIC, 443), timeout=0.2):
+        return "hello"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_no_request_goes_out_whatever_the_client_is(
+    client: str, clients: Any, echo: Any, run: Run, every_address_is_public: None
+) -> None:
+    verdict = run(clients[client])
+
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
+    assert echo.received == []
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_this_machine_is_reached_as_ever(client: str, clients: Any, echo: Any, run: Run) -> None:
+    verdict = run(clients[client])
+
+    assert verdict.status == "passed"
+    assert len(echo.received) == 1
+
+
+def test_the_message_says_who_was_asked_and_what_there_is_to_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (PUBLIC, 443))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+    verdict = run(lambda task: str(socket.create_connection(("api.example.com", 443), timeout=0.2)))
+
+    assert verdict.reasons[0].message == (
+        "offline, and the agent's own client connects to api.example.com:443. Without --evalkit-model no case reaches "
+        "the internet. To record what its client asks, and play it back: pip install 'pytest-evalkit[vcr]'. In "
+        '[tool.evalkit.http], ignore_hosts = ["api.example.com"] lets this host through, cassettes = false all of them'
+    )
+
+
+def test_an_agent_that_swallows_the_refusal_is_not_measured_either(run: Run) -> None:
+    def careless(task: Task) -> str:
+        try:
+            return connecting(task)
+        except Exception:
+            return "re: hi"
+
+    verdict = run(careless)
+
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
+
+
+def test_a_name_that_nobody_knows_is_told_as_if_it_were_known(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    public = run(lambda task: str(socket.create_connection(("api.example.com", 443), timeout=0.2)))
+    beside = run(lambda task: str(socket.create_connection(("database", 5432), timeout=0.2)))
+
+    assert (public.status, public.reasons[0].code) == ("error", "missing_cassette")
+    assert (beside.status, beside.reasons[0].code) == ("failed", "agent_raised")
+
+
+def in_a_thread(task: Task) -> str:
+    said: list[str] = []
+
+    def work() -> None:
+        try:
+            connecting(task)
+        except Exception as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return said[0]
+
+
+def in_a_pool(task: Task) -> str:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(connecting, task).result()
+
+
+async def in_a_task(task: Task) -> str:
+    _, writer = await asyncio.create_task(asyncio.open_connection(PUBLIC, 443))
+    writer.close()
+    return "hello"
+
+
+def by_connect_ex(task: Task) -> str:
+    with socket.socket() as client:
+        client.settimeout(0.2)
+        return str(client.connect_ex((PUBLIC, 443)))
+
+
+@pytest.mark.parametrize("agent", [in_a_thread, in_a_pool, in_a_task, by_connect_ex])
+def test_whoever_of_the_agent_connects_is_refused(agent: Any, run: Run) -> None:
+    verdict = run(agent)
+
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"http": HttpSettings(cassettes=False)},
+        {"http": HttpSettings(ignore_hosts=("127.0.0.*",))},
+        {"http": HttpSettings(ignore_hosts=("127.0.0.1:*",))},
+        {"model": "openai:m?base_url=http://127.0.0.1:9/v1"},
+    ],
+)
+def test_what_settings_let_through_is_reached(
+    settings: dict[str, Any], clients: Any, echo: Any, run: Run, every_address_is_public: None
+) -> None:
+    verdict = run(clients["urllib"], **settings)
+
+    assert verdict.status == "passed"
+    assert len(echo.received) == 1
+
+
+def test_outside_of_a_case_nobody_is_refused(echo: Any, run: Run, every_address_is_public: None) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def elsewhere() -> None:
+        asked.wait(10)
+        with socket.create_connection(("127.0.0.1", int(echo.url.rpartition(":")[2])), timeout=5):
+            answered.set()
+
+    def agent(task: Task) -> str:
+        asked.set()
+        return f"re: hi {answered.wait(10)}"
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    verdict = run(agent)
+    thread.join()
+
+    assert (verdict.status, verdict.transcript.response) == ("passed", "re: hi True")
+
+
+def test_a_service_that_is_the_agent_is_asked(make_case: Any, run: Run, every_address_is_public: None) -> None:
+    verdict = run({"url": "http://127.0.0.1:9/agent"}, make_case())  # where nobody listens
+
+    assert verdict.reasons[0].code == "agent_unreachable"
+
+
+def test_an_agent_that_was_left_behind_is_refused_too(run: Run) -> None:
+    is_over, is_refused = threading.Event(), threading.Event()
+
+    def agent(task: Task) -> str:
+        is_over.wait(10)
+        try:
+            return connecting(task)
+        except MissingCassetteError:
+            is_refused.set()
+            raise
+
+    verdict = run(agent, deadline_s=0.05)
+    is_over.set()
+
+    assert verdict.reasons[0].code == "deadline"
+    assert is_refused.wait(10)
+    deadline = time.monotonic() + 10
+    while offline._undo and time.monotonic() < deadline:  # until its thread has said that it ended
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_public"),
+    [
+        ("8.8.8.8", True),
+        ("2001:4860:4860::8888", True),
+        ("::ffff:8.8.8.8", True),
+        ("127.0.0.1", False),
+        ("::1", False),
+        ("10.1.2.3", False),
+        ("172.17.0.2", False),
+        ("192.168.1.1", False),
+        ("fe80::1%eth0", False),
+        ("::ffff:10.0.0.1", False),
+        ("localhost", False),
+    ],
+)
+def test_what_a_public_address_is(address: str, is_public: bool) -> None:
+    assert offline._is_public(address) is is_public
