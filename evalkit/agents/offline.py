@@ -116,9 +116,9 @@ def _refuse(host: str, port: object) -> None:
     if any(fnmatch(host, pattern) or fnmatch(f"{host}:{port}", pattern) for pattern in ignored):
         return
     error = MissingCassetteError(
-        f"offline, and the agent's own client connects to {host}:{port}. Without --evalkit-model no case reaches the "
-        "internet. To record what its client asks, and play it back: pip install 'pytest-evalkit[vcr]'. In "
-        f'[tool.evalkit.http], ignore_hosts = ["{host}"] lets this host through, cassettes = false all of them'
+        f"offline, and the agent's own client connects to {host}:{port}; without --evalkit-model no case reaches the "
+        "internet\nTo record what it asks and play it back: pip install 'pytest-evalkit[vcr]'. In [tool.evalkit.http], "
+        f'ignore_hosts = ["{host}"] lets this host through, cassettes = false all of them'
     )
     task.note_fault(error)
     raise error

@@ -75,8 +75,8 @@ def test_the_message_says_who_was_asked_and_what_there_is_to_do(run: Run, monkey
     verdict = run(lambda task: str(socket.create_connection(("api.example.com", 443), timeout=0.2)))
 
     assert verdict.reasons[0].message == (
-        "offline, and the agent's own client connects to api.example.com:443. Without --evalkit-model no case reaches "
-        "the internet. To record what its client asks, and play it back: pip install 'pytest-evalkit[vcr]'. In "
+        "offline, and the agent's own client connects to api.example.com:443; without --evalkit-model no case reaches "
+        "the internet\nTo record what it asks and play it back: pip install 'pytest-evalkit[vcr]'. In "
         '[tool.evalkit.http], ignore_hosts = ["api.example.com"] lets this host through, cassettes = false all of them'
     )
 
