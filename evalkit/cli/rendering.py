@@ -23,9 +23,14 @@ def rendered(run: Path, form: str, *, failed: bool, conversation: bool, to_termi
         return json.dumps(
             plain({**loaded.to_json(), "verdicts": [verdict.to_json() for verdict in verdicts]}), indent=2
         )
-    width = shutil.get_terminal_size().columns if to_terminal else TraceOptions().width
-    options = TraceOptions(width=width, conversation=conversation)
+    columns = shutil.get_terminal_size().columns
+    is_terminal = to_terminal and sys.stdout.isatty()
+    options = TraceOptions(
+        width=columns if to_terminal else TraceOptions().width,
+        breaks_at=columns if is_terminal else None,
+        conversation=conversation,
+    )
     shown = [line for verdict in verdicts for line in lines(verdict, options)]
-    if to_terminal and sys.stdout.isatty():
+    if is_terminal:
         return paint(shown, sys.stdout.encoding)
     return encodable("\n".join(map(line_text, shown)), sys.stdout.encoding if to_terminal else None)

@@ -81,7 +81,8 @@ class Display:
     def _options(self) -> TraceOptions:
         from evalkit.reports.trace import TraceOptions
 
-        return TraceOptions(width=self._columns, conversation=self._configuration.conversation)
+        breaks_at = self._columns if self.stream.isatty() else None
+        return TraceOptions(self._columns, breaks_at, conversation=self._configuration.conversation)
 
     def prepare(self, session: pytest.Session) -> None:
         """Progress of many cases is one row of dots, and not a line for each of their files."""

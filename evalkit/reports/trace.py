@@ -31,9 +31,13 @@ _MOST_RUNS = 3
 
 @record(frozen=True, slots=True)
 class TraceOptions:
-    """How a trace is laid out. `width` in columns; `encoding` of the terminal, None for Unicode text."""
+    """How a trace is laid out. `width` in columns; `encoding` of the terminal, None for Unicode text.
+
+    `breaks_at`: the columns of a real terminal, where a result that would be broken off goes to a line of its own.
+    """
 
     width: int = _WIDEST
+    breaks_at: int | None = None
     encoding: str | None = None
     conversation: bool = False
 
@@ -119,7 +123,7 @@ def _body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     shown: list[Line] = []
     told: set[tuple[str, str, int | None]] = set()
     for call in verdict.calls:
-        shown += _call(call, told, max(options.width, _NARROWEST))
+        shown += _call(call, told, options)
     if options.conversation:
         shown += conversation(verdict.transcript)
     told |= reasons_told(verdict)
@@ -141,13 +145,14 @@ def _key(reason: Reason) -> tuple[str, str, int | None]:
     return (reason.code, reason.message, reason.call)
 
 
-def _call(verdict: CallVerdict, told: set[tuple[str, str, int | None]], width: int) -> list[Line]:
+def _call(verdict: CallVerdict, told: set[tuple[str, str, int | None]], options: TraceOptions) -> list[Line]:
     mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
     failed = [result for result in verdict.results if result.status != PASSED]
     told.update(_key(reason) for result in failed for reason in result.reasons)
     if verdict.call is None:
         return _missing(verdict, mark, failed)
-    first, *more = _called(verdict.call, width - 7)
+    width = max(options.width, _NARROWEST)
+    first, *more = _called(verdict.call, width - 7, (options.breaks_at or width) - 7)
     number = f"{verdict.call.index + 1:>3}. "  # as messages name the call, whatever was not called before it
     shown: list[Line] = [((number, "quiet"), mark, (first, "")), *(((" " * 7 + line, ""),) for line in more)]
     notes = dict.fromkeys(visible(result.note) for result in verdict.results if result.status == PASSED and result.note)
@@ -155,7 +160,8 @@ def _call(verdict: CallVerdict, told: set[tuple[str, str, int | None]], width: i
         shown[-1] = (*shown[-1], (f"  ({', '.join(notes)})", "quiet"))
     for result in failed:
         for message in dict.fromkeys(_without_place(message, verdict) for message in _said(result)):
-            shown += _message(message, " " * 7, _style(result.status))
+            if not (more or [first])[-1].endswith(f": {visible(message)}"):  # what came back is the error itself
+                shown += _message(message, " " * 7, _style(result.status))
     return shown
 
 
@@ -176,7 +182,7 @@ def _without_place(message: str, verdict: CallVerdict) -> str:
     return message.removeprefix(f"call {verdict.call.index + 1}, {verdict.call.name}: ") if verdict.call else message
 
 
-def _called(call: FunctionCall, width: int) -> list[str]:
+def _called(call: FunctionCall, width: int, breaks_at: int) -> list[str]:
     """The call and what came back, within `width` columns; in two lines where the arguments would have no room."""
     name = visible(call.name)
     how = f" [as {visible(call.requested_name)}]" if call.requested_name else ""
@@ -186,7 +192,7 @@ def _called(call: FunctionCall, width: int) -> list[str]:
     beside = room - len(returned)
     given = arguments_text(call.arguments, beside if beside >= _ROOM else room)
     line = f"{name}({given}){how}"
-    return [line + returned] if len(line) + len(returned) <= width else [line, returned.strip()]
+    return [line + returned] if len(line) + len(returned) <= min(width, breaks_at) else [line, returned.strip()]
 
 
 def _returned(call: FunctionCall, budget: int) -> str:

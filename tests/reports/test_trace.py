@@ -334,3 +334,27 @@ def test_what_is_said_of_a_missing_call_is_its_line(message: str) -> None:
     missing = CallVerdict(call=None, status="failed", expected_name="send_email", results=(result,))
     verdict = Verdict(case_id="a/b_001.yaml", status="failed", reasons=(reason,), calls=(missing,))
     assert render(verdict).splitlines()[1:] == [f"   –  ✗ {message}"]
+
+
+def test_on_a_real_terminal_a_result_that_would_be_broken_off_has_a_line_of_its_own(warranty_verdict: Verdict) -> None:
+    narrow = render(warranty_verdict, TraceOptions(width=80, breaks_at=80)).splitlines()
+    assert narrow[1:3] == [
+        '  1. ✓ check_warranty(serial_number="SN98765")',
+        '       → {"status": "expired", "expiration_date": "2024-06-15"}',
+    ]
+    assert render(warranty_verdict, TraceOptions(width=80)).splitlines()[1] == "".join(
+        (narrow[1], " ", narrow[2].strip())
+    )
+
+
+def test_what_came_back_is_not_told_twice() -> None:
+    says = "mail is not mocked in this case; mocked is pay"
+    error = {"error": {"type": "unmocked_call", "message": says}}
+    reason = Reason(code="unmocked_call", message=f"call 1, mail: {says}", call=0)
+    call = CallVerdict(
+        call=FunctionCall(name="mail", outcome="error", result=error),
+        status="failed",
+        results=(CheckResult(check="unmocked_call", status="failed", reasons=(reason,)),),
+    )
+    verdict = Verdict(case_id="a/b_001.yaml", status="failed", reasons=(reason,), calls=(call,))
+    assert render(verdict).splitlines()[1:] == [f"  1. ✗ mail() → error unmocked_call: {says}"]
