@@ -54,6 +54,18 @@ def is_of(step: dict[str, Any], action: str) -> bool:
     return str(step.get("uses", "")).startswith(f"actions/{action}@")
 
 
+FIRST_WITH_NODE_24 = {"checkout": 5, "setup-python": 6, "upload-artifact": 6, "download-artifact": 7}
+
+
+def test_no_action_needs_a_runtime_that_runners_have_no_more() -> None:
+    """Those before run on Node 20, which GitHub took away in September 2026."""
+    places = [TOP / "action.yml", TOP / "docs" / "ci.md", *WORKFLOWS]
+    used = {use for path in places for use in re.findall(r"uses: actions/([\w-]+)@v(\d+)", path.read_text("utf-8"))}
+
+    assert {name for name, _ in used} == set(FIRST_WITH_NODE_24)
+    assert not [f"{name}@v{version}" for name, version in used if int(version) < FIRST_WITH_NODE_24[name]]
+
+
 def test_no_step_pastes_an_expression_into_its_script() -> None:
     steps = [step for path in WORKFLOWS for job in read(path)["jobs"].values() for step in job["steps"]]
     assert not [step["run"] for step in steps if "${{" in step.get("run", "")]
