@@ -16,25 +16,28 @@ from functools import cache, partial
 from inspect import Signature, signature
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 __all__ = ["record"]
 
-_NO_FIELDS = ("ClassVar", "typing.ClassVar")  # what annotations of class variables begin with
 _KW_ONLY = ("KW_ONLY", "dataclasses.KW_ONLY")  # the marker after which fields are keywords
-_FILLED_BY_HAND = 12  # instances of a class, before it gets a compiled `__init__`
+_NO_FIELDS = ("ClassVar", "typing.ClassVar", *_KW_ONLY)  # what annotations of other things than fields begin with
+_FILLED_BY_HAND = 50  # instances of a class, before it gets a compiled `__init__`
 
 
-class _Attribute(NamedTuple):
-    """One field, as far as the methods need to know it."""
+class _Attribute:
+    """One field, as far as the methods need to know it. (Neither a record nor a NamedTuple, which takes 0.1 ms.)"""
 
-    name: str
-    hint: str
-    default: Any
-    factory: Any
-    kw_only: bool
-    is_shown: bool = True
-    is_compared: bool = True
+    __slots__ = ("default", "factory", "hint", "is_compared", "is_shown", "kw_only", "name")
+
+    def __init__(self, name: str, hint: str, said: Any, kw_only: bool) -> None:
+        self.name, self.hint, self.kw_only = name, hint, kw_only
+        self.default, self.factory, self.is_shown, self.is_compared = said, MISSING, True, True
+        if isinstance(said, Field):
+            self.default, self.factory = said.default, said.default_factory
+            self.is_shown, self.is_compared = said.repr, bool(said.compare)
+            if said.kw_only is not MISSING:
+                self.kw_only = bool(said.kw_only)
 
 
 def _record(*, frozen: bool = False, slots: bool, kw_only: bool = False, eq: bool = True) -> Callable[[type], type]:
@@ -48,23 +51,14 @@ def _record(*, frozen: bool = False, slots: bool, kw_only: bool = False, eq: boo
         if own.get("__hash__", MISSING) is None and "__eq__" in own:
             del own["__hash__"]  # not written: Python sets it for a class that has an __eq__
         hints: dict[str, str] = own.get("__annotations__", {})
-        names = [name for name, hint in hints.items() if not hint.startswith((*_NO_FIELDS, *_KW_ONLY))]
-        defaults = {name: own.pop(name) for name in names if name in own}
-        methods: dict[str, Any] = {"__init__": _Init(), "__repr__": _shown, "__signature__": _SIGNATURE}
-        if eq:
-            methods |= {"__eq__": _equal, "__hash__": _hashed if frozen else None}
-        if frozen:
-            methods |= _FROZEN
+        names = [name for name, hint in hints.items() if not hint.startswith(_NO_FIELDS)]
+        blueprint = _Blueprint({name: own.pop(name) for name in names if name in own}, kw_only)
         inherited = {name for base in cls.__mro__[1:] for name in base.__dict__.get("__slots__", ())}
-        slotted = {
-            "__slots__": tuple(name for name in names if name not in inherited),
-            "__qualname__": cls.__qualname__,
-        }
-        fields = _Fields(defaults, kw_only)
-        lazy = {"__record__": fields, "__dataclass_fields__": fields, "__match_args__": _MATCH_ARGS}
-        space = {**methods, **own, **slotted, **lazy}
         for of_an_open_class in ("__dict__", "__weakref__"):
-            space.pop(of_an_open_class, None)
+            own.pop(of_an_open_class, None)
+        space = {"__init__": blueprint, **_METHODS[frozen, eq], **own, "__record__": blueprint}
+        space["__slots__"] = tuple(name for name in names if name not in inherited)
+        space["__qualname__"] = cls.__qualname__
         return type(cls)(cls.__name__, cls.__bases__, space)
 
     return recorded
@@ -76,66 +70,37 @@ else:
     record = _record
 
 
-class _Fields:
-    """Stands in for what the standard library keeps of a dataclass, until somebody looks at it."""
+class _Blueprint:
+    """What a class was written with. It stands in for `__init__` until a few instances are made, which it fills itself.
 
-    __slots__ = ("_cls", "_defaults", "_kw_only")
-
-    def __init__(self, defaults: dict[str, Any], kw_only: bool) -> None:
-        self._defaults = defaults
-        self._kw_only = kw_only
-
-    def __set_name__(self, cls: Any, name: str) -> None:
-        self._cls = cls
-
-    def __get__(self, instance: object, owner: Any) -> Any:
-        cls = self._cls
-        space = {"__annotations__": cls.__annotations__, "__module__": cls.__module__, **self._defaults}
-        twin: Any = type(cls.__name__, cls.__bases__, {**space, "__doc__": "said, so that `dataclass` writes none"})
-        twin = dataclass(init=False, repr=False, eq=False, kw_only=self._kw_only)(twin)
-        cls.__dataclass_params__ = twin.__dataclass_params__
-        cls.__dataclass_fields__ = found = twin.__dataclass_fields__
-        return found
-
-    def attributes(self) -> Iterator[_Attribute]:
-        """Those that the class itself has, not those of its bases."""
-        kw_only = self._kw_only
-        for name, hint in self._cls.__annotations__.items():
-            if hint.startswith(_KW_ONLY):
-                kw_only = True
-            elif not hint.startswith(_NO_FIELDS):
-                said = self._defaults.get(name, MISSING)
-                if not isinstance(said, Field):
-                    yield _Attribute(name, hint, said, MISSING, kw_only)
-                    continue
-                named = kw_only if said.kw_only is MISSING else bool(said.kw_only)
-                yield _Attribute(name, hint, said.default, said.default_factory, named, said.repr, said.compare)
-
-
-@cache
-def _attributes(cls: Any) -> tuple[_Attribute, ...]:
-    """Those of the class and its bases, in the order of the parameters."""
-    kept = [base.__dict__["__record__"] for base in reversed(cls.__mro__) if "__record__" in base.__dict__]
-    return tuple({one.name: one for fields in kept for one in fields.attributes()}.values())
-
-
-class _Init:
-    """Stands in for `__init__` until a few instances are made, which it fills itself.
-
-    Compiling one takes as long as filling a dozen instances, and a run of a few cases has no more of most classes.
+    Compiling one takes as long as filling fifty instances, and a run of a few cases has no more of most classes.
     """
 
-    __slots__ = ("_cls", "_filled")
+    __slots__ = ("_cls", "_filled", "_plan", "defaults", "kw_only")
+
+    def __init__(self, defaults: dict[str, Any], kw_only: bool) -> None:
+        self.defaults = defaults
+        self.kw_only = kw_only
+        self._filled = 0
+        self._plan: tuple[Any, ...] | None = None
 
     def __set_name__(self, cls: Any, name: str) -> None:
         self._cls = cls
-        self._filled = 0
 
     def __get__(self, instance: object, owner: Any) -> Any:
         if instance is not None and self._filled < _FILLED_BY_HAND:
             self._filled += 1
             return partial(self._fill, instance)
         return self._init().__get__(instance, owner)
+
+    def attributes(self) -> Iterator[_Attribute]:
+        """Those that the class itself has, not those of its bases."""
+        kw_only = self.kw_only
+        for name, hint in self._cls.__annotations__.items():
+            if hint.startswith(_KW_ONLY):
+                kw_only = True
+            elif not hint.startswith(_NO_FIELDS):
+                yield _Attribute(name, hint, self.defaults.get(name, MISSING), kw_only)
 
     def _init(self) -> Callable[..., None]:
         cls = self._cls
@@ -144,23 +109,55 @@ class _Init:
         init: Callable[..., None] = cls.__dict__["__init__"]
         return init
 
+    def _planned(self) -> tuple[Any, ...]:
+        """What filling an instance takes; kept from the first one on."""
+        cls, attributes = self._cls, _attributes(self._cls)
+        factories = {one.name: one.factory for one in attributes if one.factory is not MISSING}
+        defaults = {one.name: one.default for one in attributes if one.default is not MISSING}
+        self._plan = (
+            {one.name for one in attributes},
+            [one.name for one in attributes if not one.kw_only],
+            {**defaults, **dict.fromkeys(factories, _FACTORY)},
+            factories,
+            object.__setattr__ if cls.__setattr__ is _refuse else setattr,
+            getattr(cls, "__post_init__", None),
+        )
+        return self._plan
+
     def _fill(self, instance: Any, /, *args: Any, **given: Any) -> None:
-        cls = self._cls
-        attributes = _attributes(cls)
-        places = [one.name for one in attributes if not one.kw_only]
-        values = {**dict(zip(places, args, strict=False)), **given}
-        is_odd = len(values) < len(args) + len(given)
-        for one in attributes:
-            if one.name not in values and (one.default is not MISSING or one.factory is not MISSING):
-                values[one.name] = one.factory() if one.default is MISSING else one.default
-        if is_odd or values.keys() != {one.name for one in attributes}:
+        names, places, defaults, factories, put, after = self._plan or self._planned()
+        said = {**dict(zip(places, args, strict=False)), **given}
+        values = {**defaults, **said}
+        if len(said) < len(args) + len(given) or values.keys() != names:
             self._init()(instance, *args, **given)  # which says what is wrong
             return
-        put = object.__setattr__ if cls.__setattr__ is _refuse else setattr
-        for one in attributes:
-            put(instance, one.name, values[one.name])
-        if hasattr(cls, "__post_init__"):
+        for name, factory in factories.items():
+            if values[name] is _FACTORY:
+                values[name] = factory()
+        for name, value in values.items():
+            put(instance, name, value)
+        if after is not None:
             instance.__post_init__()
+
+
+def _attributes(cls: Any) -> tuple[_Attribute, ...]:
+    """Those of the class and its bases, in the order of the parameters."""
+    kept = [base.__dict__["__record__"] for base in reversed(cls.__mro__) if "__record__" in base.__dict__]
+    return tuple({one.name: one for blueprint in kept for one in blueprint.attributes()}.values())
+
+
+class _Fields:
+    """Stands in for what the standard library keeps of a dataclass, until somebody looks at it."""
+
+    def __get__(self, instance: object, owner: Any) -> Any:
+        cls = next(base for base in owner.__mro__ if "__record__" in base.__dict__)
+        blueprint = cls.__dict__["__record__"]
+        space = {"__annotations__": cls.__annotations__, "__module__": cls.__module__, **blueprint.defaults}
+        twin: Any = type(cls.__name__, cls.__bases__, {**space, "__doc__": "said, so that `dataclass` writes none"})
+        twin = dataclass(init=False, repr=False, eq=False, kw_only=blueprint.kw_only)(twin)
+        cls.__dataclass_params__ = twin.__dataclass_params__
+        cls.__dataclass_fields__ = found = twin.__dataclass_fields__
+        return found
 
 
 class _MatchArgs:
@@ -254,20 +251,35 @@ def _refuse(self: object, name: str, value: object = None) -> None:
     raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
+@cache
+def _names(cls: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in _attributes(cls))
+
+
 def _state(self: Any) -> list[Any]:
-    return [getattr(self, one.name) for one in _attributes(self.__class__)]
+    return [getattr(self, name) for name in _names(self.__class__)]
 
 
 def _set_state(self: Any, state: list[Any]) -> None:
-    for one, value in zip(_attributes(self.__class__), state, strict=True):
-        object.__setattr__(self, one.name, value)
+    for name, value in zip(_names(self.__class__), state, strict=True):
+        object.__setattr__(self, name, value)
 
 
-_MATCH_ARGS = _MatchArgs()
-_SIGNATURE = _Signature()
+_ALL: dict[str, Any] = {
+    "__repr__": _shown,
+    "__signature__": _Signature(),
+    "__match_args__": _MatchArgs(),
+    "__dataclass_fields__": _Fields(),
+}
 _FROZEN: dict[str, Any] = {
     "__setattr__": _refuse,
     "__delattr__": _refuse,
     "__getstate__": _state,  # the usual ones would set attributes
     "__setstate__": _set_state,
+}
+_METHODS: dict[tuple[bool, bool], dict[str, Any]] = {  # for those that are frozen, and those that are compared
+    (False, False): _ALL,
+    (False, True): {**_ALL, "__eq__": _equal, "__hash__": None},
+    (True, False): {**_ALL, **_FROZEN},
+    (True, True): {**_ALL, **_FROZEN, "__eq__": _equal, "__hash__": _hashed},
 }
