@@ -32,7 +32,9 @@ class _Attribute:
 
     def __init__(self, name: str, hint: str, said: Any, kw_only: bool) -> None:
         self.name, self.hint, self.kw_only = name, hint, kw_only
-        self.default, self.factory, self.is_shown, self.is_compared = said, MISSING, True, True
+        self.default: Any = said
+        self.factory: Any = MISSING
+        self.is_shown = self.is_compared = True
         if isinstance(said, Field):
             self.default, self.factory = said.default, said.default_factory
             self.is_shown, self.is_compared = said.repr, bool(said.compare)

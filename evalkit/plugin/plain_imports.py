@@ -1,8 +1,9 @@
-"""evalkit's own modules, imported past pytest's assertion rewriting.
+"""evalkit's own modules, and the larger ones that it needs, imported past pytest's assertion rewriting.
 
 pytest rewrites every module of a distribution with a plugin in it. It would search, check and cache some two hundred
 modules that hold no assertion of a test, a fifth of start-up; and where byte code is not written (containers that set
-PYTHONDONTWRITEBYTECODE, the first run in CI) it would parse them all anew, which takes longer than the run.
+PYTHONDONTWRITEBYTECODE, the first run in CI) it would parse them all anew, which takes longer than the run. Of other
+packages it asks for each module whether it might be a test: with fifty modules that takes a millisecond.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from types import ModuleType
 import pytest
 
 
+_PLAIN = ("evalkit.", "asyncio.", "yaml.")
+
+
 class PlainFinder:
-    """Answers for `evalkit.` alone, as the interpreter's own finder would."""
+    """Answers for the modules of these packages alone, as the interpreter's own finder would."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, path, target) if name.startswith("evalkit.") else None
+        return PathFinder.find_spec(name, path, target) if name.startswith(_PLAIN) else None
 
 
 def import_plainly(config: pytest.Config) -> None:
