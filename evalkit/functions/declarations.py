@@ -14,13 +14,19 @@ from evalkit.operators import shown
 Path = tuple[str | int, ...]
 
 KEYS = ("description", "parameters", "returns", "patch", "alias")
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")  # what Gemini takes; OpenAI takes less
 _FOREIGN = {"inputSchema": "parameters", "input_schema": "parameters", "arguments": "parameters", "args": "parameters"}
 _NO_OBJECTS = ("string", "number", "integer", "boolean", "array", "null")
 _SCHEMA_KEYS = frozenset(("type", "properties", "$ref", "anyOf", "oneOf", "allOf", "required", "additionalProperties"))
 
 _READ: dict[str, tuple[Declaration, ...]] = {}
 _REMEMBERED = 1_000
+
+
+def is_name(text: str) -> bool:
+    """Whether a function may be called so: what Gemini takes; OpenAI takes less."""
+    if text.isidentifier() and text.isascii() and len(text) <= 128:
+        return True  # nearly all, without compiling the pattern
+    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}", text) is not None
 
 
 def parse_declarations(
@@ -78,7 +84,7 @@ class _Reader:
             yield from self._entry(entry["name"], entry, path, ("name", *KEYS))
 
     def _entry(self, name: Any, entry: Any, path: Path, keys: tuple[str, ...]) -> Iterator[Declaration]:
-        if not isinstance(name, str) or not NAME.fullmatch(name):
+        if not isinstance(name, str) or not is_name(name):
             at = (*path, "name") if "name" in keys else path
             self._wrong(
                 at,
@@ -150,7 +156,7 @@ class _Reader:
             self._wrong(path, f"alias must be a name or a list of names; got {shown(value)}")
             return ()
         for name in names:
-            if not isinstance(name, str) or not NAME.fullmatch(name):
+            if not isinstance(name, str) or not is_name(name):
                 self._wrong(path, f"{name!r} cannot be an alias: it is no function name")
             elif name == own:
                 self._wrong(path, f"'{name}' is the function's own name; leave it out of 'alias'")

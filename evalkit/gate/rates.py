@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -13,8 +12,8 @@ _MOST_NAMES = 10
 
 def percentage(text: str, name: str = "min_pass_rate") -> Fraction:
     """A rate in percent as an exact number. UsageError for what is no percentage, and for 0.99 written for 99."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%?\s*", str(text))
-    value = Fraction(match[1]) if match else None
+    number = str(text).strip().removesuffix("%").rstrip()
+    value = Fraction(number) if all(part.isdecimal() for part in number.split(".", 1)) else None
     if value is None or value > 100:
         raise UsageError(f"{name}: {text!r} is not a percentage; write a number from 0 to 100, such as 99 or 99.5")
     if 0 < value <= 1:

@@ -12,7 +12,7 @@ from typing import Any
 
 from evalkit import yamlfile
 from evalkit.functions import argument_violations, parse_declarations
-from evalkit.functions.declarations import NAME
+from evalkit.functions.declarations import is_name
 from evalkit.functions.recording import as_data, has_syntax
 from evalkit.importing.conversation import Answered, Asked, Conversation, Replied, Said, UnreadableLogError
 from evalkit.model.case import Declaration
@@ -63,7 +63,7 @@ class _Story:
         for event in conversation.events:
             self._take(event)
         for call in self.calls:
-            if not NAME.fullmatch(call.name):
+            if not is_name(call.name):
                 raise UnreadableLogError(f"{call.name!r} was called, which is no name of a function")
         if not self.parts or not self.parts[0][0]:
             raise UnreadableLogError("there is no message of a user in it")
@@ -191,7 +191,7 @@ def _listed(functions: Sequence[Mapping[str, Any]], story: _Story) -> Iterator[M
     seen: set[str] = set()
     for function in functions:
         name = str(function.get("name"))
-        if not NAME.fullmatch(name):
+        if not is_name(name):
             story.notes.append(f"{name!r} is no name of a function, and is left out")
         elif name not in seen:
             seen.add(name)

@@ -34,7 +34,7 @@ MARKED: pytest.StashKey[str] = pytest.StashKey()  # of an ordinary test that run
 
 Loaded = tuple[Case | None, tuple[Problem, ...]]
 
-MARKABLE = re.compile(r"[A-Za-z0-9][\w.-]*")
+MARKABLE = r"[A-Za-z0-9][\w.-]*"
 
 
 @record(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Collection:
     def mark(self, item: CaseItem, tags: tuple[str, ...]) -> None:
         """Tags as marks, registered first: --strict-markers holds for hand-written ones."""
         for tag in tags:
-            if not MARKABLE.fullmatch(tag):
+            if not re.fullmatch(MARKABLE, tag):
                 item.extra_keyword_matches.add(tag)
                 continue
             if tag not in self._marks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,4 +154,4 @@ def _names(cases: list[MarkedCase]) -> dict[str, str]:
 
 
 def _tags(case: MarkedCase) -> tuple[str, ...]:
-    return () if case.case is None else tuple(tag for tag in case.case.tags if MARKABLE.fullmatch(tag))
+    return () if case.case is None else tuple(tag for tag in case.case.tags if re.fullmatch(MARKABLE, tag))

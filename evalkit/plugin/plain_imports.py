@@ -15,7 +15,6 @@ from types import ModuleType
 
 import pytest
 
-
 _PLAIN = ("evalkit.", "asyncio.", "yaml.")
 
 

@@ -15,14 +15,14 @@ _HARMLESS_SPACES = "\u00a0\u202f\u3000"
 _ESCAPED = {"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"}
 # GitHub's runner obeys `::name ...::` after any white space of a line and `##[name ...]` anywhere in it; Azure's
 # `##vso[...]`, TeamCity's `##teamcity[...]`.
-_COMMAND = re.compile(r"^(?P<before>[^\S\n]*):(?=:[\w-]+(?: [^\n]*)?::)|#(?=#\w*\[)", re.MULTILINE)
+_COMMAND = r"(?m)^(?P<before>[^\S\n]*):(?=:[\w-]+(?: [^\n]*)?::)|#(?=#\w*\[)"
 
 
 def visible(text: str, keep: str = "") -> str:
     r"""`text` with every character that a terminal would obey or hide as ``\x1b`` or ``\u202e``; `keep` stays."""
     if _has_unprintable(text, keep):
         text = "".join(char if char.isprintable() or char in keep else _shown(char) for char in text)
-    return _COMMAND.sub(_broken, text) if "::" in text or "##" in text else text
+    return re.sub(_COMMAND, _broken, text) if "::" in text or "##" in text else text
 
 
 def _has_unprintable(text: str, keep: str) -> bool:
@@ -44,7 +44,7 @@ def _broken(command: re.Match[str]) -> str:
 
 def without_commands(text: str) -> str:
     """JSON as the same JSON without a command: its lines begin with none, and ``#`` is in its strings alone."""
-    return _COMMAND.sub(r"\\u0023", text)
+    return re.sub(_COMMAND, r"\\u0023", text)
 
 
 def visible_lines(text: str) -> str:
