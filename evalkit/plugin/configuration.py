@@ -135,6 +135,8 @@ class _Reader:
         results = self.path("results", DEFAULT_RESULTS)
         secrets = secrets_of(os.environ)
         assert results is not None
+        if results.exists() and not results.is_file():  # /dev/null, say, over which a finished file must not be renamed
+            raise UsageError(f"{self._source('results')}: {results} is no regular file, and reports are made of it")
         policy = Policy(**self._told(POLICY))
         if policy.no_regressions and self.path("baseline") is None:
             raise UsageError(f"{flag_of('no_regressions')} needs a baseline: {flag_of('baseline')} FILE")

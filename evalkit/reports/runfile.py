@@ -85,8 +85,11 @@ def write_run(path: str | os.PathLike[str], run: Run, lines: Iterable[str] | Non
     """Write `run` as JSON, all or nothing: a reader sees the old file or the new one.
 
     `lines` are its verdicts as `to_line` wrote them, for runs whose verdicts are in a journal; without, `run.verdicts`.
+    Raises UsageError for a folder or a device: the finished file would be renamed over it.
     """
     target = Path(path)
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{target} is no regular file")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -229,3 +230,15 @@ def test_a_case_file_without_the_flag_is_told_of_it(project: Project, flags: lis
     result = project.run_plainly(*flags, "scenarios/good_001.yaml")
     assert ("evalkit: case files run with --evalkit" in result.outlines) is hinted
     assert (result.ret == 4) is hinted
+
+
+def test_a_device_is_no_place_for_the_run_file(project: Project) -> None:
+    """Run by root, in a container say, the finished file would be renamed over it."""
+    project.case("good_001")
+    pipe = project.root / "pipe"
+    os.mkfifo(pipe)
+    result = project.run(f"--evalkit-results={pipe}")
+    assert result.ret == 4
+    says = f"--evalkit-results: {pipe} is no regular file, and reports are made of it"
+    assert f"ERROR: evalkit: {says}" in result.stderr.lines
+    assert pipe.is_fifo()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -189,3 +190,11 @@ def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "j.jsonl").write_text('{"some": "log"}\n')
     with pytest.raises(UsageError, match="not a journal of version 1 of evalkit"):
         load_run(tmp_path / "j.jsonl")
+
+
+def test_no_run_file_is_renamed_over_what_is_no_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="pipe is no regular file"):
+        write_run(pipe, Run())
+    assert pipe.is_fifo()
