@@ -166,7 +166,3 @@ def lines_of(text: str) -> Callable[[int], tuple[int, int]]:
         return line, offset - starts[line - 1] + 1
 
     return place
-
-
-def words_of(text: str) -> Iterator[str]:
-    return (match[0] for match in re.finditer(r"[^\W\d_]{2,}", text))
