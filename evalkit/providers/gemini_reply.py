@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+from evalkit.providers.stream_gemini import CallParts
+from evalkit.providers.stream_slots import ended_inside
 
 # The API's finish reasons, by name and by the number that some gateways send. What is not here is "other".
 FINISH_REASONS = {
@@ -31,7 +32,6 @@ FINISH_REASONS = {
 }
 NUMBERED = ("FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "BLOCKLIST",
             "PROHIBITED_CONTENT", "SPII", "MALFORMED_FUNCTION_CALL")  # fmt: skip
-_PATH_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]")
 
 
 def turn_of(data: Any, *, duration_ms: float = 0.0) -> ModelTurn:
@@ -48,7 +48,7 @@ def turn_of(data: Any, *, duration_ms: float = 0.0) -> ModelTurn:
         finish_message=_finish_message(data, candidate),
         usage=_usage(data.get("usageMetadata")),
         raw=dict(data),
-        content=dict(content) if isinstance(content, Mapping) and parts else None,
+        content={"role": "model", **content} if isinstance(content, Mapping) and parts else None,
         model=data.get("modelVersion") if isinstance(data.get("modelVersion"), str) else None,
         duration_ms=duration_ms,
     )
@@ -91,7 +91,7 @@ def _finish(data: Mapping[str, Any], candidate: Mapping[str, Any], has_calls: bo
     if isinstance(reason, int) and 0 <= reason < len(NUMBERED):
         reason = NUMBERED[reason]
     if reason is None:
-        return "truncated" if has_parts else "empty"
+        return "truncated" if has_parts or candidate.get("finishMessage") else "empty"
     finish = FINISH_REASONS.get(str(reason), "other")
     if finish == "stop":
         return "tool_calls" if has_calls else "stop" if has_parts else "empty"
@@ -110,11 +110,10 @@ def _finish_message(data: Mapping[str, Any], candidate: Mapping[str, Any]) -> st
     if not candidate:
         block = _block(data)
         return f"the prompt was blocked: {block}" if block else None
-    reason = candidate.get("finishReason")
-    if reason in (None, "STOP", 1):
+    reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
+    if reason in ("STOP", 1):
         return None
-    message = candidate.get("finishMessage")
-    return f"{reason}: {message}" if message else str(reason)
+    return ": ".join(str(word) for word in (reason, message) if word) or None
 
 
 def _usage(data: Any) -> Usage | None:
@@ -137,7 +136,7 @@ def _usage(data: Any) -> Usage | None:
 def merged(chunks: Iterable[Any]) -> dict[str, Any]:
     """The one response that a stream's chunks make: whole calls, joined texts, every signature in its place.
 
-    A stream that ends inside a call has no such call and no finish reason: the turn is "truncated".
+    A stream that ends inside a call has no such call, and does not end as if it were whole: the turn is "truncated".
     """
     whole: dict[str, Any] = {}
     candidate: dict[str, Any] = {}
@@ -150,76 +149,47 @@ def merged(chunks: Iterable[Any]) -> dict[str, Any]:
         candidate |= {key: value for key, value in streamed.items() if key != "content" and value is not None}
         for part in _parts(streamed.get("content")):
             parts.add(part)
-    if parts.open_call is not None:
-        candidate.pop("finishReason", None)
-    if candidate or parts.whole:
-        content = {"role": "model", "parts": parts.whole}
-        whole["candidates"] = [candidate | ({"content": content} if parts.whole else {})]
+    if parts.unfinished is not None:
+        reason = candidate.pop("finishReason", None)
+        kept = {} if reason in (None, "STOP", 1) else {"finishReason": reason}
+        candidate |= {**kept, "finishMessage": ended_inside(parts.unfinished, None)}
+    if candidate or parts.all():
+        content = {"role": "model", "parts": parts.all()}
+        whole["candidates"] = [candidate | ({"content": content} if parts.all() else {})]
     return whole
 
 
 class _StreamedParts:
-    """The parts of a streamed reply; `open_call` is one whose arguments are still arriving (Vertex streams those)."""
+    """The parts of a streamed reply; `unfinished` shows a call whose arguments did not all arrive."""
 
     def __init__(self) -> None:
-        self.whole: list[dict[str, Any]] = []
-        self.open_call: dict[str, Any] | None = None
+        self._whole: list[dict[str, Any]] = []
+        self._calls = CallParts()
+        self._empty: list[dict[str, Any]] = []  # a text of no characters: the whole reply, if nothing else comes
+
+    def all(self) -> list[dict[str, Any]]:
+        return self._whole or self._empty
+
+    @property
+    def unfinished(self) -> str | None:
+        return self._calls.unfinished
 
     def add(self, part: Mapping[str, Any]) -> None:
         call = part.get("functionCall")
         if isinstance(call, Mapping):
-            self._add_call(part, call)
+            whole = self._calls.add(part, call)
+            self._whole += [] if whole is None else [whole]
         elif set(part) <= {"text", "thought", "thoughtSignature"} and isinstance(part.get("text"), str):
             self._add_text(dict(part))
         elif part:
-            self.whole.append(dict(part))
+            self._whole.append(dict(part))
 
     def _add_text(self, part: dict[str, Any]) -> None:
-        last = self.whole[-1] if self.whole else None
+        last = self._whole[-1] if self._whole else None
         joins = last is not None and isinstance(last.get("text"), str) and "thoughtSignature" not in last
         if joins and last is not None and part["text"] and bool(last.get("thought")) == bool(part.get("thought")):
             last |= {**part, "text": last["text"] + part["text"]}
         elif part["text"] or "thoughtSignature" in part:
-            self.whole.append(part)
-
-    def _add_call(self, part: Mapping[str, Any], call: Mapping[str, Any]) -> None:
-        partial = call.get("partialArgs")
-        if self.open_call is None:
-            if not call.get("name"):
-                return  # a stray end marker
-            if not partial and not call.get("willContinue"):
-                self.whole.append(dict(part))
-                return
-            kept = {key: value for key, value in call.items() if key not in ("partialArgs", "willContinue")}
-            self.open_call = {**part, "functionCall": {**kept, "args": dict(call.get("args") or {})}}
-        if "thoughtSignature" in part:
-            self.open_call.setdefault("thoughtSignature", part["thoughtSignature"])
-        for piece in partial if isinstance(partial, list) else ():
-            _put(self.open_call["functionCall"]["args"], piece)
-        if not call.get("willContinue"):
-            self.whole.append(self.open_call)
-            self.open_call = None
-
-
-def _put(arguments: dict[str, Any], piece: Any) -> None:
-    """Set the value that a `partialArgs` piece brings; chunks of a string append to it."""
-    if not isinstance(piece, Mapping):
-        return
-    kinds = ("stringValue", "numberValue", "boolValue")
-    value = next((piece[kind] for kind in kinds if piece.get(kind) is not None), None)
-    steps: list[Any] = [
-        int(match[2]) if match[2] else match[1] or match[3] or match[4] or ""
-        for match in _PATH_STEP.finditer(str(piece.get("jsonPath", "")))
-    ]
-    target: Any = arguments
-    for step, following in zip(steps, [*steps[1:], None], strict=False):  # without steps there is nothing to set
-        if isinstance(step, int) is not isinstance(target, list):
-            return
-        if isinstance(target, list):
-            target.extend([None] * (step + 1 - len(target)))
-        old = target[step] if isinstance(target, list) else target.get(step)
-        if following is None:
-            target[step] = old + value if isinstance(old, str) and isinstance(value, str) else value
+            self._whole.append(part)
         else:
-            target[step] = old if isinstance(old, (dict, list)) else [] if isinstance(following, int) else {}
-            target = target[step]
+            self._empty = [part]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from evalkit.errors import IncompleteCallError
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
-from evalkit.providers.stream import StreamAccumulator
+from evalkit.providers.stream import CUT_OFF, StreamAccumulator
+from evalkit.providers.stream_slots import ended_inside
 from evalkit.providers.turns import parse_arguments
 
 FINISH_REASONS = {
@@ -34,13 +35,15 @@ def turn_of(data: Any) -> ModelTurn:
     message = choice.get("message")
     message = message if isinstance(message, Mapping) else {}
     text = text_of(message.get("content"))
-    calls = tuple(_call(call) for call in _calls(message))
     finish = choice.get("finish_reason")
+    came = tuple(_call(call) for call in _calls(message))
+    broken = _cut_off(came, finish) or (None if came else _nameless(message))
+    calls = came[:-1] if came and broken else came
     return ModelTurn(
         text=text,
         calls=calls,
-        finish_reason=_finish(finish, message, bool(calls), bool(text)),
-        finish_message=message.get("refusal") or None,
+        finish_reason="malformed_call" if broken and not came else _finish(finish, message, bool(calls), bool(text)),
+        finish_message=message.get("refusal") or (ended_inside(broken, finish, "reply") if broken else None),
         usage=usage_of(data.get("usage")),
         raw=dict(data),
         content=_kept(message, text, calls),
@@ -67,6 +70,24 @@ def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     if not found and isinstance(message.get("function_call"), Mapping):
         found = [{"function": message["function_call"]}]
     return [call for call in found if isinstance(call.get("function"), Mapping) and call["function"].get("name")]
+
+
+def _nameless(message: Mapping[str, Any]) -> str | None:
+    """A call that has no name, and so is none."""
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(function, Mapping) and (call.get("id") or function.get("arguments")):
+            return f"(no name)({function.get('arguments') or ''})"
+    return None
+
+
+def _cut_off(calls: Sequence[ModelCall], finish: Any) -> str | None:
+    """The last call of a reply that ended at its limit, if that was inside it."""
+    if not calls or finish not in CUT_OFF:
+        return None
+    last = calls[-1]
+    return f"{last.name}({last.raw})" if last.malformed is not None or last.raw == "" else None
 
 
 def _call(data: Mapping[str, Any]) -> ModelCall:
@@ -119,8 +140,8 @@ def _kept(message: Mapping[str, Any], text: str, calls: tuple[ModelCall, ...]) -
     if not message:
         return None
     kept: dict[str, Any] = {"role": "assistant", "content": text or None}
-    came = _calls(message)
-    if came and calls:
+    came = _calls(message)[: len(calls)]
+    if came:
         kept["tool_calls"] = [
             {key: value for key, value in call.items() if value is not None and key != "index"} for call in came
         ]
@@ -130,32 +151,38 @@ def _kept(message: Mapping[str, Any], text: str, calls: tuple[ModelCall, ...]) -
 
 def streamed_turn(chunks: Iterable[Any]) -> ModelTurn:
     """The turn that a stream's chunks make: the same as if it had come whole, except where the stream breaks off."""
-    calls = StreamAccumulator()
+    seen = StreamAccumulator()
     text: list[str] = []
     message: dict[str, Any] = {}
     reason = usage = model = None
     for chunk in (chunk for chunk in chunks if isinstance(chunk, Mapping)):
+        usage, model = chunk.get("usage") or usage, chunk.get("model") or model
         choice = _first(chunk.get("choices"))
+        if choice.get("index"):
+            continue  # another reply to the same request
         delta = choice.get("delta") or choice.get("message") or {}
         text.append(text_of(delta.get("content")))
-        calls.feed({**delta, "content": None})
+        seen.feed({**delta, "content": None})
         _collect(delta, message)
         if choice.get("finish_reason"):
             reason = choice["finish_reason"]
-            calls.finish(reason)
-        usage, model = chunk.get("usage") or usage, chunk.get("model") or model
-    try:
-        made, broken = calls.close(), None
-    except IncompleteCallError as error:
-        made, broken = calls.completed, str(error)
-    tool_calls = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
-        | ({} if call.extra is None else {"extra_content": call.extra})
-        for call in made
-    ]
-    whole = {"role": "assistant", **message, "content": "".join(text)} | ({"tool_calls": tool_calls} if made else {})
+            seen.finish(reason)
+    calls, broken = (seen.begun(), None) if reason else _certain(seen)
+    whole = {"role": "assistant", **message, "content": "".join(text)} | ({"tool_calls": calls} if calls else {})
     turn = turn_of({"choices": [{"message": whole, "finish_reason": reason}], "usage": usage, "model": model})
-    return _ended(turn, reason, broken)
+    if reason is None and (broken is not None or not turn.calls):
+        return replace(turn, finish_reason="truncated" if turn.text or broken else "empty", finish_message=broken)
+    return turn
+
+
+def _certain(seen: StreamAccumulator) -> tuple[list[dict[str, Any]], str | None]:
+    """The calls of a stream that ended without saying that it was whole, and what it ended inside of."""
+    certain = seen.begun(certain=True)
+    try:
+        seen.close()
+    except IncompleteCallError as error:
+        return certain, str(error)
+    return seen.begun(), None
 
 
 def _collect(delta: Mapping[str, Any], message: dict[str, Any]) -> None:
@@ -168,12 +195,3 @@ def _collect(delta: Mapping[str, Any], message: dict[str, Any]) -> None:
             message[key] = [*message.get(key, []), *value]
         elif value is not None:
             message[key] = value
-
-
-def _ended(turn: ModelTurn, reason: Any, broken: str | None) -> ModelTurn:
-    if broken is not None:
-        cut = "length" if reason == "length" else "malformed_call" if reason else "truncated"
-        return replace(turn, finish_reason=cut, finish_message=broken)
-    if reason is None and not turn.calls:
-        return replace(turn, finish_reason="truncated" if turn.text else "empty")
-    return turn

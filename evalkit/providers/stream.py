@@ -7,6 +7,7 @@ finish reason, or the end (`close`). Until then even ``{}`` may grow. A stream t
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,10 +16,15 @@ from evalkit.errors import IncompleteCallError
 from evalkit.providers.stream_gemini import GeminiCalls
 from evalkit.providers.stream_slots import Slot as Slot
 from evalkit.providers.stream_slots import StreamCall as StreamCall
+from evalkit.providers.stream_slots import ended_inside, in_order
 from evalkit.providers.textcalls import ParsedText, parse_text_calls
 
 # What may follow a call without saying that it is over: closers to come, and a tag that is not whole yet.
 _STILL_CLOSING = re.compile(r"[\s}\]`,;]*(?:<[^>]*)?")
+# What tells a delta, or a chunk, from a call's delta alone.
+_DELTA_KEYS = frozenset({"choices", "content", "finish_reason", "function_call", "role", "tool_calls"})
+# Finish reasons of a reply that may have been cut off inside its last call.
+CUT_OFF = frozenset({"length", "model_length", "max_tokens", "MAX_TOKENS"})
 # Without one of these in a new piece of text no further call can have become whole.
 _MAY_CLOSE = re.compile(r"[>})\]]")
 
@@ -45,22 +51,21 @@ class StreamAccumulator:
     # -- OpenAI's chat completions, and those that resemble it
 
     def feed(self, delta: Mapping[str, Any] | list[Any]) -> None:
-        """One `delta` (``{"tool_calls": [...]}``), its list of tool-call deltas, or a whole chunk with `choices`."""
+        """One `delta` (``{"tool_calls": [...]}``), a tool call's delta, a list of them, or a whole chunk."""
         if isinstance(delta, list):
             for piece in delta:
-                self._feed_call(piece)
+                (self.feed if _DELTA_KEYS & set(piece) else self._feed_call)(piece)
             return
         if "choices" in delta:
             for choice in delta["choices"] or ():
-                self.feed(choice.get("delta") or choice.get("message") or {})
-                if choice.get("finish_reason"):
-                    self.finish(choice["finish_reason"])
+                if not choice.get("index"):  # the others are replies of their own
+                    self.feed({**(choice.get("delta") or choice.get("message") or {}), **_end_of(choice)})
             return
         if isinstance(delta.get("content"), str):
             self._content.append(delta["content"])
-        if delta.get("function_call"):
+        if any((delta.get("function_call") or {}).values()):
             self._feed_call({"index": "function_call", "function": delta["function_call"]})
-        if "function" in delta:
+        if "function" in delta or ("index" in delta and not _DELTA_KEYS & set(delta)):
             self._feed_call(delta)
         for piece in delta.get("tool_calls") or ():
             self._feed_call(piece)
@@ -71,12 +76,13 @@ class StreamAccumulator:
         """The wire's finish reason: every call begun is whole now, or never will be."""
         self.finish_reason = reason
         for slot in self._slots:
-            slot.ended = slot.finished = True
+            cut = reason in CUT_OFF and slot is self._slots[-1]
+            slot.ended, slot.finished = True, slot.finished or not cut
 
     def _feed_call(self, piece: Mapping[str, Any]) -> None:
         function = piece.get("function") or {}
         name, arguments = function.get("name") or "", function.get("arguments")
-        slot = self._slot_for(piece.get("index"), piece.get("id") or "", name)
+        slot = self._slot_for(piece.get("index"), piece.get("id") or "", name, bool(arguments))
         if piece.get("id") and slot.id != piece["id"]:
             slot.id += piece["id"]
         if name:
@@ -85,12 +91,10 @@ class StreamAccumulator:
             slot.extra = piece["extra_content"]
         if isinstance(arguments, Mapping):
             slot.whole = dict(arguments)
-        elif isinstance(arguments, str) and arguments:
-            if slot.text.strip() == "{}" and arguments.lstrip().startswith("{"):
-                slot.fragments = []  # the `{}` was a placeholder
-            slot.fragments.append(arguments)
+        elif arguments is not None and arguments != "":
+            slot.add(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
-    def _slot_for(self, index: object, id: str, name: str) -> Slot:
+    def _slot_for(self, index: object, id: str, name: str, has_arguments: bool) -> Slot:
         """The call that a fragment belongs to: by index, else by id, else the last; or a new one."""
         if index is not None:
             known = [slot for slot in self._slots if slot.index == index]
@@ -98,25 +102,26 @@ class StreamAccumulator:
             known = [slot for slot in self._slots if slot.id == id]
         else:
             known = self._slots[-1:]
-        if known and not self._begins_another(known[-1], id, name):
+        if known and not (name and self._begins_another(known[-1], id, name, has_arguments)):
             return known[-1]
         for slot in self._slots:
             slot.ended = True
         self._slots.append(Slot(index))
         return self._slots[-1]
 
-    def _begins_another(self, slot: Slot, id: str, name: str) -> bool:
+    def _begins_another(self, slot: Slot, id: str, name: str, has_arguments: bool) -> bool:
         """Some servers give every call index 0: a new id with a name, or a name behind whole arguments, is new."""
-        if not name:
+        if not slot.name or (slot.named_late and not has_arguments):
             return False
         if id and slot.id and slot.id != id:
-            return bool(slot.name) and not self._splits_name(slot, name)
-        return not id and bool(slot.name) and slot.arguments() is not None
+            return slot.has_arguments or (slot.name in self._names and not self._splits_name(slot, name))
+        return (not id or name != slot.name) and slot.arguments() is not None
 
     def _splits_name(self, slot: Slot, name: str) -> bool:
         return slot.name + name in self._names and not slot.fragments
 
     def _extend_name(self, slot: Slot, name: str) -> None:
+        slot.named_late = slot.named_late or (not slot.name and slot.has_arguments)
         repeated = name == slot.name and not self._splits_name(slot, name)
         if not repeated:
             slot.name += name
@@ -128,7 +133,7 @@ class StreamAccumulator:
         kind = event.get("type")
         if kind == "message_start":
             # A gateway that retries sends a second one: what came before it belongs to no message.
-            self._slots, self._content = [], []
+            self._slots, self._content, self.finish_reason = [], [], None
             for index, block in enumerate(event.get("message", {}).get("content") or ()):
                 self._anthropic_start(("message", index), block)
                 self.feed_anthropic({"type": "content_block_stop", "index": ("message", index)})
@@ -137,13 +142,14 @@ class StreamAccumulator:
         elif kind == "content_block_delta":
             self._anthropic_delta(event["index"], event["delta"])
         elif kind == "content_block_stop":
-            for slot in self._slots:
-                if slot.index == event["index"]:
-                    slot.ended = slot.finished = True
-        elif kind == "message_delta" and event.get("delta", {}).get("stop_reason"):
-            self.finish_reason = event["delta"]["stop_reason"]
+            for slot in self._at(event["index"]):
+                slot.closed = slot.ended = True
+        elif kind == "message_delta" and (event.get("delta") or {}).get("stop_reason"):
+            self.finish(event["delta"]["stop_reason"])
 
     def _anthropic_start(self, index: object, block: Mapping[str, Any]) -> None:
+        for slot in self._slots:
+            slot.ended, slot.finished = True, slot.finished or slot.closed  # the model went on: it was not cut off
         if block.get("type") == "text":
             self._content.append(block.get("text") or "")
         if block.get("type") != "tool_use":
@@ -153,13 +159,16 @@ class StreamAccumulator:
         slot.whole = dict(block["input"]) if block.get("input") else None
         self._slots.append(slot)
 
-    def _anthropic_delta(self, index: int, delta: Mapping[str, Any]) -> None:
+    def _anthropic_delta(self, index: object, delta: Mapping[str, Any]) -> None:
         if delta.get("type") == "text_delta":
             self._content.append(delta.get("text") or "")
         if delta.get("type") == "input_json_delta" and delta.get("partial_json"):
-            for slot in self._slots:
-                if slot.index == index:
-                    slot.fragments.append(delta["partial_json"])
+            for slot in self._at(index):
+                slot.add(delta["partial_json"])
+
+    def _at(self, index: object) -> list[Slot]:
+        """The latest call at `index`, if there is one."""
+        return [slot for slot in self._slots if slot.index == index][-1:]
 
     def feed_gemini(self, part: Mapping[str, Any]) -> None:
         """One `part` of Gemini's content, or a whole chunk with `candidates`; camelCase or snake_case."""
@@ -188,11 +197,18 @@ class StreamAccumulator:
     @property
     def completed(self) -> list[StreamCall]:
         """The calls that are certain by now, in the order in which they began."""
-        calls = [call for slot in self._slots if slot.ended and (call := slot.call()) is not None]
+        slots = [slot for slot in in_order(self._slots) if slot.ended or self._closed]
+        calls = [call for slot in slots if (call := slot.call()) is not None]
         calls += [StreamCall(*found) for found in self._gemini.completed]
         if self._text:
-            calls += self._text_calls(certain=True)
+            calls += self._text_calls(certain=not self._closed)
         return calls
+
+    def begun(self, *, certain: bool = False) -> list[dict[str, Any]]:
+        """Every call that came over OpenAI's wire, as in a reply that comes whole, readable or not; or only those that
+        are `certain`."""
+        slots = [slot for slot in in_order(self._slots) if not slot.is_blank]
+        return [slot.as_written() for slot in slots if not certain or (slot.ended and slot.call() is not None)]
 
     def take(self) -> list[StreamCall]:
         """The calls that have become certain since it was last asked, each of them once: for code that makes calls
@@ -213,26 +229,19 @@ class StreamAccumulator:
     def close(self) -> list[StreamCall]:
         """All calls of the ended stream. Raises IncompleteCall when it ended inside one."""
         self._closed = True
-        calls = []
-        for slot in self._slots:
-            call = slot.call()
-            if call is None:
-                raise self._incomplete(slot.shown())
-            calls.append(call)
-        if self._gemini.open is not None:
-            raise self._incomplete(self._gemini.open)
-        calls += [StreamCall(*found) for found in self._gemini.completed]
-        parsed = self._parsed()
-        if parsed.unfinished is not None:
-            raise self._incomplete(parsed.unfinished)
-        return calls + self._text_calls(certain=False)
+        unfinished = self._unfinished()
+        if unfinished is not None:
+            raise IncompleteCallError(ended_inside(unfinished, self.finish_reason), fragment=unfinished)
+        return self.completed
 
-    def _incomplete(self, fragment: str) -> IncompleteCallError:
-        shown = fragment if len(fragment) <= 200 else fragment[:200] + "…"
-        why = f" (finish reason '{self.finish_reason}')" if self.finish_reason else ""
-        return IncompleteCallError(
-            f"the stream ended inside a function call{why}: {shown}; the call was not made", fragment=fragment
-        )
+    def _unfinished(self) -> str | None:
+        """What there is of the first call that is not whole."""
+        self._slots = [slot for slot in self._slots if not slot.is_blank]
+        for slot in self._slots:
+            slot.finished = slot.finished or (slot.closed and self.finish_reason is None)
+            if slot.call() is None:
+                return slot.shown()
+        return self._gemini.unfinished or self._parsed().unfinished
 
     def _parsed(self) -> ParsedText:
         self._text = ["".join(self._text)]
@@ -254,6 +263,10 @@ class StreamAccumulator:
             calls.append(StreamCall(call.name, call.arguments, None, call.repairs))
         self._settled = (len(whole), tuple(calls)) if certain and len(calls) == len(parsed.calls) else (0, ())
         return calls
+
+
+def _end_of(choice: Mapping[str, Any]) -> dict[str, Any]:
+    return {"finish_reason": choice["finish_reason"]} if choice.get("finish_reason") else {}
 
 
 def _name_of(function: Any) -> str:

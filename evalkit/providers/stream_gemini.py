@@ -6,59 +6,122 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\[(?:'([^']*)'|\"([^\"]*)\")\]")
+_PATH_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]")
+_SNAKE = re.compile(r"_([a-z])")
+_WIDEST_GAP = 10_000  # items of a list that may still be to come; more would only fill the memory
+
+
+class CallParts:
+    """Makes whole parts of those that hold calls in pieces. `open` is the part of a call whose arguments are still
+    arriving, `lost` one that another call followed before it was whole."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Any] | None = None
+        self.lost: dict[str, Any] | None = None
+
+    def add(self, part: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Take `part`, which holds `call`; the part that is whole with it, if one is."""
+        if self.open is not None and _is_another(call, self.open["functionCall"]):
+            self.lost, self.open = self.lost or self.open, None
+        partial = call.get("partialArgs")
+        if self.open is None:
+            if not call.get("name"):
+                return None  # a stray end marker
+            if not partial and not call.get("willContinue"):
+                return dict(part)
+            self.open = _begun(part, call)
+        if "thoughtSignature" in part:
+            self.open.setdefault("thoughtSignature", part["thoughtSignature"])
+        for piece in partial if isinstance(partial, list) else ():
+            _put(self.open["functionCall"]["args"], piece)
+        if call.get("willContinue"):
+            return None
+        whole, self.open = self.open, None
+        return whole
+
+    @property
+    def unfinished(self) -> str | None:
+        """What there is of a call that is not whole."""
+        part = self.lost or self.open
+        return None if part is None else shown_call(part["functionCall"])
+
+
+def _is_another(call: Mapping[str, Any], begun: Mapping[str, Any]) -> bool:
+    name, id = call.get("name"), call.get("id")
+    return bool(name) and (name != begun["name"] or bool(id and begun.get("id") and id != begun["id"]))
+
+
+def _begun(part: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in call.items() if key not in ("partialArgs", "willContinue")}
+    given = call.get("args")
+    return {**part, "functionCall": {**kept, "args": dict(given) if isinstance(given, Mapping) else {}}}
+
+
+def shown_call(call: Mapping[str, Any]) -> str:
+    """A call for a message."""
+    return f"{call.get('name')}({call.get('args')})"
 
 
 class GeminiCalls:
-    """Collects calls part by part. `completed`: (name, arguments, id); `open`: what there is of an unfinished one."""
+    """Collects calls part by part. `completed`: (name, arguments, id); `unfinished`: what there is of one that is no
+    call, or not yet."""
 
     def __init__(self) -> None:
         self.completed: list[tuple[str, dict[str, Any], str | None]] = []
-        self._name = ""
-        self._id: str | None = None
-        self._arguments: dict[str, Any] | None = None
+        self._parts = CallParts()
+        self._unreadable: str | None = None
 
     @property
-    def open(self) -> str | None:
-        return None if self._arguments is None else f"{self._name}({self._arguments})"
+    def unfinished(self) -> str | None:
+        return self._unreadable or self._parts.unfinished
 
     def feed(self, part: Mapping[str, Any]) -> None:
-        call = part.get("functionCall", part.get("function_call"))
-        if not isinstance(call, Mapping):
+        part = as_on_the_wire(part)
+        call = part.get("functionCall")
+        whole = self._parts.add(part, call) if isinstance(call, Mapping) else None
+        if whole is None:
             return
-        partial = call.get("partialArgs") or call.get("partial_args") or ()
-        goes_on = bool(call.get("willContinue") or call.get("will_continue"))
-        if self._arguments is None:
-            if not call.get("name"):
-                return  # the stray end mark `{"functionCall": {}}`
-            self._name, self._id, self._arguments = call["name"], call.get("id"), dict(call.get("args") or {})
-        for piece in partial:
-            _put(self._arguments, piece.get("jsonPath") or piece.get("json_path") or "", _value(piece))
-        if not goes_on:
-            self.completed.append((self._name, self._arguments, self._id))
-            self._arguments = None
-
-
-def _value(piece: Mapping[str, Any]) -> Any:
-    for key in ("stringValue", "string_value", "numberValue", "number_value", "boolValue", "bool_value"):
-        if key in piece:
-            return piece[key]
-    return None
-
-
-def _put(root: dict[str, Any], path: str, value: Any) -> None:
-    """Set `value` at a JSON path such as ``$.a.b[0]``; a string is appended to the one that is there."""
-    steps = [int(m[2]) if m[2] else m[1] or m[3] or m[4] or "" for m in _STEP.finditer(path)]
-    current: Any = root
-    for step, following in zip(steps, [*steps[1:], None], strict=False):  # without steps there is nothing to set
-        if isinstance(current, list) and isinstance(step, int):
-            current.extend([None] * (step + 1 - len(current)))
-            known = current[step]
+        made = whole["functionCall"]
+        arguments = made.get("args")
+        if arguments is None or isinstance(arguments, Mapping):
+            self.completed.append((made["name"], dict(arguments or {}), made.get("id")))
         else:
-            known = current.get(step)
-        if following is None:
-            current[step] = known + value if isinstance(known, str) and isinstance(value, str) else value
+            self._unreadable = self._unreadable or shown_call(made)
+
+
+def as_on_the_wire(data: Any) -> Any:
+    """JSON of the API with the keys that the wire has, where Python's client spells them in its own way."""
+    if isinstance(data, list):
+        return [as_on_the_wire(item) for item in data]
+    if not isinstance(data, Mapping):
+        return data
+    return {
+        _SNAKE.sub(lambda found: found[1].upper(), key): value if key == "args" else as_on_the_wire(value)
+        for key, value in data.items()
+    }
+
+
+def _put(arguments: dict[str, Any], piece: Any) -> None:
+    """Set the value that a `partialArgs` piece brings; chunks of a string append to it."""
+    if not isinstance(piece, Mapping):
+        return
+    kinds = ("stringValue", "numberValue", "boolValue")
+    value = next((piece[kind] for kind in kinds if piece.get(kind) is not None), None)
+    steps: list[Any] = [
+        int(match[2]) if match[2] else match[1] or match[3] or match[4] or ""
+        for match in _PATH_STEP.finditer(str(piece.get("jsonPath", "")))
+    ]
+    target: Any = arguments
+    for step, following in zip(steps, [*steps[1:], None], strict=False):  # without steps there is nothing to set
+        if isinstance(step, int) is not isinstance(target, list):
             return
-        if known is None:
-            known = current[step] = [] if isinstance(following, int) else {}
-        current = known
+        if isinstance(target, list):
+            if step > len(target) + _WIDEST_GAP:
+                return
+            target.extend([None] * (step + 1 - len(target)))
+        old = target[step] if isinstance(target, list) else target.get(step)
+        if following is None:
+            target[step] = old + value if isinstance(old, str) and isinstance(value, str) else value
+        else:
+            target[step] = old if isinstance(old, (dict, list)) else [] if isinstance(following, int) else {}
+            target = target[step]

@@ -7,6 +7,8 @@ from typing import Any
 from evalkit.providers.turns import parse_arguments
 from evalkit.record import record
 
+_PLACEHOLDER = 4  # fragments in which an empty object may come that is none
+
 
 @record(frozen=True, slots=True)
 class StreamCall:
@@ -34,9 +36,11 @@ class Slot:
         self.index = index
         self.id = ""
         self.name = ""
+        self.named_late = False  # behind arguments
         self.fragments: list[str] = []
         self.whole: dict[str, Any] | None = None  # arguments that came as an object, not as text
         self.extra: Any = None  # `extra_content`
+        self.closed = False  # the wire said that nothing more belongs to it
         self.ended = False  # the wire said so, or something came after it
         self.finished = False  # a finish reason came: no arguments at all then means no arguments
         self.taken = False  # handed out by `take`
@@ -46,6 +50,17 @@ class Slot:
         if len(self.fragments) > 1:
             self.fragments = ["".join(self.fragments)]
         return self.fragments[0] if self.fragments else ""
+
+    def add(self, fragment: str) -> None:
+        """A further piece of the arguments' text."""
+        is_short = len(self.fragments) <= _PLACEHOLDER  # a long text is not joined anew with each piece
+        if is_short and fragment.lstrip().startswith("{") and self.text.strip() == "{}":
+            self.fragments = []  # the `{}` was a placeholder
+        self.fragments.append(fragment)
+
+    @property
+    def has_arguments(self) -> bool:
+        return bool(self.fragments) or self.whole is not None
 
     def arguments(self) -> dict[str, Any] | None:
         """The arguments object, or None while it is not whole."""
@@ -61,5 +76,30 @@ class Slot:
         arguments = self.arguments() if self.name else None
         return None if arguments is None else StreamCall(self.name, arguments, self.id or None, extra=self.extra)
 
+    @property
+    def is_blank(self) -> bool:
+        """Nothing of a call came: servers send empty places."""
+        return not (self.id or self.name or self.fragments or self.whole)
+
+    def as_written(self) -> dict[str, Any]:
+        """The call as its server would have sent it whole, readable or not."""
+        written = self.text if self.whole is None else self.whole
+        call = {"id": self.id or None, "type": "function", "function": {"name": self.name, "arguments": written}}
+        return call if self.extra is None else {**call, "extra_content": self.extra}
+
     def shown(self) -> str:
         return f"{self.name or '(no name yet)'}({self.text})"
+
+
+def in_order(slots: list[Slot]) -> list[Slot]:
+    """By the wire's index, which is a call's place in a reply that comes whole; as they began where that is no help."""
+    indices = [slot.index for slot in slots]
+    told = all(isinstance(index, int) for index in indices) and len(set(indices)) == len(indices)
+    return sorted(slots, key=lambda slot: slot.index) if told else slots  # type: ignore[arg-type,return-value]
+
+
+def ended_inside(fragment: str, reason: str | None, what: str = "stream") -> str:
+    """What to say of a stream or reply that ended before its call was whole."""
+    shown = fragment if len(fragment) <= 200 else fragment[:200] + "…"
+    why = f" (finish reason '{reason}')" if reason else ""
+    return f"the {what} ended inside a function call{why}: {shown}; the call was not made"

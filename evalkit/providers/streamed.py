@@ -16,6 +16,7 @@ from evalkit.errors import IncompleteCallError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.protocol import Provider
 from evalkit.providers.stream import StreamAccumulator
+from evalkit.providers.stream_gemini import as_on_the_wire
 from evalkit.record import record
 
 FEEDS: dict[str, Callable[[StreamAccumulator, Any], None]] = {
@@ -29,9 +30,9 @@ _ANTHROPIC_ENDS = {
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
     "max_tokens": "length",
+    "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-_CUT = {"length": "length", "max_tokens": "length", "MAX_TOKENS": "length", None: "truncated"}
 
 
 @record(frozen=True, slots=True)
@@ -48,24 +49,12 @@ class Chunk:
 
 def turn_of_stream(chunks: Sequence[Chunk]) -> ModelTurn:
     """The turn that a whole stream makes. Calls that it never finished are not in it; `finish_message` then says so."""
-    seen = StreamAccumulator()
-    for chunk in chunks:
-        if chunk.wire != "text":  # calls in text are the agent's to find, as in a reply that comes whole
-            chunk.feed(seen)
-    try:
-        calls, broken = seen.close(), None
-    except IncompleteCallError as error:
-        calls, broken = seen.completed, str(error)
-    turn = _READERS[chunks[0].wire](chunks, seen)
-    made = tuple(ModelCall(name=call.name, arguments=call.arguments, call_id=call.id) for call in calls)
-    turn = replace(turn, calls=made, raw=None, content=None)
-    if broken is None:
-        return turn
-    cut = _CUT.get(seen.finish_reason, "malformed_call")
-    return replace(turn, finish_reason=cut, finish_message=broken)
+    turn = _READERS[chunks[0].wire](chunks)
+    calls = tuple(call if call.malformed is not None else replace(call, raw=None) for call in turn.calls)
+    return replace(turn, calls=calls, raw=None, content=None)
 
 
-def _openai(chunks: Sequence[Chunk], seen: StreamAccumulator) -> ModelTurn:
+def _openai(chunks: Sequence[Chunk]) -> ModelTurn:
     from evalkit.providers.openai_reply import streamed_turn
 
     return streamed_turn(_whole_chunk(chunk.data) for chunk in chunks)
@@ -78,40 +67,66 @@ def _whole_chunk(data: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"choices": [{"delta": data, "finish_reason": data.get("finish_reason")}]}
 
 
-def _gemini(chunks: Sequence[Chunk], seen: StreamAccumulator) -> ModelTurn:
+def _gemini(chunks: Sequence[Chunk]) -> ModelTurn:
     from evalkit.providers.gemini_reply import merged, turn_of
 
     return turn_of(merged(_whole_answer(chunk.data) for chunk in chunks))
 
 
-def _whole_answer(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def _whole_answer(data: Mapping[str, Any]) -> Any:
     """A chunk of the API; cassettes may hold its one part alone."""
-    if {"text", "functionCall", "function_call"} & set(data):
+    data = as_on_the_wire(data)
+    if {"text", "functionCall"} & set(data):
         return {"candidates": [{"content": {"role": "model", "parts": [data]}}]}
     return data
 
 
-def _anthropic(chunks: Sequence[Chunk], seen: StreamAccumulator) -> ModelTurn:
+def _anthropic(chunks: Sequence[Chunk]) -> ModelTurn:
+    seen = StreamAccumulator()
+    for chunk in chunks:
+        chunk.feed(seen)
+    usage, model = _anthropic_usage(chunks)
+    certain = seen.completed
+    try:
+        calls, broken = seen.close(), None
+    except IncompleteCallError as error:
+        calls, broken = certain, str(error)
+    reason = seen.finish_reason
+    if broken is None:
+        finish = "truncated" if reason is None else _ANTHROPIC_ENDS.get(reason, "other")
+    else:
+        finish = {None: "truncated", "max_tokens": "length"}.get(reason, "malformed_call")
+    return ModelTurn(
+        text=seen.text,
+        calls=tuple(ModelCall(name=call.name, arguments=call.arguments, call_id=call.id) for call in calls),
+        finish_reason=finish,
+        finish_message=broken,
+        usage=usage,
+        model=model,
+    )
+
+
+def _anthropic_usage(chunks: Sequence[Chunk]) -> tuple[Usage | None, str | None]:
+    """What the reply took, and the model that said it."""
     counts: dict[str, int] = {}
     model = None
     for chunk in chunks:
         message = chunk.data.get("message") or {}
         model = message.get("model") or model
-        counts |= {**(message.get("usage") or {}), **(chunk.data.get("usage") or {})}
+        told = {**(message.get("usage") or {}), **(chunk.data.get("usage") or {})}
+        counts |= {key: value for key, value in told.items() if isinstance(value, int)}
     given, read = counts.get("input_tokens", 0), counts.get("cache_read_input_tokens", 0)
     written = counts.get("output_tokens", 0)
     total = given + read + counts.get("cache_creation_input_tokens", 0) + written
     usage = Usage(input_tokens=total - written, output_tokens=written, cached_tokens=read, total_tokens=total)
-    reason = seen.finish_reason
-    finish = "truncated" if reason is None else _ANTHROPIC_ENDS.get(reason, "other")
-    return ModelTurn(text=seen.text, finish_reason=finish, usage=usage if counts else None, model=model)
+    return usage if counts else None, model
 
 
-def _text(chunks: Sequence[Chunk], seen: StreamAccumulator) -> ModelTurn:
+def _text(chunks: Sequence[Chunk]) -> ModelTurn:
     return ModelTurn(text="".join(chunk.data for chunk in chunks))
 
 
-_READERS: dict[str, Callable[[Sequence[Chunk], StreamAccumulator], ModelTurn]] = {
+_READERS: dict[str, Callable[[Sequence[Chunk]], ModelTurn]] = {
     "openai": _openai,
     "anthropic": _anthropic,
     "gemini": _gemini,

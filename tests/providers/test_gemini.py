@@ -303,7 +303,7 @@ def test_arguments_that_arrive_in_pieces_are_put_together() -> None:
     assert turn.content["parts"][0]["thoughtSignature"] == "c2ln"
 
 
-@pytest.mark.parametrize("path", ["", "$", "to", None, 5, "$..", "$[0]", "$.to.a", "$.to[1]"])
+@pytest.mark.parametrize("path", ["", "$", "to", None, 5, "$.tags[99999999999]", "$..", "$[0]", "$.to.a", "$.to[1]"])
 def test_a_path_that_leads_nowhere_sets_nothing_and_breaks_nothing(path: Any) -> None:
     piece = {"jsonPath": path, "stringValue": "x"}
     open_call = {"functionCall": {"name": "send", "args": {"to": "ana"}, "willContinue": True, "partialArgs": [piece]}}
@@ -312,11 +312,33 @@ def test_a_path_that_leads_nowhere_sets_nothing_and_breaks_nothing(path: Any) ->
     assert [call.name for call in turn.calls] == ["send"]
 
 
+def test_a_call_that_another_one_follows_before_it_is_whole_is_none() -> None:
+    other = chunk({"functionCall": {"name": "send", "id": "y", "args": {"to": "bo"}}}, finishReason="STOP")
+    turn = turn_of(merged([*PARTIAL[:2], other]))
+
+    assert [call.call_id for call in turn.calls] == ["y"]
+    assert turn.finish_reason == "truncated"
+    assert turn.finish_message == "the stream ended inside a function call: send({'to': 'an'}); the call was not made"
+
+
+def test_a_stream_of_an_empty_text_is_the_reply_that_comes_whole() -> None:
+    empty = chunk({"text": ""}, finishReason="STOP")
+
+    assert turn_of(merged([empty])).finish_reason == turn_of(empty).finish_reason == "stop"
+
+
+def test_what_goes_back_says_whose_it_is() -> None:
+    turn = turn_of({"candidates": [{"content": {"parts": [{"text": "Hi."}]}, "finishReason": "STOP"}]})
+
+    assert turn.content == {"role": "model", "parts": [{"text": "Hi."}]}
+
+
 @pytest.mark.parametrize("length", range(1, len(PARTIAL)))
 def test_a_stream_that_ends_inside_a_call_has_no_call(length: int) -> None:
     turn = turn_of(merged(PARTIAL[:length]))
 
-    assert (turn.calls, turn.finish_reason) == ((), "empty")
+    assert (turn.calls, turn.finish_reason) == ((), "truncated")
+    assert (turn.finish_message or "").startswith("the stream ended inside a function call: send({")
 
 
 @pytest.mark.parametrize(

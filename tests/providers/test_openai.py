@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -353,6 +354,74 @@ def test_what_a_server_hangs_on_streamed_calls_goes_back_with_its_call(indices: 
         ("c1", signed[0]),
         ("c2", signed[1]),
     ]
+
+
+# What a message holds, the finish reason, and the calls, the finish reason and the message that come of it.
+ENDINGS: list[tuple[list[tuple[Any, str]], str, list[str], str, str | None]] = [
+    ([("f", '{"n": 1}')], "tool_calls", ["f"], "tool_calls", None),
+    ([("f", '{"n": "Łódź😀"}'), ("g", "{}")], "stop", ["f", "g"], "tool_calls", None),
+    ([("f", "")], "tool_calls", ["f"], "tool_calls", None),
+    ([("f", '{"n": ')], "tool_calls", ["f malformed"], "tool_calls", None),
+    ([("f", "[1]"), ("g", '{"n": 1}')], "stop", ["f malformed", "g"], "tool_calls", None),
+    (
+        [("f", '{"n": 1}'), ("g", '{"n": ')],
+        "length",
+        ["f"],
+        "length",
+        "the reply ended inside a function call (finish reason 'length'): g({\"n\": ); the call was not made",
+    ),
+    (
+        [("f", "")],
+        "length",
+        [],
+        "length",
+        "the reply ended inside a function call (finish reason 'length'): f(); the call was not made",
+    ),
+    ([("f", ""), ("g", "{}")], "length", ["f", "g"], "length", None),
+    (
+        [("", '{"n": 1}')],
+        "tool_calls",
+        [],
+        "malformed_call",
+        "the reply ended inside a function call (finish reason 'tool_calls'): (no name)({\"n\": 1}); "
+        "the call was not made",
+    ),
+]
+
+
+@pytest.mark.parametrize(("calls", "reason", "made", "finish", "message"), ENDINGS)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_whole_or_streamed_in_any_pieces_a_reply_ends_in_the_same_turn(
+    size: int, calls: list[tuple[str, str]], reason: str, made: list[str], finish: str, message: str | None
+) -> None:
+    tool_calls = [
+        {"id": f"c{index}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for index, (name, arguments) in enumerate(calls)
+    ]
+    unstreamed = turn_of(whole({"role": "assistant", "content": None, "tool_calls": tool_calls}, reason))
+    pieces = [
+        delta(tool_calls=[piece(index, arguments[start : start + size], name=None if start else name, id=f"c{index}")])
+        for index, (name, arguments) in enumerate(calls)
+        for start in range(0, max(len(arguments), 1), size)
+    ]
+    streamed = streamed_turn([*pieces, delta(reason)])
+
+    assert [f"{call.name} malformed" if call.malformed else call.name for call in unstreamed.calls] == made
+    assert (unstreamed.finish_reason, unstreamed.finish_message) == (finish, message)
+    assert replace(streamed, raw=None) == replace(unstreamed, raw=None)
+
+
+def test_further_replies_to_the_same_request_are_left_out() -> None:
+    other = {"choices": [{"index": 1, "delta": {"content": "Other", "tool_calls": [piece(0, "{", name="g")]}}]}
+
+    assert streamed_turn([other, *STREAM[:2], other, *STREAM[2:]]) == streamed_turn(STREAM)
+
+
+def test_an_empty_place_for_a_call_is_no_call() -> None:
+    """As Snowflake sends it with every message."""
+    turn = streamed_turn([delta(content="Hello.", function_call={"name": "", "arguments": ""}), delta("stop")])
+
+    assert (turn.calls, turn.text, turn.finish_reason) == ((), "Hello.", "stop")
 
 
 @pytest.mark.parametrize("length", range(len(STREAM) - 1))

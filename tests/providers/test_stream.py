@@ -132,6 +132,134 @@ def test_an_unfinished_call_is_an_error_that_shows_the_fragment(
     assert caught.value.fragment == f"scrape_webpage({arguments})"
 
 
+@pytest.mark.parametrize("arguments", [[], [1], 1, True, 0, False])
+def test_arguments_that_are_no_object_are_no_call_however_they_come(arguments: Any) -> None:
+    accumulator = fed(delta(0, "c1", "f", arguments), {"finish_reason": "tool_calls"})
+    assert accumulator.completed == []
+    with pytest.raises(IncompleteCall):
+        accumulator.close()
+    gemini = StreamAccumulator()
+    gemini.feed_gemini({"functionCall": {"name": "f", "args": arguments}})
+    with pytest.raises(
+        IncompleteCall, match=r"the stream ended inside a function call: f\(.*\); the call was not made"
+    ):
+        gemini.close()
+
+
+@pytest.mark.parametrize("reason", ["length", "max_tokens"])
+def test_a_reply_that_was_cut_off_before_the_arguments_has_no_such_call(reason: str) -> None:
+    cut = fed(delta(0, "c1", "f", ""), {"finish_reason": reason})
+    with pytest.raises(IncompleteCall):
+        cut.close()
+    behind = fed(delta(0, "c1", "f", ""), delta(1, "c2", "g", "{}"), {"finish_reason": reason})
+    assert [call.name for call in behind.close()] == ["f", "g"]
+
+
+def test_empty_places_for_calls_are_none() -> None:
+    accumulator = fed(
+        {"content": "Hello.", "function_call": {"name": "", "arguments": ""}},
+        {"tool_calls": [{"index": 0, "function": {"name": None, "arguments": ""}}]},
+        {"finish_reason": "stop"},
+    )
+    assert accumulator.close() == []
+    assert accumulator.text == "Hello."
+
+
+def test_calls_stand_in_the_order_of_their_indices_as_in_a_whole_reply() -> None:
+    accumulator = fed(delta(1, "c2", "b", "{}"), delta(0, "c1", "a", "{}"), {"finish_reason": "tool_calls"})
+    assert [call.name for call in accumulator.completed] == ["a", "b"]
+    assert [call.name for call in accumulator.close()] == ["a", "b"]
+
+
+def test_a_list_may_hold_deltas_and_a_delta_may_be_one_call_alone() -> None:
+    listed = StreamAccumulator()
+    listed.feed([delta(0, "c1", "a", "{"), delta(0, arguments="}"), {"finish_reason": "tool_calls"}])
+    assert listed.close() == [StreamCall("a", {}, "c1")]
+    alone = StreamAccumulator()
+    for piece in ({"index": 0, "id": "c1"}, {"index": 0, "function": {"name": "a"}}, {"function": {"arguments": "{}"}}):
+        alone.feed(piece)
+    assert alone.close() == [StreamCall("a", {}, "c1")]
+
+
+def test_the_end_completes_what_it_closes() -> None:
+    accumulator = fed(delta(0, "c1", "a", "{}"))
+    accumulator.feed_text('<function>{"name": "b", "parameters": {}}')
+    assert accumulator.completed == []
+    assert accumulator.close() == accumulator.completed
+    assert [call.name for call in accumulator.completed] == ["a", "b"]
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_an_id_and_a_name_may_be_split_at_once(cut: int) -> None:
+    accumulator = fed(delta(0, "call_1"[:cut], "search"[:cut]), delta(0, "call_1"[cut:], "search"[cut:], '{"x": 1}'))
+    assert accumulator.close() == [StreamCall("search", {"x": 1}, "call_1")]
+
+
+def test_a_name_behind_the_arguments_may_be_split() -> None:
+    accumulator = fed(delta(0, "c1", None, '{"x": 1}'), delta(0, None, "sea"), delta(0, None, "rch"))
+    assert accumulator.close() == [StreamCall("search", {"x": 1}, "c1")]
+
+
+def test_another_name_behind_whole_arguments_is_another_call_whatever_its_id() -> None:
+    accumulator = fed(delta(0, "same", "a", '{"x": 1}'), delta(0, "same", "b", '{"x": 2}'))
+    assert accumulator.close() == [StreamCall("a", {"x": 1}, "same"), StreamCall("b", {"x": 2}, "same")]
+
+
+def block(index: int, name: str, id: str = "c") -> dict[str, Any]:
+    held = {"type": "tool_use", "id": id, "name": name, "input": {}}
+    return {"type": "content_block_start", "index": index, "content_block": held}
+
+
+def json_of(index: int, text: str) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": text}}
+
+
+def anthropic(*events: dict[str, Any]) -> StreamAccumulator:
+    accumulator = StreamAccumulator()
+    for event in events:
+        accumulator.feed_anthropic(event)
+    return accumulator
+
+
+def test_the_next_block_and_the_stop_reason_complete_an_anthropic_call() -> None:
+    accumulator = anthropic(block(0, "a"), json_of(0, '{"x": 1}'), block(1, "b"), json_of(1, "{}"))
+    assert [call.name for call in accumulator.completed] == ["a"]
+    accumulator.feed_anthropic({"type": "message_delta", "delta": {"stop_reason": "tool_use"}})
+    assert [call.name for call in accumulator.completed] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("reason", "made"), [("tool_use", ["now"]), (None, ["now"]), ("max_tokens", None)])
+def test_an_anthropic_block_without_arguments_is_a_call_unless_the_reply_was_cut_off(
+    reason: str | None, made: list[str] | None
+) -> None:
+    accumulator = anthropic(block(0, "now"), json_of(0, ""), {"type": "content_block_stop", "index": 0})
+    assert accumulator.completed == []
+    if reason:
+        accumulator.feed_anthropic({"type": "message_delta", "delta": {"stop_reason": reason}})
+    if made is None:
+        with pytest.raises(IncompleteCall):
+            accumulator.close()
+    else:
+        assert [call.name for call in accumulator.close()] == made
+
+
+def test_a_gemini_call_that_another_one_follows_before_it_is_whole_is_an_error_that_shows_it() -> None:
+    accumulator = StreamAccumulator()
+    accumulator.feed_gemini({"functionCall": {"name": "f", "args": {"x": 1}, "willContinue": True}})
+    accumulator.feed_gemini({"functionCall": {"name": "g", "args": {"y": 2}}})
+    assert [(call.name, call.arguments) for call in accumulator.completed] == [("g", {"y": 2})]
+    with pytest.raises(IncompleteCall, match=r"f\({'x': 1}\)"):
+        accumulator.close()
+
+
+@pytest.mark.parametrize("path", ["$.a[0]", "$.a.b.c", "$[0]", "", None, "$.b[10000000000]"])
+def test_a_path_of_gemini_that_leads_nowhere_breaks_nothing(path: Any) -> None:
+    accumulator = StreamAccumulator()
+    accumulator.feed_gemini({"functionCall": {"name": "f", "args": {"a": "text", "b": []}, "willContinue": True}})
+    accumulator.feed_gemini({"functionCall": {"partialArgs": [{"jsonPath": path, "stringValue": "x"}, "no piece"]}})
+    assert [call.name for call in accumulator.close()] == ["f"]
+
+
 ANTHROPIC: list[dict[str, Any]] = [
     {"type": "message_start", "message": {"content": []}},
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},

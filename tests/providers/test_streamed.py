@@ -95,19 +95,19 @@ def test_a_whole_stream_is_the_turn_that_the_live_providers_make_of_it() -> None
     ("wire", "pieces", "finish", "message"),
     [
         ("openai", OPENAI[:2], "truncated", 'a function call: scrape({"urls": ["a); the call was not made'),
-        (
-            "openai",
-            [*OPENAI[:2], {"finish_reason": "length"}],
-            "length",
-            'a function call (finish reason \'length\'): scrape({"urls": ["a); the call was not made',
-        ),
-        (
-            "openai",
-            [*OPENAI[:2], {"finish_reason": "stop"}],
-            "malformed_call",
-            'a function call (finish reason \'stop\'): scrape({"urls": ["a); the call was not made',
-        ),
         ("anthropic", ANTHROPIC[:5], "truncated", 'a function call: scrape({"urls": ["a); the call was not made'),
+        (
+            "anthropic",
+            [*ANTHROPIC[:5], {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}],
+            "length",
+            'a function call (finish reason \'max_tokens\'): scrape({"urls": ["a); the call was not made',
+        ),
+        (
+            "anthropic",
+            [*ANTHROPIC[:5], {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}],
+            "malformed_call",
+            'a function call (finish reason \'tool_use\'): scrape({"urls": ["a); the call was not made',
+        ),
         ("gemini", GEMINI[:3], "truncated", "a function call: scrape({'urls': ['a']}); the call was not made"),
     ],
 )
@@ -122,6 +122,30 @@ def test_a_stream_that_ends_inside_a_call_has_no_such_call_and_says_so(
         usage=turn.usage,
         model=turn.model,
     )
+
+
+def test_a_stream_that_says_it_is_whole_has_the_malformed_call_that_the_whole_reply_has() -> None:
+    turn = turn_of_stream(chunks("openai", [*OPENAI[:2], {"finish_reason": "tool_calls"}]))
+    (call,) = turn.calls
+    assert (call.name, call.arguments, call.raw) == ("scrape", '{"urls": ["a', '{"urls": ["a')
+    assert call.malformed
+    assert turn.finish_reason == "tool_calls"
+
+
+def test_gemini_calls_may_be_spelled_as_its_python_client_spells_them() -> None:
+    pieces = [
+        {"function_call": {"name": "scrape", "will_continue": True}},
+        {"function_call": {"partial_args": [{"json_path": "$.page_no", "number_value": 2}]}},
+        {"candidates": [{"content": {"parts": [{"text": "Well."}]}, "finish_reason": "STOP"}]},
+    ]
+    turn = turn_of_stream(chunks("gemini", pieces))
+    assert told(turn) == ("Well.", [("scrape", {"page_no": 2}, None)], "tool_calls")
+
+
+def test_counts_that_anthropic_leaves_null_are_none() -> None:
+    end = {**ANTHROPIC[-1], "usage": {"output_tokens": 9, "cache_read_input_tokens": None}}
+    turn = turn_of_stream(chunks("anthropic", [*ANTHROPIC[:-1], end]))
+    assert turn.usage == Usage(input_tokens=7, output_tokens=9, cached_tokens=2, total_tokens=16)
 
 
 @pytest.mark.parametrize(
