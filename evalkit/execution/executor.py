@@ -8,6 +8,7 @@ registered with ``threads=N``; their deadline counts from when they run.
 from __future__ import annotations
 
 import time
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain, islice
 
@@ -20,6 +21,10 @@ from evalkit.model.verdict import ERROR, Reason, Verdict
 from evalkit.pipeline import arun_case
 
 _LONGEST_NAP_S = 0.5  # between looks at whether an agent blocks the loop
+_CANCELLED = (
+    "the case was cancelled by an agent on the same event loop, this one's or one that overlaps with it; "
+    "asyncio.all_tasks() has the tasks of other cases too"
+)
 RunsCase = Callable[..., Awaitable[Verdict]]
 _HANDFUL = 8  # flights that are started at once: waking the loop's thread for each would cost more than it gains
 _AHEAD = 4  # times the concurrency: so far ahead, so that a slow case does not hold up the others
@@ -57,6 +62,8 @@ class Executor:
         flight = self._flights.pop(job.case.id)
         self.seconds = flight.seconds
         if flight.error is not None:
+            if isinstance(flight.error, CancelledError):
+                return broken(job.case, "not_measured", _CANCELLED)
             if not isinstance(flight.error, Exception):
                 raise flight.error
             return defect(job.case, flight.error)

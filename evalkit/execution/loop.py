@@ -29,6 +29,7 @@ class BackgroundLoop:
         self._loop.set_task_factory(self._made_task)  # type: ignore[arg-type]  # a coroutine is all that asyncio gives
         self._owners: WeakKeyDictionary[asyncio.Task[Any], Flight] = WeakKeyDictionary()
         self.interrupt: BaseException | None = None  # a KeyboardInterrupt that a task of an agent raised
+        self._is_over = False
         self._thread = threading.Thread(target=self._run, name="evalkit-cases", daemon=True)
         self._thread.start()
 
@@ -44,10 +45,9 @@ class BackgroundLoop:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        while True:
+        while not self._is_over:
             try:
-                self._loop.run_forever()
-                break
+                self._loop.run_forever()  # comes back too where an agent stops its loop; the cases on it go on
             except SystemExit:  # asyncio lets it through from a task of the agent; whoever awaits that task sees it
                 continue
             except KeyboardInterrupt as error:
@@ -92,7 +92,11 @@ class BackgroundLoop:
 
     def _end(self) -> None:
         closing = self._loop.create_task(self._closed())
-        closing.add_done_callback(lambda _: self._loop.stop())
+        closing.add_done_callback(lambda _: self._stop())
+
+    def _stop(self) -> None:
+        self._is_over = True
+        self._loop.stop()
 
     async def _closed(self) -> None:
         """Cases first, which cancel their agents, then what else there is.

@@ -105,7 +105,7 @@ async def _within(
     try:
         await _others_first()  # an agent that waits for nothing is done then: there is nothing to be timed
         if running.done() or await _done(running, task, until):
-            return running.result()
+            return _outcome_of(running)
         stuck_in = _calls_of(running)
         running.cancel()
         done, _ = await asyncio.wait({running}, timeout=grace_s)
@@ -119,6 +119,14 @@ async def _within(
         running.cancel()
         await asyncio.wait({running}, timeout=grace_s)
         raise
+
+
+def _outcome_of(ended: asyncio.Task[Outcome]) -> Outcome:
+    """An agent may cancel its own task, or have it cancelled by a library: it has then raised like any other."""
+    try:
+        return ended.result()
+    except asyncio.CancelledError as error:
+        return Outcome(error=error)
 
 
 async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float, ended_late: Callable[[], None]) -> Outcome:

@@ -186,6 +186,36 @@ def test_keyboard_interrupt_of_an_agent_passes_through(made: Callable[[int], Exe
         made(5).run(jobs(agent, 1)[0])
 
 
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_an_agent_that_stops_its_loop_stops_no_case(made: Callable[[int], Executor], concurrency: int) -> None:
+    async def agent(task: evalkit.Task) -> str:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.01)
+        return task.message
+
+    assert run_all(made(concurrency), jobs(agent, 3)) == ["passed"] * 3
+
+
+def test_a_case_whose_task_an_agent_cancels_is_not_measured(made: Callable[[int], Executor]) -> None:
+    """And the cases after it are none the worse."""
+
+    async def agent(task: evalkit.Task) -> str:
+        if task.message == "case_000":
+            for each in asyncio.all_tasks() - {asyncio.current_task()}:
+                each.cancel()
+            await asyncio.sleep(0)
+        return task.message
+
+    executor, (first, second) = made(1), jobs(agent, 2)
+    verdict = executor.run(first)
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "not_measured")
+    assert verdict.reasons[0].message == (
+        "the case was cancelled by an agent on the same event loop, this one's or one that overlaps with it; "
+        "asyncio.all_tasks() has the tasks of other cases too"
+    )
+    assert executor.run(second).status == "passed"
+
+
 def test_what_interrupts_the_caller_cancels_the_case(
     made: Callable[[int], Executor], monkeypatch: pytest.MonkeyPatch
 ) -> None:

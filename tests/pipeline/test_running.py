@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -446,6 +446,23 @@ def test_context_variables_reach_the_agent(make_case: MakeCase, settings: Settin
     run_case(make_case(), async_agent if is_async else agent, settings)
 
     assert seen == ["r-1"]
+
+
+@pytest.mark.parametrize("is_opened", [False, True], ids=["plain", "with a set-up"])
+def test_an_agent_that_cancels_itself_has_raised(make_case: MakeCase, settings: Settings, is_opened: bool) -> None:
+    async def agent(task: Task) -> str:
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
+        await asyncio.sleep(1)
+        return ""
+
+    async def opened(task: Task) -> AsyncIterator[Callable[[Task], Awaitable[str]]]:
+        yield agent
+
+    verdict = run_case(make_case(), opened if is_opened else agent, settings)
+    assert (verdict.status, codes(verdict)) == ("failed", ["agent_raised", "missing_call"])
+    assert verdict.reasons[0].message.startswith("the agent raised CancelledError")
 
 
 def test_cancelling_the_caller_cancels_the_agent(make_case: MakeCase, settings: Settings) -> None:
