@@ -13,7 +13,7 @@ from evalkit.checks.reading import Path
 from evalkit.checks.reasons import failed, failed_call, failing, passing
 from evalkit.checks.whole_checks import GroundedCheck, violated
 from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import CheckResult
+from evalkit.model.verdict import PASSED, CheckResult
 from evalkit.operators.shown import shown
 from evalkit.record import record
 
@@ -34,7 +34,8 @@ def add_problems(drafts: Sequence[Draft], *, valid_arguments: bool) -> None:
         if call is None:
             continue
         if call.problem is not None:
-            draft.results = (_problem(call, call.problem), *draft.results)
+            told = (one for one in draft.results if one.check != "outcome" or one.status == PASSED)  # that it failed
+            draft.results = (_problem(call, call.problem), *told)
         if call.violations and valid_arguments and draft.leaf is None:
             draft.add(violated(call, "valid_arguments", ""))
 

@@ -197,7 +197,7 @@ OTHERS: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
         ],
     ),
     (
-        {"outcome": "any"},
+        {},
         {
             "problem": "unmocked_call",
             "outcome": "error",
