@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from evalkit.checks.advice import boolean_advice, number_advice
 from evalkit.errors import PathProblem, did_you_mean, shown_path
 from evalkit.model.case import Declaration
 from evalkit.model.template import has_braces
 from evalkit.operators import Matcher, Mode, OperatorProblems, compile_value
+from evalkit.operators.advice import boolean_advice, number_advice
 from evalkit.operators.shown import shown, type_shown
 
 Path = tuple[str | int, ...]

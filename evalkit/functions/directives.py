@@ -12,6 +12,7 @@ from evalkit.functions.mockchecks import Place
 from evalkit.functions.mockreader import NOTHING
 from evalkit.functions.mocks import ENDINGS, ERROR, Answer, Call, Delayed, Match, Real, Rule, Sequence
 from evalkit.operators import shown
+from evalkit.operators.advice import number_advice
 
 if TYPE_CHECKING:
     from evalkit.functions.mockreader import Reader
@@ -39,9 +40,9 @@ class Directives:
             return answer
         delay = data["$delay_ms"]
         if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < float("inf"):
-            return self._wrong(
-                place, f"$delay_ms is a number of milliseconds, 0 or more; got {shown(delay)}", "$delay_ms"
-            )
+            advice = number_advice(delay)
+            message = f"$delay_ms is a number of milliseconds, 0 or more; got {shown(delay)}{advice and f'; {advice}'}"
+            return self._wrong(place, message, "$delay_ms")
         return Delayed(delay, answer)
 
     def _fits_together(self, data: Mapping[str, Any], kinds: list[str], place: Place) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from evalkit.errors import nearest
 from evalkit.model.template import plain
+from evalkit.operators.advice import boolean_advice, number_advice
 from evalkit.operators.contradiction import contradiction
 from evalkit.operators.dates import SameDate, moment
-from evalkit.operators.equality import ARRAY, NUMBER, STRING, kind
+from evalkit.operators.equality import ARRAY, BOOLEAN, NUMBER, STRING, kind
 from evalkit.operators.lists import Each, HasItem, Length, Unordered
 from evalkit.operators.logic import Absent, AllOf, Not, OfType, OneOf
 from evalkit.operators.matcher import Matcher
@@ -22,6 +24,19 @@ from evalkit.operators.patterns import pattern_problem, pattern_shown
 from evalkit.operators.shown import shown
 from evalkit.operators.text import Contains, Edge, Pattern
 from evalkit.operators.values import AnyValue
+
+
+def _true_meant(operand: Operand) -> str:
+    advice = boolean_advice(operand.value)
+    return operand.advised(advice) if "true" in advice else ""
+
+
+def _digits(operand: Operand, value: object) -> str:
+    return operand.advised(number_advice(value))
+
+
+def _quoted(operand: Operand) -> str:
+    return operand.advised("quote it") if kind(operand.value) in (NUMBER, BOOLEAN) else ""
 
 
 def _eq(operand: Operand) -> Matcher:
@@ -39,7 +54,7 @@ def _not(operand: Operand) -> Matcher:
 def _any(operand: Operand) -> Matcher:
     if operand.value is True:
         return AnyValue()
-    return operand.refuse("true", "; to forbid an argument write {$absent: true}")
+    return operand.refuse("true", _true_meant(operand) or "; to forbid an argument write {$absent: true}")
 
 
 def _absent(operand: Operand) -> Matcher:
@@ -47,7 +62,7 @@ def _absent(operand: Operand) -> Matcher:
         return operand.compiler.problem(operand.path, "$absent is about a key; an item of a list is always there")
     if operand.value is True:
         return Absent()
-    return operand.refuse("true", "; to demand an argument write {$any: true}")
+    return operand.refuse("true", _true_meant(operand) or "; to demand an argument write {$any: true}")
 
 
 def _type(operand: Operand) -> Matcher:
@@ -55,13 +70,17 @@ def _type(operand: Operand) -> Matcher:
     wrong = [name for name in names if name not in TYPE_NAMES]
     if names and not wrong:
         return OfType(tuple(names))
-    name = "null" if wrong and wrong[0] is None else TYPES_INSTEAD.get(str(wrong[0]).casefold()) if wrong else None
+    name = _type_meant(wrong[0]) if wrong else None
     return operand.refuse(f"one of {', '.join(TYPE_NAMES)}", f'; did you mean "{name}"?' if name else "")
+
+
+def _type_meant(name: object) -> str | None:
+    return "null" if name is None else TYPES_INSTEAD.get(str(name).casefold()) or nearest(name, TYPE_NAMES)
 
 
 def _pattern(operand: Operand) -> Matcher:
     if kind(operand.value) != STRING:
-        return operand.refuse("a pattern, which is a string")
+        return operand.refuse("a pattern, which is a string", _quoted(operand))
     if why := pattern_problem(operand.value):
         return operand.compiler.problem(operand.path, f"{operand.name} {pattern_shown(operand.value)} {why}")
     return Pattern(operand.name, operand.value)
@@ -78,7 +97,7 @@ def _contains(operand: Operand) -> Matcher:
 
 def _edge(operand: Operand) -> Matcher:
     if kind(operand.value) != STRING or not operand.value:
-        return operand.refuse("a string that is not empty")
+        return operand.refuse("a string that is not empty", _quoted(operand))
     return Edge(operand.name, operand.value)
 
 
@@ -102,24 +121,28 @@ def joined(operand: Operand, parts: tuple[Matcher, ...], *, one_mapping: bool = 
 def _approx(operand: Operand) -> Matcher:
     tolerances = operand.beside.get("$abs"), operand.beside.get("$rel")
     if not finite(operand.value):
-        return operand.refuse("a number")
+        return operand.refuse("a number", _digits(operand, operand.value))
     for name, size in zip(("$abs", "$rel"), tolerances, strict=True):
         if name in operand.beside and (size is None or not finite(size) or size < 0):
             place = (*operand.path[:-1], name)
-            return operand.compiler.problem(place, f"{name} wants a number that is not negative, got {shown(size)}")
+            hint = _digits(operand, size)
+            return operand.compiler.problem(
+                place, f"{name} wants a number that is not negative, got {shown(size)}{hint}"
+            )
     return Approx(operand.value, *tolerances)
 
 
 def _compared(operand: Operand) -> Matcher:
     if not finite(operand.value):
-        return operand.refuse("a number")
+        return operand.refuse("a number", _digits(operand, operand.value))
     return Compared(operand.name, operand.value)
 
 
 def _between(operand: Operand) -> Matcher:
     bounds = operand.value
     if kind(bounds) != ARRAY or len(bounds) != 2 or not all(finite(bound) for bound in bounds):
-        return operand.refuse("[low, high], two numbers")
+        hints = [_digits(operand, bound) for bound in bounds] if kind(bounds) == ARRAY and len(bounds) == 2 else []
+        return operand.refuse("[low, high], two numbers", next(filter(None, hints), ""))
     if bounds[0] > bounds[1]:
         return operand.refuse("the lower number first")
     return Between(*bounds)
@@ -132,7 +155,7 @@ def _len(operand: Operand) -> Matcher:
     if len(compiler.problems) > before:
         return compiler.nothing
     if NUMBER not in length.kinds:
-        return operand.refuse("a whole number or an operator on numbers")
+        return operand.refuse("a whole number or an operator on numbers", _digits(operand, operand.value))
     if why := contradiction((Length(length), OfType(("string", "array", "object")))):
         return compiler.problem(operand.path, why)
     return Length(length)
@@ -144,6 +167,8 @@ def _each(operand: Operand) -> Matcher:
 
 
 def _unordered(operand: Operand) -> Matcher:
+    if kind(operand.value) == ARRAY and not operand.value:
+        return Unordered(())
     items = operand.items("a list of items", in_items=True)
     return Unordered(items) if items else operand.compiler.nothing
 

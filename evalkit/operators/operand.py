@@ -30,6 +30,10 @@ class Operand:
         """Record that the operand should have been something else."""
         return self.compiler.problem(self.path, f"{self.name} wants {wants}, got {shown(plain(self.value))}{hint}")
 
+    def advised(self, advice: str) -> str:
+        """`advice` as the end of a message; none where the operand came of a template, and so was not written."""
+        return f"; {advice}" if advice and self.path else ""
+
     def items(self, wants: str, *, in_items: bool | None = None) -> tuple[Matcher, ...]:
         """The operand's items compiled; empty, with a problem recorded, if it is no list or an empty one."""
         literal = type(self.value) is Literal

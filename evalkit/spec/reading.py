@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Any
 
-from evalkit.checks.advice import number_advice
 from evalkit.checks.reading import Reader
 from evalkit.errors import did_you_mean, shown_path
 from evalkit.model.case import CaseSettings, Repeat
 from evalkit.operators import shown
+from evalkit.operators.advice import number_advice
 
 Path = tuple[str | int, ...]
 

@@ -81,7 +81,7 @@ PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
     ),
     (
         {"f": {"$delay_ms": "250ms", "$return": 1}},
-        [("mocks.f.$delay_ms", '$delay_ms is a number of milliseconds, 0 or more; got "250ms"')],
+        [("mocks.f.$delay_ms", '$delay_ms is a number of milliseconds, 0 or more; got "250ms"; write it as digits')],
     ),
     (
         {"f": {"$delay_ms": True, "$return": 1}},
@@ -153,7 +153,12 @@ PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
     ),
     (
         {"f": {"$error": {"status": "503"}}},
-        [("mocks.f.$error.status", 'status of $error is an HTTP status from 400 to 599; got "503"')],
+        [
+            (
+                "mocks.f.$error.status",
+                'status of $error is an HTTP status from 400 to 599; got "503"; write 503 without quotes',
+            )
+        ],
     ),
     (
         {"f": {"$error": {"exception": "Timeot"}}},

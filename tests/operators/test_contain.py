@@ -49,6 +49,8 @@ CONTAIN = [
     ({"$each": {"k": "v"}}, [{"k": "V", "l": 1}], True),
     ({"$unordered": ["a", "b"]}, ["x b", "x a"], True),
     ({"$unordered": ["a", "b"]}, ["b", "a", "c"], False),
+    ({"$unordered": []}, [], True),
+    ({"$unordered": []}, ["a"], False),
     ({"$all_of": ["a", "b"]}, "b and a", True),
     ({"$literal": "valid"}, "is valid", True),
     ({"$literal": {"$any": True}}, {"$any": True, "x": 1}, True),

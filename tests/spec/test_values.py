@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.advice import boolean_advice, number_advice
+from evalkit.operators.advice import boolean_advice, number_advice
 from evalkit.spec.reading import CaseReader, quoting, whole_from_1
 
 
