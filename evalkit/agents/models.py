@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from evalkit.agents.live import MeteredProvider
 from evalkit.agents.settings import TaskSettings
-from evalkit.errors import MissingCassetteError
+from evalkit.errors import MissingCassetteError, UsageError
 from evalkit.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -77,10 +77,13 @@ def cassette_name(case_id: str) -> str:
     return name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
 
 
-def check_model(spec: str | None) -> None:
-    """Raises UsageError for a model that can't be opened. Connects to nothing."""
+def check_model(spec: str | None, whose: str = "") -> None:
+    """Raises UsageError for a model that can't be opened, its message after `whose`. Connects to nothing."""
     if spec is not None:
-        shared_provider(spec)
+        try:
+            shared_provider(spec)
+        except UsageError as error:
+            raise UsageError(f"{whose}{error}") from None
 
 
 def shared_provider(spec: str) -> Provider:

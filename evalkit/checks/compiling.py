@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.checks.calls import FunctionCalls, is_listed
 from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls, read_forbidden
@@ -20,6 +20,9 @@ from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS
 from evalkit.operators.shown import shown
 
+if TYPE_CHECKING:
+    from evalkit.checks.graded import ModelGraded
+
 _Read = Callable[[Reader, Path, Any], RunCheck | None]
 # module:function of this room. Few cases have any of these keys, and a module is imported for the first that has.
 _READERS = {
@@ -30,7 +33,6 @@ _READERS = {
     "response_json": "response_schema:read_response_json",
     "stop_reason": "stop_reason:read_stop_reason",
     "scenario_instruction_used": "run_checks:read_instruction",
-    "judge": "custom:read_graded",
     "email_sent": "older:read_succeeded",
     "ticket_created": "older:read_succeeded",
     "ticket_fields": "older:read_ticket_fields",
@@ -79,10 +81,11 @@ class _Compilation:
         listed = self._calls(known, calls)
         forbidden = self._forbidden(known, calls)
         grounded = self._grounded(known)
+        graded = self._graded(known)
         checks = self._run_checks(known)
         stop_reason = next((check for check in checks if isinstance(check, StopReason)), None)
         if not self.reader.problems:
-            self._demands_nothing(known, listed, forbidden, grounded, checks)
+            self._demands_nothing(known, listed, forbidden, grounded, graded, checks)
         self._contradictions(known, listed, forbidden)
         expectation = Expectation(
             calls=listed,
@@ -92,6 +95,7 @@ class _Compilation:
             stop_reason=stop_reason or _completes(self.path),
             checks=tuple(check for check in checks if check is not stop_reason),
             aliases=self.reader.aliases,
+            graded=graded,
         )
         return expectation, self.reader.problems
 
@@ -169,6 +173,13 @@ class _Compilation:
                     at, f"{self.reader.shown(at)}: no function has an argument '{name}'{hint}", "unknown_argument"
                 )
         return GroundedCalls(names, at, tuple((name, offered(declaration)) for name, declaration in declared.items()))
+
+    def _graded(self, expected: Mapping[str, Any]) -> ModelGraded | None:
+        if "judge" not in expected:
+            return None
+        from evalkit.checks.graded import read_graded
+
+        return read_graded(self.reader, (*self.path, "judge"), expected["judge"])
 
     def _run_checks(self, expected: Mapping[str, Any]) -> list[RunCheck]:
         checks: list[RunCheck | None] = []

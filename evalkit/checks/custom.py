@@ -1,4 +1,4 @@
-"""Checks that users register with `@evalkit.check("key")`, and the model-graded key, which has no grader yet."""
+"""Checks that users register with `@evalkit.check("key")`."""
 
 from __future__ import annotations
 
@@ -127,30 +127,3 @@ def _templates(reader: Reader, path: Path, value: Any) -> tuple[Any, bool]:
         items = [_templates(reader, (*path, index), item) for index, item in enumerate(value)]
         return [item for item, _ in items], any(found for _, found in items)
     return value, False
-
-
-@record(frozen=True, slots=True)
-class ModelGraded:
-    """`judge`: criteria for a model to grade. Nothing here reaches a model, so they can't be judged yet."""
-
-    criteria: tuple[Any, ...]
-    path: Path
-
-    key = "judge"
-
-    def judge(self, evidence: Evidence) -> CheckResult:
-        message = "can't be judged: evalkit has no model that grades; ask one in a check of your own (@evalkit.check)"
-        return unmeasured(self.key, message, place_of(self.path), evidence.mode)
-
-
-def read_graded(reader: Reader, path: Path, value: Any) -> ModelGraded | None:
-    items = value if isinstance(value, list) else [value]
-    for index, item in enumerate(items):
-        at = (*path, index) if isinstance(value, list) else path
-        if not (isinstance(item, str) and item.strip()) and not (isinstance(item, dict) and item):
-            reader.wrong(at, item, "a criterion in words, or a mapping")
-    if not items:
-        reader.problem(
-            path, f"{reader.shown(path)} is an empty list, which demands nothing; list a criterion, or leave it out"
-        )
-    return ModelGraded(tuple(items), path) if items else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from evalkit.checks.calls import FunctionCalls
 from evalkit.checks.drafts import CallsJudged, Draft, unjudged
@@ -18,6 +18,9 @@ from evalkit.errors import MeasurementError
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
 from evalkit.record import record
+
+if TYPE_CHECKING:
+    from evalkit.checks.graded import ModelGraded
 
 _COMPLETES = StopReason(COMPLETED, (), written=False)
 
@@ -49,6 +52,7 @@ class Expectation:
     stop_reason: StopReason = _COMPLETES
     checks: tuple[RunCheck, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)  # of the functions that the case declares
+    graded: ModelGraded | None = None  # `judge`; the pipeline has it graded before the rest is concluded
 
     def judge(
         self,
@@ -80,6 +84,8 @@ class Expectation:
             result = _guarded(check, evidence)
             if result is not None:
                 results.append(result)
+        if self.graded is not None:
+            results += self.graded.judge(evidence)
         return conclude(judged.drafts, results, judged.score, evidence, self.stop_reason)
 
     def _calls(self, evidence: Evidence) -> CallsJudged:

@@ -129,7 +129,7 @@ EXPECTED_KEYS: dict[str, Key] = {
     ),
     "judge": Key(
         {"oneOf": [_NAME, {"type": "array", "items": {"oneOf": [_NAME, {"type": "object"}]}, "minItems": 1}]},
-        "Criteria for a model to grade, off the deterministic path.",
+        "Criteria in words: once all else holds, a model grades each (`--evalkit-grader`), or its recorded grades do.",
     ),
     "email_sent": Key(_BOOLEAN, "Older key: a successful `send_email` exists, or none."),
     "ticket_created": Key(_BOOLEAN, "Older key: a successful `create_ticket` exists, or none."),

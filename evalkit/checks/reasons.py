@@ -30,6 +30,7 @@ _ORDER = (
     ("unexpected_call",),
     ("wrong_instruction", "response_mismatch"),
     ("budget_exceeded", "score_too_low"),
+    ("judge_failed",),
 )
 RANK = {code: rank for rank, codes in enumerate(_ORDER) for code in codes}
 OTHER = len(_ORDER)  # codes of custom checks

@@ -59,7 +59,8 @@ def as_text(found: Sequence[CaseScore], least: str | None, status: int) -> list[
         if one.skipped:
             lines.append(f"{one.case_id}: not probed; {visible(one.skipped)}")
         elif one.survivors:
-            lines.append(f"{one.case_id}: {one.caught} of {one.total} mutants caught")
+            graded = "; no criterion of judge was graded anew, and none could catch one" if one.graded else ""
+            lines.append(f"{one.case_id}: {one.caught} of {one.total} mutants caught{graded}")
             lines += [line for survivor in one.survivors for line in _survivor(survivor)]
     return [*lines, _whole(found, least, status)]
 

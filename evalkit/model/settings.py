@@ -29,6 +29,7 @@ class Settings:
 
     root: Path | None = None  # identities and cassettes are relative to it; None: the case's, else the current one
     model: str | None = None  # "gemini:MODEL", "openai:MODEL?base_url=...", None: cassettes, no network
+    grader: str | None = None  # the model that grades `judge`, as `model` is written; None: recorded grades alone
     record: str | None = None  # None, "all", "missing", "stale"
     cassettes: Path = Path("mocks/cassettes")
     mocks: Path = Path("mocks")

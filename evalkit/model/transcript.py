@@ -135,6 +135,32 @@ class RunFault:
 
 
 @record(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """What a model said of one criterion of `judge`."""
+
+    criterion: str
+    passed: bool
+    reason: str = ""
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Grading:
+    """The criteria at one `judge` as a model graded them, in their order; else why they were not: `fault` or `skipped`.
+
+    Tokens and money are the grader's, and no part of the run's own.
+    """
+
+    place: str  # in the case: "expected_output.judge"
+    grades: tuple[Grade, ...] = ()
+    grader: str | None = None  # "gemini:MODEL"; None: nobody was asked, or a person wrote the grades
+    cassette: str | None = None  # "recorded", "hand-written"; None: it was asked
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    fault: RunFault | None = None
+    skipped: str = ""
+
+
+@record(frozen=True, slots=True, kw_only=True)
 class Transcript:
     """The record of one run. `stop_reason` is a value, never an exception: `completed`, `max_iterations`,
     `deadline`, `blocked`, `malformed_call`, `required_call_missing`, `email_not_sent`, `provider_error`,
@@ -157,6 +183,7 @@ class Transcript:
     unused_mocks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    gradings: tuple[Grading, ...] = ()  # of a case with `judge`
     version: int = TRANSCRIPT_VERSION
 
     def to_json(self) -> dict[str, Any]:

@@ -26,6 +26,14 @@ class Plan:
     expectation: Any
     root: Path
 
+    @property
+    def is_graded(self) -> bool:
+        """Whether a model is to grade anything of it."""
+        if self.expectation is not None and self.expectation.graded is not None:
+            return True
+        turns = self.case.turns
+        return bool(turns) and any(it.expectation is not None and it.expectation.graded is not None for it in turns)
+
 
 def plan_case(case: Case, agent: Any, settings: Settings) -> Plan:
     """Raises UnknownAgentError, and SpecError for a case built in code whose parts don't compile."""

@@ -68,6 +68,7 @@ def _checked(case: Case, settings: Settings | None) -> Settings:
         raise UsageError(f"record= is one of {', '.join(RECORD_MODES)}, got {settings.record!r}")
     if settings is not None:
         check_model(settings.model)
+        check_model(settings.grader, "the grader: ")
     return settings or Settings()
 
 
@@ -97,10 +98,20 @@ async def _arun_repeats(plan: Plan, watch: Watch) -> Verdict:
         going = await _attempted(plan, run, watch)
         if plan.settings.record == "stale" and isinstance(going.task.fault, OUTDATED):
             going = await _attempted(_recording_all(plan), run, watch)
-        watch.finished(judge_run(plan, conclude(going), going.dispatcher.declarations))
+        watch.finished(await _judged(plan, run, going, watch))
         if repeat.runs > 1 and is_decided(watch.runs, repeat):
             break
     return combined(watch.runs, repeat) if repeat.runs > 1 else watch.runs[0]
+
+
+async def _judged(plan: Plan, run: int, going: Attempt, watch: Watch) -> Verdict:
+    transcript, declared = conclude(going), going.dispatcher.declarations
+    if not plan.is_graded:
+        return judge_run(plan, transcript, declared)
+    from evalkit.pipeline.grading import judge_graded
+
+    watch.left()  # the agent has ended: it does not hang if its grader takes long
+    return await judge_graded(plan, run, transcript, declared)
 
 
 async def _attempted(plan: Plan, run: int, watch: Watch) -> Attempt:

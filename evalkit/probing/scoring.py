@@ -32,13 +32,15 @@ class Survivor:
 
 @record(frozen=True, slots=True)
 class CaseScore:
-    """How many mutants of one case were caught, of how many. `skipped` says why there are none."""
+    """How many mutants of one case were caught, of how many. `skipped` says why there are none; `graded`, that a model
+    graded the run: mutants are judged by the same grades, so that none is caught by a criterion of `judge`."""
 
     case_id: str
     caught: int = 0
     total: int = 0
     survivors: tuple[Survivor, ...] = ()
     skipped: str = ""
+    graded: bool = False
 
 
 def score(observed: Observed, *, leave_out: Container[str] = ()) -> CaseScore:
@@ -56,7 +58,8 @@ def score(observed: Observed, *, leave_out: Container[str] = ()) -> CaseScore:
             caught += 1
         else:
             survivors.append(_explained(observed, mutant))
-    return CaseScore(verdict.case_id, caught, total, tuple(survivors))
+    graded = bool(verdict.transcript.gradings)
+    return CaseScore(verdict.case_id, caught, total, tuple(survivors), graded=graded)
 
 
 def _judged(observed: Observed, transcript: Transcript, instead: tuple[Path, Any] | None = None) -> Judgement:

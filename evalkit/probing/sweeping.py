@@ -62,6 +62,10 @@ class _Seen(Watch):
         self._outer.started(going)
         self.attempt = going
 
+    def left(self) -> None:
+        super().left()
+        self._outer.left()
+
     def finished(self, verdict: Verdict) -> None:
         super().finished(verdict)
         if self._outer.told_as is None:

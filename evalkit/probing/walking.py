@@ -274,10 +274,12 @@ class _Walk:
         return named if len(named) > len(path) else self._places.get(call.index, path)
 
     def _run_check(self, check: CheckResult, path: Path) -> None:
+        if check.check == "judge":
+            self.notes.append(f"{shown_path(path)}.judge: {check.message.removeprefix('not judged: ')}")
         if check.status != "failed":
             return
         key = check.check.partition("[")[0]
-        if key not in EXPECTED_KEYS or key in ("response_json", "response_matches", "min_score", "judge"):
+        if key not in EXPECTED_KEYS or key in ("response_json", "response_matches", "min_score"):
             self.notes.append(f"{shown_path(path)}.{key}: only a run can tell")
             return
         is_told = any(finding.code == "unresolved_reference" for finding in self.findings)

@@ -110,15 +110,18 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _instruction(was: str | None, now: str | None) -> Iterator[str]:
-    if was == now:
-        return
-    old, new = (was or "").splitlines(), (now or "").splitlines()
+    if was != now:
+        yield f"the instruction changed:{line_changes(was or '', now or '')}"
+
+
+def line_changes(was: str, now: str) -> str:
+    """The lines in which two texts differ, the first few, each on an indented line of its own."""
+    old, new = was.splitlines(), now.splitlines()
     lines: list[str] = []
     for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind != "equal":
             lines += [f"line {a + 1}: - {line}" for line in old[a:b]] + [f"line {c + 1}: + {line}" for line in new[c:d]]
-    shown = "".join(f"\n    {line}" for line in lines[: 2 * SHOWN_DIFFERENCES])
-    yield f"the instruction changed:{shown}"
+    return "".join(f"\n    {line}" for line in lines[: 2 * SHOWN_DIFFERENCES])
 
 
 def functions_changed(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:

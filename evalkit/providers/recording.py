@@ -6,7 +6,7 @@ change with each recording of the same conversation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,19 @@ HEADER = (
 class RecordingProvider:
     """Passes requests on to `live` and keeps the exchange; `save` writes it to `path`.
 
-    `model` is the name that the cassette will carry, e.g. ``gemini:gemini-2.5-flash``.
+    `model` is the name that the cassette will carry, e.g. ``gemini:gemini-2.5-flash``; `told` makes of a request what
+    is written of it.
     """
 
     def __init__(
-        self, live: Provider, path: Path, *, model: str, shown_as: str = "", secrets: tuple[str, ...] = ()
+        self,
+        live: Provider,
+        path: Path,
+        *,
+        model: str,
+        shown_as: str = "",
+        secrets: tuple[str, ...] = (),
+        told: Callable[[ModelRequest, tuple[str, ...]], dict[str, Any]] = asked,
     ) -> None:
         self.name = live.name
         self.path = path
@@ -37,6 +45,7 @@ class RecordingProvider:
         self._model = model
         self._shown_as = shown_as or path.as_posix()
         self._secrets = secrets
+        self._told = told
         self._exchange: list[tuple[dict[str, Any], ModelTurn]] = []
         self._checked = False
 
@@ -46,7 +55,7 @@ class RecordingProvider:
             self._refuse_to_overwrite()
             self._checked = True
         reply = await self._live.turn(request)
-        self._exchange.append((asked(request, self._secrets), reply))
+        self._exchange.append((self._told(request, self._secrets), reply))
         return reply
 
     async def aclose(self) -> None:

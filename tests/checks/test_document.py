@@ -6,13 +6,14 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from evalkit.checks import compile_expectation
-from evalkit.model.transcript import FunctionCall, Timing, Transcript
+from evalkit.model.transcript import FunctionCall, Grade, Grading, Timing, Transcript
 from evalkit.yamlfile import load
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
@@ -63,11 +64,23 @@ def transcript(given: str) -> Transcript:
     )
 
 
+def gradings_in(example: Example) -> tuple[Grading, ...]:
+    """``the grades `pass` and `fail, for a reason```."""
+    said = re.findall(r"`(pass|fail)(?:, (.*?))?`", example.given)
+    criteria = load(example.expected, "expectations.md").get("judge", ())
+    if not criteria:
+        return ()
+    pairs = zip(criteria, said, strict=True)
+    grades = tuple(Grade(criterion=it, passed=is_met == "pass", reason=why) for it, (is_met, why) in pairs)
+    return (Grading(place="expected_output.judge", grades=grades, grader="gemini:MODEL"),)
+
+
 @pytest.mark.parametrize("example", list(examples()))
 def test_an_example_of_the_document_prints_what_it_says(example: Example) -> None:
     expectation, problems = compile_expectation(load(example.expected, "expectations.md"))
     assert problems == []
-    judgement = expectation.judge(transcript(example.given))
+    record = replace(transcript(example.given), gradings=gradings_in(example))
+    judgement = expectation.judge(record)
     assert [reason.message for reason in judgement.reasons] == example.messages.splitlines()
 
 

@@ -115,8 +115,7 @@ RUN: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         {"judge": "The answer is polite."},
         {},
         "error",
-        "not_measured: judge: can't be judged: evalkit has no model that grades; "
-        "ask one in a check of your own (@evalkit.check)",
+        "not_measured: judge: can't be judged: no model has graded it",
     ),
 ]
 

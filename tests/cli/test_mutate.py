@@ -62,6 +62,19 @@ def test_each_survivor_is_told_with_the_expectation_that_would_catch_it(desk: De
     assert "response_contains:\n        - TKT-7\n" in shown
 
 
+def test_no_mutant_is_graded_anew_and_that_is_said(desk: Desk) -> None:
+    desk.case("loose_001", LOOSE + "  judge: It is polite.\n")
+    grades = desk.root / "mocks/cassettes/scenarios/loose_001.judge.yaml"
+    grades.parent.mkdir(parents=True)
+    grades.write_text("turns:\n  - calls:\n      - grade: {grades: [{pass: true}]}\n")
+    result = desk.run("mutate", "scenarios/loose_001.yaml")
+    assert result.lines[0] == (
+        "scenarios/loose_001.yaml: 12 of 22 mutants caught; "
+        "no criterion of judge was graded anew, and none could catch one"
+    )
+    assert "response_contains:\n        - TKT-7\n" in result.out
+
+
 def test_writing_what_is_advised_leaves_no_survivor(desk: Desk) -> None:
     """The advice of a case is applied, all of it, and then nothing survives."""
     path = desk.case("loose_001", LOOSE)

@@ -253,6 +253,17 @@ def test_what_can_not_be_told_is_said_and_is_no_finding(desk: Desk) -> None:
     ]
 
 
+def test_criteria_for_a_model_are_not_checked(desk: Desk) -> None:
+    desk.case("odd_001", CALLS + "    - check\n  judge: [It is polite., It is short.]\n")
+    result = desk.run("smoke", "-v")
+    assert result.status == 0
+    assert result.lines == [
+        'scenarios/odd_001.yaml: not checked: expected_output.judge: "It is polite." is for a model to grade, in a run',
+        'scenarios/odd_001.yaml: not checked: expected_output.judge: "It is short." is for a model to grade, in a run',
+        "1 case walked through with 1 call: each can be satisfied; 2 details not checked (-v tells)",
+    ]
+
+
 def test_what_a_mock_makes_of_arguments_that_nobody_names_is_no_finding(desk: Desk) -> None:
     (desk.root / "desk_mocks.py").write_text(
         "def make(state, id):\n    state['id'] = id\n    return {'id': id}\n", "utf-8"

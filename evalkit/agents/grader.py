@@ -1,0 +1,127 @@
+"""Who grades a case: its recorded grades, as long as they fit, or the model that `settings.grader` names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from time import perf_counter
+
+from evalkit.agents.clock import WaitingTime
+from evalkit.agents.grading import GRADE
+from evalkit.agents.live import MeteredProvider
+from evalkit.agents.models import cassette_name, shared_provider
+from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError
+from evalkit.model.settings import Settings
+from evalkit.model.transcript import ModelRequest, ModelTurn
+from evalkit.providers import Cassette, Provider
+from evalkit.providers.asked import without_secrets
+from evalkit.providers.grades import (
+    ANY_GRADER,
+    RECORD_COMMAND,
+    RecordedGrades,
+    asked_of_grader,
+    find_grades,
+    grades_path,
+    shown,
+)
+from evalkit.providers.limits import queueing
+
+
+class Grader:
+    """Answers the grading requests of one run. `name` and `cassette` say of its grades where they are from."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        name: str | None,
+        cassette: str | None = None,
+        uncaught: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.name = name
+        self.cassette = cassette
+        self._provider = provider
+        self._uncaught = uncaught  # around its requests, where those of agents' clients are caught
+
+    async def turn(self, request: ModelRequest, deadline_s: float) -> ModelTurn:
+        """The grader's answer. Raises MissingCassetteError, StaleCassetteError, BudgetSpentError, and ProviderError,
+        also if it takes longer than the deadline, which stands still while it waits for its turn at the service.
+        """
+        queued = WaitingTime()
+        running = asyncio.create_task(self._asked(request, queued))
+        until = perf_counter() + deadline_s
+        try:
+            while not running.done() and (left := until + queued.seconds - perf_counter()) > 0:
+                await asyncio.wait({running}, timeout=left)
+            if running.done():
+                return running.result()
+        finally:
+            running.cancel()
+        raise ProviderError(f"the grader gave no answer within {deadline_s:g} s, its deadline (settings.deadline_s)")
+
+    async def _asked(self, request: ModelRequest, queued: WaitingTime) -> ModelTurn:
+        queueing.set(queued.waiting)
+        with self._uncaught():
+            return await self._provider.turn(request)
+
+    def save(self) -> None:
+        """Write what was recorded, if anything was."""
+        save = getattr(self._provider, "save", None)
+        if save is not None:
+            save()
+
+
+def grader_for(case_id: str, run: int, settings: Settings) -> Grader:
+    """The grader of one run of a case.
+
+    Recorded grades answer, unless the run goes live, where the agent does not do what it did then, or
+    ``settings.record`` wants them anew. `settings.extra["grader"]`, a callable ``(case_id, run) -> Provider``,
+    overrides the choice. Raises MissingCassetteError and MeasurementError with the next step where nobody grades.
+    """
+    chosen = settings.extra.get("grader")
+    if chosen is not None:
+        provider: Provider = chosen(case_id, run)
+        return Grader(provider, provider.name)
+    root = settings.root or Path.cwd()
+    base = root / settings.cassettes / cassette_name(case_id)
+    goes_live = settings.model is not None and settings.record is None
+    again = settings.record == "all" and settings.grader is not None
+    recorded = None if goes_live or again else find_grades(base, run, root)
+    if recorded is not None:
+        return _replayed(recorded, settings)
+    if settings.grader is None:
+        raise _nobody(shown(grades_path(base, run), root), goes_live=goes_live)
+    return _live(settings.grader, grades_path(base, run), root, settings)
+
+
+def _replayed(recorded: Cassette, settings: Settings) -> Grader:
+    secrets = tuple(settings.extra.get("secrets", ()))
+    replay = RecordedGrades(recorded, grader=settings.grader, secrets=secrets)
+    return Grader(replay, recorded.model if recorded.kind == "recorded" else None, recorded.kind)
+
+
+def _live(spec: str, path: Path, root: Path, settings: Settings) -> Grader:
+    from evalkit.providers.http_interception import passing
+
+    secrets = tuple(settings.extra.get("secrets", ()))
+    provider: Provider = MeteredProvider(shared_provider(spec), spec, settings)
+    if settings.record is not None:
+        from evalkit.providers.recording import RecordingProvider
+
+        provider = RecordingProvider(
+            provider, path, model=spec, shown_as=shown(path, root), secrets=secrets, told=asked_of_grader
+        )
+    return Grader(provider, without_secrets(spec, secrets), uncaught=passing)
+
+
+def _nobody(file: str, *, goes_live: bool) -> MeasurementError:
+    if goes_live:
+        return MeasurementError(
+            f"the run goes live, and recorded grades are of other runs; name a model that grades: {ANY_GRADER}"
+        )
+    return MissingCassetteError(
+        f"no model is named that grades, and {file} does not exist\nRecord the grades: {RECORD_COMMAND}\n"
+        "or write them there by hand:\n"
+        f"    turns:\n      - calls:\n          - {GRADE.name}: {{grades: [{{criterion: 1, pass: true, reason: ...}}]}}"
+    )
