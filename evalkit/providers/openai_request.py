@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from evalkit.errors import UsageError
 from evalkit.model.case import Declaration
-from evalkit.model.transcript import ModelRequest, ModelTurn
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
@@ -38,7 +38,7 @@ def _tool(function: Declaration) -> dict[str, Any]:
 def messages_of(system: str | None, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The conversation in the API's form. Calls that came without an id get one, so that answers find them."""
     sent: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-    ids: Sequence[str] = ()
+    waiting: list[tuple[ModelCall, str]] = []
     for position, message in enumerate(messages):
         role = message.get("role")
         if role == "user":
@@ -46,17 +46,32 @@ def messages_of(system: str | None, messages: Iterable[Mapping[str, Any]]) -> li
         elif role == "model":
             said = _said(message["turn"], position)
             ids = [call["id"] for call in said.get("tool_calls", ())]
+            waiting = list(zip(message["turn"].calls, ids, strict=False))
             sent.append(said)
         elif role == "function":
-            results = list(message["results"])
-            known = [*ids, *(f"call_{position}_{index}" for index in range(len(ids), len(results)))]
             sent += [
-                {"role": "tool", "tool_call_id": call_id, "content": _text(value)}
-                for call_id, (_, value) in zip(known, results, strict=False)
+                {
+                    "role": "tool",
+                    "tool_call_id": _id_of(call, waiting) or f"call_{position}_{index}",
+                    "content": _text(value),
+                }
+                for index, (call, value) in enumerate(message["results"])
             ]
         else:
             raise UsageError(f"a message's role is user, model or function, got {role!r}")
     return sent
+
+
+def _id_of(call: ModelCall, waiting: list[tuple[ModelCall, str]]) -> str | None:
+    """The id that an answer to `call` must have; it is not waiting any more. Answers may come in any order."""
+    by_id = (place for place, (_, id) in enumerate(waiting) if id == call.call_id)
+    by_content = (
+        place
+        for place, (asked, _) in enumerate(waiting)
+        if (asked.name, asked.arguments) == (call.name, call.arguments)
+    )
+    place = next(by_id, next(by_content, 0))
+    return waiting.pop(place)[1] if waiting else None
 
 
 def _said(turn: ModelTurn, position: int) -> dict[str, Any]:

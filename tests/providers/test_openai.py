@@ -271,6 +271,32 @@ def malformed(arguments: str) -> Any:
     return whole({"tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}, "tool_calls")
 
 
+@pytest.mark.parametrize("ids", [("c1", "c2", "c3"), (None, None, None)], ids=["with ids", "without"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("apart", [False, True], ids=["in one message", "one message each"])
+def test_answers_find_their_calls_in_any_order(
+    apart: bool, order: tuple[int, ...], ids: tuple[str | None, ...]
+) -> None:
+    calls = [
+        ModelCall(name=name, arguments={"n": n}, call_id=id) for name, n, id in zip("ffg", (1, 2, 1), ids, strict=True)
+    ]
+    results = [(calls[place], f"answer {place}") for place in order]
+    told = [[result] for result in results] if apart else [results]
+    _, said, *answers = messages_of(
+        None,
+        [
+            {"role": "user", "text": "Go."},
+            {"role": "model", "turn": ModelTurn(calls=tuple(calls))},
+            *({"role": "function", "results": some} for some in told),
+        ],
+    )
+
+    sent = [call["id"] for call in said["tool_calls"]]
+    assert [(answer["tool_call_id"], answer["content"]) for answer in answers] == [
+        (sent[place], f"answer {place}") for place in order
+    ]
+
+
 @pytest.mark.parametrize(
     ("reply", "finish", "text"),
     [
