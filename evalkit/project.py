@@ -180,6 +180,7 @@ KEYS: dict[str, Callable[[Any], Any]] = {
     "durations": _text,
     "executor": _text,
     "model": _text,
+    "grader": _text,
     "record": _one_of(*RECORD_MODES),
     "concurrency": _positive,
     "trace": _one_of(*TRACES),

@@ -69,7 +69,8 @@ def read_configuration(config: pytest.Config) -> Configuration:
     return _Reader(config, table).configuration()
 
 
-_SETTINGS = ("model", "record", "deadline_s", "max_iterations", "temperature", "seed", "strict_mocks", "prices")
+_MODELS = ("model", "grader", "record")
+_SETTINGS = (*_MODELS, "deadline_s", "max_iterations", "temperature", "seed", "strict_mocks", "prices")
 _FOLDERS = ("cassettes", "mocks")
 _LINTED = ("paths", "mocks", "lint")
 
@@ -121,7 +122,7 @@ class _Reader:
         folders: dict[str, Any] = {name: Path(value) for name, value in self._told(_FOLDERS).items()}
         return Settings(
             root=self._config.rootpath,
-            extra={"secrets": secrets},
+            extra={"secrets": secrets, "secret_keys": self.value("secret_keys") or ()},
             allow_real=bool(self._config.getoption("evalkit_allow_real")),
             real_sleep=bool(self._config.getoption("evalkit_real_sleep")),
             **self._told(_SETTINGS),

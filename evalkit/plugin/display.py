@@ -140,7 +140,7 @@ class Display:
     def accounting(self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str] = ()) -> None:
         """What models took, and warnings: cases for which nothing was left to spend, calls that came as text."""
         used_models = accounting.turns or accounting.calls.total
-        if used_models and self._config.option.verbose >= 0:
+        if (used_models or accounting.grades) and self._config.option.verbose >= 0:
             from evalkit.reports.accounting import accounting_lines
 
             for line in accounting_lines(accounting):

@@ -65,9 +65,11 @@ class Keeper:
     # What is selected, and what is handed to workers
 
     def pytest_report_header(self) -> list[str]:
-        model = self._configuration.settings.model
+        model, grader = self._configuration.settings.model, self._configuration.settings.grader
+        grades = f"; {grader.partition('?')[0]} grades what has no recorded grade" if grader else ""
         lines = [
-            f"evalkit {evalkit.__version__}: {f'live model {model}' if model else 'offline, models from cassettes'}"
+            f"evalkit {evalkit.__version__}: "
+            f"{f'live model {model}' if model else 'offline, models from cassettes'}{grades}"
         ]
         if self._runner.resumed:
             lines.append(f"evalkit: resuming, {len(self._runner.resumed)} verdicts of the run before are kept")

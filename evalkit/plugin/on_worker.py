@@ -176,7 +176,8 @@ class Desk:
             None if terms.settings.max_cost_usd is None else Account(terms.settings.max_cost_usd, tell=self._tell)
         )
         secrets = secrets_of(os.environ)
-        settings = replace(terms.settings, root=Path(terms.root), extra={"secrets": secrets, "account": self._account})
+        extra = {"secrets": secrets, "secret_keys": terms.secret_keys, "account": self._account}
+        settings = replace(terms.settings, root=Path(terms.root), extra=extra)
         self._desktop = None if settings.record is None else Desktop(settings)
         if self._desktop is not None:
             settings = replace(settings, cassettes=self._desktop.folder)

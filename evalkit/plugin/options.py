@@ -19,6 +19,7 @@ OPTIONS: dict[str, tuple[str | None, str]] = {
     "otlp": ("URL", "send the run as OpenTelemetry spans to this OTLP/HTTP endpoint (extra otel)"),
     "baseline": ("FILE", "compare with the run file of an earlier run"),
     "model": ("KIND:MODEL", "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)"),
+    "grader": ("KIND:MODEL", "let this model grade the criteria of `judge` (default: recorded grades, no network)"),
     "concurrency": ("N", "how many cases may overlap; 1 is exactly one after another (default: 50)"),
     "record": ("all|missing|stale", "record the live model's turns as cassettes: all, or what is missing or outdated"),
     "max_cost": ("USD", "stop asking live models when so much is spent; the rest is not run (needs prices)"),
@@ -46,7 +47,7 @@ COMMAND_LINE_ONLY = {
 SHARD = "shard"
 # What also holds for tests with the mark, which run without --evalkit too. Everything else would do nothing.
 _OF_MARKED_TESTS = {"model", "record", "max_cost", "requests_per_minute", "tokens_per_minute", "trace", "show"}
-_OF_MARKED_TESTS |= {"allow_real", "real_sleep"}
+_OF_MARKED_TESTS |= {"grader", "allow_real", "real_sleep"}
 _LISTS = {"paths"}
 
 

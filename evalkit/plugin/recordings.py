@@ -17,6 +17,7 @@ from evalkit.agents.models import cassette_name
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.providers.cassettefile import SUFFIXES, path_of_run, write_in_one_step
+from evalkit.providers.grades import grades_path
 from evalkit.providers.http_cassette import http_path
 from evalkit.yamlfile import Limits, load
 
@@ -31,9 +32,14 @@ def names_of(case: Case) -> tuple[str, ...]:
         path
         for run in range(case.repeat.runs)
         for of_run in [path_of_run(base, run)]
-        for path in (of_run, *(of_run.with_suffix(suffix) for suffix in SUFFIXES), http_path(base, run))
+        for grades in [grades_path(base, run)]
+        for path in (*_endings(of_run), http_path(base, run), *_endings(grades))
     ]
     return tuple(dict.fromkeys(path.as_posix() for path in paths))
+
+
+def _endings(path: Path) -> tuple[Path, ...]:
+    return (path, *(path.with_suffix(suffix) for suffix in SUFFIXES))
 
 
 def files_in(folder: Path, names: Iterable[str]) -> Files:

@@ -20,7 +20,8 @@ from evalkit.reports.runfile import write_run
 from evalkit.reports.wire import to_line
 from evalkit.stats import Accounting
 
-_DECISIVE = ("temperature", "seed", "deadline_s", "max_iterations", "strict_mocks", "record")  # of a run's settings
+# Of a run's settings.
+_DECISIVE = ("temperature", "seed", "deadline_s", "max_iterations", "strict_mocks", "record", "grader")
 
 
 class SessionFiles:

@@ -42,11 +42,15 @@ def start(config: pytest.Config) -> None:
 
 
 def check_the_model(configuration: Configuration) -> None:
-    """A model that can't be opened is told once, before anything runs. Nothing is imported for a run offline."""
-    if configuration.settings.model is not None:
+    """A model or grader that can't be opened is told once, before anything runs. Nothing is imported for a run
+    offline.
+    """
+    settings = configuration.settings
+    if settings.model is not None or settings.grader is not None:
         from evalkit.agents.models import check_model
 
-        check_model(configuration.settings.model)
+        check_model(settings.model)
+        check_model(settings.grader, "the grader: ")
 
 
 def _look_for_threads(before: frozenset[threading.Thread]) -> None:

@@ -11,9 +11,16 @@ _NAMED = 4  # functions in the warning
 
 
 def accounting_lines(accounting: Accounting) -> Iterator[str]:
-    """Nothing for a run without model turns."""
-    if not accounting.turns:
-        return
+    """Nothing for a run without model turns and grades."""
+    if accounting.turns:
+        yield from _of_agents(accounting)
+    if accounting.grades is not None and accounting.grades.graded:
+        from evalkit.reports.graded import grades_line
+
+        yield grades_line(accounting.grades)
+
+
+def _of_agents(accounting: Accounting) -> Iterator[str]:
     parts = [f"{_number(accounting.turns, 'model turn')}"]
     if accounting.turns_per_call is not None:
         parts.append(f"{accounting.turns_per_call:.2g} per function call")

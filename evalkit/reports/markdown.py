@@ -228,6 +228,7 @@ class _Report:
         costs = [verdict.transcript.cost_usd for verdict in self._run.verdicts]
         if any(costs):
             facts.append(f"{sum(cost or 0 for cost in costs):.4f} USD")
+        facts += self._graded()
         if self._run.evalkit:
             facts.append(f"evalkit {inline(self._run.evalkit, 40)}")
         if is_cut:
@@ -235,6 +236,18 @@ class _Report:
         if self._options.report_url:
             facts.append(f"[full report]({_address(self._options.report_url)})")
         yield f"<sub>{' · '.join(facts)}</sub>"
+
+    def _graded(self) -> Iterator[str]:
+        """Not all that decided was deterministic, if a model graded some of it."""
+        runs = (run for verdict in self._run.verdicts for run in verdict.runs or (verdict,))
+        gradings = [grading for run in runs for grading in run.transcript.gradings]
+        if gradings:
+            from evalkit.reports.graded import grades_line
+            from evalkit.stats.grades import Grades
+
+            grades = Grades().with_those(gradings)
+            if grades.graded:
+                yield inline(grades_line(grades))
 
 
 def _cell(text: str) -> str:

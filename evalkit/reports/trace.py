@@ -127,13 +127,19 @@ def _body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     if options.conversation:
         shown += conversation(verdict.transcript)
     told |= reasons_told(verdict)
+    graded: list[Line] = []
+    if verdict.transcript.gradings:
+        from evalkit.reports.graded import graded_lines, reasons_graded
+
+        graded = graded_lines(verdict)
+        told |= reasons_graded(verdict)
     beside = [reason for reason in verdict.reasons if _key(reason) not in told]
     fault = verdict.transcript.fault
     if fault is not None and beside and beside[0].code == fault.code:  # it raised, it ran into its deadline
         shown[:0] = _message(beside.pop(0).message, "  ", _style(verdict.status))
     for reason in dict.fromkeys(map(_key, beside)):
         shown += _message(reason[1] or reason[0], "  ", _style(verdict.status))
-    shown += _remarks(verdict)
+    shown += [*graded, *_remarks(verdict)]
     return shown
 
 
@@ -233,7 +239,7 @@ def _remarks(verdict: Verdict) -> list[Line]:
 
 
 def _is_of_response(reason: Reason) -> bool:
-    return reason.place.rpartition("expected_output.")[2].startswith("response_")
+    return reason.place.rpartition("expected_output.")[2].startswith(("response_", "judge"))
 
 
 def _runs(verdict: Verdict, options: TraceOptions) -> list[Line]:

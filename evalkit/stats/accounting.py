@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, Transcript, Usage
 from evalkit.model.verdict import Verdict
 from evalkit.record import record
+
+if TYPE_CHECKING:
+    from evalkit.stats.grades import Grades
 
 UNREADABLE = "(unreadable)"  # under this name stand replies whose call could not be read at all
 _MALFORMED = "malformed_call"
@@ -87,6 +90,7 @@ class Accounting:
     without_usage: int = 0
     without_cost: int = 0
     latencies_ms: tuple[float, ...] = ()
+    grades: Grades | None = None  # None: no criterion of `judge` was graded; what the graders took is told in it alone
 
     @property
     def turns_per_call(self) -> float | None:
@@ -111,6 +115,7 @@ class Accounting:
             "latency_ms": {"median": self.latency_ms(0.5), "p95": self.latency_ms(0.95), "max": self.latency_ms(1)},
             "calls": encode(self.calls),
             "functions": {name: encode(channels) for name, channels in sorted(self.functions.items())},
+            **({} if self.grades is None else {"grades": self.grades.to_json()}),
         }
 
 
@@ -155,6 +160,7 @@ class Tally:
         self._usage: Usage | None = None
         self._cost: float | None = None
         self._latencies: list[float] = []
+        self._grades: Grades | None = None
 
     def add(self, verdict: Verdict) -> None:
         """One case, with all its runs."""
@@ -171,6 +177,10 @@ class Tally:
             self._usage = transcript.usage if self._usage is None else self._usage + transcript.usage
         if transcript.cost_usd is not None:
             self._cost = (self._cost or 0.0) + transcript.cost_usd
+        if transcript.gradings:
+            from evalkit.stats.grades import Grades
+
+            self._grades = (self._grades or Grades()).with_those(transcript.gradings)
         if transcript.turns:
             self._without_usage += transcript.usage is None
             self._without_cost += transcript.cost_usd is None
@@ -187,6 +197,7 @@ class Tally:
             without_usage=self._without_usage,
             without_cost=self._without_cost,
             latencies_ms=tuple(sorted(self._latencies)),
+            grades=self._grades,
         )
 
 

@@ -62,7 +62,8 @@ UNUSED = (
         "yamlfile.syntax",
     ),
     *("agents.conftests", "agents.http_agent", "agents.instruction", "agents.loop", "agents.offered"),
-    *("agents.process_agent", "agents.signatures"),
+    *("agents.process_agent", "agents.signatures", "agents.grader", "agents.grading", "checks.graded"),
+    *("pipeline.grading", "providers.grades", "reports.graded", "stats.grades"),
     *("plugin.linting", "plugin.updating", "plugin.faults", "plugin.buckets", "execution.shards"),
     *("providers.openai_chat", "providers.gemini", "providers.cassette", "providers.stream", "providers.textcalls"),
 )

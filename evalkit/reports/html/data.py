@@ -12,6 +12,7 @@ from typing import Any
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import ModelTurn, Transcript
 from evalkit.model.verdict import NOT_RUN, CallVerdict, FaultRun, Reason, Verdict
+from evalkit.reports.graded import grader_facts
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.trace import duration_text, render
 
@@ -180,6 +181,8 @@ def _facts(transcript: Transcript) -> list[list[str]]:
             pairs["of them"] = f"{usage.reasoning_tokens:,} reasoning, {usage.cached_tokens:,} cached"
     if transcript.cost_usd is not None:
         pairs["cost"] = f"${transcript.cost_usd:.6f}"
+    if transcript.gradings:
+        pairs |= grader_facts(transcript)
     if (timing := transcript.timing) is not None:
         pairs["model time"] = duration_text(timing.model_ms)
         pairs["function time"] = duration_text(timing.function_ms)

@@ -1,0 +1,291 @@
+"""`judge` under pytest: who grades, what is shown of it, and that other processes and commands know the grades."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.agents.models import _shared
+from evalkit.gate import decide
+from evalkit.model.run import Policy
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.reports.markdown import render_markdown
+
+Project = Any
+GRADER = "gemini:g"
+EXPECTED = {"expected_function_calls": ["check"], "judge": ["It is polite.", "It does not lie."]}
+# The same grader as below, for processes of their own.
+ELSEWHERE = """
+import json
+from evalkit.agents.models import _shared
+from evalkit.model.transcript import ModelCall, ModelTurn
+
+class Judge:
+    name = "judge"
+    async def turn(self, request):
+        criteria = json.loads(request.messages[0]["text"])["criteria"]
+        grades = [{"criterion": int(n), "pass": True, "reason": "so"} for n in criteria]
+        return ModelTurn(calls=(ModelCall(name="grade", arguments={"grades": grades}),))
+    async def aclose(self): ...
+
+_shared["gemini:g"] = Judge()
+"""
+
+
+class Judge:
+    """A grader: every criterion is met, unless its text says "not"."""
+
+    name = "judge"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        self.asked += 1
+        criteria = json.loads(request.messages[0]["text"])["criteria"]
+        grades = [{"criterion": int(n), "pass": "not" not in it, "reason": f"so {n}"} for n, it in criteria.items()]
+        usage = Usage(input_tokens=1000, output_tokens=20, total_tokens=1020)
+        return ModelTurn(calls=(ModelCall(name="grade", arguments={"grades": grades}),), usage=usage)
+
+    async def aclose(self) -> None: ...
+
+
+@pytest.fixture
+def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
+    found = Judge()
+    monkeypatch.setitem(_shared, GRADER, found)
+    return found
+
+
+@pytest.fixture
+def grades(project: Project) -> Callable[..., Path]:
+    """Write grades of a case by hand."""
+
+    def write(case: str, *passes: bool) -> Path:
+        entries = [{"pass": it, "reason": "so"} for it in passes]
+        data = {"turns": [{"calls": [{"grade": {"grades": entries}}]}]}
+        path: Path = project.write(f"mocks/cassettes/scenarios/{case}.judge.yaml", json.dumps(data))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "flags"),
+    [
+        (None, "", ["--evalkit-grader", GRADER]),
+        ("pytest.ini", f"[pytest]\nevalkit_grader = {GRADER}\n", []),
+        ("pyproject.toml", f'[tool.evalkit]\ngrader = "{GRADER}"\n', []),
+        ("pyproject.toml", '[tool.evalkit]\ngrader = "gemini:other"\n', [f"--evalkit-grader={GRADER}"]),
+    ],
+)
+def test_the_grader_is_named_as_the_model_is(
+    file: str | None, text: str, flags: list[str], project: Project, judge: Judge
+) -> None:
+    if file is not None:
+        project.write(file, text)
+    project.case("good_001", expected_output={"judge": "It is polite."})
+
+    result = project.run(*flags)
+
+    assert (result.ret, judge.asked) == (0, 1)
+    result.stdout.fnmatch_lines(
+        [
+            "evalkit *: offline, models from cassettes; gemini:g grades what has no recorded grade",
+            '  ✓ judge: "It is polite.": so 1 (graded by gemini:g)',
+            "judge: 1 criterion graded; 1,000 tokens in and 20 out, cost unknown",
+        ]
+    )
+
+
+def test_a_criterion_that_is_not_met_is_told_in_the_trace_with_its_grader_and_reason(
+    project: Project, judge: Judge
+) -> None:
+    project.case("rude_001", expected_output=EXPECTED)
+
+    result = project.run(f"--evalkit-grader={GRADER}")
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            '  1. ✓ check(id="A1") → {"ok": true}',
+            '  ✓ judge: "It is polite.": so 1 (graded by gemini:g)',
+            '  ✗ judge: "It does not lie.": so 2 (graded by gemini:g)',
+            '  the agent answered: "done"',
+            "  at scenarios/rude_001.yaml:1:*",
+            "judge: 2 criteria graded, 1 not met; 1,000 tokens in and 20 out, cost unknown",
+        ]
+    )
+    result.stdout.no_fnmatch_line("  *judge: not met: *")
+    (verdict,) = project.run_file.verdicts
+    assert [reason.code for reason in verdict.reasons] == ["judge_failed"]
+    assert project.run_file.metadata["accounting"]["grades"] == {
+        "graded": 2,
+        "not_met": 1,
+        "hand_written": 0,
+        "answers": 1,
+        "usage": {"input_tokens": 1000, "output_tokens": 20, "total_tokens": 1020, "reasoning_tokens": 0}
+        | {"cached_tokens": 0},
+        "cost_usd": None,
+    }
+
+
+def test_what_was_not_graded_is_listed_in_the_trace(project: Project, judge: Judge) -> None:
+    project.case("wrong_001", {"calls": []}, expected_output=EXPECTED)
+
+    result = project.run(f"--evalkit-grader={GRADER}")
+
+    assert (result.ret, judge.asked) == (1, 0)
+    result.stdout.fnmatch_lines(["  – judge: not graded: only a run for which all else holds is"])
+
+
+def test_recorded_grades_replay_and_stale_ones_are_errors(project: Project, judge: Judge) -> None:
+    project.case("good_001", expected_output={"judge": "It is polite."})
+    assert project.run(f"--evalkit-grader={GRADER}", "--evalkit-record=missing").ret == 0
+    assert project.run().ret == 0
+    project.case("good_001", {"say": "Rude."}, expected_output={"judge": "It is polite."})
+
+    result = project.run()
+
+    assert (result.ret, judge.asked) == (6, 1)
+    result.stdout.fnmatch_lines(
+        [
+            "  ! judge: can't be graded: mocks/cassettes/scenarios/good_001.judge.yaml: turn 1 grades something else:",
+            '      evidence.calls* was {"name": "check", * is absent',
+            "      evidence.input.message was *",
+            '      evidence.response was "done", is "Rude."',
+            "    Grade it again: pytest --evalkit --evalkit-record=stale --evalkit-grader=gemini:g",
+        ]
+    )
+    assert project.run(f"--evalkit-grader={GRADER}", "--evalkit-record=stale").ret == 0
+
+
+def test_hand_written_grades_are_reported_as_such(project: Project, grades: Any) -> None:
+    project.case("good_001", expected_output=EXPECTED)
+    grades("good_001", True, False)
+
+    result = project.run()
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            '  ✓ judge: "It is polite.": so (hand-written grade)',
+            '  ✗ judge: "It does not lie.": so (hand-written grade)',
+            "judge: 2 criteria graded, 1 not met, 2 by hand",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--evalkit-grader=gpt-x"], "evalkit: the grader: unknown model 'gpt-x'; did you mean 'openai:gpt-x'?*"),
+        (["--evalkit-grader=gemini:x?strem=1"], "evalkit: the grader: *has no option 'strem'; did you mean 'stream'?"),
+        (["--evalkit-grader= "], "evalkit: --evalkit-grader: ' ' is not a text"),
+        (["--evalkit-gradr=x"], "evalkit: unknown option --evalkit-gradr; did you mean '--evalkit-grader'?"),
+    ],
+)
+def test_a_grader_that_makes_no_sense_is_a_usage_error(arguments: list[str], message: str, project: Project) -> None:
+    project.case("good_001")
+
+    result = project.run(*arguments)
+
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+
+
+def test_every_report_marks_what_a_model_graded(project: Project, judge: Judge) -> None:
+    project.case("rude_001", expected_output=EXPECTED)
+    project.run(f"--evalkit-grader={GRADER}", "--evalkit-html=report.html")
+    page = (project.root / "report.html").read_text("utf-8")
+    shown = render_markdown(project.run_file, decide(project.run_file, Policy()))
+
+    assert (
+        '"check":"judge","status":"failed","message":"\\"It does not lie.\\": so 2","note":"graded by gemini:g"' in page
+    )
+    assert '["graded by","gemini:g"]' in page
+    assert "(graded by gemini:g)" in shown
+    assert "judge: 2 criteria graded, 1 not met" in shown
+    raw = json.loads((project.root / ".evalkit/last-run.json").read_text())["verdicts"][0]
+    assert raw["transcript"]["gradings"][0]["grader"] == GRADER
+    assert raw["transcript"]["gradings"][0]["grades"][1] == {
+        "criterion": "It does not lie.",
+        "passed": False,
+        "reason": "so 2",
+    }
+
+
+def test_workers_grade_and_record_as_one_process_does(project: Project) -> None:
+    project.write("scenarios/conftest.py", ELSEWHERE)
+    for number in range(1, 5):
+        project.case(f"good_00{number}", expected_output=EXPECTED)
+
+    live = project.run_apart("-n2", f"--evalkit-grader={GRADER}", "--evalkit-record=missing")
+    (project.root / "scenarios/conftest.py").unlink()
+    replayed = project.run_apart("-n2")
+
+    assert (live.ret, replayed.ret) == (0, 0)
+    replayed.stdout.fnmatch_lines(["judge: 8 criteria graded; *"])
+    assert len(list((project.root / "mocks/cassettes/scenarios").iterdir())) == 4
+
+
+def test_a_run_that_is_resumed_keeps_its_grades(project: Project, judge: Judge) -> None:
+    project.case("good_001", expected_output={"judge": "It is polite."})
+    project.case("other_001", {"exit": 1})
+    project.run("-k", "good", f"--evalkit-grader={GRADER}")
+    project.case("other_001")
+
+    result = project.run("--evalkit-resume", f"--evalkit-grader={GRADER}")
+
+    assert (result.ret, judge.asked) == (0, 2)
+
+
+def test_update_rewrites_no_criterion(project: Project, judge: Judge) -> None:
+    path = project.case("rude_001", expected_output=EXPECTED)
+    before = path.read_text()
+
+    result = project.run("--evalkit-update", f"--evalkit-grader={GRADER}")
+
+    result.stdout.fnmatch_lines(['*judge is not rewritten: "It does not lie.": so 2'])
+    assert path.read_text() == before
+
+
+def test_update_of_another_expectation_leaves_the_criteria_to_the_next_run(project: Project, judge: Judge) -> None:
+    path = project.case("wrong_001", {"calls": []}, expected_output=EXPECTED)
+
+    project.run("--evalkit-update", f"--evalkit-grader={GRADER}")
+    updated = path.read_text()
+
+    assert "It is polite." in updated
+    assert '["check"]' not in updated
+    assert judge.asked == 0
+
+
+def test_a_sweep_grades_the_case_and_not_its_faults(project: Project, judge: Judge) -> None:
+    project.case("good_001", expected_output={"judge": "It is polite."}, on_fault={"stop_reason": "agent_raised"})
+
+    project.run("--evalkit-faults", f"--evalkit-grader={GRADER}")
+
+    (verdict,) = project.run_file.verdicts
+    assert judge.asked == 1
+    assert len(verdict.faults) == 4
+    assert [run.transcript.gradings for run in verdict.faults] == [()] * 4
+
+
+def test_a_test_with_the_mark_has_its_case_graded(project: Project, judge: Judge) -> None:
+    path = project.case("good_001", agent=None, expected_output={"judge": "It does not lie."})
+    project.write("scenarios/case.yaml", path.read_text())
+    project.write(
+        "test_desk.py",
+        "import pytest\n@pytest.mark.evalkit('scenarios/good_001.yaml')\n"
+        "def test_it(evalkit_case):\n    evalkit_case.run(lambda task: 'done')\n",
+    )
+
+    result = project.pytester.runpytest_inprocess("-p", "no:hypothesispytest", f"--evalkit-grader={GRADER}")
+
+    assert (result.ret, judge.asked) == (1, 1)
+    result.stdout.fnmatch_lines(['  ✗ judge: "It does not lie.": so 1 (graded by gemini:g)'])
