@@ -269,6 +269,29 @@ def test_a_case_says_where_it_is_as_pytest_would_work_it_out(project: Project) -
     result.stdout.fnmatch_lines(["SAME True ('scenarios*deep*a_001.yaml', None, 'a_001')"])
 
 
+@pytest.mark.parametrize(
+    ("options", "conftest"),
+    [
+        (["--ignore=scenarios/sub/b_002.yaml"], ""),
+        (["--ignore-glob=*_002.*"], ""),
+        (["-p", "ignoring"], ""),
+        ([], 'collect_ignore = ["b_002.yaml"]'),
+        ([], 'collect_ignore_glob = ["*_002.*"]'),
+        ([], "from ignoring import pytest_ignore_collect"),
+    ],
+    ids=["path", "glob", "plugin", "path-in-conftest", "glob-in-conftest", "hook-in-conftest"],
+)
+def test_cases_can_be_ignored_as_any_file_can(project: Project, options: list[str], conftest: str) -> None:
+    """The conftest file is loaded when another folder's cases have been collected."""
+    project.write("ignoring.py", "def pytest_ignore_collect(collection_path): return '_002' in str(collection_path)\n")
+    project.write("pytest.ini", "[pytest]\npythonpath = .\n")
+    project.write("scenarios/sub/conftest.py", conftest)
+    for name in ("a_001", "sub/b_001", "sub/b_002"):
+        project.case(name)
+    expected = ["scenarios/a_001.yaml::a_001", "scenarios/sub/b_001.yaml::b_001"]
+    assert ids(project.run("--collect-only", "-q", *options)) == expected
+
+
 HOOKS = """
 import pathlib
 HERE = pathlib.Path(__file__).parent.name
@@ -303,17 +326,16 @@ def test_hooks_of_a_conftest_are_called_for_the_cases_of_its_folder_and_no_other
     )
 
 
-def test_the_hooks_of_a_folder_are_worked_out_once_for_the_run_of_its_cases(project: Project) -> None:
+def test_the_hooks_of_a_folder_are_worked_out_once_for_all_of_its_cases(project: Project) -> None:
     for name in ("left/a_001", "left/a_002", "left/a_003", "right/c_001"):
         project.case(name)
     counting = """
 import pytest
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session):
+def pytest_sessionstart(session):
     asked, find = [], session.gethookproxy
-    session.gethookproxy = lambda path: asked.append(path.name) or find(path)
-    session.config.add_cleanup(lambda: print("ASKED", *asked))
+    session.gethookproxy = lambda path: asked.append(path) or find(path)
+    session.config.add_cleanup(lambda: print("ASKED", *(path.name for path in asked if path.suffix == ".yaml")))
 """
     conftest = project.root / "conftest.py"
     conftest.write_text(conftest.read_text("utf-8") + counting, "utf-8")
