@@ -80,4 +80,4 @@ def _retry_after(error: Any) -> float | None:
 def _details(data: Any) -> Iterator[Mapping[str, Any]]:
     error = data.get("error", data) if isinstance(data, Mapping) else {}
     details = error.get("details") if isinstance(error, Mapping) else None
-    yield from (detail for detail in details or () if isinstance(detail, Mapping))
+    yield from (detail for detail in (details if isinstance(details, list) else ()) if isinstance(detail, Mapping))

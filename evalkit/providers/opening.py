@@ -90,4 +90,18 @@ def _flag(text: str) -> bool:
     return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
 
 
-_READERS: dict[str, Callable[[str], Any]] = {"bool": _flag, "float": float, "int": int}
+def _whole(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise ValueError(text)
+    return number
+
+
+_READERS: dict[str, Callable[[str], Any]] = {"bool": _flag, "float": _positive, "int": _whole}

@@ -462,6 +462,13 @@ def test_the_service_says_how_long_to_wait(replay: Any, answer: Any) -> None:
     assert waits.seconds == [7.0, 5.0]
 
 
+@pytest.mark.parametrize("details", [None, 5, "soon", {}, [None], [{"retryDelay": None}], [{"retryDelay": "soon"}]])
+def test_details_that_say_nothing_of_a_wait_are_no_reason_to_fail(replay: Any, answer: Any, details: Any) -> None:
+    replay.answers[:] = [answer(failure(429, details=details), status=429), answer(HELLO)]
+
+    assert asked(provider(replay, Waits(), retries=1)).text == "Hello."
+
+
 def test_a_wait_beyond_the_cap_is_not_waited_for(replay: Any, answer: Any) -> None:
     waits = Waits()
     replay.answers[:] = [answer(failure(429, "Quota", "Q"), status=429, headers={"Retry-After": "3600"})]
@@ -546,6 +553,9 @@ def test_a_gateway_of_ones_own_needs_no_key(replay: Any, answer: Any, monkeypatc
         ("gemini:m?straem=1", "'gemini:m?straem=1': gemini has no option 'straem'; did you mean 'stream'?"),
         ("gemini:m?stream=maybe", "'gemini:m?stream=maybe': stream=maybe is no value of 'stream'"),
         ("gemini:m?retries=x", "'gemini:m?retries=x': retries=x is no value of 'retries'"),
+        ("gemini:m?retries=-1", "'gemini:m?retries=-1': retries=-1 is no value of 'retries'"),
+        ("gemini:m?timeout_s=0", "'gemini:m?timeout_s=0': timeout_s=0 is no value of 'timeout_s'"),
+        ("openai:m?timeout_s=nan", "'openai:m?timeout_s=nan': timeout_s=nan is no value of 'timeout_s'"),
         ("gemini:m?api_key=s3cret", "gemini:m?api_key=…: a key does not belong there; set GEMINI_API_KEY"),
     ],
 )
