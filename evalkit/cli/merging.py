@@ -60,12 +60,14 @@ def _join(stored: Sequence[StoredRun], output: Path) -> Merged:
     runs = [each.run for each in stored]
     selected = _in_order(runs)
     collected = max(run.collected for run in runs) if runs[0].shard else sum(run.collected for run in runs)
+    part = any(run.metadata.get("part") for run in runs)
     baseline = baseline_run(None)
     decision = decide_outcomes(
         outcomes,
         policy({}),
         selected=selected,
         collected=collected,
+        part=part,
         baseline=None if baseline is None else [outcome_of(verdict) for verdict in baseline.verdicts],
     )
     whole = Run(
@@ -79,6 +81,7 @@ def _join(stored: Sequence[StoredRun], output: Path) -> Merged:
             "gate": decision,
             "accounting": tally.result().to_json(),
             **_common(runs),
+            "part": part,
             "merged": [each.path.name for each in stored],
         },
     )

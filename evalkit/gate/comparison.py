@@ -30,7 +30,7 @@ def changes(evidence: Evidence, baseline: Mapping[str, Outcome]) -> dict[str, li
     for case_id, before, now in _both(evidence, baseline):
         for what in _kinds(before, now):
             found[what].append(case_id)
-    if len(evidence.selected) == evidence.collected:
+    if evidence.is_whole:
         selected = set(evidence.selected)
         found["gone"] = [case_id for case_id in baseline if case_id not in selected]
     return found

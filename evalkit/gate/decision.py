@@ -28,6 +28,7 @@ def decide(run: Run, policy: Policy, baseline: Run | None = None) -> GateDecisio
         policy,
         selected=run.selected,
         collected=run.collected,
+        part=bool(run.metadata.get("part")),
         shard=run.shard,
         whole=None if run.selection is None else run.selection.count,
         baseline=None if baseline is None else [outcome_of(verdict) for verdict in baseline.verdicts],
@@ -40,13 +41,15 @@ def decide_outcomes(
     *,
     selected: Sequence[str] = (),
     collected: int = 0,
+    part: bool = False,
     shard: str | None = None,
     whole: int | None = None,
     baseline: Sequence[Outcome] | None = None,
 ) -> GateDecision:
     """`decide`, from outcomes alone. A case that is told twice counts as it was told last.
 
-    Of a shard, `whole` is the number of cases that were split; those of the other shards may still pass.
+    `part`: there are cases that nobody looked at, so that none can be said to be missing. Of a shard, `whole` is the
+    number of cases that were split; those of the other shards may still pass.
     """
     if policy.max_errors < 0:
         raise UsageError(f"max_errors: {policy.max_errors} is negative; 0 allows none")
@@ -59,6 +62,7 @@ def decide_outcomes(
         counts=count(known, ids, elsewhere),
         policy=policy,
         collected=max(collected, len(ids)),
+        part=part,
         shard=shard,
         baseline=None if baseline is None else {outcome.case_id: outcome for outcome in baseline},
     )

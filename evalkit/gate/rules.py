@@ -25,8 +25,14 @@ class Evidence:
     counts: Counts
     policy: Policy
     collected: int = 0
+    part: bool = False  # cases were left out before they could be collected
     shard: str | None = None
     baseline: Mapping[str, Outcome] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all cases that there are were selected."""
+        return not self.part and len(self.selected) == self.collected
 
     def told(self) -> list[Outcome]:
         """The outcomes of the selected cases that have one."""
@@ -83,12 +89,20 @@ def category_floors(evidence: Evidence) -> Iterator[Finding]:
         members.setdefault(_folded(outcome.category), []).append(outcome.case_id)
     for category, floor in evidence.policy.category_floors.items():
         wanted = percentage(floor, f"category_floors.{category}")
-        counts = count(evidence.outcomes, members.get(_folded(category), ()), evidence.counts.elsewhere)
-        if counts.measured or counts.unmeasured:
+        own = members.get(_folded(category), [])
+        members_at_most = dict.fromkeys((*own, *_of_any_category(evidence)))
+        counts = count(evidence.outcomes, members_at_most, evidence.counts.elsewhere)
+        if counts.measured:
             yield from _rate(counts, wanted, f"cases of category {category}")
-        elif len(evidence.selected) == evidence.collected:
+        elif evidence.is_whole or count(evidence.outcomes, own).unmeasured:
             known = ", ".join(sorted(members)) or "none"
             yield NOT_MEASURED, f"category_floors.{category}: no case of that category was measured; there are: {known}"
+
+
+def _of_any_category(evidence: Evidence) -> list[str]:
+    """Cases without a verdict, and broken files: each may be of any category."""
+    found = ((case_id, evidence.outcomes.get(case_id)) for case_id in evidence.selected)
+    return [case_id for case_id, o in found if o is None or (o.status == ERROR and not o.category)]
 
 
 def _folded(category: str) -> str:
@@ -185,7 +199,7 @@ def text_calls(evidence: Evidence) -> Iterator[Finding]:
     if total and Fraction(100 * written, total) > limit:
         rate = shown_rate(Fraction(100 * written, total))
         yield MISSED, f"{written} of {total} calls came as text ({rate}); at most {shown_rate(limit)} may"
-    elif not total and len(evidence.selected) == evidence.collected:
+    elif not total and evidence.is_whole:
         yield NOT_MEASURED, f"no call of a model was seen; at most {shown_rate(limit)} may come as text"
 
 

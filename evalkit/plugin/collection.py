@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cached_property
 from pathlib import Path
 from sys import intern
@@ -45,6 +45,13 @@ class Paths:
 
     case_folders: tuple[Path, ...]
     named: tuple[Path, ...]
+
+    @property
+    def are_part(self) -> bool:
+        """Whether the command line names less than all case folders."""
+        return bool(self.named) and not all(
+            any(folder.is_relative_to(path) for path in self.named) for folder in self.case_folders
+        )
 
     def prefixes(self) -> tuple[str, ...]:
         """What the path of a file begins with that lies where cases are looked for. A named folder that contains the
@@ -139,6 +146,22 @@ class Collection:
                 self._marks.add(tag)
                 self._config.addinivalue_line("markers", f"{tag}: a tag of evalkit cases")
             item.add_marker(tag)
+
+
+class PassedOver:
+    """Counts the cases of files that ``--lf`` passes over without collecting them, because none failed there."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        report = yield
+        if isinstance(collector, CaseFile) and report.passed and not report.result:
+            self._runner.collected += 1
+        return report
 
 
 def _is_yaml(path: str) -> bool:

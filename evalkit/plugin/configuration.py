@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from evalkit.execution.shards import Shard
 
 SELECTION: pytest.StashKey[Selection] = pytest.StashKey()  # what the shards were made of, once it is collected
+PART: pytest.StashKey[bool] = pytest.StashKey()  # whether paths on the command line leave cases out of sight
 
 DEFAULT_PATHS = ("scenarios",)
 DEFAULT_CONCURRENCY = 50
 DEFAULT_FALLBACK_RATE = "10"
 DEFAULT_RESULTS = ".evalkit/last-run.json"
-_LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
+_LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan", "cacheshow")
 
 
 def only_lists(config: pytest.Config) -> bool:

@@ -190,6 +190,7 @@ class Keeper:
             self._configuration.policy,
             selected=selected,
             collected=collected,
+            part=self._files.is_part,
             shard=self._files.shard,
             whole=None if selection is None else selection.count,
             baseline=self._before,

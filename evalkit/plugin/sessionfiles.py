@@ -14,7 +14,7 @@ from evalkit.model.codec import encode
 from evalkit.model.run import GateDecision, Run, Selection
 from evalkit.model.verdict import ERROR, NOT_RUN
 from evalkit.plugin.commit import commit_of
-from evalkit.plugin.configuration import SELECTION, Configuration
+from evalkit.plugin.configuration import PART, SELECTION, Configuration
 from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import write_run
 from evalkit.reports.wire import to_line
@@ -40,6 +40,11 @@ class SessionFiles:
     def selection(self) -> Selection | None:
         """Of which whole this session runs a part."""
         return self._config.stash.get(SELECTION, None)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether there are cases that paths on the command line left out of sight."""
+        return self._config.stash.get(PART, False)
 
     @property
     def shard(self) -> str | None:
@@ -111,6 +116,7 @@ class SessionFiles:
         settings = self._configuration.settings
         return {
             "model": settings.model,
+            "part": self.is_part,
             "commit": commit_of(self._configuration.root),
             "settings": {
                 **{name: getattr(settings, name) for name in _DECISIVE},

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.plugin.collection import Collection, Paths
-from evalkit.plugin.configuration import Configuration, read_configuration
+from evalkit.plugin.collection import Collection, PassedOver, Paths
+from evalkit.plugin.configuration import PART, Configuration, read_configuration
 from evalkit.plugin.keeping import Keeper
 from evalkit.plugin.running import Runner
 
@@ -25,9 +25,12 @@ def start(config: pytest.Config) -> None:
         put_first_on_path(config)
         config.add_cleanup(partial(_look_for_threads, frozenset(threading.enumerate())))
         paths = choose_paths(config, configuration)
+        config.stash[PART] = paths.are_part
         runner = Runner(config, configuration)
         config.pluginmanager.register(Collection(config, configuration, paths), "evalkit-collection")
         config.pluginmanager.register(runner, "evalkit-runner")
+        if config.getoption("lf", False):
+            config.pluginmanager.register(PassedOver(runner), "evalkit-passed-over")
         take_a_shard(config, configuration)
         if not hasattr(config, "workerinput"):
             config.pluginmanager.register(Keeper(config, configuration, runner), "evalkit-keeper")

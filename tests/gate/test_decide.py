@@ -282,6 +282,50 @@ def test_a_floor_of_a_category_that_was_not_selected_is_left_alone() -> None:
     assert decide(run, Policy(category_floors={"missing-info": "90"})).status == "met"
 
 
+def test_a_floor_of_a_category_of_which_no_case_was_looked_at_is_left_alone() -> None:
+    """A path on the command line leaves out what then nobody has counted."""
+    run = replace(categories(valid_warranty="pp"), metadata={"part": True})
+    decision = decide(run, Policy(category_floors={"missing-info": "90"}), categories(valid_warranty="pp", gone="p"))
+    assert (decision.status, decision.facts["changes"]["gone"]) == ("met", [])
+
+
+@pytest.mark.parametrize(
+    ("unknown", "reason"),
+    [
+        pytest.param((), "1 of 2 cases of category a passed (50 %); at least 60 % must pass", id="nothing unknown"),
+        pytest.param(
+            (Verdict(case_id="broken", status="error"),),
+            "1 of 2 cases of category a passed (50 %); at least 60 % must pass, and the 1 unmeasured decide it",
+            id="a broken file",
+        ),
+        pytest.param(
+            ("not told",),
+            "1 of 2 cases of category a passed (50 %); at least 60 % must pass, and the 1 unmeasured decide it",
+            id="a case without a verdict",
+        ),
+    ],
+)
+def test_a_floor_is_missed_only_if_cases_of_unknown_category_could_not_meet_it(
+    unknown: tuple[Verdict | str, ...], reason: str
+) -> None:
+    run = categories(a="pf", b="p")
+    told = tuple(one for one in unknown if isinstance(one, Verdict))
+    ids = tuple(one.case_id if isinstance(one, Verdict) else one for one in unknown)
+    run = replace(run, verdicts=run.verdicts + told, selected=run.selected + ids, collected=3 + len(unknown))
+    decision = decide(run, Policy(min_pass_rate="0", category_floors={"a": "60"}))
+    assert (decision.status, decision.reasons[0]) == ("not_measured" if unknown else "missed", reason)
+
+
+def test_a_floor_of_a_category_of_which_no_case_was_measured_is_not_met() -> None:
+    """Errors that the gate allows leave the rate, and a category may be left with none."""
+    run = categories(a="p", b="e")
+    decision = decide(run, Policy(max_errors=1, category_floors={"b": "100"}))
+    assert (decision.status, decision.reasons[0]) == (
+        "not_measured",
+        "category_floors.b: no case of that category was measured; there are: a, b",
+    )
+
+
 def model_run(cost: float | None, *channels: str) -> Run:
     calls = tuple(FunctionCall(name="f", channel=channel) for channel in channels)
     transcript = Transcript(turns=(ModelTurn(),), cost_usd=cost, calls=calls)

@@ -129,7 +129,9 @@ def test_last_failed_first_failed_and_stop_work_as_for_any_test(project: Project
     project.case("c_001")
     project.write("scenarios/d_001.yaml", "]")
     project.run().assert_outcomes(passed=2, failed=1, errors=1)
-    project.run("--lf").assert_outcomes(failed=1, errors=1)
+    result = project.run("--lf")
+    result.assert_outcomes(failed=1, errors=1)
+    result.stdout.fnmatch_lines(["  over 2 of 4 collected"])
     project.started.unlink()
     project.run("--ff")
     assert project.starts()[0] == "scenarios/b_001.yaml"

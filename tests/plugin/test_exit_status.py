@@ -76,6 +76,19 @@ SITUATIONS: dict[str, tuple[dict[str, str], dict[str, str], tuple[str, ...], int
     "collected only": ({"a_001": "bad", "a_002": "broken"}, {}, ("--collect-only",), 0),
     "fixtures listed": ({"a_001": "bad"}, {}, ("--fixtures",), 0),
     "setup planned": ({"a_001": "bad"}, {}, ("--setup-plan",), 0),
+    "cache shown": ({"a_001": "bad"}, {}, ("--cache-show",), 0),
+    "a path on the command line, and a floor of another category": (
+        {"a_001": "good", "b_001": "bad"},
+        {"pyproject.toml": "[tool.evalkit.category_floors]\nb = 90\n"},
+        ("scenarios/a_001.yaml",),
+        0,
+    ),
+    "a path on the command line that is the whole, and a misspelt floor": (
+        {"a_001": "good"},
+        {"pyproject.toml": "[tool.evalkit.category_floors]\nb = 90\n"},
+        ("scenarios",),
+        6,
+    ),
     "collected only, nothing there": ({}, {"scenarios/README.md": ""}, ("--collect-only",), 5),
     "pytest.exit with a status of its own": (
         {"a_001": "good"},
