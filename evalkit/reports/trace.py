@@ -91,7 +91,8 @@ def _header(verdict: Verdict, width: int) -> Line:
 def _facts(verdict: Verdict) -> Iterator[str]:
     if verdict.runs:
         passed = sum(run.status == PASSED for run in verdict.runs)
-        yield f"{passed} of {verdict.runs_planned} runs passed, {verdict.min_pass} wanted"
+        planned = f" of {verdict.runs_planned}" if len(verdict.runs) < verdict.runs_planned else ""  # settled early
+        yield f"{passed} of {len(verdict.runs)} runs passed, {verdict.min_pass}{planned} wanted"
         return
     if verdict.status == NOT_RUN or (verdict.status == ERROR and not verdict.transcript.calls):
         return

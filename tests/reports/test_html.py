@@ -334,6 +334,46 @@ def test_repeats_and_the_baseline_are_shown(opened: Open) -> None:
     assert page.inner_text("article > details summary") == "Baseline: was passed, is failed; 1.0 s then, 6.0 s now"
 
 
+def test_a_case_that_was_settled_early_says_how_many_runs_were_made(opened: Open) -> None:
+    run = case("mail_001", "failed", "too short", transcript=Transcript(response="x"))
+    page = opened(page_of(replace(run, runs=(run, run), runs_planned=5, min_pass=4)))
+    assert "0 of 2 runs" in page.inner_text("#rows")
+    page.click("#rows a")
+    assert "0 of 2 runs passed; 4 of 5 wanted" in page.inner_text("#case")
+
+
+def test_a_file_that_is_no_case_has_its_problem_and_nothing_that_happened(opened: Open) -> None:
+    place = "scenarios/mail_001.yaml:1:9"
+    problem = Reason(code="invalid_case", message=f"{place}: unknown key 'mesage'", location=place)
+    page = opened(page_of(replace(case("mail_001", "error"), reasons=(problem,))))
+    assert page.inner_text(".tiles .errors").split() == ["1", "error"]
+    page.click("#rows a")
+    page.wait_for_selector("#case h2")
+    text = page.inner_text("#case")
+    assert text.count(place) == 1
+    assert not any(said in text for said in ("What happened", "stop reason", "Everything expected"))
+
+
+def test_a_phrase_that_is_missing_in_a_long_text_does_not_repeat_the_text(opened: Open) -> None:
+    body = "a long text " * 50
+    missing = Reason(
+        code="text_missing",
+        message="body does not contain 'refund'",
+        call=0,
+        path=("body",),
+        expected="refund",
+        actual=body,
+    )
+    call = FunctionCall(name="mail", arguments={"body": body})
+    check = CheckResult(check="body_contains", status="failed", reasons=(missing,))
+    line = CallVerdict(call=call, status="failed", results=(check,))
+    page = opened(page_of(case("mail_001", "failed", calls=(line,), transcript=Transcript(calls=(call,)))))
+    page.click("#rows a")
+    page.wait_for_selector("#case h2")
+    assert page.locator("table.diff").count() == 0
+    assert page.inner_text("#case").count(body.strip()) == 1
+
+
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(1)><!--<script> {{ 7 * 7 }} ]]> \x1b[2J\x1b[31m "
     "@everyone **bold** \u202egnp.exe \x00 \u2028 \ud800 &amp; &lt; ' \" ` javascript:alert(1)"

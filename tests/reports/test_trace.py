@@ -185,6 +185,12 @@ def test_repeats_that_failed_alike_are_told_once() -> None:
     ]
 
 
+def test_repeats_that_were_settled_early_say_how_many_were_made() -> None:
+    run = Verdict(status="failed", reasons=(Reason(code="x", message="one way"),))
+    verdict = Verdict(case_id="a_1.yaml", status="failed", runs=(run, run), runs_planned=5, min_pass=4)
+    assert render(verdict).splitlines()[0].endswith("0 of 2 runs passed, 4 of 5 wanted")
+
+
 def test_a_repeated_case_that_passed_shows_one_run() -> None:
     call = FunctionCall(name="f")
     runs = (Verdict(calls=(CallVerdict(call=call),)),) * 3

@@ -48,7 +48,9 @@ def _shown_key(key: Any) -> str:
 def tiles(rows: Sequence[Row], wall_s: float, decision: GateDecision) -> list[tuple[str, str, str]]:
     """(label, value, class) of the numbers at the head of the page. `rows` are those of `cases`."""
     facts = decision.facts
-    found = [(name, str(facts.get(name.replace(" ", "_"), 0)), name) for name in ("passed", "failed", "errors")]
+    found = [(name, str(facts.get(name, 0)), name) for name in ("passed", "failed", "errors")]
+    if found[-1][1] == "1":
+        found[-1] = ("error", "1", "errors")
     rare = {name: facts.get(name.replace(" ", "_"), 0) for name in ("no verdict", "skipped", "quarantined")}
     found += [(name, str(number), "quiet") for name, number in rare.items() if number]
     tokens = sum(row["tokens"] or 0 for row in rows)
@@ -94,7 +96,7 @@ def _row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> Row:
         "cost": cost_usd(verdict),
         "tokens": _tokens(verdict),
         "calls": sum(len(run.transcript.calls) for run in runs_of(verdict)),
-        "runs": [sum(run.passed for run in verdict.runs), verdict.runs_planned] if verdict.runs else None,
+        "runs": [sum(run.passed for run in verdict.runs), len(verdict.runs)] if verdict.runs else None,
         "changes": changes,
         "before": None
         if before is None
@@ -112,11 +114,17 @@ def _detail(verdict: Verdict, old: Verdict | None) -> dict[str, Any]:
         "reasons": [_reason(reason) for reason in verdict.reasons],
         "expected": verdict.case.get("expected_output", {}),
         "mocks": mocks or {},
-        "min_pass": verdict.min_pass,
+        "wanted": _wanted(verdict),
         "faults": [_fault(one) for one in verdict.faults],
         "runs": [_run(one, verdict.case) for one in runs_of(verdict)],
         "before": None if old is None else {"status": old.status, "trace": render(old), "now": render(verdict)},
     }
+
+
+def _wanted(verdict: Verdict) -> str:
+    """Of a repeated case: ``4``, or ``4 of 5`` where it was settled before all its runs were made."""
+    settled_early = len(verdict.runs) < verdict.runs_planned
+    return f"{verdict.min_pass} of {verdict.runs_planned}" if settled_early else str(verdict.min_pass)
 
 
 def runs_of(verdict: Verdict) -> tuple[Verdict, ...]:
@@ -150,7 +158,8 @@ def _run(verdict: Verdict, case: Mapping[str, Any]) -> dict[str, Any]:
             {"check": c.check, "status": c.status, "message": c.message, "note": c.note} for c in verdict.checks
         ],
         "turns": [_turn(turn) for turn in transcript.turns],
-        "facts": _facts(transcript),
+        "ran": transcript != Transcript(),
+        "facts": _facts(transcript) if transcript != Transcript() else [],
         "input": transcript.input,
         "response": transcript.response,
         "unused": list(transcript.unused_mocks),
@@ -206,7 +215,7 @@ def _reason(reason: Reason) -> dict[str, Any]:
     return {
         "code": reason.code,
         "message": reason.message,
-        "place": reason.location or reason.place,
+        "place": "" if reason.location and reason.location in reason.message else reason.location or reason.place,
         "call": reason.call,
         "path": list(reason.path),
         "expected": reason.expected,

@@ -107,7 +107,8 @@
   };
   const has = (value) => value !== null && value !== undefined;
   const differences = (problems) => {
-    const told = problems.filter((problem) => has(problem.expected) || has(problem.actual));
+    // Of a phrase in a text its message says all there is; the text itself stands above, marked.
+    const told = problems.filter((problem) => !/^text_/.test(problem.code) && (has(problem.expected) || has(problem.actual)));
     if (!told.length) return null;
     return make("table", { class: "diff" },
       make("thead", {}, make("tr", {}, ...["where", "expected", "actual"].map((name) => make("th", { scope: "col" }, name)))),
@@ -207,15 +208,15 @@
         const button = make("button", { type: "button", "aria-pressed": String(i === chosen) }, `${MARKS[one.status]} run ${i + 1}`);
         button.addEventListener("click", () => { show(row, i); document.querySelectorAll(".runs button")[i].focus(); });
         return button;
-      })), make("p", { class: "quiet" }, `${row.runs[0]} of ${row.runs[1]} runs passed; ${detail.min_pass} wanted`));
+      })), make("p", { class: "quiet" }, `${row.runs[0]} of ${row.runs[1]} runs passed; ${detail.wanted} wanted`));
     }
     const said = detail.runs.length > 1 ? run.reasons : detail.reasons;
     const warned = [...new Set([...detail.warnings, ...run.warnings])];
     page.push(said.length ? reasons(said, row.status) : null,
       warned.length ? make("ul", { class: "reasons error" }, ...warned.map((text) => make("li", {}, text))) : null,
       make("dl", { class: "facts" }, ...run.facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
-      before(row, detail), make("h3", {}, "What happened"), ...timeline(run), faults(detail), checks(run), mocks(detail, run),
-      fold("Everything expected", false, block(detail.expected)));
+      before(row, detail), ...(run.ran ? [make("h3", {}, "What happened"), ...timeline(run)] : []), faults(detail), checks(run), mocks(detail, run),
+      Object.keys(detail.expected).length ? fold("Everything expected", false, block(detail.expected)) : null);
     byId("case").replaceChildren(...page.filter(Boolean));
     return heading;
   };
