@@ -138,8 +138,8 @@ class Envelopes:
             if not self.text.startswith("{", following):
                 break
             begin, position = self._add(begin, position, found), following
-        end, note = self._close(position, tag, named)
-        if note and found:
+        end, note = self._close(position, tag, named or found[-1][0])
+        if note:
             found[-1][2].append(note)
         return self._add(begin, end, found)
 

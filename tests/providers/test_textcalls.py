@@ -48,6 +48,7 @@ def found(parsed: ParsedText) -> list[tuple[str, dict[str, Any]]]:
         (f"<function>{OBJECT}</function>", ()),
         (f"<FUNCTION>{OBJECT}</Function>", ()),
         (f"<function>\n{OBJECT}\n</function>", ()),
+        (f"<function>{OBJECT}</check_warranty>", ("closed by </check_warranty>",)),
         (f"<function>{OBJECT}", ("the closing tag was missing",)),
         (f"<function>{OBJECT}}}}}</function>", ("extra closing braces",)),
         (f"<function>{OBJECT[:-1]}</function>", ("a closing brace was missing",)),
