@@ -13,6 +13,7 @@ from evalkit.checks.phrases import read_phrases
 from evalkit.checks.reading import Path, Reader, known_arguments, meant, written_at
 from evalkit.checks.text_check import TextCheck
 from evalkit.checks.whole_checks import ChannelCheck, GroundedCheck, OutcomeCheck, ValidCheck
+from evalkit.errors import nearest
 from evalkit.model.case import Declaration
 from evalkit.operators import Mode
 
@@ -125,7 +126,7 @@ class CallReader:
         text_keys = [f"{name}_{end}" for name in self._known_arguments(item) or () for end in ("contains", "excludes")]
         groups = GROUP_KEYS if known is CALL_KEYS and "function_name" not in item else ()
         names = [*known, *groups, *text_keys]
-        self.reader.unknown_key(path, key, names, hint)
+        self.reader.unknown_key(path, key, names, hint or _text_key_meant(key, names))
         return isinstance(key, str) and any(f"'{name}'" in meant(key, names) for name in ("function_name", *groups))
 
     def _checks(self, path: Path, written: Mapping[str, Any], name: str | None) -> list[CallCheck]:
@@ -225,6 +226,15 @@ def text_argument(key: str) -> str | None:
     if key.endswith(_TEXT_ENDS) and key not in _TEXT_ENDS:
         return key[: -len("_contains")]  # both ends are as long
     return None
+
+
+def _text_key_meant(key: object, known: list[str]) -> str:
+    """The text key of an argument that nothing declares: `body_contain` is meant to be `body_contains`."""
+    if not isinstance(key, str) or meant(key, known):
+        return ""
+    argument, _, end = key.rpartition("_")
+    near = nearest(end, ("contains", "excludes")) if argument else None
+    return f"; did you mean '{argument}_{near}'?" if near else ""
 
 
 def is_operator(value: Mapping[Any, Any]) -> bool:

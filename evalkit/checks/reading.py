@@ -26,6 +26,7 @@ SYNONYMS = {
     "function": "function_name",
     "count": "times",
     "calls": "expected_function_calls",
+    "function_calls": "expected_function_calls",
     "tool_calls": "expected_function_calls",
     "forbidden": "forbidden_function_calls",
     "order": "call_order",
@@ -107,10 +108,10 @@ class Reader:
         self.wrong(path, value, "true or false", boolean_advice(value))
         return None
 
-    def number(self, path: Path, value: Any, *, whole: bool) -> float | None:
-        """A number from 0; `whole`: without a fraction."""
-        kind = "a whole number from 0" if whole else "a number from 0"
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+    def number(self, path: Path, value: Any, *, whole: bool, least: int = 0) -> float | None:
+        """A number from `least` on; `whole`: without a fraction."""
+        kind = f"a whole number from {least}" if whole else f"a number from {least}"
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < float("inf"):
             self.wrong(path, value, kind, number_advice(value))
             return None
         if whole and value != int(value):

@@ -19,6 +19,7 @@ from evalkit.spec.reading import CaseReader
 Path = tuple[str | int, ...]
 
 _MOCKS: Path = ("input", MOCKS)
+_OF_THE_RUN = ("processing_time_ms", "max_overhead_ms", "max_cost_usd")  # no user turn has its own
 
 
 @record(slots=True)
@@ -212,7 +213,7 @@ class _Expectations:
         if isinstance(turn, str):
             return UserTurn(user=turn)
         if not isinstance(turn, dict):
-            self._reader.wrong(path, turn, "text, or a mapping of user and expected_output")
+            self._reader.wrong(path, turn, "text, or a mapping of user and expected_output", reading.quoting(turn))
             return UserTurn(user="")
         read_keys(self._reader, keys.TURN_KEYS, turn, path, keys.TURN_SYNONYMS)
         if "user" not in turn and "user" not in _meant(turn, keys.TURN_KEYS, keys.TURN_SYNONYMS):
@@ -220,5 +221,8 @@ class _Expectations:
         expected = turn.get("expected_output")
         if not isinstance(expected, dict):
             return UserTurn(user=turn.get("user"))
+        for key in [key for key in _OF_THE_RUN if key in expected]:
+            message = f"{key} is measured over the whole run; write it in the case's own expected_output"
+            self._reader.problem((*path, "expected_output", key), message, at_key=True)
         expected = of_turn(expected, self._whole)
         return UserTurn(user=turn.get("user"), expectation=self._compiled(expected, (*path, "expected_output")))

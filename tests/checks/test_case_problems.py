@@ -217,6 +217,8 @@ LISTS: list[tuple[Any, str]] = [
 
 ONE_CALL = [
     ({"args": {}}, f"unknown key 'args' in {FIRST}; did you mean 'arguments'?"),
+    ({"body_contain": "a"}, f"unknown key 'body_contain' in {FIRST}; did you mean 'body_contains'?"),
+    ({"mail_body_exclude": "a"}, f"unknown key 'mail_body_exclude' in {FIRST}; did you mean 'mail_body_excludes'?"),
     ({"argument_contain": {"a": 1}}, f"unknown key 'argument_contain' in {FIRST}; did you mean 'arguments_contain'?"),
     ({"arguments_contains": ["a"]}, f"unknown key 'arguments_contains' in {FIRST}; did you mean 'arguments_contain'?"),
     ({"result_excludes": "x"}, f"unknown key 'result_excludes' in {FIRST}; did you mean 'result_contains'?"),
@@ -256,10 +258,10 @@ ONE_CALL = [
     ({"times": {"min": 3, "max": 2}}, f"{FIRST}.times: min 3 is greater than max 2"),
     ({"times": {"mim": 3}}, f"unknown key 'mim' in {FIRST}.times; known are: min, max"),
     ({"times": {}}, f"{FIRST}.times must be a number, or a mapping with 'min' and 'max', got an empty mapping"),
-    ({"times": "2"}, f'{FIRST}.times must be a whole number from 0, got "2"; write 2 without quotes'),
-    ({"times": -1}, f"{FIRST}.times must be a whole number from 0, got -1"),
+    ({"times": "2"}, f'{FIRST}.times must be a whole number from 1, got "2"; write 2 without quotes'),
+    ({"times": -1}, f"{FIRST}.times must be a whole number from 1, got -1"),
     ({"times": {"min": "1"}}, f'{FIRST}.times.min must be a whole number from 0, got "1"; write 1 without quotes'),
-    ({"times": {"max": 1.5}}, f"{FIRST}.times.max must be a whole number from 0, got 1.5"),
+    ({"times": {"max": 1.5}}, f"{FIRST}.times.max must be a whole number from 1, got 1.5"),
     (
         {"arguments": {"a": 1}, "arguments_contain": {"b": 1}},
         f"{FIRST}.arguments_contain.b can't be: arguments lists all of them, and 'b' is not among them",
