@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -28,12 +29,15 @@ from evalkit.providers.grades import (
 )
 from evalkit.providers.limits import queueing
 
+LOGGER = logging.getLogger("evalkit.model")
+
 
 class Grader:
     """Answers the grading requests of one run. `name` and `cassette` say of its grades where they are from."""
 
     def __init__(
         self,
+        case_id: str,
         provider: Provider,
         name: str | None,
         cassette: str | None = None,
@@ -41,6 +45,7 @@ class Grader:
     ) -> None:
         self.name = name
         self.cassette = cassette
+        self._case_id = case_id
         self._provider = provider
         self._uncaught = uncaught  # around its requests, where those of agents' clients are caught
 
@@ -53,7 +58,7 @@ class Grader:
         until = perf_counter() + deadline_s
         try:
             while not running.done() and (left := until + queued.seconds - perf_counter()) > 0:
-                await asyncio.wait({running}, timeout=left)
+                await asyncio.wait({running}, timeout=max(left, 0.02))  # `left` stands still while it queues
             if running.done():
                 return running.result()
         finally:
@@ -62,6 +67,9 @@ class Grader:
 
     async def _asked(self, request: ModelRequest, queued: WaitingTime) -> ModelTurn:
         queueing.set(queued.waiting)
+        if LOGGER.isEnabledFor(logging.INFO):
+            told = {"case_id": self._case_id, "request": asked_of_grader(request)}
+            LOGGER.info("asking the grader: %s", self.name, extra=told)
         with self._uncaught():
             return await self._provider.turn(request)
 
@@ -82,26 +90,26 @@ def grader_for(case_id: str, run: int, settings: Settings) -> Grader:
     chosen = settings.extra.get("grader")
     if chosen is not None:
         provider: Provider = chosen(case_id, run)
-        return Grader(provider, provider.name)
+        return Grader(case_id, provider, provider.name)
     root = settings.root or Path.cwd()
     base = root / settings.cassettes / cassette_name(case_id)
     goes_live = settings.model is not None and settings.record is None
     again = settings.record == "all" and settings.grader is not None
     recorded = None if goes_live or again else find_grades(base, run, root)
     if recorded is not None:
-        return _replayed(recorded, settings)
+        return _replayed(case_id, recorded, settings)
     if settings.grader is None:
         raise _nobody(shown(grades_path(base, run), root), goes_live=goes_live)
-    return _live(settings.grader, grades_path(base, run), root, settings)
+    return _live(case_id, settings.grader, grades_path(base, run), settings)
 
 
-def _replayed(recorded: Cassette, settings: Settings) -> Grader:
+def _replayed(case_id: str, recorded: Cassette, settings: Settings) -> Grader:
     secrets = tuple(settings.extra.get("secrets", ()))
     replay = RecordedGrades(recorded, grader=settings.grader, secrets=secrets)
-    return Grader(replay, recorded.model if recorded.kind == "recorded" else None, recorded.kind)
+    return Grader(case_id, replay, recorded.model if recorded.kind == "recorded" else None, recorded.kind)
 
 
-def _live(spec: str, path: Path, root: Path, settings: Settings) -> Grader:
+def _live(case_id: str, spec: str, path: Path, settings: Settings) -> Grader:
     from evalkit.providers.http_interception import passing
 
     secrets = tuple(settings.extra.get("secrets", ()))
@@ -109,10 +117,11 @@ def _live(spec: str, path: Path, root: Path, settings: Settings) -> Grader:
     if settings.record is not None:
         from evalkit.providers.recording import RecordingProvider
 
+        shown_as = shown(path, settings.root or Path.cwd())
         provider = RecordingProvider(
-            provider, path, model=spec, shown_as=shown(path, root), secrets=secrets, told=asked_of_grader
+            provider, path, model=spec, shown_as=shown_as, secrets=secrets, told=asked_of_grader
         )
-    return Grader(provider, without_secrets(spec, secrets), uncaught=passing)
+    return Grader(case_id, provider, without_secrets(spec, secrets), uncaught=passing)
 
 
 def _nobody(file: str, *, goes_live: bool) -> MeasurementError:

@@ -8,7 +8,7 @@ as JSON, so that a text in quotes is all that it can be.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from evalkit.checks.evidence import Evidence
@@ -49,9 +49,17 @@ class ModelGraded:
             if fault.measured:
                 return [failed(KEY, fault.code, f"{KEY}: {fault.message}", place)]
             return [unmeasured(KEY, f"can't be graded: {fault.message}", place, "run", fault.code)]
-        if grading is None or len(grading.grades) != len(self.criteria):
+        if grading is None or not self._are_of_these(grading.grades):
             return [unmeasured(KEY, "can't be judged: no model has graded it", place, "run")]
         return [self._result(number, grade, grading) for number, grade in enumerate(grading.grades)]
+
+    def _are_of_these(self, grades: Sequence[Grade]) -> bool:
+        """What a template stood for is not known here; the other words must be those that were graded."""
+        return len(grades) == len(self.criteria) and all(
+            criterion == grade.criterion
+            for criterion, grade in zip(self.criteria, grades, strict=True)
+            if isinstance(criterion, str)
+        )
 
     def _result(self, number: int, grade: Grade, grading: Grading) -> CheckResult:
         by = graded_by(grading)

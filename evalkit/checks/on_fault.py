@@ -11,7 +11,7 @@ from evalkit.checks.expectation import Expectation
 from evalkit.checks.keys import EXPECTED_KEYS
 from evalkit.checks.reading import Path
 from evalkit.checks.stop_reason import COMPLETED, StopReason
-from evalkit.errors import PathProblem, did_you_mean
+from evalkit.errors import PathProblem, did_you_mean, shown_path
 from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS
 from evalkit.operators.shown import type_shown
@@ -86,7 +86,11 @@ def _present(keys: Any) -> dict[str, Any]:
 def _compiled(
     keys: dict[str, Any], path: Path, declarations: Mapping[str, Declaration] | None, input: Any
 ) -> list[PathProblem]:
-    return compile_expectation(keys, path=path, declarations=declarations, input=input)[1] if keys else []
+    problems = compile_expectation(keys, path=path, declarations=declarations, input=input)[1] if keys else []
+    if "judge" in keys:
+        what = f"{shown_path((*path, 'judge'))}: no model grades what happens under a fault; say it by other keys"
+        problems.append(PathProblem((*path, "judge"), what, at_key=True))
+    return problems
 
 
 def _unknown(key: object, names: list[str]) -> PathProblem:

@@ -23,7 +23,7 @@ def grading(*grades: Grade, **more: Any) -> Grading:
 
 
 def test_each_criterion_has_a_result_that_is_marked_with_its_grader(judged: Callable[..., Judgement]) -> None:
-    judgement = judged({"judge": ["It is polite.", "It is short."]}, gradings=(grading(MET, NOT_MET),))
+    judgement = judged({"judge": ["It is polite.", "It is\n short."]}, gradings=(grading(MET, NOT_MET),))
 
     assert [(it.check, it.status, it.message, it.note) for it in judgement.checks] == [
         ("judge", "passed", '"It is polite.": it says please', "graded by openai:m"),
@@ -36,7 +36,7 @@ def test_each_criterion_has_a_result_that_is_marked_with_its_grader(judged: Call
 
 
 def test_a_criterion_alone_stands_at_the_key_itself(judged: Callable[..., Judgement]) -> None:
-    judgement = judged({"judge": "It is short."}, gradings=(grading(replace(NOT_MET, reason="")),))
+    judgement = judged({"judge": "It is\n short."}, gradings=(grading(replace(NOT_MET, reason="")),))
 
     assert [reason.place for reason in judgement.reasons] == [PLACE]
     assert judgement.reasons[0].message == 'judge: not met: "It is short." (graded by openai:m)'
@@ -63,6 +63,7 @@ UNGRADED: list[tuple[tuple[Grading, ...], str]] = [
     ((), "not_measured: judge: can't be judged: no model has graded it"),
     ((grading(MET, place="input.turns[0].expected_output.judge"),), "not_measured: judge: can't be judged: no model"),
     ((grading(MET, MET),), "not_measured: judge: can't be judged: no model has graded it"),
+    ((grading(NOT_MET),), "not_measured: judge: can't be judged: no model has graded it"),
     ((grading(),), "not_measured: judge: can't be judged: no model has graded it"),
     (
         (grading(fault=RunFault(code="provider_error", message="503", measured=False)),),

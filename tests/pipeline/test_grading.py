@@ -165,6 +165,35 @@ def test_secrets_are_not_sent_to_the_grader_nor_recorded(run: Any, judge: Judge,
     assert "hunter2" not in file.read_text("utf-8")
 
 
+def test_the_request_is_logged_as_those_of_agents_are(run: Any, judge: Judge, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="evalkit.model"):
+        run(grader=GRADER)
+
+    (logged,) = caplog.records
+    assert logged.getMessage() == "asking the grader: gemini:judge-x"
+    assert (vars(logged)["case_id"], "It is polite." in str(vars(logged)["request"])) == (
+        "scenarios/s/case_001.yaml",
+        True,
+    )
+
+
+def test_its_requests_are_no_agents_and_pass_by_http_cassettes(
+    run: Any, judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evalkit.providers import http_interception
+
+    answer, passes = judge.turn, []
+
+    async def looks(request: ModelRequest) -> ModelTurn:
+        passes.append(http_interception._passing.get())
+        return await answer(request)
+
+    monkeypatch.setattr(judge, "turn", looks)
+    run(grader=GRADER)
+
+    assert passes == [True]
+
+
 # Nobody grades
 
 

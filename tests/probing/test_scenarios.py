@@ -10,7 +10,11 @@ from evalkit.probing.walking import Walked, walk_case
 from evalkit.spec import find_cases, load_case
 
 ROOT = Path(__file__).parents[2]
-REASONS = ("the case does not declare ", "its mock refers to arguments that the case leaves open")
+REASONS = (
+    "the case does not declare ",
+    "its mock refers to arguments that the case leaves open",
+    "is for a model to grade, in a run",
+)
 
 
 def walked(case: Case) -> Walked:

@@ -138,6 +138,9 @@ def test_a_reason_points_at_on_fault() -> None:
         ({"chek": {"stop_reason": "completed"}}, "unknown key 'chek' in on_fault, which is neither an expectation nor "
          "a function of this case; did you mean 'check'?"),
         ({"check": {"stop_reson": "x"}}, "unknown key 'stop_reson' in on_fault.check; did you mean 'stop_reason'?"),
+        ({"judge": "It is sorry."}, "on_fault.judge: no model grades what happens under a fault; say it by other keys"),
+        ({"check": {"judge": "It is sorry."}}, "on_fault.check.judge: no model grades what happens under a fault; "
+                                               "say it by other keys"),
         ({"check": "completed"}, "on_fault.check must be a mapping of what is expected, got a string"),
         ("completed", "on_fault must be a mapping of expectations and of function names, got a string"),
     ],

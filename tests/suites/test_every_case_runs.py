@@ -45,7 +45,8 @@ def test_the_case_uses_every_turn_of_its_cassette(suite: str, stem: str) -> None
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_cassette_belongs_to_a_case(suite: str) -> None:
-    assert sorted(path.stem for path in SUITES[suite].cassettes.iterdir()) == SUITES[suite].stems
+    files = SUITES[suite].cassettes.iterdir()
+    assert sorted({path.stem.removesuffix(".judge") for path in files}) == SUITES[suite].stems
 
 
 @pytest.mark.parametrize("suite", SUITES)
