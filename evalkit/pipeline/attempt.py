@@ -269,7 +269,7 @@ def _usage(going: Attempt, turns: Sequence[ModelTurn]) -> Usage | None:
     counted = [turn.usage for turn in turns]
     known = [usage for usage in counted if usage is not None]
     if not known or len(known) < len(counted):
-        known = [reply.usage for reply in going.replies if reply.usage is not None]
+        known = [reply.usage for reply in going.replies if isinstance(reply.usage, Usage)]
     return sum(known[1:], known[0]) if known else None
 
 

@@ -13,6 +13,7 @@ from evalkit.agents import Reply, Task, agent, resolve_agent
 from evalkit.errors import SpecError, UnknownAgentError, UsageError
 from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS
+from evalkit.model.transcript import Usage
 
 
 @pytest.fixture(autouse=True)
@@ -161,6 +162,12 @@ def test_another_function_of_a_registered_name_is_refused() -> None:
         (lambda: agent("a", threads=0), "evalkit.agent(threads=...) is a number from 1, got 0"),
         (lambda: agent("a")(cast("Any", 5)), "agent 'a' is no function: 5 can't be called"),
         (lambda: Reply(cast("Any", 5)), "Reply(text=...) is a string, got int"),
+        (lambda: Reply(usage=cast("Any", 5)),
+         "Reply(usage=...) is a mapping of input_tokens, output_tokens, reasoning_tokens, cached_tokens, total_tokens, "
+         "got int"),
+        (lambda: Reply(usage={"input_token": 5}),
+         "Reply(usage=...) has the unknown key 'input_token'; did you mean 'input_tokens'?"),
+        (lambda: Reply(usage={"input_tokens": -5}), "Reply(usage=...): 'input_tokens' is a number of tokens, got -5"),
         (lambda: Reply(stop_reason=""), "Reply(stop_reason=...) is a word such as 'completed', got ''"),
     ],
 )  # fmt: skip
@@ -169,6 +176,11 @@ def test_a_registration_or_reply_that_makes_no_sense_is_a_usage_error(use: Any, 
         use()
 
     assert str(caught.value) == message
+
+
+def test_a_reply_takes_the_usage_of_tokens_as_a_mapping() -> None:
+    reply = Reply("done", usage={"input_tokens": 3, "output_tokens": 4})
+    assert reply.usage == Usage(input_tokens=3, output_tokens=4)
 
 
 def test_an_agent_of_another_folder_s_conftest_is_told_where_it_belongs(tmp_path: Path) -> None:
