@@ -41,6 +41,7 @@ _JOINED = re.compile(r"[-_/:#]+")
 _MIDNIGHT = (0, 0, 0)
 _PART = 3  # characters; shorter parts of a joined word stand in any text by chance
 _IDENTIFIER = 5
+_LONGEST = 64  # what is longer is prose
 
 
 class Source:
@@ -177,7 +178,7 @@ class _Tracer:
         return any(find_words(source.text, text) >= 0 for source in self.sources)
 
     def _text(self, text: str) -> bool:
-        return not text or self._stands(text) or self._composed(text)
+        return not text or self._stands(text) or self._identifier(text) or self._composed(text)
 
     def _composed(self, text: str) -> bool:
         dates = dates_in(text)
@@ -214,7 +215,12 @@ class _Tracer:
 
     def _identifier(self, word: str) -> bool:
         compact = re.sub("[ -]", "", word)
-        if len(compact) < _IDENTIFIER or not compact.isalnum() or compact.isalpha() or compact.isdigit():
+        if (
+            not _IDENTIFIER <= len(compact) <= _LONGEST
+            or not compact.isalnum()
+            or compact.isalpha()
+            or compact.isdigit()
+        ):
             return False
         spaced = re.compile(r"(?<!\w)" + "[ -]?".join(map(re.escape, compact)) + r"(?!\w)")
         return any(spaced.search(source.text) for source in self.sources)
