@@ -36,13 +36,16 @@ class MarkedCase:
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """One test for each case that the nearest mark names. Fails the module's collection if it names none."""
     test = metafunc.function.__name__
+    refused = None
     try:
         paths = _paths(metafunc, test)
         tests = _plugin(metafunc.config)
         root = tests.configuration.root
         files = list(_found(paths, root, metafunc.definition.path.parent, test))
     except UsageError as error:
-        pytest.fail(str(error), pytrace=False)
+        refused = str(error)
+    if refused is not None:  # outside of `except`: pytest would show both exceptions
+        pytest.fail(refused, pytrace=False)
     cases = [_loaded(file, root, tests.configuration.settings) for file in files]
     names = _names(cases)
     metafunc.parametrize(

@@ -29,7 +29,7 @@ def page(project: Project) -> Project:
 
 
 def run(project: Project, *arguments: str) -> Any:
-    options = ("-o", "pythonpath=.", "--strict-markers", "-p", "no:hypothesispytest")
+    options = ("--strict-markers", "-p", "no:hypothesispytest")
     return project.pytester.runpytest_subprocess(*options, *arguments)
 
 
@@ -60,7 +60,7 @@ def test_ten_lines_are_enough() -> None:
 
 def test_evalkit_paths_may_name_the_module(page: Project) -> None:
     (setting,) = re.findall(r"`(paths = \[.*?\])`", PAGE)
-    page.write("pyproject.toml", f"[tool.evalkit]\n{setting}\n")
+    page.write("pyproject.toml", f"{FILES['pyproject.toml']}\n[tool.evalkit]\n{setting}\n")
     result = run(page, "--evalkit")
     assert (result.ret, result.parseoutcomes()) == (0, {"passed": 1, "deselected": 1})
 
