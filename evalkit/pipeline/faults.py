@@ -154,6 +154,8 @@ def _is_world_status(value: Any, error: BaseException) -> bool:
 
 def _connection_broke(error: BaseException) -> bool:
     if _from_client(error):
+        if type(error).__name__ == "HTTPError":
+            return False  # urllib's is an URLError, though there was an answer: its status tells
         return any(cls.__name__ in TRANSPORT_NAMES or cls is TimeoutError for cls in type(error).__mro__)
     if isinstance(error, ConnectionError):
         return True

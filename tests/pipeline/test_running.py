@@ -9,9 +9,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import date, timedelta
+from email.message import Message
 from pathlib import Path
 from traceback import FrameSummary
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -206,6 +208,8 @@ WORLD = [
     HTTPStatusError(502),
     ConnectionResetError("peer"),
     ProviderError("quota", status=429),
+    HTTPError("https://model.example", 503, "Service Unavailable", Message(), None),
+    HTTPError("https://model.example", 401, "Unauthorized", Message(), None),
     caused(RuntimeError("model failed"), APIStatusError(500)),
     ExceptionGroup("g", [APIStatusError(429), ConnectionResetError()]),
 ]
@@ -223,6 +227,7 @@ def test_a_failing_model_service_is_an_error_and_never_a_failure(
 
 AGENTS_OWN = [
     APIStatusError(400),
+    HTTPError("https://shop.example", 404, "Not Found", Message(), None),
     GoogleStyleError(404),
     TimeoutError(),
     OSError("disk"),
