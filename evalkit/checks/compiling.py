@@ -41,6 +41,7 @@ _READERS = {
     **dict.fromkeys(BUDGETS, "run_checks:read_budget"),
 }
 _CUSTOM = "custom:read_custom"
+_DEMAND_CALLS = frozenset({"final_function_call", "email_sent", "ticket_created", "ticket_fields"})
 _CALLS = "expected_function_calls"
 
 
@@ -208,24 +209,20 @@ class _Compilation:
 
                 wanted = expected.get(f"{key}_contains")
                 excluded_in_wanted(self.reader, (*self.path, excluded), wanted, expected[excluded])
-        final = expected.get("final_function_call")
-        at = (*self.path, "final_function_call")
-        if expected.get(_CALLS) == [] and final is not None:
-            self.reader.problem(at, f"final_function_call can't be: {_CALLS} is [], which means no call at all")
-        if expected.get("ticket_created") is False and "ticket_fields" in expected:
-            self.reader.problem((*self.path, "ticket_fields"), "ticket_fields can't be: ticket_created is false")
+        if not _DEMAND_CALLS.isdisjoint(expected):
+            from evalkit.checks.contradictions import calls_beside_the_list
+
+            never = [entry.function_name for entry in forbidden.forbidden if not entry.checks] if forbidden else []
+            calls_beside_the_list(self.reader, expected, calls.leaves if calls else (), never)
         if forbidden is not None:
-            self._forbidden_and_wanted(expected, calls, forbidden, final)
+            self._forbidden_and_wanted(expected, calls, forbidden)
 
     def _forbidden_and_wanted(
-        self, expected: Mapping[str, Any], calls: FunctionCalls | None, forbidden: ForbiddenCalls, final: Any
+        self, expected: Mapping[str, Any], calls: FunctionCalls | None, forbidden: ForbiddenCalls
     ) -> None:
         from evalkit.checks.contradictions import always_forbidden
 
-        at = (*self.path, "final_function_call")
         for entry in forbidden.forbidden:
-            if not entry.checks and entry.function_name == final:
-                self.reader.problem(at, f"final_function_call can't be: {final} is forbidden")
             for leaf in calls.leaves if calls else ():
                 demanded, ruled_out = (_item(expected, call.path, self.path) for call in (leaf, entry))
                 if leaf.function_name == entry.function_name and always_forbidden(demanded, ruled_out):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from evalkit.checks.expected_call import ExpectedCall
+from evalkit.checks.older import EMAIL, TICKET
 from evalkit.checks.phrases import text_pieces
 from evalkit.checks.reading import Path, Reader
+from evalkit.checks.whole_checks import OutcomeCheck
 from evalkit.operators import OperatorProblems, compile_value, fold_text, json_equal
 from evalkit.operators.shown import shown
 
@@ -108,6 +111,34 @@ def always_forbidden(demanded: Any, ruled_out: Any) -> bool:
     # What a text contains is contained in every longer text; of operators that can't be said.
     said = exact if isinstance(exact, dict) else contained if is_plain(wanted) else None
     return isinstance(said, dict) and is_plain(said) and _contains(wanted, said, otherwise=False)
+
+
+def calls_beside_the_list(
+    reader: Reader, expected: Mapping[str, Any], leaves: Iterable[ExpectedCall], never: Collection[str]
+) -> None:
+    """Report calls that one key of `expected_output` demands, and another rules out. `never`: what is forbidden."""
+    final = expected.get("final_function_call")
+    demanded = {"final_function_call": (reader.canonical(final) or final) if isinstance(final, str) else None}
+    for key, function in (("email_sent", EMAIL), ("ticket_created", TICKET)):
+        succeeds = expected.get(key)
+        demanded[key] = function if succeeds is True else None
+        for leaf in leaves if succeeds is False else ():
+            if leaf.function_name == function and _must_succeed(leaf):
+                reader.problem(leaf.path, f"{reader.shown(leaf.path)} expects {function}, which {key}: false rules out")
+    demanded["ticket_fields"] = TICKET if "ticket_fields" in expected else None
+    for key, called in demanded.items():
+        at = (*reader.root, key)
+        if called is not None and expected.get("expected_function_calls") == []:
+            reader.problem(at, f"{key} can't be: expected_function_calls is [], which means no call at all")
+        elif called in never:
+            reader.problem(at, f"{key} can't be: {called} is forbidden")
+    if demanded["ticket_fields"] and expected.get("ticket_created") is False:
+        reader.problem((*reader.root, "ticket_fields"), "ticket_fields can't be: ticket_created is false")
+
+
+def _must_succeed(leaf: ExpectedCall) -> bool:
+    outcomes = (check for check in (*leaf.checks, *leaf.implied) if isinstance(check, OutcomeCheck))
+    return any(check.outcome == "ok" for check in outcomes)
 
 
 def _phrases(value: Any) -> list[str]:

@@ -192,12 +192,25 @@ class _Expectations:
         if isinstance(expected, dict):
             # What a suite says of all cases may demand nothing by itself.
             demanded = bool(expected) and any(turn.expectation for turn in turns)
-            return self._compiled(expected, ("expected_output",), ("no_expectation",) if demanded else ())
+            compiled = self._compiled(expected, ("expected_output",), ("no_expectation",) if demanded else ())
+            self._forbidden_in_turns(compiled.forbidden, turns)
+            return compiled
         missed = "expected_output" not in data and not any(turn.expectation for turn in turns)
         if missed and "expected_output" not in _meant(data, keys.CASE_KEYS, keys.CASE_SYNONYMS):
             message = "the case has no 'expected_output': what must hold for the run"
             self._reader.problem((), message, "no_expectation")
         return None
+
+    def _forbidden_in_turns(self, forbidden: Any, turns: tuple[UserTurn, ...]) -> None:
+        """What the whole forbids whatever its arguments, no turn may expect."""
+        never = (
+            {entry.function_name: entry.place for entry in forbidden.forbidden if not entry.checks} if forbidden else {}
+        )
+        expected = [turn.expectation.calls for turn in turns if turn.expectation is not None] if never else []
+        for leaf in [leaf for calls in expected if calls is not None for leaf in calls.leaves]:
+            name = leaf.function_name
+            if name in never:
+                self._reader.problem(leaf.path, f"{leaf.place} expects {name}, which {never[name]} forbids")
 
     def of_turns(self) -> tuple[UserTurn, ...]:
         path: Path = ("input", "turns")

@@ -510,6 +510,33 @@ def test_names_of_forbidden_calls_are_held_against_the_declarations(
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "function"),
+    [
+        ("email_sent", True, "send_email"),
+        ("ticket_created", True, "create_ticket"),
+        ("ticket_fields", {"priority": "high"}, "create_ticket"),
+    ],
+)
+def test_a_call_that_an_older_key_demands_can_be_neither_forbidden_nor_ruled_out(
+    key: str, value: Any, function: str, problems: Callable[..., list[str]]
+) -> None:
+    assert problems({key: value, CALLS: []}) == [f"{key} can't be: {CALLS} is [], which means no call at all"]
+    assert problems({key: value, "forbidden_function_calls": function}) == [f"{key} can't be: {function} is forbidden"]
+    some = {"function_name": function, "arguments": {"a": 1}}
+    assert problems({key: value, "forbidden_function_calls": [some, "other"]}) == []
+
+
+def test_a_call_that_an_older_key_rules_out_is_not_expected(problems: Callable[..., list[str]]) -> None:
+    expected = {"email_sent": False, "ticket_created": False, CALLS: ["send_email", "create_ticket"]}
+    assert problems(expected) == [
+        f"{CALLS}[0] expects send_email, which email_sent: false rules out",
+        f"{CALLS}[1] expects create_ticket, which ticket_created: false rules out",
+    ]
+    for outcome in ("error", "any"):
+        assert problems({"email_sent": False, CALLS: [{"function_name": "send_email", "outcome": outcome}]}) == []
+
+
 def test_a_final_call_that_can_not_be_is_refused(problems: Callable[..., list[str]]) -> None:
     final = {"final_function_call": "f"}
     assert problems({**final, CALLS: []}) == [
