@@ -23,6 +23,7 @@ _OPEN_TAG = re.compile(
 _ATTRIBUTE = re.compile(r"([\w-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _CLOSE_TAG = re.compile(r"<\s*/\s*([A-Za-z_][\w.:-]*)\s*>")
 _WRAPPED = re.compile(r"\s*<\s*(?:function|invoke|tool_call)\b", re.IGNORECASE)
+_INNER = re.compile(_WRAPPED.pattern.removeprefix(r"\s*"), re.IGNORECASE)
 _FENCE_OPEN = re.compile(r"\s*```[\w+-]*[ \t]*\n?")
 _FENCE_CLOSE = re.compile(r"\s*```")
 _EXTRA_CLOSERS = re.compile(r"[\s}\],;]*")
@@ -215,6 +216,8 @@ class Envelopes:
         try:
             found = self.forms.read(self.text[content : closer[0]], named)
         except RefusedError as refused:
+            if named is None and _INNER.search(self.text, content, closer[0]):
+                return None  # prose that mentions the tag, before the envelope that the closing tag belongs to
             self._refuse(start, closer[1], str(refused))
             return closer[1]
         return self._add(start, closer[1], found) if found else None

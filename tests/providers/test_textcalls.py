@@ -42,6 +42,18 @@ def found(parsed: ParsedText) -> list[tuple[str, dict[str, Any]]]:
     return [(call.name, call.arguments) for call in parsed.calls]
 
 
+@pytest.mark.parametrize("declared", [FUNCTIONS, None], ids=["declared", "undeclared"])
+@pytest.mark.parametrize(
+    "before",
+    ["I use the <function> tag: ", "<function>Action: ", "A <tool_call> or <function> tag it is: ", "<function> then "],
+)
+def test_a_tag_that_is_only_mentioned_does_not_hide_the_call_behind_it(before: str, declared: Any) -> None:
+    parsed = parse_text_calls(f"{before}<function>{OBJECT}</function> Done.", declared)
+    assert found(parsed) == [("check_warranty", {"serial_number": "SN12345"})]
+    assert parsed.text == f"{before} Done."
+    assert parsed.rejected == ()
+
+
 @pytest.mark.parametrize(
     ("text", "repairs"),
     [
