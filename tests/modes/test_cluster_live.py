@@ -60,6 +60,17 @@ class Live:
 
 _shared["gemini:x"] = Live()
 
+class Judge(Live):
+    async def turn(self, request):
+        note("asked.txt", os.getpid())
+        return ModelTurn(text='{"grades": [{"pass": true, "reason": "so"}]}')
+
+_shared["gemini:judge"] = Judge()
+
+@evalkit.agent("says-done")
+def says_done(task):
+    return "done"
+
 @evalkit.agent("asks")
 async def asks(task):
     reply = await task.turn(ModelRequest(messages=tuple(task.messages)))
@@ -144,6 +155,8 @@ def write_project(box: Sandbox, service: str) -> None:
     box.write("scenarios/records_twice_001.yaml", case("asks", repeat={"runs": 2, "min_pass": 2}))
     box.write("scenarios/records_http_001.yaml", case("own-client", message=service))
     box.write("scenarios/records_by_hand_001.yaml", case("asks"))
+    for number in range(3):
+        box.write(f"scenarios/graded_{number:03}.yaml", case("says-done", expected_output={"judge": "It is short."}))
 
 
 @pytest.fixture(scope="module")
@@ -275,6 +288,19 @@ def test_what_is_recorded_on_workers_is_what_is_recorded_here(
     assert "[redacted]" in expected["cassettes/scenarios/records_001.yaml"]
     assert not (there.root / "mocks").exists()
     sandbox.run("-k", "records", status=0)
+
+
+def test_grades_of_workers_come_home_and_are_not_asked_for_again(
+    sandbox: Sandbox, there: Sandbox, cluster: Cluster, notes: Path
+) -> None:
+    options = ["-k", "graded", "--evalkit-grader=gemini:judge", "--evalkit-record=missing"]
+    sandbox.run(on(cluster, there), *options, status=0)
+    found = {name.removeprefix("cassettes/scenarios/") for name in recorded(sandbox) if "graded" in name}
+    sandbox.run(on(cluster, there), *options, status=0)
+    sandbox.run("-k", "graded", status=0)
+    assert found == {f"graded_{number:03}.judge.yaml" for number in range(3)}
+    assert len(lines(notes / "asked.txt")) == 3
+    assert [verdict.transcript.gradings[0].cassette for verdict in sandbox.loaded().verdicts] == ["recorded"] * 3
 
 
 def test_what_is_recorded_here_decides_what_is_missing(

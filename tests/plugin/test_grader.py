@@ -42,11 +42,15 @@ class Judge:
     name = "judge"
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.texts: list[str] = []
+
+    @property
+    def asked(self) -> int:
+        return len(self.texts)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
-        self.asked += 1
-        criteria = json.loads(request.messages[0]["text"])["criteria"]
+        self.texts.append(request.messages[0]["text"])
+        criteria = json.loads(self.texts[-1])["criteria"]
         grades = [{"criterion": int(n), "pass": "not" not in it, "reason": f"so {n}"} for n, it in criteria.items()]
         usage = Usage(input_tokens=1000, output_tokens=20, total_tokens=1020)
         return ModelTurn(calls=(ModelCall(name="grade", arguments={"grades": grades}),), usage=usage)
@@ -263,6 +267,21 @@ def test_update_of_another_expectation_leaves_the_criteria_to_the_next_run(proje
     assert "It is polite." in updated
     assert '["check"]' not in updated
     assert judge.asked == 0
+
+
+def test_the_grader_sees_no_secret_of_the_project_or_the_machine(
+    project: Project, judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DESK_PASSWORD", "horse-battery")
+    project.write("pyproject.toml", '[tool.evalkit]\nsecret_keys = ["pesel"]\n')
+    orders = {"calls": [["check", {"id": "A1", "pesel": "44051401359"}]], "say": "It is horse-battery."}
+    project.case("good_001", orders, expected_output={"judge": "It is polite."})
+
+    assert project.run(f"--evalkit-grader={GRADER}", "--evalkit-record=all").ret == 0
+    evidence = json.loads(judge.texts[0])["evidence"]
+    assert evidence["calls"][0]["arguments"] == {"id": "A1", "pesel": "[redacted]"}
+    assert evidence["response"] == "It is [redacted]."
+    assert project.run().ret == 0
 
 
 def test_a_sweep_grades_the_case_and_not_its_faults(project: Project, judge: Judge) -> None:

@@ -298,3 +298,25 @@ def test_patched_code_gets_the_exceptions_that_such_code_knows(tmp_path: Path, m
     verdict = swept(loaded, unchanged)
     assert [run.status for run in verdict.faults] == [PASSED] * 4
     assert raised == ["TimeoutError: check timed out", "RuntimeError: 500 Internal Server Error"]
+
+
+def test_an_agent_that_has_ended_does_not_hang_while_its_run_is_graded(tmp_path: Path) -> None:
+    from evalkit.model.transcript import ModelRequest, ModelTurn
+    from evalkit.pipeline import Watch
+
+    outer, waits = Watch(), []
+
+    class Judge:
+        name = "judge"
+
+        async def turn(self, request: ModelRequest) -> ModelTurn:
+            waits.append(outer.seconds_left())
+            return ModelTurn(text='{"grades": [{"pass": true}]}')
+
+        async def aclose(self) -> None: ...
+
+    settings = Settings(root=tmp_path, extra={"grader": lambda case_id, run: Judge()})
+    verdict = asyncio.run(arun_swept(case({**EXPECTED, "judge": "Good."}), careful, settings, watch=outer))
+
+    assert (verdict.status, len(verdict.faults)) == (PASSED, 8)
+    assert waits == [0.5]  # as long as between two looks, where no run is going on
