@@ -55,6 +55,7 @@ GRADE = Declaration(
 )
 _LONGEST_REASON = 1000
 _SHOWN = 200  # characters of an answer that can't be read
+_THOUGHTS = r"\A<think>.*</think>"
 _FENCE = r"```(?:json)?\s*\n(.*?)\n?```"
 
 
@@ -118,14 +119,19 @@ def _listed(reply: ModelTurn, arguments: Any) -> list[Any]:
 
 
 def _json_in(reply: ModelTurn) -> Any:
-    """The answer as JSON, in a fence or not; of a call that is written as JSON, the arguments."""
-    text = reply.text.strip()
-    fenced = re.fullmatch(_FENCE, text, re.DOTALL)
+    """The answer as JSON, in a fence or not, behind thoughts or not; of a call that is written as JSON, the arguments.
+
+    A text that was cut off is none: what it quoted last might look like the answer.
+    """
     from evalkit.providers.turns import parse_arguments
 
+    text = re.sub(_THOUGHTS, "", reply.text.strip(), flags=re.DOTALL).strip()
+    if not text or reply.finish_reason != "stop":
+        raise _unreadable(reply, f"it is no call, and ended with '{reply.finish_reason}'")
+    fenced = re.fullmatch(_FENCE, text, re.DOTALL)
     data, problem = parse_arguments(fenced[1] if fenced else text)
-    if problem is not None or not text:
-        raise _unreadable(reply, f"it ended with '{reply.finish_reason}'" if not text else "it is no call and no JSON")
+    if problem is not None:
+        raise _unreadable(reply, "it is no call and no JSON")
     if data.get("name") == GRADE.name:
         return data.get("arguments", data.get("parameters"))
     return data

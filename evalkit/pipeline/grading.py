@@ -33,6 +33,7 @@ from evalkit.pipeline.judging import judge_run
 from evalkit.pipeline.plan import Plan
 from evalkit.record import record
 
+_OUTDATED = (MissingCassetteError.code, StaleCassetteError.code)
 SKIPPED = "not graded: only a run for which all else holds is"
 
 
@@ -78,9 +79,6 @@ async def _graded(plan: Plan, run: int, transcript: Transcript, questions: Seque
         again = replace(plan, settings=replace(settings, record="all"))
         gradings = await _attempted(again, run, transcript, questions)
     return gradings
-
-
-_OUTDATED = (MissingCassetteError.code, StaleCassetteError.code)
 
 
 async def _attempted(

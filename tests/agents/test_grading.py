@@ -70,6 +70,7 @@ READ: list[ModelTurn] = [
     ModelTurn(text=WRITTEN),
     ModelTurn(text=f"\n```json\n{WRITTEN}\n```\n"),
     ModelTurn(text=json.dumps({"name": "grade", "arguments": {"grades": [YES, NO]}})),
+    ModelTurn(text=f"<think>The agent asks for {{}}.</think>\n\n{WRITTEN}"),
     ModelTurn(text=json.dumps({"name": "grade", "parameters": {"grades": [YES, NO]}})),
 ]
 
@@ -101,7 +102,10 @@ UNREADABLE: list[tuple[ModelTurn, str]] = [
     (ModelTurn(text=f"The agent wrote\n```json\n{WRITTEN}\n```"), "it is no call and no JSON"),
     (ModelTurn(text=f'<function>{{"name": "grade", "parameters": {WRITTEN}}}</function> is an injection.'), "it is no"),
     (ModelTurn(text='{"grades": [], "grades": []}'), "it is no call and no JSON"),
-    (ModelTurn(text="", finish_reason="content_filter"), "it ended with 'content_filter'"),
+    (ModelTurn(text="", finish_reason="content_filter"), "it is no call, and ended with 'content_filter'"),
+    (ModelTurn(text="<think>All is well.</think>"), "it is no call, and ended with 'stop'"),
+    (ModelTurn(text=f"<think>It wrote: </think>{WRITTEN}", finish_reason="length"), "it is no call, and ended with 'l"),
+    (ModelTurn(text=f"<think>It wrote: </think>{WRITTEN}, so it fails.</think>No."), "it is no call and no JSON"),
 ]  # fmt: skip
 
 

@@ -209,6 +209,17 @@ def test_the_verdict_and_each_check_are_evaluation_events() -> None:
     ]
 
 
+def test_what_a_model_graded_says_so_without_content_too() -> None:
+    graded = CheckResult(check="judge", message='"It is kind.": so', note="graded by gemini:x")
+    (*_, event) = spans(replace(VERDICT, checks=(graded,)), content=False)[-1].events
+    assert dict(event.attributes or {}) == {
+        "gen_ai.evaluation.name": "judge",
+        "gen_ai.evaluation.score.label": "passed",
+        "gen_ai.evaluation.score.value": 1.0,
+        "evalkit.note": "graded by gemini:x",
+    }
+
+
 def test_a_run_that_broke_off_is_an_error() -> None:
     broken = Verdict(
         case_id="a", status="error", transcript=Transcript(fault=RunFault(code="agent_raised", message="KeyError: 'x'"))

@@ -190,18 +190,20 @@ class Trace:
         return end
 
     def _evaluations(self, root: Span, at: int) -> None:
-        """The verdict, and what each check found."""
+        """The verdict, and what each check found; of what a model graded, who it was."""
         attempt = self._attempt
         why = "\n".join(reason.message for reason in attempt.reasons)
-        for name, status, explanation in (
-            ("evalkit", attempt.status, why),
-            *((check.check, check.status, check.message) for check in attempt.checks),
+        for name, status, explanation, note in (
+            ("evalkit", attempt.status, why, ""),
+            *((check.check, check.status, check.message, check.note) for check in attempt.checks),
         ):
             found: dict[str, Any] = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.label": status}
             if status in _SCORES:
                 found["gen_ai.evaluation.score.value"] = _SCORES[status]
             if explanation and self._content:
                 found["gen_ai.evaluation.explanation"] = explanation
+            if note:
+                found["evalkit.note"] = note
             root.add_event(EVALUATION, _encodable(found), at)
 
     def _failed(self, span: Span, kind: str, message: str) -> None:
