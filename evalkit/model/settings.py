@@ -7,6 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from evalkit.errors import UsageError
 from evalkit.record import record
 
 DEFAULT_DEADLINE_S = 60.0
@@ -47,3 +48,13 @@ class Settings:
     workers: int = 1  # processes that share the limits
     http: HttpSettings = HttpSettings()
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("root", "cassettes", "mocks", "ledger"):
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, Path(getattr(self, name)))
+        deadline, iterations = self.deadline_s, self.max_iterations
+        if deadline is not None and (type(deadline) not in (int, float) or not deadline > 0):
+            raise UsageError(f"Settings(deadline_s=...) is a number of seconds above 0, got {deadline!r}")
+        if iterations is not None and (type(iterations) is not int or iterations < 1):
+            raise UsageError(f"Settings(max_iterations=...) is a whole number from 1, got {iterations!r}")

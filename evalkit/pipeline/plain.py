@@ -9,7 +9,7 @@ from evalkit.errors import Location, PathProblem, Problem, SpecError, UsageError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import FunctionCall, Transcript, Violation
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.evidence import json_safe
+from evalkit.pipeline.evidence import MAX_DEPTH, json_safe
 
 CALL_KEYS = (
     "name",
@@ -69,9 +69,18 @@ def judge(
 
 def _mapping(expected_output: Any) -> Mapping[str, Any]:
     if isinstance(expected_output, Mapping):
-        return expected_output
+        return {key: _as_in_a_file(value) for key, value in expected_output.items()}
     kind = type(expected_output).__name__
     raise _refused([PathProblem(("expected_output",), f"expected_output is a mapping, got a {kind}")])
+
+
+def _as_in_a_file(value: Any, depth: int = 0) -> Any:
+    """Every mapping as a dict and every tuple as a list, as `case_from_dict` reads them; what is too deep, as it is."""
+    if depth > MAX_DEPTH:
+        return value
+    if isinstance(value, Mapping):
+        return {key: _as_in_a_file(item, depth + 1) for key, item in value.items()}
+    return [_as_in_a_file(item, depth + 1) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _refused(problems: Iterable[PathProblem]) -> SpecError:

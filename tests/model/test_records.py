@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import pickle
 from datetime import date
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, nearest, shown_path
 from evalkit.model.registry import Table
 from evalkit.model.run import Run
+from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage, Violation
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Score, Verdict
 
@@ -149,3 +151,24 @@ def test_the_same_function_registers_again_and_another_is_refused_with_both_plac
 def test_a_name_is_required() -> None:
     with pytest.raises(UsageError, match=r"evalkit.check\(...\) needs a name, got None"):
         Table("check").decorator(None)(first)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"deadline_s": "5"}, "Settings(deadline_s=...) is a number of seconds above 0, got '5'"),
+        ({"deadline_s": 0}, "Settings(deadline_s=...) is a number of seconds above 0, got 0"),
+        ({"deadline_s": float("nan")}, "Settings(deadline_s=...) is a number of seconds above 0, got nan"),
+        ({"max_iterations": 0}, "Settings(max_iterations=...) is a whole number from 1, got 0"),
+        ({"max_iterations": 2.5}, "Settings(max_iterations=...) is a whole number from 1, got 2.5"),
+    ],
+)
+def test_settings_that_make_no_sense_are_a_usage_error(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Settings(**given)
+    assert str(caught.value) == message
+
+
+def test_folders_in_settings_may_be_texts() -> None:
+    settings = Settings(**cast("Any", {"root": "project", "mocks": "m", "cassettes": "c"}))
+    assert (settings.root, settings.mocks, settings.cassettes) == (Path("project"), Path("m"), Path("c"))

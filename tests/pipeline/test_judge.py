@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -200,3 +201,9 @@ def test_a_value_that_would_fill_the_memory_is_cut_off() -> None:
         value = [value, value]
 
     assert "holds more than 200,000 lists and mappings" in (json_safe(value)[1] or "")
+
+
+def test_expectations_from_code_may_hold_any_mapping_and_tuples() -> None:
+    call = MappingProxyType({"function_name": "check", "arguments": MappingProxyType({"n": (1, 2)})})
+    expected = MappingProxyType({"expected_function_calls": (call,)})
+    assert evalkit.judge(expected, [{"name": "check", "arguments": {"n": [1, 2]}}]).status == "passed"
