@@ -85,13 +85,17 @@ class Progress:
         self.taken.add((match.id, -1))
         return "$default", match.default
 
-    def unused(self, mocks: MockSet, called: frozenset[str]) -> Iterator[str]:
-        """Each mock, rule and sequence element that no call used, as a sentence. `called` are the mocks' own names."""
+    def unused(self, mocks: MockSet, called: frozenset[str], unknown: frozenset[str]) -> Iterator[str]:
+        """Each mock, rule and sequence element that no call used, as a sentence. `called` are the mocks' own names,
+        `unknown` those of calls that were refused because nothing declares them.
+        """
         for name, answer in mocks.answers.items():
             if name in mocks.shared:
                 continue
             if name in called:
                 yield from self._unused(answer, name)
+            elif name in unknown:
+                yield f"{name} is mocked, and was refused: the model was told of no such function, so declare it"
             else:
                 yield f"{name} is mocked, and was never called"
 

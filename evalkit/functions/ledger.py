@@ -13,7 +13,7 @@ from evalkit.functions.choosing import Chosen, Progress, UnansweredError
 from evalkit.functions.jsondata import recorded
 from evalkit.functions.mocks import MockSet, Real, Static
 from evalkit.functions.resolving import Roots
-from evalkit.functions.routing import MALFORMED, UNMOCKED, Routes
+from evalkit.functions.routing import MALFORMED, UNKNOWN, UNMOCKED, Routes
 from evalkit.functions.violations import argument_violations
 from evalkit.model.transcript import FunctionCall
 
@@ -48,7 +48,8 @@ class Ledger:
 
     def unused(self) -> tuple[str, ...]:
         with self._lock:
-            return tuple(self._progress.unused(self._mocks, frozenset(self._called)))
+            unknown = frozenset(attempt.name for attempt in self._attempts if attempt.problem == UNKNOWN)
+            return tuple(self._progress.unused(self._mocks, frozenset(self._called), unknown))
 
     def open(
         self,

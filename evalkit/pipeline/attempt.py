@@ -255,7 +255,7 @@ def _warn(going: Attempt, turns: Sequence[ModelTurn]) -> None:
     unused: tuple[int, ...] = getattr(going.task.provider, "unused", tuple)()
     if unused and going.fault is None:
         which = f"turn {unused[0]} was" if len(unused) == 1 else f"turns {unused[0]} to {unused[-1]} were"
-        file = getattr(going.task.provider, "path", "the cassette")
+        file = getattr(going.task.provider, "file", "the cassette")
         going.warnings.append(f"{file}: {which} never asked for; the agent stopped before")
     file, count = going.task.tape.unused() if going.task.tape else ("", 0)
     if count and going.fault is None:

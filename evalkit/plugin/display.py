@@ -137,8 +137,13 @@ class Display:
             if self._configuration.html is not None and not any("HTML report" in line for line in trouble):
                 reporter.write_line(f"report: {self._shown(self._configuration.html)}")
 
-    def accounting(self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str] = ()) -> None:
-        """What models took, and warnings: cases for which nothing was left to spend, calls that came as text."""
+    def accounting(
+        self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str], *, measured: bool
+    ) -> None:
+        """What models took, and warnings: cases for which nothing was left to spend, calls that came as text.
+
+        `measured`: some case passed or failed. Where none did, its error says what became of the model.
+        """
         used_models = accounting.turns or accounting.calls.total
         if (used_models or accounting.grades) and self._config.option.verbose >= 0:
             from evalkit.reports.accounting import accounting_lines
@@ -149,7 +154,7 @@ class Display:
             cases = "1 case was" if len(unpaid) == 1 else f"{len(unpaid)} cases were"
             reporter.write_line(self._encoded(f"evalkit: {cases} not run: {unpaid[0]}"), yellow=True, bold=True)
         live = self._configuration.settings.model
-        if not accounting.turns and live is not None:
+        if not accounting.turns and live is not None and measured:
             says = f"{live} was asked for, and no reply of a model was seen: do the agents use `task.model`?"
             reporter.write_line(self._encoded(f"evalkit: {says}"), yellow=True, bold=True)
         if not used_models:

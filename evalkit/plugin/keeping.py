@@ -13,7 +13,7 @@ import evalkit
 from evalkit.errors import BudgetSpentError
 from evalkit.gate import Outcome, decide_outcomes, outcome_of
 from evalkit.model.run import GateDecision
-from evalkit.model.verdict import NOT_RUN, PASSED, Reason
+from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Reason
 from evalkit.plugin.collection import case_id_of
 from evalkit.plugin.configuration import Configuration, only_lists
 from evalkit.plugin.display import Display
@@ -213,7 +213,8 @@ class Keeper:
             self._display.summary(
                 terminalreporter, self._decision, self._outcomes, selected, self._files.journal, self._files.trouble
             )
-            self._display.accounting(terminalreporter, self._tally.result(), self._unpaid)
+            measured = any(outcome.status in (PASSED, FAILED) for outcome in self._outcomes.values())
+            self._display.accounting(terminalreporter, self._tally.result(), self._unpaid, measured=measured)
             self._display.unused_mocks(
                 terminalreporter, [case_id for case_id in selected if case_id in self._with_unused]
             )

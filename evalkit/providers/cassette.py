@@ -114,6 +114,11 @@ class CassetteProvider:
             )
         return cassette
 
+    @property
+    def file(self) -> str:
+        """The file that answers, or would, as messages name it."""
+        return self._cassette.file if self._cassette is not None else self._shown(self.path)
+
     def _shown(self, path: Path) -> str:
         if self._root is not None and path.is_relative_to(self._root):
             path = path.relative_to(self._root)
@@ -158,11 +163,13 @@ def _exhausted(cassette: Cassette, request: ModelRequest) -> str:
     count = len(cassette.turns)
     turns = "1 turn" if count == 1 else f"{count} turns"
     last = _last_message(request.messages)
+    again = cassette.kind == "recorded"  # what a person wrote is never recorded over
     return (
         f"{cassette.file} has {turns}, and the agent asked for turn {count + 1}{last}. "
         "Add what the model answers then:\n"
         + _indented(["  - text: what the model answers"])
-        + f"\nor record the case again: {RECORD_COMMAND.replace('=missing', '=all')}"
+        + ("\nor record the case again: " if again else f"\nor delete {cassette.file} and record the case: ")
+        + RECORD_COMMAND.replace("=missing", "=all" if again else "=missing")
     )
 
 

@@ -220,7 +220,8 @@ class _Report:
         yield "### By category\n\n" + "\n".join(lines)
 
     def _foot(self, *, is_cut: bool) -> Iterator[str]:
-        facts = [f"{len(self._run.selected) or len(self._run.verdicts)} cases"]
+        count = len(self._run.selected) or len(self._run.verdicts)
+        facts = ["1 case" if count == 1 else f"{count} cases"]
         if self._run.wall_s:
             facts.append(f"{duration_text(1000 * self._run.wall_s)}")
         model = self._run.metadata.get("model")

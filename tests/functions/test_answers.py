@@ -258,6 +258,16 @@ def test_unused_names_every_mock_rule_and_element_that_no_call_came_to(dispatche
     assert "f.$default.$sequence[1] was never reached" in subject.unused()
 
 
+def test_a_mock_of_which_the_model_was_not_told_says_so(dispatcher: Any) -> None:
+    subject = dispatcher({"known": 1, "mail": 1}, {"known": None})
+    with pytest.raises(FunctionError):
+        subject.call("mail", {}, channel="native")
+    assert subject.unused() == (
+        "known is mocked, and was never called",
+        "mail is mocked, and was refused: the model was told of no such function, so declare it",
+    )
+
+
 def test_latency_runs_on_the_virtual_clock(dispatcher: Any) -> None:
     subject = dispatcher({"f": {"$delay_ms": 60_000, "$return": 1}, "g": {"$delay_ms": 500, "$error": "timeout"}})
     answers(subject, ("f", {}), ("g", {}))

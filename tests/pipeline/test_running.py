@@ -644,6 +644,22 @@ def test_each_run_has_its_own_mocks_and_input(make_case: MakeCase, settings: Set
     assert seen == [("SN12345?", "first", None)] * 2
 
 
+def test_turns_of_a_cassette_that_nobody_asked_for_are_told_with_its_path_from_the_root(
+    make_case: MakeCase, settings: Settings
+) -> None:
+    path = Path(settings.root or "") / "mocks/cassettes/scenarios/s/case_001.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("turns: [hello, again]\n")
+
+    async def agent(task: Task) -> str:
+        return (await task.turn(evalkit.ModelRequest())).text
+
+    verdict = run_case(make_case(), agent, settings)
+    assert verdict.transcript.warnings == (
+        "mocks/cassettes/scenarios/s/case_001.yaml: turn 2 was never asked for; the agent stopped before",
+    )
+
+
 def test_repeats_over_one_hand_written_cassette_run_once_and_say_so(make_case: MakeCase, settings: Settings) -> None:
     path = Path(settings.root or "") / "mocks/cassettes/scenarios/s/case_001.yaml"
     path.parent.mkdir(parents=True)

@@ -201,3 +201,10 @@ def test_a_live_run_in_which_no_model_was_asked_says_so(project: Project, flags:
     line = "evalkit: gemini:x was asked for, and no reply of a model was seen: do the agents use `task.model`?"
     assert (line in result.outlines) is told
     assert result.ret == 0
+
+
+def test_where_no_case_was_measured_its_error_alone_says_why_no_model_was_asked(project: Project) -> None:
+    project.case("lost_001", agent="nobody")
+    result = project.run("--evalkit-model=gemini:x")
+    assert result.ret == 6
+    assert "was asked for" not in result.stdout.str()

@@ -183,13 +183,15 @@ def test_an_exhausted_cassette_says_which_turn_of_which_file_is_missing(tmp_path
         'case_001.yaml has 1 turn, and the agent asked for turn 2 (after check_warranty → {"status": "valid"}). '
         "Add what the model answers then:\n"
         "      - text: what the model answers\n"
-        "or record the case again: pytest --evalkit --evalkit-record=all --evalkit-model=gemini:MODEL"
+        "or delete case_001.yaml and record the case: "
+        "pytest --evalkit --evalkit-record=missing --evalkit-model=gemini:MODEL"
     )
 
 
 def test_turns_that_were_never_asked_for_are_counted(tmp_path: Path) -> None:
-    provider = CassetteProvider(written(tmp_path, "turns: [one, two, three]"))
+    provider = CassetteProvider(written(tmp_path, "turns: [one, two, three]"), root=tmp_path)
     assert provider.unused() == ()
+    assert provider.file == "case_001.yaml"
 
     answered(provider)
 

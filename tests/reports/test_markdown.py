@@ -60,6 +60,10 @@ def test_a_report_without_failures_is_short() -> None:
     assert report(run) == (GOLDEN / "all_passed.md").read_text("utf-8")
 
 
+def test_one_case_is_no_cases() -> None:
+    assert "<sub>1 case · " in report(run_of(case("a_001")))
+
+
 def test_a_fault_sweep_reads_as_the_golden_file(swept_verdicts: tuple[Verdict, ...]) -> None:
     assert report(run_of(*swept_verdicts)) == (GOLDEN / "fault_sweep.md").read_text("utf-8")
 
