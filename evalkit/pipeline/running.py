@@ -120,11 +120,18 @@ async def _attempted(plan: Plan, run: int, watch: Watch) -> Attempt:
         watch.started(going)
         await converse(going)
     if going.fault is None and going.task.fault is None:
-        for recorder in (going.task.provider, going.task.tape):
-            save = getattr(recorder, "save", None)  # a recording provider's, and a tape's
+        _save_recordings(going)
+    return going
+
+
+def _save_recordings(going: Attempt) -> None:
+    for recorder in (going.task.provider, going.task.tape):
+        save = getattr(recorder, "save", None)  # a recording provider's, and a tape's
+        try:
             if save is not None:
                 save()
-    return going
+        except OSError as error:
+            going.task.note_fault(MissingCassetteError(f"the recording can't be written: {error}"))
 
 
 def _recording_all(plan: Plan) -> Plan:

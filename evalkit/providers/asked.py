@@ -97,7 +97,20 @@ def _call(call: ModelCall) -> dict[str, Any]:
 def fingerprint(data: Mapping[str, Any]) -> str:
     """16 hexadecimal digits that stand for `asked` data."""
     text = json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
+    if "\\ud" in text:  # perhaps half a surrogate pair
+        text = json.dumps(writable(data), sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def writable(data: Any) -> Any:
+    """JSON data that a file can hold: half a surrogate pair, which models do write, is U+FFFD in it."""
+    if isinstance(data, str):
+        return data.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(data, Mapping):
+        return {writable(key): writable(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [writable(value) for value in data]
+    return data
 
 
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from evalkit.errors import MissingCassetteError
 from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
-from evalkit.providers.asked import asked, fingerprint, replied, without_secrets
+from evalkit.providers.asked import asked, fingerprint, replied, without_secrets, writable
 from evalkit.providers.cassettefile import CASSETTE_VERSION, find_cassette, load_cassette, write_in_one_step
 from evalkit.providers.protocol import Provider
 from evalkit.yamlfile import dump
@@ -67,7 +67,7 @@ class RecordingProvider:
             return
         model = without_secrets(self._model, self._secrets)  # its base_url may hold a password
         data = {"evalkit_cassette": CASSETTE_VERSION, "model": model, "turns": self._turns()}
-        write_in_one_step(self.path, (HEADER + dump(data)).encode())
+        write_in_one_step(self.path, (HEADER + dump(writable(data))).encode())
 
     def _refuse_to_overwrite(self) -> None:
         found = find_cassette(self.path)

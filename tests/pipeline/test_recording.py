@@ -354,6 +354,33 @@ def test_a_run_that_could_not_be_measured_records_nothing(
     assert not file.exists()
 
 
+def test_half_a_surrogate_pair_is_recorded_and_replayed_as_the_character_that_stands_for_none(
+    run: Callable[..., Verdict], live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = ModelCall(name="check", arguments={"n": 1, "\ud83dkey": "half \ud83d, whole \ud83d\ude00"})
+    replies = iter([ModelTurn(calls=(call,), finish_reason="tool_calls"), ModelTurn(text="Done \ud83d.")])
+
+    async def turn(request: ModelRequest) -> ModelTurn:
+        return next(replies)
+
+    monkeypatch.setattr(live, "turn", turn)
+    assert run(record="missing", model="gemini:x").transcript.stop_reason == "completed"
+    replayed = run().transcript
+
+    assert replayed.stop_reason == "completed"
+    assert replayed.calls[0].arguments == {"n": 1, "\ufffdkey": "half \ufffd, whole 😀"}
+    assert replayed.response == "Done \ufffd."
+
+
+def test_a_recording_that_can_not_be_written_is_an_error_of_the_case(run: Callable[..., Verdict], file: Path) -> None:
+    file.parent.parent.mkdir(parents=True)
+    file.parent.write_text("no folder")
+    verdict = run(record="missing", model="gemini:x")
+
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
+    assert verdict.reasons[0].message.startswith("the recording can't be written: ")
+
+
 def test_recording_without_a_model_says_so(run: Callable[..., Verdict]) -> None:
     verdict = run(record="all", model="")
 
