@@ -18,7 +18,7 @@ from evalkit.record import record
 ROOTS = ("arguments", "input", "calls", "state")
 # As text: few cases hold a template, and `re` keeps what it has compiled.
 _TEMPLATE = r"\{\{\s*(" + "|".join(ROOTS) + r")\b((?:[^{}'\"]|'[^']*'|\"[^\"]*\")*)\}\}"
-_STEP = r"\.([A-Za-z_][\w-]*)|\[\s*(\d+)\s*\]|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
+_STEP = r"\.([A-Za-z_][\w-]*)|\[\s*([0-9]{1,9})\s*\]|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
 
 _TEXTLESS = frozenset((int, float, bool, type(None)))
 

@@ -48,6 +48,11 @@ def test_a_known_root_with_a_path_that_does_not_parse_is_an_error() -> None:
     )
 
 
+def test_an_index_that_no_list_has_does_not_parse() -> None:
+    with pytest.raises(TemplateError, match=r"does not parse at '\[999"):
+        parse("{{ calls.f[" + "9" * 5000 + "].result }}")
+
+
 def resolve(reference: Reference) -> Any:
     return walk(
         {"n": 5, "who": {"name": "Łódź"}, "list": [1, [2]], "tpl": "{{ input.n }}"}, reference.path, reference.text
