@@ -168,8 +168,7 @@ def _expected_names(expected: Any) -> Iterator[str]:
             if key == "function_name" and isinstance(value, str):
                 yield value
             elif key in ("expected_function_calls", *GROUP_KEYS):
-                yield from _expected_names({key: value} if isinstance(value, dict) else None)
-                for item in value if isinstance(value, list) else ():
+                for item in value if isinstance(value, list) else [value]:
                     yield from [item] if isinstance(item, str) else _expected_names(item)
 
 
