@@ -43,6 +43,14 @@ class Watch:
         """Nothing is going on any more."""
         self._going = None
 
+    def held_up(self, seconds: float) -> None:
+        """Another case held the loop for so long: neither the deadline nor the agent's own time counts it."""
+        going = self._going
+        if going is not None and going.plan.agent.is_async:
+            going.task.queued.add(seconds)
+            if not going.task.waited.is_going_on:
+                going.task.waited.add(seconds)
+
     def seconds_left(self) -> float:
         """How long to wait before looking again."""
         going = self._going

@@ -186,6 +186,29 @@ def test_keyboard_interrupt_of_an_agent_passes_through(made: Callable[[int], Exe
         made(5).run(jobs(agent, 1)[0])
 
 
+def test_neighbours_that_block_the_loop_take_nobodys_time(made: Callable[[int], Executor]) -> None:
+    """Async agents with blocking clients are common: each takes a fifth of its deadline, all together twice of it."""
+
+    async def agent(task: evalkit.Task) -> str:
+        for _ in range(4):
+            time.sleep(0.05)  # noqa: ASYNC251 - the point of it
+            await asyncio.sleep(0)
+        return task.message
+
+    assert run_all(made(10), jobs(agent, 10, deadline_s=1.0)) == ["passed"] * 10
+
+
+def test_what_an_agent_blocks_itself_is_its_own_time(made: Callable[[int], Executor]) -> None:
+    async def agent(task: evalkit.Task) -> str:
+        while True:
+            time.sleep(0.02)  # noqa: ASYNC251 - the point of it
+            await asyncio.sleep(0)
+
+    executor, all_jobs = made(3), jobs(agent, 3, deadline_s=0.3)
+    verdicts = [executor.run(job, all_jobs) for job in all_jobs]
+    assert [verdict.reasons[0].code for verdict in verdicts] == ["deadline"] * 3
+
+
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_an_agent_that_stops_its_loop_stops_no_case(made: Callable[[int], Executor], concurrency: int) -> None:
     async def agent(task: evalkit.Task) -> str:

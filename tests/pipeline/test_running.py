@@ -23,7 +23,7 @@ from evalkit.errors import FunctionError, ProviderError, UsageError
 from evalkit.model.case import Case, Repeat, UserTurn
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import abandoned_agents, arun_case, run_case
+from evalkit.pipeline import Watch, abandoned_agents, arun_case, run_case
 from evalkit.pipeline.faults import place_of
 from evalkit.providers import ScriptedProvider
 
@@ -451,6 +451,25 @@ def test_context_variables_reach_the_agent(make_case: MakeCase, settings: Settin
     run_case(make_case(), async_agent if is_async else agent, settings)
 
     assert seen == ["r-1"]
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(0.0, "deadline"), (5.0, None)])
+def test_time_for_which_others_held_the_loop_is_not_the_cases_own(
+    make_case: MakeCase, settings: Settings, seconds: float, code: str | None
+) -> None:
+    watch = Watch()
+
+    async def agent(task: Task) -> str:
+        watch.held_up(seconds)
+        await asyncio.sleep(0.3)
+        await task.acall("check_warranty", serial_number="SN12345")
+        return "It is valid."
+
+    verdict = asyncio.run(arun_case(make_case(settings={"deadline_s": 0.1}), agent, settings, watch=watch))
+    assert (codes(verdict) or [None])[0] == code
+    timing = verdict.transcript.timing
+    assert timing is not None
+    assert (timing.overhead_ms == 0) is (code is None)
 
 
 @pytest.mark.parametrize("is_opened", [False, True], ids=["plain", "with a set-up"])
