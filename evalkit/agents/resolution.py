@@ -72,10 +72,10 @@ def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
     elsewhere = registered_elsewhere(spec, folder, root)
     if elsewhere:
         raise UnknownAgentError(elsewhere)
-    raise UnknownAgentError(
-        f"unknown agent '{spec}'{did_you_mean(spec, AGENTS) or '.'} {_registered()}. An agent is registered in "
-        f'conftest.py with @evalkit.agent("{spec}"), or named as package.module:attribute or instruction.md'
-    )
+    near = did_you_mean(spec, AGENTS)
+    how = f'An agent is registered in conftest.py with @evalkit.agent("{spec}"), or named as package.module:attribute'
+    advice = "" if near else f". {how} or instruction.md"
+    raise UnknownAgentError(f"unknown agent '{spec}'{near or '.'} {_registered()}{advice}")
 
 
 _looked_at: dict[str, AgentUnderTest] = {}  # registered agents by name: what they are is asked once, not for each case
