@@ -38,11 +38,16 @@ class Asking:
     """Asks the model of a task, and keeps what came. `fault` is why the run can't be measured, if it can't."""
 
     def __init__(
-        self, open_model: Callable[[], Provider], settings: TaskSettings, waited: WaitingTime, case_id: str
+        self,
+        open_model: Callable[[], Provider],
+        settings: TaskSettings,
+        waited: WaitingTime,
+        queued: WaitingTime,
+        case_id: str,
     ) -> None:
         self.provider: Provider | None = None
         self.fault: EvalkitError | None = None
-        self.queued = WaitingTime()
+        self._queued = queued
         # Around evalkit's own requests, where those of the agent's client are caught.
         self.uncaught: Callable[[], AbstractContextManager[None]] = nullcontext
         self._open_model = open_model
@@ -171,7 +176,7 @@ class Asking:
             return
         from evalkit.providers.limits import queueing
 
-        token = queueing.set(self.queued.waiting)
+        token = queueing.set(self._queued.waiting)
         try:
             yield
         finally:

@@ -16,11 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evalkit.agents.live import account_of
-from evalkit.agents.models import cassette_name
 from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
 from evalkit.functions.active import CASE
-from evalkit.model.prices import cost_of
 from evalkit.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,6 +35,8 @@ class _Listener:
     """Tells a task of the traffic of its agent's own client."""
 
     def __init__(self, task: Task, settings: Settings) -> None:
+        from evalkit.agents.live import account_of
+
         self._task = weakref.ref(task)  # which has the tape, which has this
         self._prices = settings.prices
         self._account = account_of(settings)
@@ -52,6 +51,7 @@ class _Listener:
             task.note_fault(error)
 
     def answered(self, answer: HttpAnswer, duration_ms: float, *, is_live: bool) -> None:
+        from evalkit.model.prices import cost_of
         from evalkit.providers.http_turns import turn_in
 
         turn = turn_in(answer, duration_ms)
@@ -68,6 +68,7 @@ def tape_of_run(task: Task, settings: Settings) -> HttpTape | None:
     goes_live = settings.model is not None and settings.record is None
     if goes_live or settings.http.cassettes is False or not _is_possible(settings):
         return None
+    from evalkit.agents.models import cassette_name
     from evalkit.providers.http_tape import HttpTape, TapeOptions
 
     options = TapeOptions(

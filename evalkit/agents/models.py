@@ -6,7 +6,6 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalkit.agents.live import MeteredProvider
 from evalkit.agents.settings import TaskSettings
 from evalkit.errors import MissingCassetteError, UsageError
 from evalkit.model.settings import Settings
@@ -34,6 +33,8 @@ def provider_for(case_id: str, run: int, settings: Settings, in_force: TaskSetti
         provided: Provider = chosen(case_id, run)
         return provided
     if settings.model and settings.record is None:
+        from evalkit.agents.live import MeteredProvider
+
         return MeteredProvider(shared_provider(settings.model), settings.model, settings)
     from evalkit.providers import CassetteProvider
     from evalkit.providers.cassettefile import find_cassette, path_of_run
@@ -59,6 +60,7 @@ def _has_cassette(path: Path, run: int) -> bool:
 
 
 def _recording(path: Path, root: Path, model: str | None, settings: Settings) -> Provider:
+    from evalkit.agents.live import MeteredProvider
     from evalkit.providers.recording import RecordingProvider
 
     if model is None:

@@ -8,7 +8,6 @@ reached as ever. So is everybody from outside a case.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 from collections.abc import Callable
@@ -99,6 +98,8 @@ def _resolve(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _is_public(host: str) -> bool:
+    import ipaddress
+
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
         return (getattr(address, "ipv4_mapped", None) or address).is_global

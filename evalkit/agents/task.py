@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evalkit.agents.asking import Asking
 from evalkit.agents.clock import WaitingTime
 from evalkit.agents.message import text_of
 from evalkit.agents.reply import Reply
@@ -19,6 +19,7 @@ from evalkit.errors import EvalkitError, FunctionError, UsageError
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
 
 if TYPE_CHECKING:
+    from evalkit.agents.asking import Asking
     from evalkit.agents.http_functions import Serving
     from evalkit.agents.instruction import Instruction
     from evalkit.agents.live import Booking
@@ -62,10 +63,23 @@ class Task:
         self.waited = WaitingTime()
         self._dispatcher = dispatcher
         dispatcher.task = self
-        self._asking = Asking(open_model, settings, self.waited, case_id)
+        self.queued = WaitingTime()  # for its turn at a model's service, because of a limit or a retry
+        self._open_model = open_model
+        self._asked: Asking | None = None
+        self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tape: HttpTape | None = None
         self.booking: Booking | None = None  # for agents whose own client goes live
+
+    @property
+    def _asking(self) -> Asking:
+        """The model's side. Made when it is first needed: there are agents without a model."""
+        with self._lock:
+            if self._asked is None:
+                from evalkit.agents.asking import Asking
+
+                self._asked = Asking(self._open_model, self.settings, self.waited, self.queued, self.case_id)
+            return self._asked
 
     @cached_property
     def functions(self) -> Functions:
@@ -100,22 +114,17 @@ class Task:
     @property
     def turns(self) -> tuple[ModelTurn, ...]:
         """The model turns of this run so far; one that is still coming, as far as it has come."""
-        return self._asking.turns
+        return () if self._asked is None else self._asked.turns
 
     @property
     def provider(self) -> Provider | None:
         """Where the turns come from; None as long as no turn was asked for."""
-        return self._asking.provider
+        return None if self._asked is None else self._asked.provider
 
     @property
     def fault(self) -> EvalkitError | None:
         """Why the run can't be measured, if it can't."""
-        return self._asking.fault
-
-    @property
-    def queued(self) -> WaitingTime:
-        """How long this run waited for its turn at a model's service, because of a limit or a retry."""
-        return self._asking.queued
+        return None if self._asked is None else self._asked.fault
 
     @property
     def clock_ms(self) -> float:
@@ -152,7 +161,7 @@ class Task:
 
         Asked once for each call, of patched functions too.
         """
-        return self._asking.attributed(name, arguments, self._dispatcher)
+        return {} if self._asked is None else self._asked.attributed(name, arguments, self._dispatcher)
 
     def offered(self) -> list[dict[str, Any]]:
         """Every function that can be called, as JSON: what an agent elsewhere is told of them."""

@@ -9,17 +9,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from evalkit.agents import AgentUnderTest, Reply, Task, http_recording, offline
-from evalkit.agents.live import booking_of
 from evalkit.agents.message import visible_input
 from evalkit.agents.models import provider_for
 from evalkit.errors import MockError
 from evalkit.functions import FakeDispatcher, PatchedCase, patched, release
-from evalkit.model.prices import cost_of, cost_of_turns
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.pipeline.calling import Outcome, call_agent
-from evalkit.pipeline.evidence import json_safe
 from evalkit.pipeline.plan import Plan
-from evalkit.pipeline.remarks import remarks_on
 from evalkit.record import record
 
 if TYPE_CHECKING:
@@ -95,7 +91,10 @@ def begin(plan: Plan, run: int) -> Attempt:
         run=run,
     )
     task.tape = http_recording.tape_of_run(task, plan.settings)
-    task.booking = booking_of(plan.settings)
+    if plan.settings.max_cost_usd is not None:
+        from evalkit.agents.live import booking_of
+
+        task.booking = booking_of(plan.settings)
     return Attempt(plan, task, dispatcher)
 
 
@@ -233,6 +232,8 @@ def conclude(going: Attempt) -> Transcript:
 def _data_of(reply: Reply, going: Attempt) -> Any:
     if not reply.data:
         return {}
+    from evalkit.pipeline.evidence import json_safe
+
     data, problem = json_safe(dict(reply.data))
     if problem:
         going.warnings.append(f"Reply.data is not JSON: {problem}")
@@ -251,7 +252,11 @@ def _decisive_fault(going: Attempt) -> RunFault | None:
 
 def _warn(going: Attempt, turns: Sequence[ModelTurn]) -> None:
     """Of calls that nobody made, and of recorded answers that nobody asked for."""
-    going.warnings += [*remarks_on(turns), *going.task.remarks]
+    if turns:
+        from evalkit.pipeline.remarks import remarks_on
+
+        going.warnings += remarks_on(turns)
+    going.warnings += going.task.remarks
     unused: tuple[int, ...] = getattr(going.task.provider, "unused", tuple)()
     if unused and going.fault is None:
         which = f"turn {unused[0]} was" if len(unused) == 1 else f"turns {unused[0]} to {unused[-1]} were"
@@ -276,8 +281,12 @@ def _usage(going: Attempt, turns: Sequence[ModelTurn]) -> Usage | None:
 def _cost(going: Attempt, turns: Sequence[ModelTurn], usage: Usage | None, model: str | None) -> float | None:
     """Of the turns, each by its model; of what the replies report, by the case's. None: unknown, which is not zero."""
     prices = going.plan.settings.prices
+    if not prices:
+        return None
+    from evalkit.model.prices import cost_of, cost_of_turns
+
     if turns:
-        return cost_of_turns(turns, model, prices) if prices else None
+        return cost_of_turns(turns, model, prices)
     return cost_of(usage, (model, going.task.model), prices)
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from evalkit.agents.live import check_budget
 from evalkit.agents.models import RECORD_MODES, aclose_shared, check_model
 from evalkit.errors import (
     BudgetSpentError,
@@ -91,7 +90,7 @@ async def _arun_repeats(plan: Plan, watch: Watch) -> Verdict:
 
     for run in range(repeat.runs):
         try:
-            check_budget(plan.settings)
+            _check_budget(plan.settings)
         except BudgetSpentError as error:
             watch.finished(not_run_verdict(plan.case, error))
             break
@@ -112,6 +111,14 @@ async def _judged(plan: Plan, run: int, going: Attempt, watch: Watch) -> Verdict
 
     watch.left()  # the agent has ended: it does not hang if its grader takes long
     return await judge_graded(plan, run, transcript, declared)
+
+
+def _check_budget(settings: Settings) -> None:
+    """Nothing of prices and accounts is imported for a run without a budget."""
+    if settings.max_cost_usd is not None:
+        from evalkit.agents.live import check_budget
+
+        check_budget(settings)
 
 
 async def _attempted(plan: Plan, run: int, watch: Watch) -> Attempt:
