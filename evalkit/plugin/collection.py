@@ -75,6 +75,7 @@ class Collection:
         self._prefixes = paths.prefixes()
         self._marks: set[str] = set()
         self._glances = Glances(configuration.root)
+        self._has_kept_one = False
         self._ignores: bool | None = None  # whether any file may be ignored; None: not known yet
         self.folder_hooks: dict[str, HookRelay] = {}
 
@@ -132,9 +133,12 @@ class Collection:
         found = self._glances.tags(os.fspath(item.path))
         if found is not None:
             return found
-        tags = () if item.case is None else item.case.tags
-        item.release()
-        return tags
+        case = item.case
+        if case is None or self._has_kept_one:
+            item.release()  # what is wrong with it may be mended by then: a check may be registered later
+        else:
+            self._has_kept_one = True  # a run of one case loads it once
+        return () if case is None else case.tags
 
     def mark(self, item: CaseItem, tags: tuple[str, ...]) -> None:
         """Tags as marks, registered first: --strict-markers holds for hand-written ones."""
