@@ -35,25 +35,6 @@ class Opening:
         return _Resumed(made) if inspect.isgenerator(made) else made
 
 
-def opening_of(item: Any) -> Opening | None:
-    """None for an agent that is called as it is."""
-    if inspect.isclass(item):
-        is_async = hasattr(item, "__aenter__")
-        return Opening(item, is_async) if is_async or hasattr(item, "__enter__") else None
-    function = _inner(item) if inspect.isroutine(item) else type(item).__call__
-    if inspect.isasyncgenfunction(item) or inspect.isasyncgenfunction(function):
-        return Opening(item, is_async=True)
-    if inspect.isgeneratorfunction(item) or inspect.isgeneratorfunction(function):
-        return Opening(item, is_async=False)
-    return None
-
-
-def _inner(function: Any) -> Any:
-    """What `contextlib.contextmanager` has wrapped. Any other decorator makes of a generator what it likes."""
-    is_contextlib = getattr(function, "__globals__", {}).get("__name__") == "contextlib"
-    return inspect.unwrap(function) if is_contextlib else function
-
-
 def _takes_a_task(make: Callable[..., Any]) -> bool:
     try:
         inspect.signature(make).bind(None)

@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evalkit.agents.opening import Opening, opening_of
 from evalkit.errors import UnknownAgentError, did_you_mean
 from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS
@@ -18,6 +17,7 @@ from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.agents.instruction import Instruction
+    from evalkit.agents.opening import Opening
     from evalkit.agents.reply import Reply
     from evalkit.agents.task import Task
 
@@ -107,6 +107,35 @@ def _agent(name: str, run: Any, *, threads: int = 1) -> AgentUnderTest:
     if opening is None:
         return agent_of(name, run, threads=threads)
     return AgentUnderTest(name, run, opening.is_async, threads, opening=opening)
+
+
+def opening_of(item: Any) -> Opening | None:
+    """How an agent with a set-up and a tear-down is opened; None for one that is called as it is."""
+    is_async = _has_set_up(item)
+    if is_async is None:
+        return None
+    from evalkit.agents.opening import Opening
+
+    return Opening(item, is_async)
+
+
+def _has_set_up(item: Any) -> bool | None:
+    """Whether its set-up is awaited; None without one."""
+    if inspect.isclass(item):
+        is_async = hasattr(item, "__aenter__")
+        return is_async if is_async or hasattr(item, "__enter__") else None
+    function = _inner(item) if inspect.isroutine(item) else type(item).__call__
+    if inspect.isasyncgenfunction(item) or inspect.isasyncgenfunction(function):
+        return True
+    if inspect.isgeneratorfunction(item) or inspect.isgeneratorfunction(function):
+        return False
+    return None
+
+
+def _inner(function: Any) -> Any:
+    """What `contextlib.contextmanager` has wrapped. Any other decorator makes of a generator what it likes."""
+    is_contextlib = getattr(function, "__globals__", {}).get("__name__") == "contextlib"
+    return inspect.unwrap(function) if is_contextlib else function
 
 
 def agent_of(name: str, run: Callable[..., Any], *, threads: int = 1) -> AgentUnderTest:

@@ -14,19 +14,21 @@ import traceback
 from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.attempt import Attempt, MockedError, error_result
 from evalkit.functions.jsondata import NotJsonError, as_json, copied, recorded
 from evalkit.functions.mockchecks import broken_returns, return_problems
 from evalkit.functions.mocks import Call, Failure, Leaf, Real, Static
-from evalkit.functions.resolving import Roots
 from evalkit.functions.routing import Routes
 from evalkit.functions.statics import rendered
 from evalkit.model.settings import Settings
 from evalkit.model.template import TemplateError
 from evalkit.record import record
+
+if TYPE_CHECKING:
+    from evalkit.functions.resolving import Roots
 
 
 def _nobody() -> None:

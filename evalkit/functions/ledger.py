@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Container
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.attempt import Attempt, Origin
 from evalkit.functions.choosing import Chosen, Progress, UnansweredError
 from evalkit.functions.jsondata import recorded
 from evalkit.functions.mocks import MockSet, Real, Static
-from evalkit.functions.resolving import Roots
 from evalkit.functions.routing import MALFORMED, UNKNOWN, UNMOCKED, Routes
 from evalkit.functions.violations import argument_violations
 from evalkit.model.transcript import FunctionCall
+
+if TYPE_CHECKING:
+    from evalkit.functions.resolving import Roots
 
 LOGGER = logging.getLogger("evalkit.functions")
 
@@ -41,6 +43,8 @@ class Ledger:
 
     def roots(self, arguments: Any) -> Roots:
         """What templates mean in the answer to a call with these arguments."""
+        from evalkit.functions.resolving import Roots
+
         return Roots(arguments, self._input, self._state, self.finished, self._routes.canonical)
 
     def calls(self) -> tuple[FunctionCall, ...]:

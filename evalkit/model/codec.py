@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from evalkit.record import attributes_of, is_record
 
 T = TypeVar("T")
 _DEEPEST = 200
@@ -20,13 +22,18 @@ def encode(value: Any) -> Any:
     from outside (`Any`) is left out only if it is the default: a result of ``{}`` is not no result."""
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
-    if is_dataclass(value) and not isinstance(value, type):
+    if has_fields(value):
         return {name: encode(item) for name, item in shallow(value).items()}
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [encode(item) for item in value]
     raise TypeError(f"{type(value).__name__} is not JSON data")
+
+
+def has_fields(value: Any) -> bool:
+    """Whether `value` is a record, or an instance of another dataclass."""
+    return is_record(type(value)) or is_dataclass(type(value))
 
 
 def shallow(record: Any) -> dict[str, Any]:
@@ -46,7 +53,7 @@ def plain(value: Any, depth: int = 0, seen: tuple[int, ...] = ()) -> Any:
     if id(value) in seen or depth > _DEEPEST:
         return "…"
     inner = (*seen, id(value))
-    if is_dataclass(value) and not isinstance(value, type):
+    if has_fields(value):
         value = shallow(value)
     if isinstance(value, Mapping):
         return {_key(key): plain(item, depth + 1, inner) for key, item in value.items()}
@@ -72,14 +79,19 @@ def described(value: Any) -> str:
 def _fields(cls: type) -> tuple[tuple[str, tuple[type, ...]], ...]:
     """The name of each field, and the classes of empty values that are left out."""
     complete = getattr(cls, "complete_json", False)
-    return tuple((field.name, () if complete else _left_out(field)) for field in fields(cls))
+    found: list[tuple[str, Any, Any, Any]]
+    if is_record(cls):
+        found = [(one.name, one.default, one.factory, one.hint) for one in attributes_of(cls)]
+    else:
+        found = [(one.name, one.default, one.default_factory, one.type) for one in fields(cls)]
+    return tuple((name, () if complete else _left_out(*said)) for name, *said in found)
 
 
-def _left_out(field: Field[Any]) -> tuple[type, ...]:
-    default = {} if field.default_factory is dict else field.default
+def _left_out(default: Any, factory: Any, hint: Any) -> tuple[type, ...]:
+    default = {} if factory is dict else default
     if default is not None and default not in ("", (), {}):
         return ()
-    return (type(default),) if field.type == "Any" else _EMPTY
+    return (type(default),) if hint == "Any" else _EMPTY
 
 
 def decode(cls: type[T], data: Mapping[str, Any]) -> T:

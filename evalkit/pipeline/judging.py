@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from evalkit.errors import BudgetSpentError, EvalkitError, SpecError
 from evalkit.model.case import Case, Declaration
 from evalkit.model.transcript import RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, CallVerdict, CheckResult, Reason, Verdict
-from evalkit.pipeline.aliases import with_aliases
 from evalkit.pipeline.plan import Plan
 
 # A step of a place, as text: few verdicts name one, and `re` keeps what it has compiled.
@@ -23,13 +22,17 @@ REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
 BREAKDOWNS = frozenset({"agent_raised", "crashed", "invalid_reply"})
 
 
-def judge_run(plan: Plan, transcript: Transcript, declared: Iterable[Declaration] = ()) -> Verdict:
+def judge_run(plan: Plan, transcript: Transcript, declared: Sequence[Declaration] = ()) -> Verdict:
     """The verdict of one run, in which `declared` were declared. One that had nothing left to spend was not run."""
     case = plan.case
     if transcript.fault is not None and transcript.fault.code == BudgetSpentError.code:
         reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
         return _verdict(case, NOT_RUN, (reason,), transcript)
-    expectation, turns = with_aliases(case, plan.expectation, declared)
+    expectation, turns = plan.expectation, [turn.expectation for turn in case.turns]
+    if any(function.aliases for function in declared):
+        from evalkit.pipeline.aliases import with_aliases
+
+        expectation, turns = with_aliases(case, expectation, declared)
     judgement = _judged(case, transcript, expectation, turns)
     unused = () if judgement.status == ERROR else _unused_mocks(plan, transcript)
     return _verdict(

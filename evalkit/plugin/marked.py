@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evalkit.agents.opening import opening_of
-from evalkit.agents.resolution import agent_of
+from evalkit.agents.resolution import agent_of, opening_of
 from evalkit.execution import Job
 from evalkit.model.redaction import Redactor
 from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Verdict

@@ -93,7 +93,7 @@ def write_run(path: str | os.PathLike[str], run: Run, lines: Iterable[str] | Non
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with partial.open("w", encoding="ascii", newline="\n") as file:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
             head = json.dumps(plain({k: v for k, v in replace(run, verdicts=()).to_json().items() if k != "verdicts"}))
             file.write(head[:-1] + _OPEN.decode())
             separator = "\n"

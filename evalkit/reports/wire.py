@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import is_dataclass
 from typing import Any
 
-from evalkit.model.codec import described, shallow
+from evalkit.model.codec import described, has_fields, shallow
 from evalkit.model.codec import plain as plain
 from evalkit.model.verdict import Verdict
 
@@ -38,7 +37,7 @@ def from_line(line: str) -> Verdict:
 
 
 def _one_level(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
+    if has_fields(value):
         return shallow(value)
     if isinstance(value, Mapping):
         return dict(value)

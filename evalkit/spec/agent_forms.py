@@ -1,4 +1,4 @@
-"""What `agent:` may say: a name, or the mapping of an agent that is a command or lives behind a URL."""
+"""What `agent:` may say beside a name: the mapping of an agent that is a command or lives behind a URL."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ class AgentKey(NamedTuple):
     doc: str
 
 
-def agent(reader: CaseReader, path: Path, value: Any) -> Any:
-    """The name or the mapping, without the keys that are null."""
-    if value is None or (isinstance(value, str) and value.strip()):
-        return value
+def agent_mapping(reader: CaseReader, path: Path, value: Any) -> Any:
+    """The mapping, without the keys that are null."""
     if not isinstance(value, dict):
         reader.wrong(path, value, FORMS)
         return None

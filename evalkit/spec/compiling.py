@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from evalkit.checks import GROUP_KEYS, compile_expectation, of_turn
 from evalkit.errors import PathProblem, nearest
@@ -74,11 +74,7 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath, check_targ
     return parts
 
 
-class _Shared(NamedTuple):
-    data: Any
-    declarations: tuple[Declaration, ...]
-
-
+_Shared = tuple[Any, tuple[Declaration, ...]]  # data of a case or suite, and the declarations in it
 _SHARED: dict[tuple[int, bool], _Shared] = {}  # by id of the data, and of the declarations: both are kept alive here
 _REMEMBERED = 1_000
 
@@ -96,10 +92,10 @@ def _functions(reader: CaseReader, data: dict[str, Any], check_targets: bool) ->
             return declarations
         if len(_SHARED) >= _REMEMBERED:
             _SHARED.clear()
-        shared = _SHARED.setdefault((id(declarations), check_targets), _Shared(given, declarations))
-        _SHARED[id(shared.data), check_targets] = shared
-    data["functions"] = shared.data
-    return shared.declarations
+        shared = _SHARED.setdefault((id(declarations), check_targets), (given, declarations))
+        _SHARED[id(shared[0]), check_targets] = shared
+    data["functions"], declarations = shared
+    return declarations
 
 
 def read_keys(

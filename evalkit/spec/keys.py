@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from evalkit.spec import agent_forms, reading
-from evalkit.spec.agent_forms import COMMAND_KEYS, URL_KEYS
+from evalkit.spec import reading
 
 
 class Row(NamedTuple):
@@ -51,8 +50,8 @@ CASE_KEYS: dict[str, Row] = {
         "A tag or a list of tags, which become pytest marks for `-m`.",
     ),
     "agent": Row(
-        agent_forms.agent,
-        {"oneOf": [_NAME, agent_forms.schema_of(COMMAND_KEYS), agent_forms.schema_of(URL_KEYS)]},
+        reading.agent,
+        {"oneOf": [_NAME, {"$ref": "#/$defs/agent"}]},
         "The agent under test: a registered name, `package.module:attribute`, an instruction file `name.md`, or a "
         "mapping with `command` or `url`.",
     ),

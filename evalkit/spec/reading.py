@@ -69,6 +69,15 @@ def text(reader: CaseReader, path: Path, value: Any) -> str | None:
     return reader.text(path, value)
 
 
+def agent(reader: CaseReader, path: Path, value: Any) -> Any:
+    """A name, or the mapping of an agent that is a command or lives behind a URL."""
+    if value is None or (isinstance(value, str) and value.strip()):
+        return value
+    from evalkit.spec.agent_forms import agent_mapping
+
+    return agent_mapping(reader, path, value)
+
+
 def message(reader: CaseReader, path: Path, value: Any) -> str | None:
     """Any text, but not nothing: an empty message is written ''."""
     if value is None:

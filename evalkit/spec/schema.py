@@ -12,6 +12,7 @@ from typing import Any
 
 from evalkit.checks.keys import DEFINITIONS, EXPECTED_KEYS
 from evalkit.functions.directives import DIRECTIVES
+from evalkit.spec.agent_forms import COMMAND_KEYS, URL_KEYS, schema_of
 from evalkit.spec.keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, INPUTS, SETTINGS_KEYS, TURN_KEYS, Row
 
 SCHEMA_FILE = Path(__file__).with_name("case.schema.json")
@@ -30,6 +31,7 @@ def case_schema(checks: Iterable[str] = ()) -> dict[str, Any]:
         "required": ["input"],
         "$defs": {
             **DEFINITIONS,
+            "agent": {"oneOf": [schema_of(COMMAND_KEYS), schema_of(URL_KEYS)]},
             "input": {
                 **_object(_described(INPUT_KEYS), never_null=set(INPUTS)),
                 "oneOf": [{"required": [key]} for key in INPUTS],

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from evalkit.yamlfile.builder import Read as Read
     from evalkit.yamlfile.builder import load as load
     from evalkit.yamlfile.builder import read as read
-    from evalkit.yamlfile.limits import Limits as Limits
     from evalkit.yamlfile.peeking import ABSENT as ABSENT
     from evalkit.yamlfile.peeking import peek as peek
     from evalkit.yamlfile.places import Positions as Positions
     from evalkit.yamlfile.places import positions as positions
+    from evalkit.yamlfile.text import Limits as Limits
     from evalkit.yamlfile.writing import dump as dump
 
 _HOMES = {
     "ABSENT": "peeking",
-    "Limits": "limits",
+    "Limits": "text",
     "Positions": "places",
     "Read": "builder",
     "dump": "writing",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from evalkit.errors import Location, Problem, SpecError, did_you_mean
 from evalkit.yamlfile import events as ev
 from evalkit.yamlfile import scalars, text
-from evalkit.yamlfile.limits import DEFAULT, Limits, expanded_size
+from evalkit.yamlfile.text import DEFAULT, Limits, expanded_size
 
 _NO_KEY = object()  # in a mapping, the next node is a key
 _DROPPED = object()  # the key was bad: its value is read and forgotten

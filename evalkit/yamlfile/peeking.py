@@ -9,7 +9,7 @@ from evalkit.errors import SpecError
 from evalkit.yamlfile import events as ev
 from evalkit.yamlfile import text
 from evalkit.yamlfile.builder import Builder, read
-from evalkit.yamlfile.limits import DEFAULT, Limits
+from evalkit.yamlfile.text import DEFAULT, Limits
 
 ABSENT = object()
 _ANYWHERE = object()  # only the whole text tells

@@ -1,9 +1,10 @@
-"""From bytes to the text that the parser gets, and from offsets in it to lines and columns."""
+"""From bytes to the text that the parser gets, from offsets in it to lines and columns, and how much it may hold."""
 
 from __future__ import annotations
 
 import codecs
 import re
+from typing import Any
 
 from evalkit.errors import Location, Problem, SpecError
 from evalkit.record import record
@@ -13,6 +14,18 @@ _OLD_BREAKS = "\x85\u2028\u2029"
 _STAND_INS = range(0xF8A0, 0xF8FF)
 _SURROGATE_PAIR = r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@record(frozen=True, slots=True)
+class Limits:
+    """How much one text may hold. `max_nodes` counts keys and values after aliases are expanded."""
+
+    max_bytes: int = 10_000_000
+    max_depth: int = 100
+    max_nodes: int = 100_000
+
+
+DEFAULT = Limits()
 
 
 @record(frozen=True, slots=True)
@@ -68,3 +81,19 @@ def prepare(text: str) -> Source:
 def _joined(match: re.Match[str]) -> str:
     high, low = int(match[2], 16), int(match[3], 16)
     return match[1] + chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+
+
+def expanded_size(value: Any, budget: int) -> tuple[int, int]:
+    """Keys and values in `value`, and its levels, with aliases expanded. Stops counting once `budget` is passed."""
+    nodes, depth = 0, 0
+    level = [value]
+    while (level := [item for item in level if item.__class__ in (dict, list)]) and nodes <= budget:
+        depth += 1
+        inner: list[Any] = []
+        for item in level:
+            nodes += len(item) * (2 if item.__class__ is dict else 1)
+            if nodes > budget:
+                break
+            inner.extend(item.values() if item.__class__ is dict else item)
+        level = inner
+    return nodes, depth

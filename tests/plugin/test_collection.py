@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from evalkit import load_case
+
 Project = Any
 PASSING_TEST = "def test_ordinary(): pass\n"
 
@@ -197,6 +199,8 @@ def test_without_the_flag_cases_are_not_collected(project: Project) -> None:
 
 WATCHER = """
 import pytest
+
+from evalkit import load_case
 import evalkit.plugin.collection as collection
 
 loaded = []
@@ -233,12 +237,12 @@ def watched(project: Project, *arguments: str) -> list[str]:
 
 
 def test_collecting_loads_the_first_case_of_a_folder_and_those_that_name_code(project: Project) -> None:
-    """The others wait for their turn, so that what is collected need not fit into memory."""
+    """The others wait for their turn, so that what is collected need not fit into memory; the very first is kept."""
     for number in range(1, 4):
         project.case(f"s/a_00{number}", tags=["smoke"])
     project.write("code.py", "def answer(): return {'ok': True}")
     project.case("s/b_001", input={"message": "{}", "mock_function_responses": {"check": {"$call": "code:answer"}}})
-    assert watched(project, "--collect-only", "-m", "smoke") == ["a_001 b_001", "0"]
+    assert watched(project, "--collect-only", "-m", "smoke") == ["a_001 b_001", "1"]
 
 
 @pytest.mark.parametrize("options", [(), ("--evalkit-concurrency", "1"), ("-x",)], ids=str)
@@ -247,6 +251,19 @@ def test_a_case_that_has_run_is_not_kept(project: Project, options: tuple[str, .
         project.case(f"a_00{number}")
     project.write("scenarios/broken_001.yaml", "]")
     assert watched(project, *options) == ["a_001", "0"]
+
+
+def test_a_single_case_is_loaded_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def load_and_tell(path: Path, **options: Any) -> Any:
+        loaded.append(path.stem)
+        return load_case(path, **options)
+
+    monkeypatch.setattr("evalkit.plugin.collection.load_case", load_and_tell)
+    project.case("a_001")
+    assert project.run().ret == 0
+    assert loaded == ["a_001"]
 
 
 def test_a_broken_file_is_selected_by_the_tags_that_can_be_read(project: Project) -> None:
@@ -333,6 +350,8 @@ def test_the_hooks_of_a_folder_are_worked_out_once_for_all_of_its_cases(project:
         project.case(name)
     counting = """
 import pytest
+
+from evalkit import load_case
 
 def pytest_sessionstart(session):
     asked, find = [], session.gethookproxy
