@@ -69,6 +69,7 @@ class ValuesCheck:
     matcher: Matcher
     path: Path  # in the case
     names: tuple[str, ...] = ()  # the keys it lists
+    written: Any = None  # what stands at `path`, for the places of reasons
 
     @property
     def on_arguments(self) -> bool:
@@ -117,7 +118,7 @@ class ValuesCheck:
 
     def _reason(self, mismatch: Mismatch, call: FunctionCall) -> Reason:
         code = self._code(mismatch)
-        inside = () if mismatch.code == "unexpected" else mismatch.path[1:]
+        inside = () if mismatch.code == "unexpected" else _as_far_as_written(self.written, mismatch.path[1:])
         return call_reason(
             code,
             str(mismatch),
@@ -130,6 +131,16 @@ class ValuesCheck:
 
     def counted(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
         return met_keys(self.matcher, self.actual(call), self.names)
+
+
+def _as_far_as_written(value: Any, path: Path) -> Path:
+    """The part of `path` that leads somewhere in `value`: below operators and templates nothing is written."""
+    for length, step in enumerate(path):
+        known = step in value if isinstance(value, dict) else isinstance(value, list) and step in range(len(value))
+        if not known:
+            return path[:length]
+        value = value[step]
+    return path
 
 
 def met_keys(matcher: Matcher, actual: Any, names: Sequence[str]) -> tuple[int, int]:

@@ -119,4 +119,4 @@ def read_ticket_fields(reader: Reader, path: Path, value: Any) -> TicketFields |
     check_references(reader, path, value)
     if matcher is None:
         return None
-    return TicketFields(ValuesCheck("arguments_contain", matcher, path), path)
+    return TicketFields(ValuesCheck("arguments_contain", matcher, path, written=value), path)

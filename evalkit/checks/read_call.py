@@ -163,10 +163,11 @@ class CallReader:
         if key != "result_contains":
             for argument in names:
                 self.reader.argument((*path, argument), name, argument, at_key=True)
+        wanted = value
         if self._ignored and key == "arguments" and not is_operator(value):
-            value = {**self._ignored, **value}
-        matcher = self.reader.matcher(path, value, _MODES[key])
-        return ValuesCheck(key, matcher, path, names) if matcher else None
+            wanted = {**self._ignored, **value}
+        matcher = self.reader.matcher(path, wanted, _MODES[key])
+        return ValuesCheck(key, matcher, path, names, value) if matcher else None
 
     def _absent(self, path: Path, value: Any, name: str | None) -> AbsentCheck | None:
         names = self.reader.names(path, value)

@@ -463,6 +463,11 @@ PLACES = [
         ("f", {}, {"a": 2}),
         f"{CALLS}[0].result_contains.a",
     ),
+    (  # below an operator, what differs in the call stands nowhere in the case
+        {CALLS: [{"function_name": "f", "arguments": {"a": [{"$each": {"b": 1}}]}}]},
+        ("f", {"a": [[{"b": 1}, {"b": 2}]]}),
+        f"{CALLS}[0].arguments.a[0]",
+    ),
     ({CALLS: [{"any_order": ["g", {"in_order": ["f"]}]}]}, ("g", {}), f"{CALLS}[0].any_order[1].in_order[0]"),
     ({CALLS: ["g"]}, ("f", {}), f"{CALLS}[0]"),
     ({"forbidden_function_calls": "f"}, ("f", {}), "forbidden_function_calls"),
