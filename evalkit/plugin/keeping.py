@@ -218,6 +218,8 @@ class Keeper:
             self._display.unused_mocks(
                 terminalreporter, [case_id for case_id in selected if case_id in self._with_unused]
             )
+            if self._outcomes and not self._is_complete():  # interrupted, or -x
+                terminalreporter.write_line("pytest --evalkit --evalkit-resume runs the cases that have no verdict yet")
             for line in self._annotations:
                 terminalreporter.write_line(line)
 
@@ -225,4 +227,7 @@ class Keeper:
         if self._ledger is not None:
             self._ledger.unlink(missing_ok=True)
         self._rendezvous.remove()
-        self._files.close(complete=all(case_id in self._outcomes for case_id in self._selected()))
+        self._files.close(complete=self._is_complete())
+
+    def _is_complete(self) -> bool:
+        return all(case_id in self._outcomes for case_id in self._selected())

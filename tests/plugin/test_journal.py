@@ -91,10 +91,13 @@ def test_an_interrupted_run_can_be_resumed_too(project: Project) -> None:
     )
     project.case("a_001")
     project.case("b_001")
-    assert project.run_apart().ret == 2
+    told = "pytest --evalkit --evalkit-resume runs the cases that have no verdict yet"
+    interrupted = project.run_apart()
+    assert (interrupted.ret, told in interrupted.outlines) == (2, True)
     (project.root / "scenarios/conftest.py").unlink()
     project.started.unlink()
-    assert project.run("--evalkit-resume").ret == 0
+    resumed = project.run("--evalkit-resume")
+    assert (resumed.ret, told in resumed.outlines) == (0, False)
     assert project.starts() == ["scenarios/b_001.yaml"]
 
 
