@@ -69,7 +69,7 @@ class Source:
 
     @cached_property
     def numbers(self) -> set[object]:
-        return self._numbers.union(*(found.readings for found in numbers_in(self.text)))
+        return self._numbers.union(*(found.readings | found.pieces for found in numbers_in(self.text)))
 
     @cached_property
     def dates(self) -> set[object]:
@@ -228,6 +228,6 @@ class _Tracer:
 
 def _without(text: str, found: list[Found]) -> str:
     """`text` with what was found cut out."""
-    for (start, end), _ in reversed(found):
+    for start, end in [each.span for each in reversed(found)]:
         text = f"{text[:start]} {text[end:]}"
     return text

@@ -16,10 +16,11 @@ Span = tuple[int, int]
 
 
 class Found(NamedTuple):
-    """A stretch of text and what it can mean."""
+    """A stretch of text and what it can mean: one of its readings, or all of its pieces, each of them by itself."""
 
     span: Span
     readings: frozenset[object]
+    pieces: frozenset[object] = frozenset()  # "12 345" is a number, or 12 and 345
 
 
 # Month names by number, as they stand in dates: English, Polish, German, French, Spanish, Italian, Portuguese, Dutch.
@@ -108,20 +109,21 @@ def numbers_in(text: str) -> list[Found]:
     found = []
     for match in _NUMBER.finditer(text):
         # Exact: arithmetic on a Decimal would round it to the precision of the context.
-        readings = frozenset(number.copy_negate() if match["sign"] else number for number in _readings(match["n"]))
-        if readings:
-            found.append(Found(match.span(), readings))
+        parts = re.split("[ ']", match["n"])
+        readings = _signed("".join(parts), match["sign"])
+        pieces = {reading for part in parts for reading in _signed(part, match["sign"])} if len(parts) > 1 else ()
+        if readings or pieces:
+            found.append(Found(match.span(), readings, frozenset(pieces)))
     return found
+
+
+def _signed(digits: str, sign: str | None) -> frozenset[object]:
+    return frozenset(number.copy_negate() if sign else number for number in _readings(digits))
 
 
 def _readings(digits: str) -> Iterator[Decimal]:
     """What a run of digits and separators can mean. Leading zeros make an identifier, which is no number."""
     if len(digits) > _TOO_LONG:
-        return
-    if " " in digits or "'" in digits:
-        yield from _readings(re.sub("[ ']", "", digits))
-        for piece in re.split("[ ']", digits):
-            yield from _readings(piece)
         return
     if len(digits) > 1 and digits[0] == "0" and digits[1] not in ".,":
         return

@@ -294,8 +294,8 @@ NUMBERS: list[tuple[str, list[list[str]]]] = [
     ("1,234", [["1234", "1.234"]]),
     ("1.234,50", [["1234.5"]]),
     ("1,234.50", [["1234.5"]]),
-    ("1 234,50", [["1234.5", "1", "234.5"]]),
-    ("1'234", [["1234", "1", "234"]]),
+    ("1 234,50", [["1234.5"]]),
+    ("1'234", [["1234"]]),
     ("1,234,567", [["1234567"]]),
     ("12,34", [["12.34"]]),
     ("1.2.3", []),
@@ -325,6 +325,25 @@ NUMBERS: list[tuple[str, list[list[str]]]] = [
 @pytest.mark.parametrize(("text", "readings"), NUMBERS)
 def test_numbers_are_read_with_every_meaning_of_their_separators(text: str, readings: list[list[str]]) -> None:
     assert [set(found.readings) for found in numbers_in(text)] == [set(map(Decimal, found)) for found in readings]
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "pieces"),
+    [("1 234,50", ["1234.5"], ["1", "234.5"]), ("-1'234", ["-1234"], ["-1", "-234"]), ("007 123", [], ["123"])],
+)
+def test_a_number_in_groups_may_be_several_numbers(text: str, whole: list[str], pieces: list[str]) -> None:
+    (found,) = numbers_in(text)
+    assert (found.readings, found.pieces) == (set(map(Decimal, whole)), set(map(Decimal, pieces)))
+
+
+@pytest.mark.parametrize("value", ["1 234,51", "1'235.50", "1'999'234.50", "1 234 1,50", "12 345"])
+def test_an_amount_that_shares_a_group_of_digits_is_another_amount(value: str) -> None:
+    assert ungrounded(value, "I paid 1 234,50 and then 1'234.50 again.") == [value]
+
+
+def test_numbers_side_by_side_are_traced_one_by_one() -> None:
+    assert ungrounded(["12 345", 12, 345, 12345], "rooms 12 345") == []
+    assert ungrounded("12 345", "room 345 on floor 12") == []
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
