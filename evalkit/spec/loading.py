@@ -152,7 +152,10 @@ class _Loader:
         source = Source((layer, *case.layers, *suite.layers))
         problems: Sequence[Problem] = (*self._named(), *found, *case.problems, *suite.problems)
         if problems or parts.problems:
-            problems = _placed(problems, parts.problems, source)
+            told = parts.problems
+            if case.problems:  # what seems to be missing may stand in the case that could not be read
+                told = tuple(problem for problem in told if problem.path not in ((), ("input",)))
+            problems = _placed(problems, told, source)
         return Examined(self.id, whole, source, parts.functions, tuple(problems)), parts, suite
 
     def _extended(self, data: dict[str, Any], layer: Layer) -> Extended:

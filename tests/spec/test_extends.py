@@ -117,8 +117,7 @@ def test_a_chain_is_followed_to_its_end(project: Any) -> None:
     ids=["missing", "no name", "circle", "itself", "empty", "mistake in the other"],
 )
 def test_what_is_wrong_has_its_place(project: Any, files: dict[str, str], problems: list[str]) -> None:
-    found = project.problems("child_001.yaml", {"base_001.yaml": BASE, **files})
-    assert [line for line in found if "has no '" not in line] == problems
+    assert project.problems("child_001.yaml", {"base_001.yaml": BASE, **files}) == problems
 
 
 def test_a_suite_extends_nothing(project: Any) -> None:
