@@ -7,7 +7,7 @@ A value is traceable if
 
 1. it is null, a boolean, or empty: those state no fact;
 2. the function's declaration offers it (`enum`, `const`, `default`);
-3. it is a number that stands there, as a number or written in a text (``1,234.50``, ``1 234,50``);
+3. it is a number that stands there, as a number or written in a text (``1,234.50``, ``1 234,50``, which is one number);
 4. it is a text that stands there, as whole words, case, Unicode form and whitespace aside;
 5. it is a date or time that stands there in another notation (``2025-12-31``, ``31.12.2025``, ``December 31, 2025``);
 6. it is an identifier of letters and digits (five or more) that stands there with or without spaces and hyphens;
@@ -37,6 +37,7 @@ from evalkit.operators.shown import shown
 _MOCKS = ("mock_function_responses", "mock_responses")
 _AROUND = " \t.,;:!?()[]{}<>\"'`*«»“”„‘’…"
 _BETWEEN = re.compile(r"[\s;|]+|,(?!\d)|(?<!\d),")
+_AMOUNT = re.compile(r"[.,]\d+$")  # groups of digits may be a telephone number's, unless a fraction follows
 _JOINED = re.compile(r"[-_/:#]+")
 _MIDNIGHT = (0, 0, 0)
 _PART = 3  # characters; shorter parts of a joined word stand in any text by chance
@@ -191,6 +192,8 @@ class _Tracer:
         rest = _without(rest, times)
         spaced = [found for found in numbers_in(rest) if " " in rest[slice(*found.span)]]  # 1 234,50
         known = [found for found in spaced if self._known(lambda source: source.numbers, found.readings)]
+        if any(_AMOUNT.search(rest[slice(*found.span)]) for found in spaced if found not in known):
+            return False
         return all(self._word(word.strip(_AROUND)) for word in _BETWEEN.split(_without(rest, known)))
 
     def _time(self, found: Found, with_date: bool) -> bool:

@@ -336,14 +336,17 @@ def test_a_number_in_groups_may_be_several_numbers(text: str, whole: list[str], 
     assert (set(found.readings), set(found.pieces)) == (set(map(Decimal, whole)), set(map(Decimal, pieces)))
 
 
-@pytest.mark.parametrize("value", ["1 234,51", "1'235.50", "1'999'234.50", "1 234 1,50", "12 345"])
+@pytest.mark.parametrize(
+    "value", ["1 234,51", "1'235.50", "1'999'234.50", "1 234 1,50", "12 345", "1 234,50 and 4 234,50"]
+)
 def test_an_amount_that_shares_a_group_of_digits_is_another_amount(value: str) -> None:
-    assert ungrounded(value, "I paid 1 234,50 and then 1'234.50 again.") == [value]
+    assert ungrounded(value, "I paid 1 234,50 and then 1'234.50 again, 4 times.") == [value]
 
 
 def test_numbers_side_by_side_are_traced_one_by_one() -> None:
     assert ungrounded(["12 345", 12, 345, 12345], "rooms 12 345") == []
     assert ungrounded("12 345", "room 345 on floor 12") == []
+    assert ungrounded("+48 601 234 567", "call +48 601-234-567") == []
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
