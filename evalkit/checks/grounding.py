@@ -204,17 +204,17 @@ class _Tracer:
         if not any(character.isalnum() for character in word) or self._stands(word):
             return True
         numbers = numbers_in(word)
-        if numbers and self._number(word, numbers):
+        if len(numbers) == 1 and self._number(word, numbers[0]):
             return True
         if self._identifier(word):
             return True
         parts = _JOINED.split(word)
         return len(parts) > 1 and all(len(part) >= _PART and self._word(part) for part in parts)
 
-    def _number(self, word: str, numbers: list[Found]) -> bool:
-        """Numbers with nothing but signs of currency or per cent around them."""
-        bare = not any(character.isalnum() for character in _without(word, numbers))
-        return bare and all(self._known(lambda source: source.numbers, found.readings) for found in numbers)
+    def _number(self, word: str, number: Found) -> bool:
+        """A number with nothing but signs of currency or per cent around it. Several are a word that is joined."""
+        bare = not any(character.isalnum() for character in _without(word, [number]))
+        return bare and self._known(lambda source: source.numbers, number.readings)
 
     def _identifier(self, word: str) -> bool:
         compact = re.sub("[ -]", "", word)

@@ -343,6 +343,11 @@ def test_an_amount_that_shares_a_group_of_digits_is_another_amount(value: str) -
     assert ungrounded(value, "I paid 1 234,50 and then 1'234.50 again, 4 times.") == [value]
 
 
+@pytest.mark.parametrize("value", ["30-238", "12/00", "19/12"])
+def test_short_numbers_that_are_joined_are_no_numbers_of_their_own(value: str) -> None:
+    assert ungrounded(value, "12 Long Street, flat 30, 00-238 Warszawa, 19%") == [value]
+
+
 def test_numbers_side_by_side_are_traced_one_by_one() -> None:
     assert ungrounded(["12 345", 12, 345, 12345], "rooms 12 345") == []
     assert ungrounded("12 345", "room 345 on floor 12") == []
