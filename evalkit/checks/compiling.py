@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from evalkit.checks.calls import FunctionCalls, is_listed
-from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls, read_forbidden
 from evalkit.checks.expectation import Expectation, RunCheck
 from evalkit.checks.keys import BUDGETS, CALL_KEYS, CALL_ORDERS, EXPECTED_KEYS, EXTRA_CALLS, MODIFIERS, SCORES
 from evalkit.checks.read_call import CallReader, offered, read_grounded, text_argument
@@ -21,6 +20,7 @@ from evalkit.model.registry import CHECKS
 from evalkit.operators.shown import shown
 
 if TYPE_CHECKING:
+    from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls
     from evalkit.checks.graded import ModelGraded
 
 _Read = Callable[[Reader, Path, Any], RunCheck | None]
@@ -156,7 +156,11 @@ class _Compilation:
 
     def _forbidden(self, expected: Mapping[str, Any], calls: CallReader) -> ForbiddenCalls | None:
         key = "forbidden_function_calls"
-        return read_forbidden(calls, (*self.path, key), expected[key]) if key in expected else None
+        if key not in expected:
+            return None
+        from evalkit.checks.every_call import read_forbidden
+
+        return read_forbidden(calls, (*self.path, key), expected[key])
 
     def _grounded(self, expected: Mapping[str, Any]) -> GroundedCalls | None:
         if "grounded" not in expected:
@@ -173,6 +177,8 @@ class _Compilation:
                 self.reader.problem(
                     at, f"{self.reader.shown(at)}: no function has an argument '{name}'{hint}", "unknown_argument"
                 )
+        from evalkit.checks.every_call import GroundedCalls
+
         return GroundedCalls(names, at, tuple((name, offered(declaration)) for name, declaration in declared.items()))
 
     def _graded(self, expected: Mapping[str, Any]) -> ModelGraded | None:

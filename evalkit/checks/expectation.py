@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from evalkit.checks.calls import FunctionCalls
 from evalkit.checks.drafts import CallsJudged, Draft, unjudged
-from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls, add_problems
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.judgement import Judgement, conclude
 from evalkit.checks.reading import Path
@@ -20,6 +19,7 @@ from evalkit.model.verdict import CheckResult
 from evalkit.record import record
 
 if TYPE_CHECKING:
+    from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls
     from evalkit.checks.graded import ModelGraded
 
 _COMPLETES = StopReason(COMPLETED, (), written=False)
@@ -100,7 +100,10 @@ class Expectation:
     def _over_calls(self, drafts: Sequence[Draft], evidence: Evidence) -> list[CheckResult]:
         results = []
         try:
-            add_problems(drafts, valid_arguments=self.valid_arguments)
+            if any(draft.call is not None and (draft.call.problem or draft.call.violations) for draft in drafts):
+                from evalkit.checks.every_call import add_problems
+
+                add_problems(drafts, valid_arguments=self.valid_arguments)
         except Exception as error:
             results.append(_broken(self.stop_reason, error))
         for check in (self.forbidden, self.grounded):

@@ -10,7 +10,6 @@ from evalkit.errors import PathProblem, did_you_mean, shown_path
 from evalkit.model.case import Declaration
 from evalkit.model.template import has_braces
 from evalkit.operators import Matcher, Mode, OperatorProblems, compile_value
-from evalkit.operators.advice import boolean_advice, number_advice
 from evalkit.operators.shown import shown, type_shown
 
 Path = tuple[str | int, ...]
@@ -93,6 +92,12 @@ class Reader:
             got = "an empty list" if isinstance(value, list) else "an empty mapping"
         self.problem(path, f"{self.shown(path)} must be {expected}, got {got}{advice and f'; {advice}'}")
 
+    def no_number(self, path: Path, value: Any, expected: str, otherwise: str = "") -> None:
+        """`wrong`, with the digits to write where a text stands for a number."""
+        from evalkit.operators.advice import number_advice
+
+        self.wrong(path, value, expected, number_advice(value) or otherwise)
+
     def mapping(self, path: Path, value: Any) -> dict[str, Any] | None:
         """A mapping of arguments; null means that there are none."""
         if value is None:
@@ -105,6 +110,8 @@ class Reader:
     def boolean(self, path: Path, value: Any) -> bool | None:
         if isinstance(value, bool):
             return value
+        from evalkit.operators.advice import boolean_advice
+
         self.wrong(path, value, "true or false", boolean_advice(value))
         return None
 
@@ -112,7 +119,7 @@ class Reader:
         """A number from `least` on; `whole`: without a fraction."""
         kind = f"a whole number from {least}" if whole else f"a number from {least}"
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < float("inf"):
-            self.wrong(path, value, kind, number_advice(value))
+            self.no_number(path, value, kind)
             return None
         if whole and value != int(value):
             self.wrong(path, value, kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,7 +19,6 @@ from evalkit.plugin.configuration import Configuration, only_lists
 from evalkit.plugin.display import Display
 from evalkit.plugin.metering import ledger_of
 from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
-from evalkit.plugin.progress import Progress
 from evalkit.plugin.publishing import annotation_lines, publish, read_baseline
 from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shows_logs_live
 from evalkit.plugin.sessionfiles import SessionFiles
@@ -30,6 +29,10 @@ from evalkit.reports.journal import Journal
 from evalkit.reports.wire import from_line
 from evalkit.stats import Tally
 
+if TYPE_CHECKING:
+    from evalkit.plugin.progress import Progress
+
+SHORTEST_RUN = 50  # cases; up to so many, pytest's own progress says enough
 _OURS_TO_DECIDE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _NOTHING = pytest.ExitCode.NO_TESTS_COLLECTED
 
@@ -170,7 +173,13 @@ class Keeper:
         self._show_progress(sum(case_id_of(item) is not None for item in session.items))
 
     def _show_progress(self, total: int) -> None:
-        if self._progress is None and Progress.wanted(self._config, total, logs_are_live=shows_logs_live(self._config)):
+        """On a terminal, at the usual verbosity, for a run that is long enough, and where nothing else is printed."""
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        usual = self._config.getoption("verbose", 0) == 0 and self._config.getoption("capture", "fd") != "no"
+        is_wanted = total > SHORTEST_RUN and usual and getattr(reporter, "isatty", False)
+        if self._progress is None and is_wanted and not shows_logs_live(self._config):
+            from evalkit.plugin.progress import Progress
+
             self._progress = Progress(self._display.stream, total)
             self._config.pluginmanager.register(self._progress, "evalkit-progress")
 

@@ -14,7 +14,6 @@ import pytest
 
 from evalkit.reports.hostile import encodable
 
-SHORTEST_RUN = 50  # cases; up to so many, pytest's own progress says enough
 _PAUSE_S = 0.1  # between two updates of the line
 
 
@@ -27,13 +26,6 @@ class Progress:
         self._started = self._shown = time.perf_counter()
         self._done = self._passed = self._width = 0
         self._report: object = None  # the one that is being told
-
-    @staticmethod
-    def wanted(config: pytest.Config, total: int, *, logs_are_live: bool) -> bool:
-        """On a terminal, at the usual verbosity, for a run that is long enough, and where nothing else is printed."""
-        reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-        usual = config.getoption("verbose", 0) == 0 and config.getoption("capture", "fd") != "no"
-        return bool(getattr(reporter, "isatty", False)) and usual and total > SHORTEST_RUN and not logs_are_live
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(self, report: object) -> Generator[None, Any, Any]:

@@ -11,7 +11,6 @@ from evalkit.checks.reading import Reader
 from evalkit.errors import did_you_mean, shown_path
 from evalkit.model.case import CaseSettings, Repeat
 from evalkit.operators import shown
-from evalkit.operators.advice import number_advice
 
 Path = tuple[str | int, ...]
 
@@ -187,21 +186,21 @@ def repeat(reader: CaseReader, path: Path, value: Any) -> Repeat | None:
 
 def whole(reader: CaseReader, path: Path, value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
-        reader.wrong(path, value, "a whole number", number_advice(value))
+        reader.no_number(path, value, "a whole number")
         return None
     return int(value)
 
 
 def whole_from_1(reader: CaseReader, path: Path, value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1 or value < 1:
-        reader.wrong(path, value, "a whole number from 1", number_advice(value))
+        reader.no_number(path, value, "a whole number from 1")
         return None
     return int(value)
 
 
 def positive(reader: CaseReader, path: Path, value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        reader.wrong(path, value, "a number above 0", number_advice(value))
+        reader.no_number(path, value, "a number above 0")
         return None
     return value
 
@@ -211,8 +210,7 @@ def temperature(reader: CaseReader, path: Path, value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 2:
-        advice = number_advice(value) or "null leaves it to the model"
-        reader.wrong(path, value, "a number from 0 to 2", advice)
+        reader.no_number(path, value, "a number from 0 to 2", "null leaves it to the model")
         return None
     return value
 

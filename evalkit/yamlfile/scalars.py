@@ -8,9 +8,10 @@ as in YAML's core schema), `~` and nothing are what they say. Everything else is
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?").fullmatch
 _CORE_INT = r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+"
 _CORE_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _MAX_DIGITS = 4000  # Python itself refuses to read integers of more than 4300 digits
@@ -28,9 +29,14 @@ class ScalarError(ValueError):
     """A scalar that can't be the value it is written as; the text says what to write."""
 
 
+@cache  # few suites have many numbers, and some cases none
+def _json_number() -> Callable[[str], re.Match[str] | None]:
+    return re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?").fullmatch
+
+
 def number(text: str) -> int | float | str:
     """The number that `text` is, or `text`. ScalarError where the number is too large for JSON's readers."""
-    match = _JSON_NUMBER(text)
+    match = _json_number()(text)
     if match is None:
         return text
     if match[1] is None:
