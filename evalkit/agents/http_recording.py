@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from evalkit.agents.task import Task
     from evalkit.providers.http_messages import HttpAnswer
     from evalkit.providers.http_tape import HttpTape
+    from evalkit.providers.spending import Account
 
 NEEDS_EXTRA = "HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
 
@@ -35,11 +36,13 @@ class _Listener:
     """Tells a task of the traffic of its agent's own client."""
 
     def __init__(self, task: Task, settings: Settings) -> None:
-        from evalkit.agents.live import account_of
-
         self._task = weakref.ref(task)  # which has the tape, which has this
         self._prices = settings.prices
-        self._account = account_of(settings)
+        self._account: Account | None = None
+        if settings.max_cost_usd is not None:
+            from evalkit.agents.live import account_of
+
+            self._account = account_of(settings)
 
     def sending(self) -> None:
         if self._account is not None:

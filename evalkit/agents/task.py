@@ -68,7 +68,7 @@ class Task:
         self._asked: Asking | None = None
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tape: HttpTape | None = None
+        self.tape: HttpTape | None = None  # None where requests of the agent's own client go out as they are
         self.booking: Booking | None = None  # for agents whose own client goes live
 
     @property
@@ -79,6 +79,10 @@ class Task:
                 from evalkit.agents.asking import Asking
 
                 self._asked = Asking(self._open_model, self.settings, self.waited, self.queued, self.case_id)
+                if self.tape is not None:
+                    from evalkit.providers.http_interception import passing
+
+                    self._asked.uncaught = passing
             return self._asked
 
     @cached_property
@@ -87,19 +91,6 @@ class Task:
         from evalkit.agents.offered import Functions
 
         return Functions(self._dispatcher, self.call, self.acall)
-
-    @property
-    def tape(self) -> HttpTape | None:
-        """The HTTP cassette of this run; None where requests of the agent's own client go out as they are."""
-        return self._tape
-
-    @tape.setter
-    def tape(self, tape: HttpTape | None) -> None:
-        self._tape = tape
-        if tape is not None:
-            from evalkit.providers.http_interception import passing
-
-            self._asking.uncaught = passing
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
