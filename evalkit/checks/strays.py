@@ -46,6 +46,8 @@ def without_strays(expected: FunctionCalls, leaves: tuple[ExpectedCall, ...], ev
     somewhere, or to all but a few that may be repeated. None if none was found within _TRIES."""
     plan = replace(expected.plan, extras="forbid")
     fitting = [[leaf for leaf in leaves if leaf.fits(call, evidence)] for call in evidence.calls]
+    if _too_many(leaves, fitting):
+        return None
     extra = {place for place, found in enumerate(fitting) if not found}
     spare = [place for place, found in enumerate(fitting) if not all(leaf.counted for leaf in found)]
     left_out = chain.from_iterable(combinations(spare, count) for count in range(len(spare) + 1))
@@ -57,6 +59,15 @@ def without_strays(expected: FunctionCalls, leaves: tuple[ExpectedCall, ...], ev
             if found.satisfied and not strays(expected.plan, leaves, found, evidence):
                 return found
     return None
+
+
+def _too_many(leaves: Sequence[ExpectedCall], fitting: Sequence[Sequence[ExpectedCall]]) -> bool:
+    """Whether some function was called more often than all its expectations have room for."""
+    room: Counter[str] = Counter()
+    for leaf in leaves:
+        room[leaf.function_name] += len(fitting) if leaf.max is None else leaf.max
+    room.subtract(found[0].function_name for found in fitting if found and all(leaf.counted for leaf in found))
+    return any(left < 0 for left in room.values())
 
 
 def _strays(
