@@ -104,8 +104,13 @@ def name(reader: CaseReader, path: Path, value: Any) -> str | None:
 
 
 def reason(reader: CaseReader, path: Path, value: Any) -> str | None:
-    if isinstance(value, bool):
-        reader.wrong(path, value, "the reason, as text", f"write {path[-1]}: why" if value else "remove the line")
+    from evalkit.operators.advice import boolean_advice
+
+    # `skip: no` is a text in YAML 1.2, and would skip the case for the reason "no".
+    meant = f"write {value}".lower() if isinstance(value, bool) else boolean_advice(value)
+    if meant and isinstance(value, (bool, str)):
+        why = f"write {path[-1]}: why" if "true" in meant else "remove the line"
+        reader.wrong(path, value, "the reason, as text", why)
         return None
     return reader.text(path, value, what="the reason, as text", empty=False)
 
