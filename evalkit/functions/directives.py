@@ -12,7 +12,6 @@ from evalkit.functions.mockchecks import Place
 from evalkit.functions.mockreader import NOTHING
 from evalkit.functions.mocks import ENDINGS, ERROR, Answer, Call, Delayed, Match, Real, Rule, Sequence
 from evalkit.operators import shown
-from evalkit.operators.advice import number_advice
 
 if TYPE_CHECKING:
     from evalkit.functions.mockreader import Reader
@@ -40,6 +39,8 @@ class Directives:
             return answer
         delay = data["$delay_ms"]
         if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < float("inf"):
+            from evalkit.operators.advice import number_advice
+
             advice = number_advice(delay)
             message = f"$delay_ms is a number of milliseconds, 0 or more; got {shown(delay)}{advice and f'; {advice}'}"
             return self._wrong(place, message, "$delay_ms")

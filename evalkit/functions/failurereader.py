@@ -12,7 +12,6 @@ from evalkit.functions.mockchecks import Place, Surroundings
 from evalkit.functions.mocks import Failure
 from evalkit.functions.targets import TargetError, check_form, find
 from evalkit.operators import shown
-from evalkit.operators.advice import number_advice
 
 KEYS = ("type", "message", "status", "exception", "detail")
 _WORD = re.compile(r"[A-Za-z_][\w.-]*")
@@ -59,6 +58,8 @@ def _text(value: Mapping[str, Any], key: str, place: Place, around: Surroundings
 def _status(value: Any, place: Place, around: Surroundings) -> int | None:
     if value is None or (type(value) is int and 400 <= value <= 599):
         return value
+    from evalkit.operators.advice import number_advice
+
     advice = number_advice(value)
     message = f"status of $error is an HTTP status from 400 to 599; got {shown(value, 60)}{advice and f'; {advice}'}"
     around.wrong(place, message, "status")

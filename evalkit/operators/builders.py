@@ -10,7 +10,6 @@ from typing import Final
 
 from evalkit.errors import nearest
 from evalkit.model.template import plain
-from evalkit.operators.advice import boolean_advice, number_advice
 from evalkit.operators.contradiction import contradiction
 from evalkit.operators.dates import SameDate, moment
 from evalkit.operators.equality import ARRAY, BOOLEAN, NUMBER, STRING, kind
@@ -27,11 +26,15 @@ from evalkit.operators.values import AnyValue
 
 
 def _true_meant(operand: Operand) -> str:
+    from evalkit.operators.advice import boolean_advice
+
     advice = boolean_advice(operand.value)
     return operand.advised(advice) if "true" in advice else ""
 
 
 def _digits(operand: Operand, value: object) -> str:
+    from evalkit.operators.advice import number_advice
+
     return operand.advised(number_advice(value))
 
 
