@@ -9,9 +9,15 @@ from typing import Any
 from evalkit.errors import EvalkitError
 from evalkit.record import record
 
+_DEEPEST = 80  # levels of a value, of the hundred that a file may have
+
 
 class UnreadableLogError(EvalkitError):
     """A conversation that can't be made a case; the message says why."""
+
+
+class TooDeepError(ValueError):
+    """JSON with more levels than a case file can hold."""
 
 
 @record(frozen=True, slots=True)
@@ -81,8 +87,9 @@ def arguments_of(value: Any, name: str) -> Mapping[str, Any]:
     if isinstance(value, str):
         try:
             value = parsed(value or "{}")
-        except ValueError:
-            raise UnreadableLogError(f"the arguments of {name} are no JSON: {value[:80]}") from None
+        except ValueError as error:
+            what = "nested too deep for a case" if isinstance(error, TooDeepError) else "no JSON"
+            raise UnreadableLogError(f"the arguments of {name} are {what}: {value[:80]}") from None
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -95,8 +102,24 @@ def parsed(text: str) -> Any:
     try:
         data = json.loads(text, parse_constant=_no_json)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise TooDeepError("it is nested too deep") from None
+    if _is_deep(text, data):
+        raise TooDeepError("it is nested too deep")
     return data
+
+
+def _is_deep(text: str, data: Any) -> bool:
+    """Whether a case file, which has levels of its own above it, could not hold `data`."""
+    if text.count("[") + text.count("{") <= _DEEPEST:
+        return False
+    level = [data]
+    for _ in range(_DEEPEST):
+        level = [inner for value in level if isinstance(value, (dict, list)) for inner in _inside(value)]
+    return bool(level)
+
+
+def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _no_json(constant: str) -> Any:

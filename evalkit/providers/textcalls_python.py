@@ -55,7 +55,10 @@ def read_calls(source: str) -> list[tuple[str, list[Any], dict[str, Any], list[s
     nodes = tree.elts if isinstance(tree, (ast.List, ast.Tuple)) else [tree]
     if not nodes:
         raise NotACallError("an empty list")
-    return [(*_call(node), list(repairs)) for node in nodes]
+    try:
+        return [(*_call(node), list(repairs)) for node in nodes]
+    except RecursionError:  # a parser with room for more has passed it
+        raise NotACallError("nested too deeply") from None
 
 
 def _parsed(source: str) -> ast.expr | None:

@@ -35,7 +35,7 @@ def _record(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
         complete = getattr(cls, "complete_json", False)
         definitions[cls.__name__] = {
             "type": "object",
-            "description": (cls.__doc__ or "").split("\n\n")[0].replace("\n", " "),
+            "description": " ".join((cls.__doc__ or "").split("\n\n")[0].split()),
             "properties": {f.name: _schema(hints[f.name], definitions) for f in fields(cls)},
             "required": [f.name for f in fields(cls) if complete],
         }
