@@ -19,8 +19,8 @@ def test_the_cassettes_on_the_page_are_cassettes(tmp_path: Path) -> None:
 
     read = [parse_cassette(load(example, "docs/cassettes.md")) for example in examples]
 
-    assert [problems for _, problems in read] == [[], []]
-    assert [len(cassette.turns) for cassette, _ in read] == [3, 1]
+    assert [problems for _, problems in read] == [[], [], []]
+    assert [len(cassette.turns) for cassette, _ in read] == [3, 1, 1]
     (streamed,) = read[1][0].turns
     assert [call.arguments for call in streamed.reply.calls] == [{"urls": ["https://shop.example"]}]
     (tmp_path / "example.http.yaml").write_text(http, encoding="utf-8")

@@ -53,6 +53,8 @@ BEYOND_A_SCHEMA = {
     "function_schema_1",
     "expected_call_undeclared_1",
     "expected_argument_undeclared_1",
+    "turn_time_1",  # of a turn, where only the whole is measured
+    "turn_forbidden_1",  # a call that the whole forbids
 }
 
 

@@ -17,7 +17,7 @@ TOLD = {
         "made: 'order_groceries' is not declared",
     ),
     "truncated_006": (
-        "model turn 1 ended with 'length', and its whole calls were carried out: the stream ended inside a function "
+        "model turn 1 ended with 'length', and its whole calls were carried out: the reply ended inside a function "
         'call (finish reason \'length\'): scrape_webpage({"urls": ["https://shop.example/toa); the call was not made',
     ),
     "mixed_channels_002": ("model turn 1 called natively and wrote the same as text, which was left",),
