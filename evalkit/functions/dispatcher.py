@@ -101,11 +101,6 @@ class FakeDispatcher:
         """Milliseconds that the functions took on the run's clock; calls of one batch overlap."""
         return self._clock.virtual_ms
 
-    @property
-    def wall_ms(self) -> float:
-        """Real milliseconds during which at least one call was being answered: no overhead of the agent's."""
-        return self._clock.wall_ms
-
     def unused(self) -> tuple[str, ...]:
         """A sentence for each mock that was never called, rule that answered nothing, and element never reached."""
         return self._ledger.unused()
@@ -229,12 +224,11 @@ class FakeDispatcher:
     def _complete(self, attempt: Attempt) -> None:
         started = time.perf_counter()
         try:
-            with self._clock:
-                self._answering.begin(attempt)
-                if attempt.pending is not None:
-                    self._take(attempt, attempt.pending)
-                if self._settings.real_sleep and attempt.delay_ms:
-                    time.sleep(attempt.delay_ms / 1000)
+            self._answering.begin(attempt)
+            if attempt.pending is not None:
+                self._take(attempt, attempt.pending)
+            if self._settings.real_sleep and attempt.delay_ms:
+                time.sleep(attempt.delay_ms / 1000)
         except BaseException as error:  # the run is being stopped; the call stays on record
             attempt.error = error
             raise
@@ -259,12 +253,11 @@ class FakeDispatcher:
         started = time.perf_counter()
         attempt.in_loop = True
         try:
-            with self._clock:
-                self._answering.begin(attempt)
-                if attempt.pending is not None:
-                    await self._atake(attempt, attempt.pending)
-                if self._settings.real_sleep and attempt.delay_ms:
-                    await asyncio.sleep(attempt.delay_ms / 1000)
+            self._answering.begin(attempt)
+            if attempt.pending is not None:
+                await self._atake(attempt, attempt.pending)
+            if self._settings.real_sleep and attempt.delay_ms:
+                await asyncio.sleep(attempt.delay_ms / 1000)
         except BaseException as error:  # the run is being stopped; the call stays on record
             attempt.error = error
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -270,14 +271,16 @@ def test_a_mock_of_which_the_model_was_not_told_says_so(dispatcher: Any) -> None
 
 def test_latency_runs_on_the_virtual_clock(dispatcher: Any) -> None:
     subject = dispatcher({"f": {"$delay_ms": 60_000, "$return": 1}, "g": {"$delay_ms": 500, "$error": "timeout"}})
+    started = perf_counter()
     answers(subject, ("f", {}), ("g", {}))
     assert [call.duration_ms for call in subject.calls] == [60_000, 500]
     assert subject.virtual_ms == 60_500
-    assert subject.wall_ms < 5_000
+    assert perf_counter() - started < 30
 
 
 def test_latency_is_slept_only_when_the_settings_say_so(dispatcher: Any) -> None:
     subject = dispatcher({"f": {"$delay_ms": 30, "$return": 1}}, real_sleep=True)
+    started = perf_counter()
     subject.call("f")
-    assert subject.wall_ms >= 30
+    assert perf_counter() - started >= 0.03
     assert subject.virtual_ms == 30
