@@ -124,7 +124,7 @@ class Display:
             if not decision.facts["collected"] and not reporter.stats.get("error"):  # else those say why
                 reporter.write_line("  a case is a file named <category>_<number>.yaml, such as refund_001.yaml")
             return
-        if journal is not None and self.shows_passed(len(selected)):
+        if journal is not None and self.shows_passed(len(selected)) and not self._buries_failures(outcomes, verbosity):
             self._passed_traces(reporter, outcomes, selected, journal)
         if verbosity >= 0:
             for row in (*category_table(outcomes, selected), *extremes(outcomes, 10 if verbosity else 3)):
@@ -181,6 +181,11 @@ class Display:
             return self._configuration.trace == "all"
         verbosity = self._config.getoption("verbose", 0)
         return bool(verbosity > 0 or (verbosity == 0 and number <= MOST_PASSED_TRACES))
+
+    def _buries_failures(self, outcomes: Mapping[str, Outcome], verbosity: int) -> bool:
+        """Whether traces of passed cases, which nobody asked for, would stand between those that failed and the end."""
+        failed = any(one.status in (FAILED, ERROR) and not one.quarantined for one in outcomes.values())
+        return failed and self._configuration.trace is None and verbosity <= 0
 
     def prepare_passed(self, verdict: Verdict) -> None:
         """Make the trace that is printed at the end while the verdict is at hand: reading it back from the journal

@@ -94,7 +94,7 @@ def test_an_agent_commands_no_ci_runner(
 def test_colours_are_for_terminals_that_have_them(project: Project) -> None:
     project.case("bad_001", {"calls": []})
     project.case("good_001")
-    painted = project.run("--color=yes").stdout.str()
+    painted = project.run("--color=yes", "--evalkit-trace=all").stdout.str()
     assert "\x1b[1;31m✗ " in painted
     assert "\x1b[32m✓ " in painted
     assert "\x1b[" not in project.run("--color=no").stdout.str()
@@ -104,7 +104,7 @@ def test_a_terminal_without_the_signs_gets_stand_ins(project: Project, monkeypat
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     project.case("bad_001", {"calls": [["check", {"id": "ł"}]]})
     project.case("good_001")
-    result = project.run_apart()
+    result = project.run_apart("--evalkit-trace=all")
     result.stdout.fnmatch_lines(["FAIL bad_001*", r'  1. FAIL check(id="\u0142") -> {"ok": true}', "ok good_001*"])
     assert "✓" not in result.stdout.str()
 

@@ -128,6 +128,20 @@ def test_a_quarantined_case_is_xfailed_or_xpassed_and_leaves_the_gate(
     result.stdout.fnmatch_lines(["gate met: 1 of 1 cases passed*", "  quarantined: scenarios/flaky_001.yaml"])
 
 
+def test_what_ends_a_case_from_outside_leaves_its_quarantine(project: Project) -> None:
+    """A timeout plugin, say."""
+    project.case("known_001", xfail="known")
+    project.case("good_001")
+    project.write(
+        "scenarios/conftest.py",
+        "import pytest\n@pytest.hookimpl(tryfirst=True)\ndef pytest_runtest_call(item):\n"
+        "    if item.name == 'known_001': pytest.fail('Timeout (>1.0s) from pytest-timeout.')\n",
+    )
+    result = project.run()
+    result.assert_outcomes(passed=1, xfailed=1)
+    result.stdout.fnmatch_lines(["gate met: 1 of 1 cases passed*", "  quarantined: scenarios/known_001.yaml"])
+
+
 def test_runxfail_takes_the_quarantine_away(project: Project) -> None:
     project.case("flaky_001", WRONG, xfail="known defect")
     result = project.run("--runxfail")
@@ -201,7 +215,9 @@ def test_a_defect_of_evalkit_itself_is_an_error_that_says_so(project: Project, m
 @pytest.mark.parametrize(
     ("arguments", "passed_shown", "failed_shown"),
     [
-        ((), True, True),
+        ((), False, True),  # the failed one is what one looks for
+        (("-k", "good"), True, False),
+        (("-v",), True, True),
         (("-q",), False, True),
         (("--evalkit-trace=failed",), False, True),
         (("--evalkit-trace=all", "-q"), True, True),
@@ -258,7 +274,7 @@ def test_what_is_no_json_reads_the_same_in_traces_of_passed_and_of_failed_cases(
     expected = {"expected_function_calls": [{"function_name": "check", "arguments_contain": {"id": "A1"}}]}
     for name, said in (("bad_001", "B2"), ("good_001", "A1")):
         project.case(name, {"calls": [["check", {"id": said, "score": float("nan")}]]}, expected_output=expected)
-    shown = project.run_apart(*workers).stdout.str()
+    shown = project.run_apart("--evalkit-trace=all", *workers).stdout.str()
     assert '1. ✗ check(id="B2", score="nan")' in shown
     assert '1. ✓ check(id="A1", score="nan")' in shown
 
