@@ -48,10 +48,18 @@ def _content(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _model_content(turn: ModelTurn) -> dict[str, Any]:
     if isinstance(turn.content, Mapping) and turn.content.get("parts"):
-        return dict(turn.content)
+        return {**turn.content, "parts": [_sendable(part) for part in turn.content["parts"]]}
     parts: list[dict[str, Any]] = [{"text": turn.text}] if turn.text else []
     parts += [_call_part(call, first=index == 0) for index, call in enumerate(turn.calls)]
     return {"role": "model", "parts": parts}
+
+
+def _sendable(part: Any) -> Any:
+    """`part` as it came; but arguments that are no object are none, for the API takes no others."""
+    call = part.get("functionCall") if isinstance(part, Mapping) else None
+    if not isinstance(call, Mapping) or call.get("args") is None or isinstance(call["args"], Mapping):
+        return part
+    return {**part, "functionCall": {**call, "args": {}}}
 
 
 def _call_part(call: ModelCall, *, first: bool) -> dict[str, Any]:

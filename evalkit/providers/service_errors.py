@@ -18,7 +18,8 @@ def below_the_api(error: BaseException, service: str) -> ProviderError | None:
         return ProviderError(f"{service} did not answer in time: {kind}")
     if isinstance(error, OSError) or any(cls.__module__.startswith(_TRANSPORT_PACKAGES) for cls in type(error).__mro__):
         return ProviderError(f"{service} could not be reached: {kind}")
-    if isinstance(error, ValueError) and type(error) is not ValueError:  # JSONDecodeError and its like
+    # JSONDecodeError and its like; a ValidationError is of the request, which the client did not send.
+    if isinstance(error, ValueError) and type(error).__name__ not in ("ValueError", "ValidationError"):
         return ProviderError(f"{service} answered something that is no JSON: {kind}")
     return None
 

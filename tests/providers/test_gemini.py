@@ -566,6 +566,31 @@ def test_options_that_make_no_sense_are_usage_errors(spec: str, message: str) ->
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("arguments", [[1], "x", 5])
+def test_a_call_whose_arguments_are_no_object_goes_back_without_them(replay: Any, answer: Any, arguments: Any) -> None:
+    call = {"functionCall": {"name": "send", "args": arguments, "id": "x"}, "thoughtSignature": "c2ln"}
+    replay.answers[:] = [answer(json.dumps(chunk(call, finishReason="STOP"))), answer(HELLO)]
+    gemini = provider(replay)
+    turn = asked(gemini)
+    assert [made.malformed is None for made in turn.calls] == [False]
+    results = {"role": "function", "results": [(turn.calls[0], {"error": {"type": "malformed_call"}})]}
+
+    asked(gemini, ModelRequest(messages=(USER, {"role": "model", "turn": turn}, results)))
+
+    (part,) = replay.received[1].body["contents"][1]["parts"]
+    assert part == {"functionCall": {"name": "send", "args": {}, "id": "x"}, "thoughtSignature": "c2ln"}
+
+
+def test_a_request_that_the_client_refuses_is_not_asked_again(replay: Any) -> None:
+    waits = Waits()
+    odd = ModelTurn(text="x", content={"role": "model", "parts": [{"text": 5}]})
+
+    with pytest.raises(ProviderError, match=r"^gemini \(m\): the client refused the request: ValidationError: "):
+        asked(provider(replay, waits, retries=3), ModelRequest(messages=(USER, {"role": "model", "turn": odd})))
+
+    assert waits.seconds == []
+
+
 def test_a_name_that_gemini_refuses_is_said_before_it_is_sent(replay: Any) -> None:
     request = ModelRequest(messages=(USER,), functions=(Declaration(name="1st"),))
 
