@@ -211,6 +211,17 @@ def test_a_fault_sweep_is_told_run_by_run(opened: Open, swept_verdicts: tuple[Ve
     assert page.locator(".faults").count() <= 1
 
 
+def test_what_a_model_graded_lies_open_with_who_graded(opened: Open) -> None:
+    graded = CheckResult(check="judge", message='"It is kind.": it thanks', note="graded by gemini:x")
+    plain = case("plain_001", checks=(CheckResult(check="stop_reason"),))
+    page = opened(page_of(case("kind_001", checks=(graded,)), plain), "#case=scenarios/kind_001.yaml")
+    told = page.locator("details", has=page.locator("summary", has_text="Checks (1)"))
+    assert told.get_attribute("open") is not None
+    assert 'judge: "It is kind.": it thanks (graded by gemini:x)' in told.inner_text()
+    page.goto(page.url.replace("kind", "plain"))
+    until(page, "[...document.querySelectorAll('details')].some((one) => one.open)", False)
+
+
 def test_what_differs_is_marked(opened: Open) -> None:
     page = opened(page_of(*several()), "#case=scenarios%2Fticket_001.yaml")
     assert page.inner_text(".call.failed .hit").strip() == '"city": "Lodz"'

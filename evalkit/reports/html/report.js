@@ -168,7 +168,7 @@
     return fold(`Mocks: ${names.filter((name) => used.has(name)).length} of ${names.length} used${run.unused.length ? `, ${run.unused.length} unused` : ""}`, false,
       make("ul", {}, ...names.map((name) => make("li", {}, `${name}: ${used.has(name) ? `${used.get(name)} call${used.get(name) > 1 ? "s" : ""}` : "unused"}`)), ...run.unused.filter((name) => !names.includes(name)).map((name) => make("li", {}, `${name}: unused`))), block(detail.mocks));
   };
-  const checks = (run) => run.checks.length ? fold(`Checks (${run.checks.length})`, false, make("ul", {}, ...run.checks.map((one) =>
+  const checks = (run) => run.checks.length ? fold(`Checks (${run.checks.length})`, run.checks.some((one) => one.check === "judge"), make("ul", {}, ...run.checks.map((one) =>
     make("li", {}, badge(one.status), `${one.check}: ${one.message}${one.note ? ` (${one.note})` : ""}`)))) : null;
   // The fault sweep: what came of each function's failing.
   const faults = (detail) => {
