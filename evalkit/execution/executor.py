@@ -18,7 +18,7 @@ from evalkit.execution.loop import BackgroundLoop
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, Reason, Verdict
-from evalkit.pipeline import arun_case
+from evalkit.pipeline import arun_case, marked
 
 _LONGEST_NAP_S = 0.1  # between looks at whether an agent blocks the loop
 _SHORTEST_NAP_S = 0.02  # while one does
@@ -169,7 +169,7 @@ def defect(case: Case, error: BaseException) -> Verdict:
 
 def broken(case: Case, code: str, message: str) -> Verdict:
     """The verdict of a case that could not be measured, through no fault of its own."""
-    return Verdict(
+    verdict = Verdict(
         case_id=case.id,
         status=ERROR,
         reasons=(Reason(code=code, message=message),),
@@ -181,3 +181,4 @@ def broken(case: Case, code: str, message: str) -> Verdict:
         path=case.path.as_posix() if case.path else "",
         case=case.merged,
     )
+    return marked(case, verdict)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from evalkit.pipeline.hosting import host as host
     from evalkit.pipeline.hosting import open_agents as open_agents
     from evalkit.pipeline.hosting import torn_down as torn_down
+    from evalkit.pipeline.judging import marked as marked
     from evalkit.pipeline.plain import judge as judge
     from evalkit.pipeline.pool import LoopPool as LoopPool
     from evalkit.pipeline.running import arun_case as arun_case
@@ -32,6 +33,7 @@ _HOMES = {
     "closing_s": "evalkit.pipeline.hosting",
     "host": "evalkit.pipeline.hosting",
     "judge": "evalkit.pipeline.plain",
+    "marked": "evalkit.pipeline.judging",
     "LoopPool": "evalkit.pipeline.pool",
     "open_agents": "evalkit.pipeline.hosting",
     "run_case": "evalkit.pipeline.running",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 from evalkit.checks import Expectation, Judgement
@@ -89,6 +90,24 @@ def path_of(place: str) -> tuple[str | int, ...]:
 
 def _unescaped(text: str) -> str:
     return text.replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
+
+
+def quarantine(case: Case) -> tuple[bool, str | None]:
+    """Whether skip and xfail are in force, and if they are not any more, what to say."""
+    if case.until is None or (case.skip is None and case.xfail is None):
+        return True, None
+    if date.today() < date.fromisoformat(case.until):
+        return True, None
+    kind = "skip" if case.skip is not None else "xfail"
+    return False, f"'{kind}' expired on {case.until}: the case counts again; mend it, or set a later 'until'"
+
+
+def marked(case: Case, verdict: Verdict) -> Verdict:
+    """`verdict`, whoever gave it, with the quarantine that is in force, or the warning that it no longer is."""
+    expired = quarantine(case)[1]
+    if expired is not None:
+        return replace(verdict, warnings=(*verdict.warnings, expired))
+    return verdict if case.xfail is None else replace(verdict, quarantined=case.xfail)
 
 
 def not_run_verdict(case: Case, error: BudgetSpentError) -> Verdict:

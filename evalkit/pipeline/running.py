@@ -7,7 +7,6 @@ import contextvars
 import threading
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date
 from typing import Any
 
 from evalkit.agents.models import RECORD_MODES, aclose_shared, check_model
@@ -26,7 +25,7 @@ from evalkit.model.verdict import NOT_RUN, Reason, Verdict
 from evalkit.pipeline.attempt import Attempt, begin, conclude, converse
 from evalkit.pipeline.calling import GRACE_S, slot
 from evalkit.pipeline.hosting import closing_s, torn_down
-from evalkit.pipeline.judging import error_verdict, judge_run, not_run_verdict
+from evalkit.pipeline.judging import error_verdict, judge_run, marked, not_run_verdict, quarantine
 from evalkit.pipeline.plan import Plan, plan_case
 from evalkit.pipeline.pool import LoopPool
 from evalkit.pipeline.threads import in_daemon_thread
@@ -72,14 +71,13 @@ def _checked(case: Case, settings: Settings | None) -> Settings:
 
 
 async def _arun(case: Case, agent: Any, settings: Settings, watch: Watch) -> Verdict:
-    in_force, expired = _quarantine(case)
-    if case.skip is not None and in_force:
+    if case.skip is not None and quarantine(case)[0]:
         return _skipped(case)
     try:
         plan = plan_case(case, agent, settings)
     except (MeasurementError, SpecError) as error:
-        return error_verdict(case, error)
-    return _marked(case, await _arun_repeats(plan, watch), expired)
+        return marked(case, error_verdict(case, error))
+    return marked(case, await _arun_repeats(plan, watch))
 
 
 async def _arun_repeats(plan: Plan, watch: Watch) -> Verdict:
@@ -145,19 +143,9 @@ def _recording_all(plan: Plan) -> Plan:
     return replace(plan, settings=replace(plan.settings, record="all"))
 
 
-def _quarantine(case: Case) -> tuple[bool, str | None]:
-    """Whether skip and xfail are in force, and if they are not any more, what to say."""
-    if case.until is None or (case.skip is None and case.xfail is None):
-        return True, None
-    if date.today() < date.fromisoformat(case.until):
-        return True, None
-    kind = "skip" if case.skip is not None else "xfail"
-    return False, f"'{kind}' expired on {case.until}: the case counts again; mend it, or set a later 'until'"
-
-
 def _skipped(case: Case) -> Verdict:
     reason = Reason(code="skipped", message=case.skip or "skipped", place="skip", location=str(case.locate(("skip",))))
-    return _marked(
+    return marked(
         case,
         Verdict(
             case_id=case.id,
@@ -172,15 +160,7 @@ def _skipped(case: Case) -> Verdict:
             path=case.path.as_posix() if case.path else "",
             case=case.merged,
         ),
-        None,
     )
-
-
-def _marked(case: Case, verdict: Verdict, expired: str | None) -> Verdict:
-    """`verdict` with the quarantine that is in force, or the warning that it no longer is."""
-    if expired is not None:
-        return replace(verdict, warnings=(*verdict.warnings, expired))
-    return verdict if case.xfail is None else replace(verdict, quarantined=case.xfail)
 
 
 class _Background:

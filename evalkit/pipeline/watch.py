@@ -9,7 +9,7 @@ from time import perf_counter
 from evalkit.model.verdict import Verdict
 from evalkit.pipeline.attempt import Attempt, conclude
 from evalkit.pipeline.calling import abandon
-from evalkit.pipeline.judging import judge_run
+from evalkit.pipeline.judging import judge_run, marked
 
 # How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
 PATIENCE_S = 2.0
@@ -83,7 +83,7 @@ class Watch:
             return self.told_as(verdict)
         repeat = going.plan.case.repeat
         if repeat.runs == 1:
-            return verdict
+            return marked(going.plan.case, verdict)
         from evalkit.pipeline.repeats import combined
 
-        return combined([*self.runs, verdict], repeat)
+        return marked(going.plan.case, combined([*self.runs, verdict], repeat))

@@ -182,8 +182,6 @@ class Runner:
         item.is_told = True
         if item.seconds is not None and report.when == "call":
             report.duration = item.seconds  # the case's own time, and not how long it was waited for
-        if self._config.getoption("runxfail", False):
-            item.verdict = replace(item.verdict, quarantined=None)
         told = self.told(item.verdict)
         item.verdict = None  # its transcript need not stay in memory
         item.user_properties += properties(told.verdict)
@@ -200,6 +198,8 @@ class Runner:
 
     def told(self, verdict: Verdict) -> Told:
         """`verdict` as it may be shown: without secrets, and as who reads the line back knows it."""
+        if self._config.getoption("runxfail", False):
+            verdict = replace(verdict, quarantined=None)
         plain = to_plain_line(verdict)
         line = self._redact(to_line(verdict) if plain is None else plain)
         return Told(line, verdict if line == plain else from_line(line))

@@ -10,6 +10,7 @@ from evalkit.errors import Problem
 from evalkit.gate import SKIPPED_CODE
 from evalkit.model.case import Case
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
+from evalkit.pipeline import marked
 from evalkit.reports.hostile import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def from_outside(item: CaseItem, call: pytest.CallInfo[None], report: pytest.Tes
 
 
 def verdict_of(case: Case, status: str, reason: Reason) -> Verdict:
-    return Verdict(
+    verdict = Verdict(
         case_id=case.id,
         status=status,
         reasons=(reason,),
@@ -85,3 +86,4 @@ def verdict_of(case: Case, status: str, reason: Reason) -> Verdict:
         path=case.path.as_posix() if case.path else "",
         case=case.merged,
     )
+    return marked(case, verdict)

@@ -751,6 +751,25 @@ def test_a_case_in_quarantine_runs_and_says_so(make_case: MakeCase, settings: Se
     assert (verdict.status, verdict.quarantined) == ("failed", "ticket 12")
 
 
+async def blocking_agent(task: Task) -> str:
+    time.sleep(30)  # noqa: ASYNC251 - the point of it
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("agent", "code"),
+    [("nobody", "unknown_agent"), (blocking_agent, "deadline")],
+    ids=["no such agent", "blocks its loop"],
+)
+def test_a_verdict_is_in_quarantine_whoever_gives_it(
+    make_case: MakeCase, settings: Settings, monkeypatch: pytest.MonkeyPatch, agent: Any, code: str
+) -> None:
+    monkeypatch.setattr("evalkit.pipeline.watch.PATIENCE_S", 0.0)
+    verdict = run_case(make_case(xfail="ticket 12", settings={"deadline_s": 0.1}), agent, settings)
+
+    assert (codes(verdict)[0], verdict.quarantined) == (code, "ticket 12")
+
+
 @pytest.mark.parametrize("kind", ["skip", "xfail"])
 def test_a_quarantine_expires_on_its_day(make_case: MakeCase, settings: Settings, kind: str) -> None:
     today = date.today()

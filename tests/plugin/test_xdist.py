@@ -44,6 +44,17 @@ def test_output_verdicts_and_gate_are_the_same_as_without(project: Project) -> N
     ]
 
 
+@pytest.mark.parametrize(("flags", "status"), [((), 0), (("--runxfail",), 6)])
+def test_a_case_in_quarantine_may_crash_its_worker(project: Project, flags: tuple[str, ...], status: int) -> None:
+    project.case("good_001")
+    project.case("known_001", {"exit": 9}, xfail="known")
+    result = project.run_apart("-n", "2", *flags)
+    assert result.ret == status
+    (verdict,) = (each for each in project.run_file.verdicts if each.case_id == "scenarios/known_001.yaml")
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "crashed")
+    assert verdict.quarantined == (None if flags else "known")
+
+
 def test_workers_collect_cases_and_nothing_else_although_testpaths_is_set(project: Project) -> None:
     mixed_suite(project)
     result = project.run_apart("-n", "2", "-m", "smoke")
