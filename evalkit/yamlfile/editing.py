@@ -72,6 +72,8 @@ class Editing:
         """The text now. Lines that were not edited are as they were, whatever ruamel would make of them."""
         before, after = self._before.splitlines(keepends=True), self._dumped().splitlines(keepends=True)
         lines = self._text.splitlines(keepends=True)
+        if "\r\n" in self._text:  # as editors on Windows end lines; ruamel ends them all with a line feed
+            before, after = ([line.replace("\n", "\r\n") for line in dumped] for dumped in (before, after))
         if len(before) != len(lines):
             return "".join(after)
         result: list[str] = []

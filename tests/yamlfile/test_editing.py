@@ -39,6 +39,15 @@ def test_a_value_is_set_and_its_neighbours_stay() -> None:
     assert editing.text() == TEXT.replace("x: 1 ", "x: 7 ")
 
 
+def test_lines_of_windows_stay_lines_of_windows() -> None:
+    editing = Editing("\ufeffa: 1\r\nb: [1, 2]  # why\r\nc: |\r\n  two\r\n  lines\r\n")
+    editing.set(("a",), {"x": "one\ntwo\n"})
+    editing.set(("b", 0), 3)
+    after = editing.text()
+    assert after.count("\r\n") == after.count("\n") > 5
+    assert load(after, "a.yaml") == {"a": {"x": "one\ntwo\n"}, "b": [3, 2], "c": "two\nlines\n"}
+
+
 def test_a_key_and_an_item_are_removed() -> None:
     editing = Editing(TEXT)
     editing.remove(("odd",))
