@@ -56,7 +56,7 @@ def record_mocks(target: str, calls: Sequence[Wanted], to: Path, *, force: bool)
     root = Path.cwd()
     if to.suffix not in _ENDINGS:
         raise UsageError(f"--to {to}: a mock file is YAML; name it {to.with_suffix('.yaml')}")
-    before = to.read_text("utf-8") if to.exists() else ""
+    before = to.read_bytes().decode("utf-8") if to.exists() else ""  # with its line ends as they are
     present = yamlfile.load(before, str(to)) if before.strip() else {}
     _refuse_present(calls, present, to, force=force)
     importable(str(root))
@@ -72,7 +72,7 @@ def record_mocks(target: str, calls: Sequence[Wanted], to: Path, *, force: bool)
     known = json.loads(beside.read_text("utf-8")) if beside.exists() else None
     schema = returns_schema([call.result for same in by_key.values() for call in same], known)
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(_edited(before, answers) if present else yamlfile.dump(answers), "utf-8")
+    to.write_bytes((_edited(before, answers) if present else yamlfile.dump(answers)).encode("utf-8"))
     beside.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", "utf-8")
     for key, same in by_key.items():
         yield f"wrote {to}: {key} ({len(same)} call{'' if len(same) == 1 else 's'})"

@@ -98,6 +98,16 @@ def test_a_present_key_and_the_files_comments_stay(shop: Desk) -> None:
     assert file(shop) == {"valid": FOUND, "other": FOUND}
 
 
+def test_a_file_of_windows_stays_one(shop: Desk) -> None:
+    path = shop.root / TO[1]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"# by hand\r\nvalid: {status: mine}\r\n")
+    assert shop.run("record-mocks", TARGET, "--call", SN1, *TO, "--key", "other").status == 0
+    written = path.read_bytes()
+    assert written.startswith(b"# by hand\r\nvalid: {status: mine}\r\nother:\r\n")
+    assert written.count(b"\r\n") == written.count(b"\n")
+
+
 def test_several_calls_under_one_key_answer_by_argument(shop: Desk) -> None:
     shop.run("record-mocks", TARGET, "--call", SN1, "--call", '{"serial_number": "SN2"}', "--key", "some", *TO)
     assert answered(shop, "some", serial_number="SN2")["serial"] == "SN2"
