@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evalkit.providers.textcalls_lenient import Decoded, Lenient, NotJsonError, duplicates
+from evalkit.providers.turns import finite_number
 
 _FIRST_PIECE = 4_000
 _LONGEST_TOKEN = 64  # so near to the end of a piece an error may come of the cut
@@ -57,7 +58,9 @@ def _strictly(text: str, start: int, end: int) -> Decoded:
     size = _FIRST_PIECE
     while True:
         notes: list[str] = []
-        decoder = json.JSONDecoder(object_pairs_hook=_pairs(notes), parse_constant=_refuse_constant)
+        decoder = json.JSONDecoder(
+            object_pairs_hook=_pairs(notes), parse_constant=_refuse_constant, parse_float=finite_number
+        )
         piece = text[start : min(start + size, end)]
         is_whole = start + size >= end
         try:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
+from evalkit.providers.turns import finite_number
 from evalkit.record import record
 
 MAX_DEPTH = 100
@@ -126,9 +127,9 @@ class Lenient:
 
     def _number(self, digits: str) -> int | float:
         try:
-            value: int | float = json.loads(digits)
-        except ValueError:  # Python reads no number of more than 4,300 digits
-            raise NotJsonError(f"a number of {len(digits)} digits") from None
+            value: int | float = json.loads(digits, parse_float=finite_number)
+        except ValueError:  # an infinite one; and Python reads none of more than 4,300 digits
+            raise NotJsonError(f"too large a number, of {len(digits)} characters") from None
         return value
 
     def _string(self) -> str:

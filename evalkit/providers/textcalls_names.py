@@ -101,6 +101,8 @@ class Names:
         name = self.resolve(value[key], repairs, explicit=explicit)
         held = next((k for k in ARGUMENT_KEYS if k in value and k != key), None)
         if held is not None:
+            if self._declares(name, value[held]):
+                raise RefusedError(f"this is the declaration of '{name}', and no call")
             return name, _mapping(value[held])
         rest = {k: v for k, v in value.items() if k not in (key, "id", "type")}
         if rest and set(rest) <= set(self.properties(name)):
@@ -109,6 +111,11 @@ class Names:
         if rest or not explicit:
             raise RefusedError(f"the call of '{name}' has no arguments object")
         return name, {}
+
+    def _declares(self, name: str, held: Any) -> bool:
+        """Whether `held` is a JSON Schema of arguments, which models repeat, and not what the function takes."""
+        is_schema = isinstance(held, dict) and held.get("type") == "object" and isinstance(held.get("properties"), dict)
+        return is_schema and bool(self.parameters.get(name)) and not set(held) <= set(self.properties(name))
 
     def _named(
         self, value: dict[str, Any], named: str, repairs: list[str], explicit: bool

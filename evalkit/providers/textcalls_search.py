@@ -30,7 +30,11 @@ _MARKS_AFTER = re.compile(
     r"(?:\s*(?:<\|[\w/ .-]{1,40}\|>|<\s*/\s*(?:[\w-]+[_:])?(?:tool|function)_?calls?\s*>))+", re.IGNORECASE
 )
 _REACH = 200  # characters before a call in which its control tokens stand
-_THOUGHTS = {"<think>": "</think>", "[think]": "[/THINK]"}
+_THOUGHTS = {"<think>": re.compile("</think>", re.IGNORECASE), "[think]": re.compile(r"\[/THINK\]", re.IGNORECASE)}
+# What stands in these is no call, if they are closed: results, which models like to invent, and thoughts.
+_DATA = re.compile(
+    r"<\s*(?P<tag>(?:function|tool)_?(?:result|response|output)s?|thinking|reasoning)\b[^<>]*>", re.IGNORECASE
+)
 
 
 class Search(Marks):
@@ -80,17 +84,27 @@ class Search(Marks):
     def _at(self, anchor: re.Match[str]) -> int:
         start, mark = anchor.start(), anchor[0].lower()
         if mark in _THOUGHTS:
-            end = self.text.find(_THOUGHTS[mark], start)
-            return len(self.text) if end < 0 else end
+            end = _THOUGHTS[mark].search(self.text, start)
+            return len(self.text) if end is None else end.start()
         if mark.startswith("<|python_"):
             return self._python_tag(start, anchor.end())
         if mark == "[tool_calls]":
             return self._mistral(start, anchor.end())
         if mark.startswith("<"):
-            return self._tag(start) or anchor.end()
+            return self._data(start) or self._tag(start) or anchor.end()
         if mark in ("{", "["):
             return self._bare(start) or start + 1
         return self._line(start, anchor.end()) or max(anchor.end(), start + 1)
+
+    def _data(self, start: int) -> int | None:
+        opened = _DATA.match(self.text, start)
+        if opened is None or self.names.knows(opened["tag"]):
+            return None
+        closer = self._own_closer(opened.end(), opened["tag"])
+        if closer is None:
+            self._still_open(start)
+            return None
+        return closer[1]
 
     # -- no envelope: declared names only
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from math import isinf
 from typing import Any
 
 from evalkit.errors import PathProblem, did_you_mean
@@ -120,7 +121,9 @@ def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
     if not text.strip():
         return {}, None
     try:
-        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        value = json.loads(
+            text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant, parse_float=finite_number
+        )
     except RecursionError:
         return {}, "the arguments are nested too deeply"
     except ValueError as error:
@@ -128,6 +131,14 @@ def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
     if not isinstance(value, dict):
         return {}, f"the arguments are {shown(value)}, not a JSON object"
     return value, None
+
+
+def finite_number(digits: str) -> float:
+    """A number with a point or an exponent. ValueError for one so large that it would be infinite."""
+    number = float(digits)
+    if isinf(number):
+        raise ValueError(f"{digits[:40]} is too large a number")
+    return number
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -320,7 +320,9 @@ def test_every_ending_has_its_finish_reason(reply: Any, finish: str, text: str) 
     assert (turn.finish_reason, turn.text) == (finish, text)
 
 
-@pytest.mark.parametrize("arguments", ['{"n": ', "[1]", '{"n": 1} extra', '{"n": NaN}', '{"n": 1, "n": 2}'])
+@pytest.mark.parametrize(
+    "arguments", ['{"n": ', "[1]", '{"n": 1} extra', '{"n": NaN}', '{"n": 1, "n": 2}', '{"n": 1e999}']
+)
 def test_arguments_that_are_no_json_object_make_a_malformed_call(arguments: str) -> None:
     (call,) = turn_of(malformed(arguments)).calls
 

@@ -42,6 +42,56 @@ def found(parsed: ParsedText) -> list[tuple[str, dict[str, Any]]]:
     return [(call.name, call.arguments) for call in parsed.calls]
 
 
+@pytest.mark.parametrize("tag", ["function_result", "tool_response", "Tool_Result", "tool_outputs", "thinking"])
+@pytest.mark.parametrize("held", [OBJECT, f"<function>{OBJECT}</function>", '{"name": "check_warranty", "result": {}}'])
+def test_results_and_thoughts_hold_no_calls_and_hide_none(held: str, tag: str) -> None:
+    """Models invent results behind their calls, and repeat those that they were given."""
+    block = f'<{tag} id="1">{held}</{tag}>'
+    alone = parse_text_calls(f"So: {block} That is all.", FUNCTIONS)
+    assert (alone.calls, alone.rejected, alone.unfinished) == ((), (), None)
+    beside = parse_text_calls(f"<function>{OBJECT}</function>{block}<function>{OBJECT}</function>", FUNCTIONS)
+    assert found(beside) == [CHECK, CHECK]
+    assert beside.text == block
+    assert beside.rejected == ()
+
+
+def test_a_tag_of_results_that_is_only_mentioned_hides_nothing() -> None:
+    text = f"I wait for the <tool_response> then. <function>{OBJECT}</function>"
+    assert found(parse_text_calls(text, FUNCTIONS)) == [CHECK]
+
+
+@pytest.mark.parametrize("tags", [("<think>", "</think>"), ("<THINK>", "</Think>"), ("[THINK]", "[/think]")])
+def test_thoughts_end_where_their_tag_does_in_whatever_case(tags: tuple[str, str]) -> None:
+    thought = f"{tags[0]}<function>{OBJECT}</function>{tags[1]}"
+    assert found(parse_text_calls(f"{thought}<function>{OBJECT}</function>", FUNCTIONS)) == [CHECK]
+
+
+@pytest.mark.parametrize("envelope", ["{}", "<function>{}</function>", "```json\n{}\n```"])
+def test_a_declaration_that_is_repeated_is_no_call(envelope: str) -> None:
+    schema = {"type": "object", "properties": {"serial_number": {"type": "string"}}, "required": ["serial_number"]}
+    declared = {"name": "check_warranty", "description": "Looks a number up", "parameters": schema}
+    for echo in (declared, {"type": "function", "function": declared}):
+        parsed = parse_text_calls(envelope.replace("{}", json.dumps(echo)), FUNCTIONS)
+        assert parsed.calls == ()
+        assert [refused.reason for refused in parsed.rejected] == [
+            "this is the declaration of 'check_warranty', and no call"
+        ]
+
+
+def test_a_function_may_take_what_looks_like_a_schema() -> None:
+    taken = {"name": "define", "parameters": {"type": "object", "properties": {"type": {}, "properties": {}}}}
+    text = '<function>{"name": "define", "parameters": {"type": "object", "properties": {}}}</function>'
+    for functions in ([taken], ["define"], None):
+        assert found(parse_text_calls(text, functions)) == [("define", {"type": "object", "properties": {}})]
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e400", "1" * 400 + ".0"])
+def test_a_number_that_would_be_infinite_is_no_json(number: str) -> None:
+    for written in (f'{{"serial_number": {number}}}', f"{{'serial_number': {number}}}"):
+        parsed = parse_text_calls(f'<function name="check_warranty">{written}</function>', FUNCTIONS)
+        assert (parsed.calls, len(parsed.rejected)) == ((), 1)
+
+
 @pytest.mark.parametrize("declared", [FUNCTIONS, None], ids=["declared", "undeclared"])
 @pytest.mark.parametrize(
     "before",
