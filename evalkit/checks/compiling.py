@@ -149,7 +149,7 @@ class _Compilation:
             if name not in SCORES:
                 self.reader.unknown_key(at, name, SCORES)
             elif isinstance(least, bool) or not isinstance(least, (int, float)) or not 0 <= least <= 1:
-                self.reader.wrong(here, least, "a number from 0 to 1")
+                self.reader.no_number(here, least, "a number from 0 to 1")
             else:
                 found.append((name, least))
         return tuple(found)

@@ -25,6 +25,7 @@ _BOOLEAN = {"type": "boolean"}
 _COUNT = {"type": "integer", "minimum": 0}
 _AMOUNT = {"type": "number", "minimum": 0}
 _NAME = {"type": "string", "minLength": 1}
+NO_TEXT = {"not": {"enum": ["yes", "no", "on", "off", "true", "false"]}}  # texts in YAML 1.2, meant as booleans
 _NAMES = {"oneOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1, "uniqueItems": True}]}
 _MAPPING = {"type": ["object", "null"]}
 _SHARE = {"type": "number", "minimum": 0, "maximum": 1}
@@ -187,7 +188,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     "channel": {
         "oneOf": [{"enum": list(CHANNELS)}, {"type": "array", "items": {"enum": list(CHANNELS)}, "minItems": 1}]
     },
-    "grounded": {"oneOf": [_BOOLEAN, *_NAMES["oneOf"]]},
+    "grounded": {"oneOf": [_BOOLEAN, {**_NAME, **NO_TEXT}, _NAMES["oneOf"][1]]},
     "expected_call": {
         "type": "object",
         "properties": described(CALL_KEYS),

@@ -19,6 +19,7 @@ from evalkit.operators import Mode
 
 _MODES: dict[str, Mode] = {"arguments": "equal", "arguments_contain": "contain", "result_contains": "partial"}
 _ANYTHING = {"$one_of": [{"$absent": True}, {"$any": True}]}
+_BOOLEANS = frozenset({"yes", "no", "on", "off", "true", "false"})  # texts in YAML 1.2, and meant as something else
 _TEXT_ENDS = ("_contains", "_excludes")
 # These end like a text key, and are never one unless an argument of that name is declared.
 _MISSPELLED = ("arguments_contains", "arguments_excludes", "result_excludes")
@@ -252,7 +253,13 @@ def read_grounded(reader: Reader, path: Path, value: Any) -> tuple[str, ...] | N
         return ()
     if value is False:
         return None
-    return reader.names(path, value)
+    if isinstance(value, list) or (isinstance(value, str) and value.lower() not in _BOOLEANS):
+        return reader.names(path, value)
+    from evalkit.operators.advice import boolean_advice
+
+    listed = f" (an argument of that name: [{value}])" if isinstance(value, str) else ""
+    reader.wrong(path, value, "true, or names of arguments", boolean_advice(value) + listed)
+    return None
 
 
 def offered(declaration: Declaration | None) -> tuple[Any, ...]:

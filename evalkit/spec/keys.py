@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from evalkit.checks.keys import NO_TEXT
 from evalkit.spec import reading
 
 
@@ -23,6 +24,7 @@ class Row(NamedTuple):
 
 _TEXT = {"type": "string"}
 _NAME = {"type": "string", "minLength": 1}
+_REASON = {**_NAME, **NO_TEXT}
 _TAG = {"type": "string", "pattern": rf"^{reading.TAG_PATTERN}$", "not": {"enum": sorted(reading.REFUSED_TAGS)}}
 _BOOLEAN = {"type": "boolean"}
 _WHOLE = {"type": "integer", "minimum": 1}
@@ -71,8 +73,8 @@ CASE_KEYS: dict[str, Row] = {
         },
         "How often the case runs; all runs must pass, or at least `min_pass` of `{runs: 5, min_pass: 4}`.",
     ),
-    "skip": Row(reading.reason, _NAME, "Why the case is not run. It is listed, and leaves the pass rate alone."),
-    "xfail": Row(reading.reason, _NAME, "Why the case is known to fail: a quarantine. It is run and listed."),
+    "skip": Row(reading.reason, _REASON, "Why the case is not run. It is listed, and leaves the pass rate alone."),
+    "xfail": Row(reading.reason, _REASON, "Why the case is known to fail: a quarantine. It is run and listed."),
     "until": Row(
         reading.iso_date,
         {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
