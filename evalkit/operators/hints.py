@@ -41,7 +41,18 @@ def value_hint(expected: Any, actual: Any) -> str:
     if want != got and alike and want not in (ARRAY, OBJECT):
         name = {STRING: "the string ", NUMBER: "the number ", BOOLEAN: "the boolean "}.get(want, "")
         return f" ({shown(actual)} is {type_shown(actual)}, expected {name}{shown(expected)})"
+    if want == STRING and got in (BOOLEAN, NUMBER):
+        return _meant_hint(expected, got)
     return "" if got in _SCALARS and want in _SCALARS else kind_hint(actual, frozenset({want}))
+
+
+def _meant_hint(expected: str, got: str) -> str:
+    """That `no` and `1e3` are texts in a case file: ``("no" is a string; for the boolean write false)``."""
+    from evalkit.operators.advice import boolean_advice, number_advice
+
+    advice = boolean_advice(expected) if got == BOOLEAN else number_advice(expected)
+    name = "boolean" if got == BOOLEAN else "number"
+    return f" ({shown(expected)} is a string; for the {name} {advice})" if advice and "digits" not in advice else ""
 
 
 def text_hint(expected: str, actual: str) -> str:
