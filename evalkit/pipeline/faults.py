@@ -171,7 +171,8 @@ def _from_client(error: BaseException) -> bool:
 
 def _named(error: BaseException) -> str:
     text = _text(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    kind = FunctionError if isinstance(error, FunctionError) else type(error)  # the name by which users catch it
+    return f"{kind.__name__}: {text}" if text else kind.__name__
 
 
 def _text(error: BaseException) -> str:

@@ -204,7 +204,7 @@ def test_a_mocked_failure_is_raised_in_the_tool_as_the_real_one_would() -> None:
     timeout = {"check_warranty": {"$error": {"type": "timeout", "message": "too slow"}}}
     verdict = run(desk(model), timeout)
     assert [reason.code for reason in verdict.reasons] == ["agent_raised"]
-    assert "MockedError: too slow" in verdict.reasons[0].message
+    assert "FunctionError: too slow" in verdict.reasons[0].message
     assert verdict.transcript.calls[0].result == {"error": {"type": "timeout", "message": "too slow"}}
 
 

@@ -255,6 +255,16 @@ def test_a_refused_call_explains_the_exception_that_it_caused(make_case: MakeCas
     assert codes(run_case(make_case(), agent, settings))[:2] == ["unmocked_call", "agent_raised"]
 
 
+def test_a_mocked_failure_that_escapes_has_the_name_by_which_agents_catch_it(
+    make_case: MakeCase, settings: Settings
+) -> None:
+    def agent(task: Task) -> str:
+        return str(task.call("check_warranty"))
+
+    verdict = run_case(make_case(mocks={"check_warranty": {"$error": "timeout"}}), agent, settings)
+    assert verdict.reasons[0].message.startswith("the agent raised FunctionError: check_warranty timed out\n")
+
+
 def sleeping(task: Task) -> str:
     task.call("check_warranty")
     time.sleep(30)

@@ -8,7 +8,7 @@ import pytest
 
 Project = Any
 
-RAISED = "the agent raised MockedError: check timed out"
+RAISED = "the agent raised FunctionError: check timed out"
 
 
 @pytest.mark.parametrize("concurrency", ["1", "4"])

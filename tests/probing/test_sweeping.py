@@ -66,12 +66,12 @@ def test_an_exception_out_of_the_agent_fails_the_case_under_the_name_of_the_faul
     verdict = swept(case(), careless)
     assert verdict.status == FAILED
     assert told(verdict, "check") == {
-        "timeout": (FAILED, ["the agent raised MockedError: check timed out"]),
-        "error": (FAILED, ["the agent raised MockedError: 500 Internal Server Error"]),
+        "timeout": (FAILED, ["the agent raised FunctionError: check timed out"]),
+        "error": (FAILED, ["the agent raised FunctionError: 500 Internal Server Error"]),
         "empty": (FAILED, ["the agent raised KeyError: 'status'"]),
         "malformed": (FAILED, ["the agent raised TypeError: string indices must be integers, not 'str'"]),
     }
-    assert verdict.summary == "under check timeout: the agent raised MockedError: check timed out"
+    assert verdict.summary == "under check timeout: the agent raised FunctionError: check timed out"
     assert verdict.transcript.calls[0].result == {"status": "valid"}  # the case's own run is shown as it was
 
 
