@@ -48,7 +48,8 @@ def load_case(path: str | Path, *, root: str | Path | None = None, settings: Set
 
 def names_python(content: bytes) -> bool:
     """Whether a file with this content may name Python code, which is then imported when its case is loaded."""
-    return b"$call" in content or b"$include" in content or b"patch" in content or b"exception" in content
+    directives = b"$" in content and (b"$call" in content or b"$include" in content)
+    return directives or b"patch" in content or b"exception" in content
 
 
 @record(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def _refusal(file: str, line: int, column: int, message: str) -> SpecError:
 
 def prepare(text: str) -> Source:
     """`text` with what libyaml reads otherwise than YAML 1.2 and JSON do put out of its way."""
-    if ("\\ud" in text or "\\uD" in text) and text.lstrip()[:1] in ("{", "["):
+    if text.lstrip()[:1] in ("{", "[") and ("\\ud" in text or "\\uD" in text):
         text = re.sub(_SURROGATE_PAIR, _joined, text)  # JSON writes a character beyond U+FFFF as two escapes
     if not any(char in text for char in _OLD_BREAKS):
         return Source(text)
