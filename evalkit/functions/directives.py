@@ -131,8 +131,8 @@ class Directives:
         rest = {key: value for key, value in rule.items() if key != "when"}
         odd = [key for key in rest if not (isinstance(key, str) and key.startswith("$"))]
         if odd and "$include" not in rest:
-            known = ("when", *DIRECTIVES)
-            self._wrong(place, f"unknown key '{odd[0]}' in {here}{did_you_mean(odd[0], known)}", odd[0], at_key=True)
+            hint = did_you_mean(odd[0], ("when", *DIRECTIVES)) or "; what the rule answers belongs under '$return'"
+            self._wrong(place, f"unknown key '{odd[0]}' in {here}{hint}", odd[0], at_key=True)
         elif "when" not in rule:
             self._wrong(place, f"{here} has no 'when'; an answer for all other arguments goes under '$default'")
         elif not rest:

@@ -116,6 +116,15 @@ PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
         [("mocks.f.$match[0].wehn", "unknown key 'wehn' in mocks.f.$match[0]; did you mean 'when'?")],
     ),
     (
+        {"f": {"$match": [{"when": {"a": 1}, "status": "valid"}]}},
+        [
+            (
+                "mocks.f.$match[0].status",
+                "unknown key 'status' in mocks.f.$match[0]; what the rule answers belongs under '$return'",
+            )
+        ],
+    ),
+    (
         {"f": {"$match": [{"when": 3, "$return": 1}]}},
         [("mocks.f.$match[0].when", "'when' maps argument names to values; got 3")],
     ),
