@@ -7,7 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from evalkit.errors import Location
+from evalkit.errors import Location, UsageError
 from evalkit.record import record
 
 
@@ -29,6 +29,24 @@ class Declaration:
     returns: Mapping[str, Any] | None = None
     patch: str | None = None  # "module:Class.attribute", the real function that the mock replaces
     aliases: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, data: Any) -> Declaration:
+        """`data` as a declaration: one already, ``{name, description, parameters, returns}``, a tool of OpenAI's, or a
+        name alone. UsageError for anything else."""
+        if isinstance(data, cls):
+            return data
+        if isinstance(data, str):
+            return cls(name=data)
+        inner = data.get("function", data) if isinstance(data, Mapping) else None
+        if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
+            raise UsageError(f"a function is declared as {{name, description, parameters}}, got {data!r}")
+        return cls(
+            name=inner["name"],
+            description=inner.get("description") or "",
+            parameters=inner.get("parameters"),
+            returns=inner.get("returns"),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The declaration under the keys of the case file; absent ones left out."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import Any, TypeVar
 
+from evalkit.model.case import Declaration
 from evalkit.record import record
 
 TRANSCRIPT_VERSION = 1
@@ -59,7 +60,7 @@ class Usage:
 
 @record(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """A function call as it stands in a model's reply, before it is dispatched."""
+    """A function call as it stands in a model's reply, before it is dispatched. Fields are also read by key."""
 
     name: str
     arguments: Any = field(default_factory=dict)
@@ -69,8 +70,13 @@ class ModelCall:
     repairs: tuple[str, ...] = ()
     raw: str | None = None
 
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.__slots__:
+            raise KeyError(key)
+        return getattr(self, key)
 
-@record(frozen=True, slots=True, kw_only=True)
+
+@record(frozen=True, slots=True)
 class ModelTurn:
     """One reply of a model. `raw` is JSON for the record; `content` is what must be sent back verbatim.
 
@@ -89,20 +95,25 @@ class ModelTurn:
     finish_message: str | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True)
 class ModelRequest:
     """What a provider is asked. Message forms: ``{"role": "user", "text"}``, ``{"role": "model", "turn"}``,
-    ``{"role": "function", "results": [(ModelCall, value), ...]}``."""
+    ``{"role": "function", "results": [(ModelCall, value), ...]}``. Functions may be given as mappings too, and are
+    declarations from then on."""
 
     system: str | None = None
     messages: tuple[Mapping[str, Any], ...] = ()
-    functions: tuple[Any, ...] = ()  # Declaration
+    functions: tuple[Declaration, ...] = ()
     model: str | None = None
     temperature: float | None = 0.0
     seed: int | None = None
     max_output_tokens: int | None = None
     response_schema: Mapping[str, Any] | None = None
     timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.functions) is not tuple or not all(isinstance(it, Declaration) for it in self.functions):
+            object.__setattr__(self, "functions", tuple(map(Declaration.of, self.functions)))
 
 
 @record(frozen=True, slots=True, kw_only=True)

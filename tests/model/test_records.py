@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, cast
@@ -11,12 +12,25 @@ from typing import Any, cast
 import pytest
 
 from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, nearest, shown_path
+from evalkit.model.case import Declaration
 from evalkit.model.registry import Table
 from evalkit.model.run import Run
 from evalkit.model.settings import Settings
-from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage, Violation
+from evalkit.model.transcript import (
+    FunctionCall,
+    ModelCall,
+    ModelRequest,
+    ModelTurn,
+    RunFault,
+    Timing,
+    Transcript,
+    Usage,
+    Violation,
+)
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Score, Verdict
 
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
+CHECK = Declaration(name="check", description="Looks up", parameters=SCHEMA)
 CALL = FunctionCall(
     name="check_warranty",
     arguments={"serial_number": "SN1", "n": [1, 2.5, None, True]},
@@ -172,3 +186,34 @@ def test_settings_that_make_no_sense_are_a_usage_error(given: dict[str, Any], me
 def test_folders_in_settings_may_be_texts() -> None:
     settings = Settings(**cast("Any", {"root": "project", "mocks": "m", "cassettes": "c"}))
     assert (settings.root, settings.mocks, settings.cassettes) == (Path("project"), Path("m"), Path("c"))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        CHECK,
+        {"name": "check", "description": "Looks up", "parameters": SCHEMA},
+        {"type": "function", "function": {"name": "check", "description": "Looks up", "parameters": SCHEMA}},
+    ],
+    ids=["declaration", "mapping", "tool"],
+)
+def test_a_request_takes_functions_as_people_write_them(written: Any) -> None:
+    request = ModelRequest("Be brief.", ({"role": "user", "text": "Hi"},), [written])  # type: ignore[arg-type]
+    assert request.functions == (CHECK,)
+    assert request.system == "Be brief."
+    assert replace(request, seed=1).functions == (CHECK,)
+    assert ModelRequest(functions=["now"]).functions == (Declaration(name="now"),)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("written", [5, None, {}, {"name": 5}, {"function": {"name": None}}])
+def test_what_declares_no_function_is_a_usage_error(written: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        ModelRequest(functions=(written,))
+    assert str(caught.value) == f"a function is declared as {{name, description, parameters}}, got {written!r}"
+
+
+def test_a_call_is_read_by_key_too() -> None:
+    call = ModelCall(name="check", arguments={"n": 1})
+    assert (call["name"], call["arguments"], call["call_id"]) == ("check", {"n": 1}, None)
+    with pytest.raises(KeyError):
+        call["nmae"]
