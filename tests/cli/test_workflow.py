@@ -34,6 +34,18 @@ def test_github_s_published_schema_accepts_it(path: Path) -> None:
     jsonschema.validate(read(path), json.loads(schema.read_text("utf-8")))
 
 
+PAGE = (TOP / "docs" / "ci.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+def test_what_the_page_shows_can_be_pasted(block: str) -> None:
+    package = pytest.importorskip("check_jsonschema", reason="the schemas come with check-jsonschema, which is missing")
+    name = "github-workflows" if "runs-on" in block else "gitlab-ci"
+    schema = Path(package.__file__).parent / "builtin_schemas" / "vendor" / f"{name}.json"
+    pasted = yamlfile.load(block, "ci.md")
+    jsonschema.Draft7Validator(json.loads(schema.read_text("utf-8"))).validate(pasted)
+
+
 def test_what_a_job_needs_is_there_and_every_job_has_a_time_limit() -> None:
     for path in WORKFLOWS:
         jobs = read(path)["jobs"]
