@@ -27,11 +27,14 @@ def read_failure(value: Any, place: Place, around: Surroundings) -> Failure | No
     if isinstance(value, str) and _WORD.fullmatch(value):
         value = {"type": value}
     if not isinstance(value, Mapping):
-        around.wrong(place, f"$error is like {{type: timeout, message: ...}}, or a bare type; got {shown(value, 60)}")
+        hint = f"; write {{status: {value}}}" if type(value) is int and 400 <= value <= 599 else ""
+        like = "{type: timeout, message: ...}, or a bare type"
+        around.wrong(place, f"$error is like {like}; got {shown(value, 60)}{hint}")
         return None
+    known = f"; it has {', '.join(KEYS)}"
     for key in value:
         if key not in KEYS:
-            message = f"unknown key '{key}' in {shown_path(place.path)}{did_you_mean(key, KEYS)}"
+            message = f"unknown key '{key}' in {shown_path(place.path)}{did_you_mean(key, KEYS) or known}"
             around.wrong(place, message, key, at_key=True)
     status = _status(value.get("status"), place, around)
     exception = _exception(value.get("exception"), place, around)

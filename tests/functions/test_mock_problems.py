@@ -154,6 +154,24 @@ PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
         {"f": {"$error": {"typ": "x"}}},
         [("mocks.f.$error.typ", "unknown key 'typ' in mocks.f.$error; did you mean 'type'?")],
     ),
+    (
+        {"f": {"$error": {"after": 3}}},
+        [
+            (
+                "mocks.f.$error.after",
+                "unknown key 'after' in mocks.f.$error; it has type, message, status, exception, detail",
+            )
+        ],
+    ),
+    (
+        {"f": {"$error": 503}},
+        [
+            (
+                "mocks.f.$error",
+                "$error is like {type: timeout, message: ...}, or a bare type; got 503; write {status: 503}",
+            )
+        ],
+    ),
     ({"f": {"$error": {"type": 3}}}, [("mocks.f.$error.type", "type of $error must be text; got 3")]),
     ({"f": {"$error": {"message": []}}}, [("mocks.f.$error.message", "message of $error must be text; got []")]),
     (
