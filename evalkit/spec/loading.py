@@ -167,7 +167,7 @@ class _Loader:
         return extended(data, layer, self.file, self.root)
 
     def _named(self) -> list[Problem]:
-        message = None if self.file is None else stem_problem(os.path.basename(self.file))
+        message = None if self.file is None else stem_problem(os.path.basename(self.file)) or _twin(self.file)
         return [Problem(Location(self.id), message)] if message else []
 
     def _case(self, whole: dict[str, Any], parts: Parts, source: Source, suite: Suite) -> Case:
@@ -198,6 +198,14 @@ class _Loader:
             source=source,
             **({"repeat": values["repeat"]} if "repeat" in values else {}),
         )
+
+
+def _twin(file: str) -> str | None:
+    """Why a case ``a_001.yml`` beside ``a_001.yaml`` is none: both would have the same name and the same cassettes."""
+    stem, ending = os.path.splitext(file)
+    if ending != ".yml" or not os.path.exists(f"{stem}.yaml"):
+        return None
+    return f"{os.path.basename(stem)}.yaml stands beside this file: two cases of one name; give one another number"
 
 
 def _with_shared(mocks: MockSet | None, data: dict[str, Any]) -> MockSet | None:

@@ -324,3 +324,11 @@ def test_a_suites_functions_are_those_of_its_cases_until_it_changes(project: Any
 
     assert second.functions is first.functions
     assert [function.name for function in third.functions] == ["look_up", "open_ticket"]
+
+
+def test_two_endings_are_no_two_cases(project: Any) -> None:
+    files = {"s/a_001.yaml": minimal(""), "s/a_001.yml": minimal("")}
+    assert project.problems("s/a_001.yml", files) == [
+        "s/a_001.yml: a_001.yaml stands beside this file: two cases of one name; give one another number"
+    ]
+    assert project.load("s/a_001.yaml", files).id == "s/a_001.yaml"
