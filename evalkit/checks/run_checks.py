@@ -116,7 +116,11 @@ _BUDGETS: dict[str, tuple[Callable[[Transcript], float | None], str, str]] = {
     "max_model_turns": (_turns, "{} model turn{}", "no model turn was recorded"),
     "max_function_calls": (lambda transcript: len(transcript.calls), "{} function call{}", ""),
     "max_tokens": (_tokens, "{} token{}", "the model's usage of tokens was not reported"),
-    "max_cost_usd": (lambda transcript: transcript.cost_usd, "{} USD", "the model has no known price"),
+    "max_cost_usd": (
+        lambda transcript: transcript.cost_usd,
+        "{} USD",
+        "the model has no known price; [tool.evalkit.prices] has none",
+    ),
     "processing_time_ms": (_total_ms, "{} ms", _NO_TIME),
     "max_overhead_ms": (_overhead_ms, "{} ms in the agent's own code", _NO_TIME),
 }
