@@ -10,7 +10,8 @@ A value is traceable if
 3. it is a number that stands there, as a number or written in a text (``1,234.50``, ``1 234,50``, which is one number);
 4. it is a text that stands there, as whole words, case, Unicode form and whitespace aside;
 5. it is a date or time that stands there in another notation (``2025-12-31``, ``31.12.2025``, ``December 31, 2025``);
-6. it is an identifier of letters and digits (five or more) that stands there with or without spaces and hyphens;
+6. it is an identifier of letters and digits (five or more) that stands there with or without spaces and hyphens, or one
+   of seven digits or more, as a telephone number is: brackets don't matter then either;
 7. it is a text composed of traceable parts: dates, times, numbers, and the words between them, where a word may itself
    be joined by ``- _ / : #`` from parts of three or more characters;
 8. it is a list or mapping of traceable values.
@@ -42,6 +43,8 @@ _JOINED = re.compile(r"[-_/:#]+")
 _MIDNIGHT = (0, 0, 0)
 _PART = 3  # characters; shorter parts of a joined word stand in any text by chance
 _IDENTIFIER = 5
+_DIGITS = 7  # of an identifier without letters, a telephone number above all
+_TELEPHONE = re.compile(r"\+?[0-9][0-9 ()-]*")
 _LONGEST = 64  # what is longer is prose
 
 
@@ -218,14 +221,15 @@ class _Tracer:
 
     def _identifier(self, word: str) -> bool:
         compact = re.sub("[ -]", "", word)
-        if (
-            not _IDENTIFIER <= len(compact) <= _LONGEST
-            or not compact.isalnum()
-            or compact.isalpha()
-            or compact.isdigit()
-        ):
+        if _TELEPHONE.fullmatch(word):
+            compact, between = re.sub("[^0-9]", "", word), "[ ()-]{0,2}"
+            usual = len(compact) >= _DIGITS
+        else:
+            between = "[ -]?"
+            usual = len(compact) >= _IDENTIFIER and compact.isalnum() and not (compact.isalpha() or compact.isdigit())
+        if not usual or len(compact) > _LONGEST:
             return False
-        spaced = re.compile(r"(?<!\w)" + "[ -]?".join(map(re.escape, compact)) + r"(?!\w)")
+        spaced = re.compile(r"(?<!\w)" + between.join(map(re.escape, compact)) + r"(?!\w)")
         return any(spaced.search(source.text) for source in self.sources)
 
 

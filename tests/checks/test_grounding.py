@@ -343,6 +343,21 @@ def test_an_amount_that_shares_a_group_of_digits_is_another_amount(value: str) -
     assert ungrounded(value, "I paid 1 234,50 and then 1'234.50 again, 4 times.") == [value]
 
 
+PHONES = "Call +48 601-234-567 or (555) 123-4567, order 4488-221."
+
+
+@pytest.mark.parametrize(
+    "value", ["48601234567", "+48601234567", "601 234 567", "5551234567", "555-123-4567", "(555)1234567", "4488221"]
+)
+def test_a_long_number_may_be_grouped_in_another_way(value: str) -> None:
+    assert ungrounded(value, PHONES) == []
+
+
+@pytest.mark.parametrize("value", ["48601234568", "4488222", "5551234", "1234567555", "01234567"])
+def test_a_long_number_is_traced_as_a_whole(value: str) -> None:
+    assert ungrounded(value, PHONES) == [value]
+
+
 @pytest.mark.parametrize("value", ["30-238", "12/00", "19/12"])
 def test_short_numbers_that_are_joined_are_no_numbers_of_their_own(value: str) -> None:
     assert ungrounded(value, "12 Long Street, flat 30, 00-238 Warszawa, 19%") == [value]
