@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from evalkit.functions.mocks import MockSet as MockSet
     from evalkit.functions.offering import offered_functions as offered_functions
     from evalkit.functions.patching import patched as patched
-    from evalkit.functions.patching import release as release
     from evalkit.functions.violations import argument_names as argument_names
     from evalkit.functions.violations import argument_violations as argument_violations
 
@@ -41,7 +40,6 @@ _HOMES = {
     "parse_declarations": "declarations",
     "parse_mocks": "mockreader",
     "patched": "patching",
-    "release": "patching",
 }
 
 __all__ = [*_HOMES]

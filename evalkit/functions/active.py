@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -17,23 +17,35 @@ ACTIVE: list[PatchedCase] = []
 
 
 class PatchedCase:
-    """A case while its patches are in force. `names` maps each point to the function's name in the case."""
+    """A case while its patches are in force. `names` maps each point to the function's name in the case; `remove` takes
+    them away. They stay for as long as code that the agent started runs on, which must not reach a real function: its
+    calls are refused, and everyone else gets the real function."""
 
-    def __init__(self, dispatcher: FakeDispatcher, names: Mapping[PatchPoint, str]) -> None:
+    def __init__(
+        self,
+        dispatcher: FakeDispatcher,
+        names: Mapping[PatchPoint, str],
+        remove: Callable[[Iterable[PatchPoint]], None],
+    ) -> None:
         self.dispatcher = dispatcher
         self.task = dispatcher.task  # alive for as long as any code runs in the case's context
         self.names = names
         self.is_over = False
-        self.is_kept = False
-        self.is_closed = False  # `patched` has been left
+        self._remove = remove
+        self.is_abandoned = False
+        self._running = 0  # tasks and threads that the agent started
+        self._is_closed = False  # `patched` has been left
+        self._is_removed = False
 
     def keep(self) -> None:
-        """Leave this case's patches installed when it ends, until `release`.
+        """Leave this case's patches installed when it ends, until `release`: its agent was abandoned in a thread."""
+        self.is_abandoned = True
 
-        For an agent that was abandoned in a thread: it may wake up and call on, and must not reach a real function.
-        Its calls are refused; everyone else gets the real function.
-        """
-        self.is_kept = True
+    def release(self) -> None:
+        """The abandoned agent has ended."""
+        with LOCK:
+            self.is_abandoned = False
+            self._settle()
 
     def leave(self) -> None:
         """The case is over: from now on nobody's calls are its."""
@@ -41,3 +53,26 @@ class PatchedCase:
             if not self.is_over:
                 self.is_over = True
                 ACTIVE.remove(self)
+
+    def close(self) -> None:
+        """`patched` has been left."""
+        with LOCK:
+            self.leave()
+            self._is_closed = True
+            self._settle()
+
+    def begun(self) -> None:
+        """The agent has started a task or a thread."""
+        with LOCK:
+            self._running += 1
+
+    def ended(self, *_: object) -> None:
+        """One of them has ended."""
+        with LOCK:
+            self._running -= 1
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._is_closed and not (self.is_abandoned or self._running or self._is_removed):
+            self._is_removed = True
+            self._remove(self.names)

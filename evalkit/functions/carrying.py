@@ -47,16 +47,26 @@ def stop_carrying(need: str) -> None:
 
 def _start_in_case(self: threading.Thread) -> None:
     case = CASE.get()
-    if case is not None:
-        run = self.run
+    if case is None:
+        _start(self)
+        return
+    run = self.run
 
-        def run_in_case() -> None:
-            del self.run
-            CASE.set(case)
+    def run_in_case() -> None:
+        del self.run
+        CASE.set(case)
+        try:
             run()
+        finally:
+            case.ended()
 
-        self.run = run_in_case  # type: ignore[method-assign]
-    _start(self)
+    self.run = run_in_case  # type: ignore[method-assign]
+    case.begun()
+    try:
+        _start(self)
+    except BaseException:
+        case.ended()
+        raise
 
 
 def _submit_in_case(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -66,9 +76,12 @@ def _submit_in_case(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: 
     # The pool may start a worker now, which lives on: it must not stay in this case.
     token = CASE.set(None)
     try:
-        return _submit(self, functools.partial(_run_in_case, case, fn), *args, **kwargs)
+        future = _submit(self, functools.partial(_run_in_case, case, fn), *args, **kwargs)
     finally:
         CASE.reset(token)
+    case.begun()
+    future.add_done_callback(case.ended)
+    return future
 
 
 def _run_in_case(case: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

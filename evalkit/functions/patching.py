@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evalkit.functions.active import ACTIVE, CASE, LOCK, PatchedCase
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.model.case import Declaration
 
 if TYPE_CHECKING:
+    import asyncio
+
     from evalkit.functions.patchpoint import PatchPoint
 
 
@@ -28,8 +30,9 @@ def patched(declarations: Iterable[Declaration], dispatcher: FakeDispatcher) -> 
     does not exist is a MockError, on entering. Without any `patch` this costs next to nothing.
     """
     with LOCK:
-        case = PatchedCase(dispatcher, _installed(declarations))
+        case = PatchedCase(dispatcher, _installed(declarations), _remove)
         ACTIVE.append(case)
+    before = _tasks() if case.names else set()
     for point, name in case.names.items():
         if point.implementation is not None:
             dispatcher.implementations.setdefault(name, point.implementation)
@@ -38,20 +41,28 @@ def patched(declarations: Iterable[Declaration], dispatcher: FakeDispatcher) -> 
         yield case
     finally:
         CASE.reset(token)
-        with LOCK:
-            case.leave()
-            case.is_closed = True
-            if not case.is_kept:
-                _remove(case.names)
+        for task in _tasks() - before if case.names else ():
+            if _may_be_of(task, case):
+                case.begun()
+                task.add_done_callback(case.ended)
+        case.close()
 
 
-def release(case: PatchedCase) -> None:
-    """Take the patches of a kept case away after all: its abandoned agent has ended."""
-    with LOCK:
-        if case.is_kept:
-            case.is_kept = False
-            if case.is_closed:  # otherwise `patched` takes them away when it ends
-                _remove(case.names)
+def _tasks() -> set[asyncio.Task[Any]]:
+    """What runs on this loop beside the current task."""
+    import asyncio
+
+    try:
+        return asyncio.all_tasks() - {asyncio.current_task()}
+    except RuntimeError:
+        return set()  # there is no loop
+
+
+def _may_be_of(task: asyncio.Task[Any], case: PatchedCase) -> bool:
+    """Whether the agent of `case` may have started `task`, for which nobody waited. Before Python 3.12 no task tells:
+    those of cases that overlap are taken for it too, until they end."""
+    context = getattr(task, "get_context", None)
+    return context is None or context().get(CASE) is case
 
 
 def _installed(declarations: Iterable[Declaration]) -> Mapping[PatchPoint, str]:
@@ -64,7 +75,7 @@ def _installed(declarations: Iterable[Declaration]) -> Mapping[PatchPoint, str]:
     return install(wanted)
 
 
-def _remove(points: Mapping[PatchPoint, str]) -> None:
+def _remove(points: Iterable[PatchPoint]) -> None:
     if points:
         from evalkit.functions.installing import remove
 

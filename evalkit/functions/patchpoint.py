@@ -126,7 +126,7 @@ def responsible_for(point: PatchPoint) -> PatchedCase | None:
     if case.is_over:
         how = "from a thread or task of a case that is over"
         # An agent that was left behind calls on: no other case's business.
-        raise _refused(point, how) if case.is_kept else _blamed(point, how)
+        raise _refused(point, how) if case.is_abandoned else _blamed(point, how)
     return case
 
 

@@ -12,7 +12,7 @@ from evalkit.agents import AgentUnderTest, Reply, Task, http_recording, offline
 from evalkit.agents.message import visible_input
 from evalkit.agents.models import provider_for
 from evalkit.errors import MockError
-from evalkit.functions import FakeDispatcher, PatchedCase, patched, release
+from evalkit.functions import FakeDispatcher, PatchedCase, patched
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.pipeline.calling import Outcome, call_agent
 from evalkit.pipeline.plan import Plan
@@ -42,7 +42,7 @@ class Attempt:
     def ended_late(self) -> None:
         """An agent that was left behind has ended: nobody needs the patches and the cassette any more."""
         if self.patches is not None:
-            release(self.patches)
+            self.patches.release()
         if self.is_left_behind:
             http_recording.release(self.task.tape)
             offline.restore(self.task)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import FunctionError, MockError
-from evalkit.functions import FakeDispatcher, bind, parse_declarations, parse_mocks, patched, release
+from evalkit.functions import FakeDispatcher, bind, parse_declarations, parse_mocks, patched
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
 
@@ -475,9 +475,54 @@ def test_the_patches_of_an_abandoned_case_can_be_kept(shop: Any) -> None:
     thread.join()
     assert late == ["refused"]
     assert shop.REACHED == [("check", "someone else's")]
-    release(case)
-    release(case)  # once is enough
+    case.release()
+    case.release()  # once is enough
     assert threading.Thread.start.__module__ == "threading"
+
+
+@pytest.mark.parametrize("start", ["task", "thread", "executor"])
+def test_what_a_case_leaves_running_never_reaches_a_real_function(shop: Any, start: str) -> None:
+    late: list[str] = []
+
+    async def calls_late(go: asyncio.Event) -> None:
+        await go.wait()
+        call()
+
+    def call() -> None:
+        with pytest.raises(MockError, match="of a case that is over"):
+            shop.check("late")
+        late.append("refused")
+
+    def calls_when_free() -> None:
+        free.wait(10)
+        call()
+
+    free = threading.Event()
+
+    async def running() -> None:
+        go = asyncio.Event()
+        with ThreadPoolExecutor(1) as executor:
+            with patched(declared(shop, f="check"), dispatcher_of({"f": 1})):
+                if start == "task":
+                    left: Any = asyncio.create_task(calls_late(go))
+                elif start == "thread":
+                    left = threading.Thread(target=calls_when_free)
+                    left.start()
+                else:
+                    left = executor.submit(calls_when_free)
+            assert shop.check("someone else's") == "real"
+            go.set()
+            free.set()
+            if start == "task":
+                await left
+                await asyncio.sleep(0)
+            else:
+                (left.join if start == "thread" else left.result)(10)
+        assert "__signature__" not in vars(shop.check)  # it is as it was before
+
+    asyncio.run(running())
+    assert late == ["refused"]
+    assert shop.REACHED == [("check", "someone else's")]
 
 
 def test_threads_and_executors_that_the_agent_starts_are_in_its_case(shop: Any) -> None:
