@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.record import record
-from evalkit.reports.conversation import conversation
+from evalkit.reports.conversation import conversation, user_turns
 from evalkit.reports.faults import fault_lines, reasons_told
 from evalkit.reports.hostile import encodable, visible, visible_lines
 from evalkit.reports.spans import Line, line_text
@@ -126,7 +126,7 @@ def _body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     for call in verdict.calls:
         shown += _call(call, told, options)
     if options.conversation:
-        shown += conversation(verdict.transcript)
+        shown += conversation(verdict.transcript, user_turns(verdict.case))
     told |= reasons_told(verdict)
     graded: list[Line] = []
     if verdict.transcript.gradings:
@@ -266,4 +266,4 @@ def _runs(verdict: Verdict, options: TraceOptions) -> list[Line]:
 
 
 def _named(run: Verdict, case: Verdict) -> Verdict:
-    return replace(run, case_id=case.case_id, description=case.description)
+    return replace(run, case_id=case.case_id, description=case.description, case=case.case)

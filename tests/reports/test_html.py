@@ -365,6 +365,21 @@ def test_a_file_that_is_no_case_has_its_problem_and_nothing_that_happened(opened
     assert not any(said in text for said in ("What happened", "stop reason", "Everything expected"))
 
 
+def test_a_conversation_shows_what_the_user_said_and_each_answer(opened: Open) -> None:
+    transcript = Transcript(response="Bye.", responses=("Hello.", "Bye."))
+    turns = {"input": {"turns": ["Good morning", {"user": "Thanks"}]}}
+    page = opened(page_of(case("talk_001", transcript=transcript, case=turns)))
+    page.click("#rows a")
+    page.wait_for_selector("#case h2")
+    assert [page.locator(".turn h4").nth(i).inner_text().strip() for i in range(3)] == [
+        "Input",
+        "Response to turn 1",
+        "Response to turn 2",
+    ]
+    assert '"Good morning",\n    "Thanks"' in page.inner_text(".turn >> nth=0 >> pre")
+    assert page.inner_text(".turn >> nth=1 >> pre").strip() == "Hello."
+
+
 def test_a_phrase_that_is_missing_in_a_long_text_does_not_repeat_the_text(opened: Open) -> None:
     body = "a long text " * 50
     missing = Reason(

@@ -283,6 +283,44 @@ def test_the_conversation_shows_every_turn_whole() -> None:
     ]
 
 
+def test_in_a_conversation_what_the_user_said_stands_between_the_turns() -> None:
+    asked = ModelCall(name="check", arguments={"id": 1})
+    turns = (ModelTurn(calls=(asked,), finish_reason="tool_calls"), ModelTurn(text="Valid."), ModelTurn(text="Bye."))
+    calls = (
+        FunctionCall(name="check", arguments={"id": 1}, result=True, turn=0),
+        FunctionCall(name="log", result=1, index=1, user_turn=1),
+    )
+    verdict = Verdict(
+        case_id="a_1.yaml",
+        status="failed",
+        transcript=Transcript(calls=calls, turns=turns, responses=("Valid.", "Bye."), response="Bye."),
+        case={"input": {"turns": ["Is it?", {"user": {"message": "Thanks."}}, "Wait", "never asked"]}},
+    )
+    shown = [line.rstrip() for line in render(verdict, TraceOptions(conversation=True)).splitlines()[1:]]
+    assert shown == [
+        "  user, turn 1",
+        "  │ Is it?",
+        "  model, turn 1 (tool_calls)",
+        '  │ calls check({"id": 1})',
+        '  check({"id": 1}) → ok',
+        "  │ true",
+        "  model, turn 2 (stop)",
+        "  │ Valid.",
+        "  response",
+        "  │ Valid.",
+        "  user, turn 2",
+        "  │ Thanks.",
+        "  model, turn 3 (stop)",
+        "  │ Bye.",
+        "  log({}) → ok",
+        "  │ 1",
+        "  response",
+        "  │ Bye.",
+        "  user, turn 3",
+        "  │ Wait",
+    ]
+
+
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
     [(3, "3 ms"), (99.4, "99 ms"), (800, "0.8 s"), (9_940, "9.9 s"), (61_000, "61 s"), (125_000, "2 min 5 s")],

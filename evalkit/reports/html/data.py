@@ -12,13 +12,15 @@ from typing import Any
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import ModelTurn, Transcript
 from evalkit.model.verdict import NOT_RUN, CallVerdict, FaultRun, Reason, Verdict
+from evalkit.reports.conversation import user_turns
 from evalkit.reports.graded import grader_facts
 from evalkit.reports.hostile import visible, visible_lines
-from evalkit.reports.trace import duration_text, render
+from evalkit.reports.trace import TraceOptions, duration_text, render
 
 Row = dict[str, Any]
 
 _LONGEST = 20_000
+_HALF = 60  # columns of a trace beside another one
 _SEARCHED = 200  # characters of each text that the list's search looks at
 
 
@@ -117,8 +119,18 @@ def _detail(verdict: Verdict, old: Verdict | None) -> dict[str, Any]:
         "wanted": _wanted(verdict),
         "faults": [_fault(one) for one in verdict.faults],
         "runs": [_run(one, verdict.case) for one in runs_of(verdict)],
-        "before": None if old is None else {"status": old.status, "trace": render(old), "now": render(verdict)},
+        "before": None if old is None else {"status": old.status, **_side_by_side(old, verdict)},
     }
+
+
+def _side_by_side(old: Verdict, verdict: Verdict) -> dict[str, str]:
+    options = TraceOptions(width=_HALF)
+    return {"trace": render(old, options), "now": render(verdict, options)}
+
+
+def _given(given: Any, users: list[Any]) -> Any:
+    """What the agent got; in a conversation what the user said, turn by turn."""
+    return {**(given if isinstance(given, Mapping) else {}), "turns": users} if users else given
 
 
 def _wanted(verdict: Verdict) -> str:
@@ -160,7 +172,8 @@ def _run(verdict: Verdict, case: Mapping[str, Any]) -> dict[str, Any]:
         "turns": [_turn(turn) for turn in transcript.turns],
         "ran": transcript != Transcript(),
         "facts": _facts(transcript) if transcript != Transcript() else [],
-        "input": transcript.input,
+        "input": _given(transcript.input, user_turns(case)),
+        "answers": list(transcript.responses[:-1]),  # of the user's turns before the last
         "response": transcript.response,
         "unused": list(transcript.unused_mocks),
         "warnings": list(transcript.warnings),

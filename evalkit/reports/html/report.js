@@ -153,7 +153,8 @@
     rest.forEach((item) => shown.push(turn(`Call ${item.index + 1}`, ["outside any model turn"], "", [item], [])));
     const missing = run.calls.filter((item) => !has(item.name));
     if (missing.length) shown.push(turn("Never made", [], "", missing, []));
-    if (run.response) shown.push(turn("Response", [], run.response, [], []));
+    run.answers.forEach((answer, i) => shown.push(turn(`Response to turn ${i + 1}`, [], answer, [], [])));
+    if (run.response) shown.push(turn(run.answers.length ? `Response to turn ${run.answers.length + 1}` : "Response", [], run.response, [], []));
     if (run.fault) shown.push(turn("Ended by", [], run.fault, [], []));
     return shown;
   };

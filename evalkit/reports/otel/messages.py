@@ -8,7 +8,7 @@ from typing import Any
 
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn
 from evalkit.model.verdict import Verdict
-from evalkit.reports.conversation import input_text
+from evalkit.reports.conversation import input_text, user_turns
 from evalkit.reports.wire import plain
 
 LONGEST = 200_000  # characters of one attribute; collectors refuse requests of some megabytes
@@ -35,14 +35,8 @@ def finish_reason(turn: ModelTurn) -> str:
 
 def asked(verdict: Verdict, input: Any) -> list[dict[str, Any]]:
     """What the user said: one message, or one for each of the user's turns."""
-    given = verdict.case.get("input") if isinstance(verdict.case, Mapping) else None
-    turns = given.get("turns") if isinstance(given, Mapping) else None
-    said = [_said(turn) for turn in turns] if isinstance(turns, list) else [input]
+    said = user_turns(verdict.case) or [input]
     return [{"role": "user", "parts": [_text(input_text(what))]} for what in said]
-
-
-def _said(turn: Any) -> Any:
-    return turn["user"] if isinstance(turn, Mapping) and "user" in turn else turn
 
 
 def answered(response: str, reason: str) -> list[dict[str, Any]]:
