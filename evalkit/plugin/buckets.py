@@ -11,15 +11,59 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadFileScheduling, LoadGroupScheduling, LoadScopeScheduling
 
 from evalkit.plugin.neighbours import Rendezvous, buckets_of
 
 _BUCKET, _ALONE = "bucket ", "alone: "
 
 
-class BucketScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types
-    """xdist's scheduling by scopes, where a scope is a bucket of cases; any other test is a scope of its own."""
+class ScopeScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types
+    """xdist's scheduling by scopes, for workers that may die: the base gives the test on which one died to the next,
+    and waits for ever for a worker that came later and was given one test."""
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take away a worker that has ended. The test on which it died, if it did and that is known."""
+        workload = self.assigned_work.pop(node)
+        units = {scope: unit for scope, unit in workload.items() if not all(unit.values())}
+        if not units:
+            return None
+        culprit = self._take_culprit(units)
+        self.workqueue.update(units)
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return culprit
+
+    def _take_culprit(self, units: dict[str, dict[str, bool]]) -> str | None:
+        """Take the test that was running out of what is to be given out again."""
+        begun, unit = next(iter(units.items()))
+        culprit = next(nodeid for nodeid, completed in unit.items() if not completed)
+        del unit[culprit]
+        if all(unit.values()):
+            del units[begun]
+        return culprit
+
+    def _reschedule(self, node: Any) -> None:
+        """As the base does, until the worker can begin: it runs no test before it knows of the next one, or of the end.
+        The base sees to that at the start alone."""
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+
+class FileScheduling(ScopeScheduling, LoadFileScheduling):  # type: ignore[misc]
+    """The same, by files."""
+
+
+class GroupScheduling(ScopeScheduling, LoadGroupScheduling):  # type: ignore[misc]
+    """The same, by groups."""
+
+
+BY_SCOPE = {"loadscope": ScopeScheduling, "loadfile": FileScheduling, "loadgroup": GroupScheduling}
+
+
+class BucketScheduling(ScopeScheduling):
+    """Scheduling by scopes, where a scope is a bucket of cases; any other test is a scope of its own."""
 
     def __init__(self, config: pytest.Config, log: Any, rendezvous: Rendezvous, is_case: Callable[[str], bool]) -> None:
         super().__init__(config, log)
@@ -37,30 +81,12 @@ class BucketScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist come
         number = self._numbers.get(nodeid)
         return nodeid if number is None else f"{_BUCKET}{number}"
 
-    def remove_node(self, node: Any) -> str | None:
-        """Take away a worker that has ended. The test on which it died, if it did and that is known; else what it had
-        begun is given out again, one by one."""
-        workload = self.assigned_work.pop(node)
-        units = {scope: unit for scope, unit in workload.items() if not all(unit.values())}
-        if not units:
-            return None
+    def _take_culprit(self, units: dict[str, dict[str, bool]]) -> str | None:
+        """Any case of a bucket may have been running: what the worker had begun is given out again, one by one."""
         begun = next(iter(units))
         pending = [nodeid for nodeid, completed in units.pop(begun).items() if not completed]
         culprit = pending.pop(0) if len(pending) == 1 or not begun.startswith(_BUCKET) else None
         self._apart.update(pending)
         self._rendezvous.set_apart(pending)
         self.workqueue.update({_ALONE + nodeid: {nodeid: False} for nodeid in pending})
-        self.workqueue.update(units)
-        for other in self.assigned_work:
-            self._reschedule(other)
         return culprit
-
-    def _reschedule(self, node: Any) -> None:
-        """As the base does, until the worker can begin: it runs no test before it knows of the next one, or of the end.
-
-        The base sees to that at the start alone, and would wait for ever for a worker that came later and was given one
-        case.
-        """
-        super()._reschedule(node)
-        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
-            super()._reschedule(node)

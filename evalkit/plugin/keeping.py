@@ -89,10 +89,12 @@ class Keeper:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:
         """Whole buckets, unless another way of distribution is asked for or cases run one at a time."""
+        from evalkit.plugin.buckets import BY_SCOPE, BucketScheduling
+
+        if (by_scope := BY_SCOPE.get(config.getoption("dist"))) is not None:
+            return by_scope(config, log)
         if not self._by_buckets or config.getoption("dist") != "load":
             return None
-        from evalkit.plugin.buckets import BucketScheduling
-
         return BucketScheduling(config, log, self._rendezvous, lambda node_id: case_of(node_id) is not None)
 
     @pytest.hookimpl(optionalhook=True)

@@ -213,6 +213,24 @@ def test_a_worker_that_comes_later_runs_even_one_single_case(project: Project, w
     assert len(project.statuses()) == 7
 
 
+@pytest.mark.parametrize("way", ["loadscope", "loadfile", "loadgroup"])
+def test_by_scopes_too_a_worker_may_die(project: Project, way: str) -> None:
+    """xdist itself hands the killer to the next worker then, and waits for ever in the end."""
+    for name in ("a_001", "a_002", "b_001", "b_002", "c_001"):
+        project.case(name)
+    project.case("b_001", {"exit": 3})
+    project.write(
+        "scenarios/conftest.py",
+        "import pytest\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items: item.add_marker(pytest.mark.xdist_group(item.name[0]))\n",
+    )
+    result = project.run_apart("-n", "2", f"--dist={way}")
+    assert result.ret == 6
+    assert project.statuses() == dict.fromkeys(("a_001", "a_002", "b_002", "c_001"), "passed") | {"b_001": "error"}
+    assert Counter(project.starts())["scenarios/b_001.yaml"] == 1
+
+
 def test_cases_and_ordinary_tests_share_the_workers(project: Project) -> None:
     overlapping_suite(project, 8)
     project.write("tests/test_x.py", "import pytest\n@pytest.mark.parametrize('n', range(9))\ndef test_n(n): pass\n")
