@@ -20,7 +20,7 @@ from evalkit.reports.trace import TraceOptions, duration_text, render
 Row = dict[str, Any]
 
 _LONGEST = 20_000
-_HALF = 60  # columns of a trace beside another one
+_HALF = 48  # columns of a trace beside another one
 _SEARCHED = 200  # characters of each text that the list's search looks at
 
 
