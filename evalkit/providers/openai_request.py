@@ -9,6 +9,7 @@ from typing import Any
 from evalkit.errors import UsageError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.providers.turns import parse_arguments
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
@@ -86,10 +87,20 @@ def _said(turn: ModelTurn, position: int) -> dict[str, Any]:
             for call in turn.calls
         ]
         message["tool_calls"] = [
-            {**call, "type": "function", "id": call.get("id") or f"call_{position}_{index}"}
+            {**_sendable(call), "type": "function", "id": call.get("id") or f"call_{position}_{index}"}
             for index, call in enumerate(came)
         ]
     return message
+
+
+def _sendable(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`call` as it came; but arguments that are no JSON object are none: vLLM, Ollama and others read them again, and
+    refuse the whole conversation."""
+    function = call["function"]
+    written = function.get("arguments")
+    if isinstance(written, str) and parse_arguments(written)[1] is not None:
+        return {**call, "function": {**function, "arguments": "{}"}}
+    return call
 
 
 def _arguments(raw: str | None, arguments: Any) -> str:

@@ -271,6 +271,19 @@ def malformed(arguments: str) -> Any:
     return whole({"tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}, "tool_calls")
 
 
+@pytest.mark.parametrize("arguments", ['{"n": ', "[1]", "null"])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_arguments_that_are_no_object_go_back_empty(streamed: bool, arguments: str) -> None:
+    """vLLM, Ollama and others read them again, and would refuse the conversation."""
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    pieces = [delta(tool_calls=[{"index": 0, **call}]), delta("tool_calls")]
+    turn = streamed_turn(pieces) if streamed else turn_of(whole({"tool_calls": [call]}, "tool_calls"))
+    assert turn.calls[0].malformed
+    for said in (turn, replace(turn, content=None)):
+        (message,) = messages_of(None, [{"role": "model", "turn": said}])
+        assert message["tool_calls"] == [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+
+
 @pytest.mark.parametrize("ids", [("c1", "c2", "c3"), (None, None, None)], ids=["with ids", "without"])
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 @pytest.mark.parametrize("apart", [False, True], ids=["in one message", "one message each"])
