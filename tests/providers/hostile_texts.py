@@ -21,7 +21,8 @@ PIECES = [
     "[TOOL_CALLS]" + "a" * 500, "<|python_tag|>", "<|python_tag|>{", "<|python_tag|>" + CALL + ";",
     "[f(", "[f(a=[", "[f(a=1), ", "[f(a='''", "f(\n", "f(a=1\n", "f(a=1, b=[1, {'c': 3}])\n", "f(a=" + "(" * 90 + "1\n",
     "Action: f\n", "Action: f\nAction Input: {", "Action:   ", "```json\n", "```json\n" + CALL, CALL + "\n",
-    "<think>", "<think></think>", "[THINK]", "\n" + " " * 1000, "[" + " " * 500, "<" + " " * 500, "{" + " " * 300 + "[",
+    "<think>", "<think></think>", "[THINK]", "<tool_response>", "<tool_response></x>", '<tool_result a="',
+    "\n" + " " * 1000, "[" + " " * 500, "<" + " " * 500, "{" + " " * 300 + "[",
     CALL + " " * 500,
 ]  # fmt: skip
 
@@ -36,6 +37,7 @@ def keys(length: int) -> str:
 
 
 WRAPPED: dict[str, Maker] = {
+    "mentions of a tag": inside("", "<function> x: ", "</function>"),
     "children": inside("<f>", "<a>", "</f>"),
     "children of a named tag": inside("<function=f>", "<a>1", "</function>"),
     "open angles": inside("<function=f>", "< ", "</function>"),
