@@ -78,13 +78,13 @@ class _Blueprint:
     Compiling one takes as long as filling fifty instances, and a run of a few cases has no more of most classes.
     """
 
-    __slots__ = ("_cls", "_filled", "_plan", "defaults", "kw_only")
+    __slots__ = ("_cls", "_factories", "_filled", "_names", "_places", "_unsaid", "defaults", "kw_only")
 
     def __init__(self, defaults: dict[str, Any], kw_only: bool) -> None:
         self.defaults = defaults
         self.kw_only = kw_only
         self._filled = 0
-        self._plan: tuple[Any, ...] | None = None
+        self._names: dict[str, None] = {}
 
     def __set_name__(self, cls: Any, name: str) -> None:
         self._cls = cls
@@ -111,34 +111,30 @@ class _Blueprint:
         init: Callable[..., None] = cls.__dict__["__init__"]
         return init
 
-    def _planned(self) -> tuple[Any, ...]:
-        """What filling an instance takes; kept from the first one on."""
-        cls, attributes = self._cls, attributes_of(self._cls)
-        factories = {one.name: one.factory for one in attributes if one.factory is not MISSING}
+    def _prepare(self) -> None:
+        """What filling an instance takes. None of it is anything that the garbage collector has to go through."""
+        attributes = attributes_of(self._cls)
+        self._places = tuple(one.name for one in attributes if not one.kw_only)
+        self._factories = {one.name: one.factory for one in attributes if one.factory is not MISSING} or None
         defaults = {one.name: one.default for one in attributes if one.default is not MISSING}
-        self._plan = (
-            {one.name for one in attributes},
-            [one.name for one in attributes if not one.kw_only],
-            {**defaults, **dict.fromkeys(factories, _FACTORY)},
-            factories,
-            object.__setattr__ if cls.__setattr__ is _refuse else setattr,
-            getattr(cls, "__post_init__", None),
-        )
-        return self._plan
+        self._unsaid = {**defaults, **dict.fromkeys(self._factories or (), _FACTORY)}
+        self._names = {one.name: None for one in attributes}  # last: another thread may be filling one, too
 
     def _fill(self, instance: Any, /, *args: Any, **given: Any) -> None:
-        names, places, defaults, factories, put, after = self._plan or self._planned()
-        said = {**dict(zip(places, args, strict=False)), **given}
-        values = {**defaults, **said}
-        if len(said) < len(args) + len(given) or values.keys() != names:
+        if not self._names:
+            self._prepare()
+        said = {**dict(zip(self._places, args, strict=False)), **given}
+        values = {**self._unsaid, **said}
+        if len(said) < len(args) + len(given) or values.keys() != self._names.keys():
             self._init()(instance, *args, **given)  # which says what is wrong
             return
-        for name, factory in factories.items():
+        for name, factory in (self._factories or {}).items():
             if values[name] is _FACTORY:
                 values[name] = factory()
+        put = object.__setattr__ if self._cls.__setattr__ is _refuse else setattr
         for name, value in values.items():
             put(instance, name, value)
-        if after is not None:
+        if hasattr(instance, "__post_init__"):
             instance.__post_init__()
 
 
@@ -185,6 +181,8 @@ class _Signature:
 
 
 class _Factory:
+    __slots__ = ()
+
     def __repr__(self) -> str:
         return "<factory>"
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from evalkit.errors import UsageError
+from evalkit.model.codec import shallow
 from evalkit.model.run import Run
 from evalkit.reports.journal import read_journal
 from evalkit.reports.wire import from_line, plain, to_line
@@ -94,7 +95,7 @@ def write_run(path: str | os.PathLike[str], run: Run, lines: Iterable[str] | Non
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with partial.open("w", encoding="utf-8", newline="\n") as file:
-            head = json.dumps(plain({k: v for k, v in replace(run, verdicts=()).to_json().items() if k != "verdicts"}))
+            head = json.dumps(plain({name: value for name, value in shallow(run).items() if name != "verdicts"}))
             file.write(head[:-1] + _OPEN.decode())
             separator = "\n"
             for line in map(to_line, run.verdicts) if lines is None else lines:
