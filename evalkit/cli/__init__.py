@@ -22,6 +22,9 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         status = USAGE
+    except OSError as error:  # a disk that is full, a folder that may not be written to
+        click.echo(f"evalkit: {error.filename or 'a file'}: {error.strerror or error}", err=True)
+        status = USAGE
     except EvalkitError as error:
         from evalkit.reports.hostile import visible_lines
 

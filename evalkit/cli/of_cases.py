@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from evalkit.cli.arguments import OUTPUT
+from evalkit.cli.arguments import OUTPUT, write
 
 PATHS = click.argument("paths", nargs=-1)
 FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -91,7 +91,7 @@ def lint_command(paths: tuple[str, ...], output: Path | None, rules: bool, **opt
     said = {name: value or None for name, value in options.items()}
     text, status = run_lint(paths, Asked(**flags), **said)  # type: ignore[arg-type]  # click has typed them
     if output is not None:
-        output.write_text(text + "\n", "utf-8")
+        write(output, text)
     elif text:
         click.echo(text)
     return status

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from evalkit.cli.arguments import OUTPUT
+from evalkit.cli.arguments import OUTPUT, write
 
 RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 
@@ -39,7 +39,7 @@ def report(run: Path, form: str, baseline: Path | None, title: str, output: Path
 
         click.echo(without_commands(text) if form in ("json", "otel") else text)
     else:
-        output.write_text(text + "\n", "utf-8")
+        write(output, text)
 
 
 @click.command("export", short_help="Send a run as OpenTelemetry spans.")

@@ -320,3 +320,16 @@ def test_the_list_of_commands_cuts_nothing_off(command: Command) -> None:
     listed = command("--help").out.partition("Commands:")[2].strip().splitlines()
     assert len(listed) == len(commands.commands)
     assert [line for line in listed if line.endswith("...") or len(line) > 78] == []
+
+
+def test_what_is_written_goes_into_a_folder_that_is_made_if_need_be(command: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run.json", run_of(a="passed"))
+    assert command("report", "run.json", "--format", "markdown", "-o", "out/of/run.md").status == 0
+    assert (tmp_path / "out" / "of" / "run.md").read_text("utf-8").startswith("## ")
+
+
+def test_what_cannot_be_written_is_one_line(command: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run.json", run_of(a="passed"))
+    (tmp_path / "out").write_text("a file")
+    result = command("report", "run.json", "--format", "markdown", "-o", "out/run.md")
+    assert (result.status, result.err) == (4, "evalkit: out: File exists\n")
