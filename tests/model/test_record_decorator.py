@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from evalkit.record import record
+from evalkit.record import attributes_of, is_record, record
 
 Decorator = Callable[..., Callable[[type], Any]]
 
@@ -214,3 +214,13 @@ def test_nothing_is_made_for_a_class_that_nobody_uses() -> None:
     assert written() == ["__init__"]
     assert dataclasses.is_dataclass(Unused)
     assert isinstance(vars(Unused)["__dataclass_fields__"], dict)
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_its_fields_are_known_without_the_standard_library_s(name: str) -> None:
+    found = attributes_of(OURS[name])
+    assert [(one.name, one.hint, one.kw_only, one.is_shown, one.is_compared) for one in found] == [
+        (one.name, one.type, one.kw_only, one.repr, one.compare) for one in dataclasses.fields(USUAL[name])
+    ]
+    assert is_record(OURS[name])
+    assert not is_record(USUAL[name])
