@@ -133,9 +133,16 @@ class Display:
         for line in trouble:
             reporter.write_line(self._encoded(f"evalkit: {line}"), red=True, bold=True)
         if verbosity >= 0:
-            reporter.write_line(f"run file: {self._shown(self._configuration.results)}")
-            if self._configuration.html is not None and not any("HTML report" in line for line in trouble):
-                reporter.write_line(f"report: {self._shown(self._configuration.html)}")
+            self._name_files(reporter, trouble)
+
+    def _name_files(self, reporter: pytest.TerminalReporter, trouble: Sequence[str]) -> None:
+        """Those that were written; of the others `trouble` tells."""
+        told = " ".join(trouble)
+        if "the run file was not written" in told:
+            return  # and reports are made of it
+        reporter.write_line(f"run file: {self._shown(self._configuration.results)}")
+        if self._configuration.html is not None and "the HTML report was not written" not in told:
+            reporter.write_line(f"report: {self._shown(self._configuration.html)}")
 
     def accounting(
         self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str], *, measured: bool

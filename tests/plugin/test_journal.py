@@ -150,6 +150,7 @@ def test_a_place_that_can_not_be_written_is_told_and_does_not_break_the_run(proj
     assert result.ret == 0
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["evalkit: no journal is kept: *", "evalkit: the run file was not written: *"])
+    assert not any(line.startswith("run file:") for line in result.outlines)
 
 
 def test_a_full_disk_is_told_and_does_not_break_the_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
