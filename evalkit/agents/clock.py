@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import threading
-from time import perf_counter
-from typing import Self
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    import asyncio
+
+# Seconds that go on where an agent freezes time: what does that swaps the clocks that it finds in modules.
+now = partial(time.perf_counter)
+_loops_now = partial(time.monotonic)
+
+
+def keep_time(loop: asyncio.AbstractEventLoop) -> None:
+    """Let deadlines and sleeps on `loop` pass where an agent freezes time."""
+    with suppress(AttributeError):  # another policy's loop, with a clock of its own
+        loop.time = _loops_now  # type: ignore[method-assign]
 
 
 class WaitingTime:
@@ -23,14 +38,14 @@ class WaitingTime:
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                self._since = perf_counter()
+                self._since = now()
             self._inside += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
-                self._total += perf_counter() - self._since
+                self._total += now() - self._since
 
     @property
     def is_going_on(self) -> bool:
@@ -46,4 +61,4 @@ class WaitingTime:
     def seconds(self) -> float:
         """So far, an interval that is still open included."""
         with self._lock:
-            return self._total + (perf_counter() - self._since if self._inside else 0.0)
+            return self._total + (now() - self._since if self._inside else 0.0)

@@ -7,9 +7,8 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from time import perf_counter
 
-from evalkit.agents.clock import WaitingTime
+from evalkit.agents.clock import WaitingTime, now
 from evalkit.agents.grading import GRADE
 from evalkit.agents.live import MeteredProvider
 from evalkit.agents.models import cassette_name, shared_provider
@@ -55,9 +54,9 @@ class Grader:
         """
         queued = WaitingTime()
         running = asyncio.create_task(self._asked(request, queued))
-        until = perf_counter() + deadline_s
+        until = now() + deadline_s
         try:
-            while not running.done() and (left := until + queued.seconds - perf_counter()) > 0:
+            while not running.done() and (left := until + queued.seconds - now()) > 0:
                 await asyncio.wait({running}, timeout=max(left, 0.02))  # `left` stands still while it queues
             if running.done():
                 return running.result()

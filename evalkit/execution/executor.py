@@ -7,7 +7,6 @@ registered with ``threads=N``; their deadline counts from when they run.
 
 from __future__ import annotations
 
-import time
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain, islice
@@ -18,7 +17,7 @@ from evalkit.execution.loop import BackgroundLoop
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, Reason, Verdict
-from evalkit.pipeline import arun_case, marked
+from evalkit.pipeline import arun_case, marked, now
 
 _LONGEST_NAP_S = 0.1  # between looks at whether an agent blocks the loop
 _SHORTEST_NAP_S = 0.02  # while one does
@@ -41,7 +40,7 @@ class Executor:
         self._concurrency = concurrency
         self._loop: BackgroundLoop | None = None
         self._flights: dict[str, Flight] = {}  # by case id: started and not taken yet
-        self._looked = 0.0  # perf_counter at the last look at the loop
+        self._looked = 0.0  # `now` at the last look at the loop
         self.seconds = 0.0  # how long the case took whose verdict was given last, without its wait for its turn
 
     @property
@@ -111,12 +110,12 @@ class Executor:
         except BaseException as raised:
             error = raised
         began = flight.watch.began
-        flight.seconds = 0.0 if began is None else time.perf_counter() - began
+        flight.seconds = 0.0 if began is None else now() - began
         flight.finish(verdict, error)
 
     def _wait(self, case_id: str) -> None:
         nap = _SHORTEST_NAP_S
-        self._looked = time.perf_counter()
+        self._looked = now()
         # The flight is looked up anew each time: it may have been started again on another loop.
         while not (flight := self._flights[case_id]).done.wait(min(flight.watch.seconds_left(), nap)):
             loop = self._loop
@@ -129,8 +128,8 @@ class Executor:
     def _is_held(self, loop: BackgroundLoop) -> bool:
         """Whether an agent holds the loop just now. The others' time stands still, as if they ran alone: looked at
         often enough, the loop is found with each agent for the share of the time that it takes."""
-        now = time.perf_counter()
-        since, self._looked = now - self._looked, now
+        at = now()
+        since, self._looked = at - self._looked, at
         holder = loop.blocked_by()
         if holder is not None:
             for flight in list(self._flights.values()):

@@ -11,7 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from evalkit.execution.flight import Flight
-from evalkit.pipeline import LoopPool, aclose_shared, closing_s, open_agents, torn_down
+from evalkit.pipeline import LoopPool, aclose_shared, closing_s, keep_time, open_agents, torn_down
 
 _owner: contextvars.ContextVar[Flight | None] = contextvars.ContextVar("evalkit_flight", default=None)
 _CLOSING_S = 2.0
@@ -25,6 +25,7 @@ class BackgroundLoop:
     def __init__(self, concurrency: int) -> None:
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(LoopPool(concurrency))
+        keep_time(self._loop)
         self._slots = asyncio.Semaphore(concurrency)  # first come, first served
         self._loop.set_task_factory(self._made_task)  # type: ignore[arg-type]  # a coroutine is all that asyncio gives
         self._owners: WeakKeyDictionary[asyncio.Task[Any], Flight] = WeakKeyDictionary()

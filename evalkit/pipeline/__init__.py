@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from evalkit.lazily import imported_on_use
 
 if TYPE_CHECKING:
+    from evalkit.agents.clock import keep_time as keep_time
+    from evalkit.agents.clock import now as now
     from evalkit.agents.models import aclose_shared as aclose_shared
     from evalkit.pipeline.calling import abandoned_agents as abandoned_agents
     from evalkit.pipeline.hosting import Host as Host
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "abandoned_agents": "evalkit.pipeline.calling",
+    "keep_time": "evalkit.agents.clock",
+    "now": "evalkit.agents.clock",
     "aclose_shared": "evalkit.agents.models",
     "arun_case": "evalkit.pipeline.running",
     "Host": "evalkit.pipeline.hosting",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from evalkit.agents import AgentUnderTest, Reply, Task, http_recording, offline
+from evalkit.agents.clock import now
 from evalkit.agents.message import visible_input
 from evalkit.agents.models import provider_for
 from evalkit.errors import MockError
@@ -133,11 +133,11 @@ async def _opened(going: Attempt) -> None:
 
 
 async def _timed(going: Attempt, agent: AgentUnderTest) -> None:
-    going.started = perf_counter()
+    going.started = now()
     try:
         await _converse(going, agent)
     finally:
-        going.wall_s = perf_counter() - going.started
+        going.wall_s = now() - going.started
 
 
 async def _converse(going: Attempt, agent: AgentUnderTest) -> None:
@@ -145,7 +145,7 @@ async def _converse(going: Attempt, agent: AgentUnderTest) -> None:
     deadline_s = going.plan.in_force.deadline_s
     for index, user in enumerate(users):
         going.task.begin(user, index=index)
-        left = deadline_s - (perf_counter() - going.started) + going.task.queued.seconds
+        left = deadline_s - (now() - going.started) + going.task.queued.seconds
         going.timeout_s = agent.timeout_s if agent.timeout_s is not None and agent.timeout_s < left else None
         limit = max(left if going.timeout_s is None else going.timeout_s, 0.0)
         outcome = await call_agent(agent, going.task, limit, ended_late=going.ended_late)

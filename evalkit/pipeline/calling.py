@@ -7,12 +7,12 @@ import inspect
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from time import perf_counter
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from evalkit.agents import AgentUnderTest, Task
+from evalkit.agents.clock import now
 from evalkit.pipeline.hosting import host
 from evalkit.record import record
 
@@ -180,7 +180,7 @@ def _others_first() -> Generator[None]:
 
 def _spent(task: Task) -> float:
     """A clock in seconds that stands still while the case waits for its turn at the model."""
-    return perf_counter() - task.queued.seconds
+    return now() - task.queued.seconds
 
 
 async def _done(future: asyncio.Future[Outcome], task: Task, until: float) -> bool:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from evalkit.agents.clock import keep_time
 from evalkit.agents.models import RECORD_MODES, aclose_shared, check_model
 from evalkit.errors import (
     BudgetSpentError,
@@ -213,7 +214,9 @@ class _Background:
 
     async def _run(self) -> None:
         self._task = asyncio.current_task()
-        asyncio.get_running_loop().set_default_executor(LoopPool(1))
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(LoopPool(1))
+        keep_time(loop)
         try:
             self._verdict = await _arun(*self._arguments, self._watch)
         except BaseException as error:

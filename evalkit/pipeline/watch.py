@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from time import perf_counter
 
+from evalkit.agents.clock import now
 from evalkit.model.verdict import Verdict
 from evalkit.pipeline.attempt import Attempt, conclude
 from evalkit.pipeline.calling import abandon
@@ -24,13 +24,13 @@ class Watch:
         self._until = 0.0
         self._thread = 0  # of the loop that the run is on
         self.told_as: Callable[[Verdict], Verdict] | None = None  # what the verdict of a run cut short comes to
-        self.began: float | None = None  # perf_counter at the start of the first run, after any wait for its turn
+        self.began: float | None = None  # `now` at the start of the first run, after any wait for its turn
 
     def started(self, going: Attempt) -> None:
         """A run begins; its deadline counts from now."""
         if self.began is None:
-            self.began = perf_counter()
-        self._until = perf_counter() + going.plan.in_force.deadline_s + PATIENCE_S
+            self.began = now()
+        self._until = now() + going.plan.in_force.deadline_s + PATIENCE_S
         self._going = going
         self._thread = get_ident()
 
@@ -54,12 +54,12 @@ class Watch:
     def seconds_left(self) -> float:
         """How long to wait before looking again."""
         going = self._going
-        return max(self._until + going.task.queued.seconds - perf_counter(), 0.05) if going is not None else 0.5
+        return max(self._until + going.task.queued.seconds - now(), 0.05) if going is not None else 0.5
 
     def hung_verdict(self) -> Verdict | None:
         """The verdict of the case if its current run is long past its deadline, else None."""
         going = self._going
-        if going is None or perf_counter() < self._until + going.task.queued.seconds:
+        if going is None or now() < self._until + going.task.queued.seconds:
             return None
         from evalkit.pipeline.stuck import calls_of_thread
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -196,6 +198,42 @@ def test_neighbours_that_block_the_loop_take_nobodys_time(made: Callable[[int], 
         return task.message
 
     assert run_all(made(10), jobs(agent, 10, deadline_s=1.0)) == ["passed"] * 10
+
+
+@contextmanager
+def frozen_time() -> Iterator[None]:
+    """What freezegun does: other clocks in the place of those that modules have, until the end."""
+    clocks = {time.perf_counter: lambda: 1.7e9, time.monotonic: lambda: 1.7e9}
+    found = [
+        (module, name, value)
+        for module in list(sys.modules.values())
+        for name, value in list(vars(module).items())
+        if value is time.perf_counter or value is time.monotonic
+    ]
+    for module, name, value in found:
+        setattr(module, name, clocks[value])
+    try:
+        yield
+    finally:
+        for module, name, value in found:
+            setattr(module, name, value)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [lambda case, agent, made: made(2).run(Job(case, agent)), lambda case, agent, _: evalkit.run_case(case, agent)],
+    ids=["executor", "run_case"],
+)
+@pytest.mark.parametrize(("seconds", "status"), [(0.02, "passed"), (20.0, "failed")])
+def test_deadlines_hold_where_an_agent_freezes_time(
+    made: Callable[[int], Executor], runs: Callable[..., evalkit.Verdict], seconds: float, status: str
+) -> None:
+    async def agent(task: evalkit.Task) -> str:
+        with frozen_time():
+            await asyncio.sleep(seconds)
+        return task.message
+
+    assert runs(case("case_000", deadline_s=0.5), agent, made).status == status
 
 
 def test_what_an_agent_blocks_itself_is_its_own_time(made: Callable[[int], Executor]) -> None:
