@@ -50,10 +50,12 @@ class StreamAccumulator:
 
     # -- OpenAI's chat completions, and those that resemble it
 
-    def feed(self, delta: Mapping[str, Any] | list[Any]) -> None:
-        """One `delta` (``{"tool_calls": [...]}``), a tool call's delta, a list of them, or a whole chunk."""
+    def feed(self, delta: Any) -> None:
+        """One `delta` (``{"tool_calls": [...]}``), a tool call's delta, a list of them, or a whole chunk: JSON, or the
+        objects of a client library, here as for the other wires."""
+        delta = _plain(delta)
         if isinstance(delta, list):
-            for piece in delta:
+            for piece in map(_plain, delta):
                 (self.feed if _DELTA_KEYS & set(piece) else self._feed_call)(piece)
             return
         if "choices" in delta:
@@ -128,8 +130,9 @@ class StreamAccumulator:
 
     # -- other wires
 
-    def feed_anthropic(self, event: Mapping[str, Any]) -> None:
+    def feed_anthropic(self, event: Any) -> None:
         """One event of Anthropic's messages stream."""
+        event = _plain(event)
         kind = event.get("type")
         if kind == "message_start":
             # A gateway that retries sends a second one: what came before it belongs to no message.
@@ -170,8 +173,9 @@ class StreamAccumulator:
         """The latest call at `index`, if there is one."""
         return [slot for slot in self._slots if slot.index == index][-1:]
 
-    def feed_gemini(self, part: Mapping[str, Any]) -> None:
+    def feed_gemini(self, part: Any) -> None:
         """One `part` of Gemini's content, or a whole chunk with `candidates`; camelCase or snake_case."""
+        part = _plain(part)
         if "candidates" in part:
             for candidate in part["candidates"] or ():
                 for inner in (candidate.get("content") or {}).get("parts") or ():
@@ -263,6 +267,12 @@ class StreamAccumulator:
             calls.append(StreamCall(call.name, call.arguments, None, call.repairs))
         self._settled = (len(whole), tuple(calls)) if certain and len(calls) == len(parsed.calls) else (0, ())
         return calls
+
+
+def _plain(data: Any) -> Any:
+    """JSON, of what a client library has made an object (openai, google-genai, anthropic)."""
+    dump = getattr(data, "model_dump", None)
+    return data if dump is None else dump(mode="json")
 
 
 def _end_of(choice: Mapping[str, Any]) -> dict[str, Any]:

@@ -181,6 +181,32 @@ def test_a_list_may_hold_deltas_and_a_delta_may_be_one_call_alone() -> None:
     assert alone.close() == [StreamCall("a", {}, "c1")]
 
 
+class Dumped:
+    """Stands in for an object of a client library."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    def model_dump(self, *, mode: str) -> Any:
+        assert mode == "json"
+        return self._data
+
+
+def test_objects_of_client_libraries_are_read_as_their_json() -> None:
+    openai = StreamAccumulator()
+    openai.feed(Dumped({"content": None, "tool_calls": delta(0, "c1", "a", "{")["tool_calls"]}))
+    openai.feed([Dumped({"index": 0, "id": None, "function": {"name": None, "arguments": "}"}})])
+    assert openai.close() == [StreamCall("a", {}, "c1")]
+    gemini = StreamAccumulator()
+    unset = {"partial_args": None, "will_continue": None}
+    gemini.feed_gemini(Dumped({"text": None, "function_call": {"name": "a", "args": {"n_x": 1}, "id": None, **unset}}))
+    assert gemini.close() == [StreamCall("a", {"n_x": 1})]
+    claude = StreamAccumulator()
+    for event in (block(0, "a"), json_of(0, "{}"), {"type": "content_block_stop", "index": 0}):
+        claude.feed_anthropic(Dumped(event))
+    assert claude.close() == [StreamCall("a", {}, "c")]
+
+
 def test_the_end_completes_what_it_closes() -> None:
     accumulator = fed(delta(0, "c1", "a", "{}"))
     accumulator.feed_text('<function>{"name": "b", "parameters": {}}')
