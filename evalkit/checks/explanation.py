@@ -143,9 +143,9 @@ class _Explanation:
         ]
 
     def _places(self, path: tuple[str | int, ...]) -> list[int]:
-        """The calls that met expectations below `path`."""
-        met = [pair for pair in self.assignment.pairs if self.leaves[pair.leaf_id].path[: len(path)] == path]
-        return [pair.actual_index for pair in met]
+        """The calls that met expectations below `path`, in their place or out of order."""
+        met = (*self.assignment.pairs, *self.assignment.wrong_order)
+        return sorted(pair.actual_index for pair in met if self.leaves[pair.leaf_id].path[: len(path)] == path)
 
     def _with_missing(self) -> list[Draft]:
         """The drafts, each missing call after the call that met the expectation before it."""

@@ -118,6 +118,18 @@ def test_parallel_calls_share_a_model_turn(judged: Callable[..., Judgement]) -> 
     assert verdict(0, None, 1) == "error"
 
 
+def test_parallel_calls_may_be_out_of_order_and_apart_at_once(judged: Callable[..., Judgement]) -> None:
+    expected = {CALLS: [{"in_parallel": ["a", "b"]}, "c", "d", "e"]}
+    made = [{"name": name, "turn": turn} for name, turn in (("c", 0), ("a", 1), ("d", 2), ("e", 2), ("b", 3))]
+    judgement = judged(expected, made)
+    assert judgement.status == "failed"
+    assert [reason.message for reason in judgement.reasons] == [
+        "call 2, a: out of order: expected before call 1, c",
+        "call 5, b: out of order: expected before call 1, c",
+        "call 5, b: made in model turn 4, expected in turn 2, together with call 2, a (in_parallel)",
+    ]
+
+
 def test_an_alternative_may_be_a_group(judged: Callable[..., Judgement]) -> None:
     expected = {CALLS: [{"one_of": [{"in_parallel": ["a", "b"]}, "c"]}]}
     assert judged(expected, ["c"]).status == "passed"
