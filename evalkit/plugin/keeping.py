@@ -241,4 +241,9 @@ class Keeper:
         self._files.close(complete=self._is_complete())
 
     def _is_complete(self) -> bool:
-        return all(case_id in self._outcomes for case_id in self._selected())
+        """Whether each selected case has its verdict, and the run that is resumed told of no other case there is."""
+        selected = self._selected()
+        others = set(self._runner.resumed).difference(selected)
+        return all(case_id in self._outcomes for case_id in selected) and not any(
+            (self._configuration.root / case_id).exists() for case_id in others
+        )

@@ -101,6 +101,18 @@ def test_an_interrupted_run_can_be_resumed_too(project: Project) -> None:
     assert project.starts() == ["scenarios/b_001.yaml"]
 
 
+def test_what_was_kept_survives_that_a_part_is_resumed(project: Project) -> None:
+    journal = killed(project)
+    project.case("c_001")
+    project.started.unlink()
+    assert project.run("--evalkit-resume", "-k", "c_001").ret == 0
+    assert journal.exists()
+    project.case("e_001")
+    assert project.run("--evalkit-resume").ret == 1
+    assert project.starts() == ["scenarios/c_001.yaml", "scenarios/d_001.yaml", "scenarios/e_001.yaml"]
+    assert not journal.exists()
+
+
 def test_what_was_kept_survives_that_the_resumed_run_is_interrupted_too(project: Project) -> None:
     """Also the verdicts that it has not come to yet."""
     conftest = project.write(
