@@ -7,6 +7,7 @@ from dataclasses import field, fields
 from typing import Any, TypeVar
 
 from evalkit.model.case import Declaration
+from evalkit.model.keyed import Keyed
 from evalkit.record import record
 
 TRANSCRIPT_VERSION = 1
@@ -59,7 +60,7 @@ class Usage:
 
 
 @record(frozen=True, slots=True, kw_only=True)
-class ModelCall:
+class ModelCall(Keyed):
     """A function call as it stands in a model's reply, before it is dispatched. Fields are also read by key."""
 
     name: str
@@ -69,11 +70,6 @@ class ModelCall:
     malformed: str | None = None  # why the arguments could not be read; `arguments` is then the raw text
     repairs: tuple[str, ...] = ()
     raw: str | None = None
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self.__slots__:
-            raise KeyError(key)
-        return getattr(self, key)
 
 
 @record(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evalkit.model.keyed import Keyed
 from evalkit.providers.turns import parse_arguments
 from evalkit.record import record
 
@@ -11,7 +12,7 @@ _PLACEHOLDER = 4  # fragments in which an empty object may come that is none
 
 
 @record(frozen=True, slots=True)
-class StreamCall:
+class StreamCall(Keyed):
     """One complete call. `id` is the wire's, None where it gave none. Fields are also read by key.
 
     `extra` is what a server hung on the call and wants to see again, e.g. Gemini's signatures behind OpenAI's API.
@@ -22,11 +23,6 @@ class StreamCall:
     id: str | None = None
     repairs: tuple[str, ...] = ()
     extra: Any = None
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self.__slots__:
-            raise KeyError(key)
-        return getattr(self, key)
 
 
 class Slot:

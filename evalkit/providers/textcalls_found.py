@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from evalkit.model.keyed import Keyed
 from evalkit.record import record
 
 
 @record(frozen=True, slots=True)
-class TextCall:
+class TextCall(Keyed):
     """One recovered call. Fields are also read by key: ``call["name"]``."""
 
     name: str
@@ -18,11 +19,6 @@ class TextCall:
     repairs: tuple[str, ...] = ()
     start: int = 0
     end: int = 0
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self.__slots__:
-            raise KeyError(key)
-        return getattr(self, key)
 
     @property
     def standard(self) -> str:

@@ -215,5 +215,8 @@ def test_what_declares_no_function_is_a_usage_error(written: Any) -> None:
 def test_a_call_is_read_by_key_too() -> None:
     call = ModelCall(name="check", arguments={"n": 1})
     assert (call["name"], call["arguments"], call["call_id"]) == ("check", {"n": 1}, None)
+    assert ("name" in call, "nmae" in call, call.get("channel"), call.get("nmae", 5)) == (True, False, "native", 5)
+    assert list(call) == list(call.keys())
+    assert dict(call)["arguments"] == {"n": 1}
     with pytest.raises(KeyError):
         call["nmae"]
