@@ -141,11 +141,22 @@ class Executor:
         """If an agent has blocked the loop for longer than its deadline, go on without both: the others start again."""
         culprit = loop.blocked_by()
         verdict = None if culprit is None else culprit.watch.hung_verdict()
-        if culprit is None or verdict is None:
-            return
-        culprit.finish(verdict)
+        if culprit is not None and verdict is not None:
+            culprit.finish(verdict)
+            self._loop = None
+            self._start([flight.again() for flight in self._flights.values() if not flight.done.is_set()])
+
+    def hand_over(self, job: Job, error: BaseException) -> bool:
+        """`error` has ended the wait for the verdict of `job`, because it took too long. If another agent blocks the
+        loop, it is that one's error, which `run` raises when it is asked for its case; the others are to be announced
+        once more. Gives whether it is so."""
+        culprit = None if self._loop is None else self._loop.blocked_by()
+        if self._loop is None or culprit is None or not self._loop.is_stuck():
+            return False
+        culprit.finish(None, error)
         self._loop = None
-        self._start([flight.again() for flight in self._flights.values() if not flight.done.is_set()])
+        self._flights = {case_id: flight for case_id, flight in self._flights.items() if flight.done.is_set()}
+        return culprit.job.case.id != job.case.id
 
     def _cancel(self, flight: Flight) -> None:
         self._flights.pop(flight.job.case.id, None)

@@ -15,6 +15,7 @@ from evalkit.pipeline import LoopPool, aclose_shared, closing_s, keep_time, open
 
 _owner: contextvars.ContextVar[Flight | None] = contextvars.ContextVar("evalkit_flight", default=None)
 _CLOSING_S = 2.0
+_MOMENT_S = 0.25
 
 Work = Callable[[Flight], Coroutine[Any, Any, None]]
 
@@ -77,6 +78,13 @@ class BackgroundLoop:
         """The flight whose code the loop is executing right now; None while it waits."""
         task = asyncio.current_task(self._loop)
         return None if task is None else self._owners.get(task)
+
+    def is_stuck(self) -> bool:
+        """Whether the loop comes to nothing else within a moment."""
+        answered = threading.Event()
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(answered.set)
+        return not answered.wait(_MOMENT_S)
 
     def cancel(self, flight: Flight) -> None:
         """Let a flight end that nobody waits for any more."""

@@ -108,7 +108,14 @@ class Runner:
             raise CaseError(first_reason(verdict))
 
     def _run_case(self, item: CaseItem) -> Verdict:
-        verdict = self._executor.run(self._job(item), self._ahead(item))
+        job = self._job(item)
+        try:
+            verdict = self._executor.run(job, self._ahead(item))
+        except pytest.fail.Exception as error:  # a timeout plugin's: it can't know whose time it is
+            if not isinstance(self._executor, Executor) or not self._executor.hand_over(job, error):
+                raise
+            self._announced = self._places[item] + 1
+            verdict = self._executor.run(job)
         if self._concurrency > 1:
             item.seconds = self._executor.seconds
             for kind, text in self._outputs.pop(item.case_id).sections():

@@ -303,6 +303,39 @@ def test_what_interrupts_the_caller_cancels_the_case(
     assert cancelled.wait(5)
 
 
+@pytest.mark.parametrize("blocks", ["case_000", "case_001"], ids=["it itself", "another"])
+def test_what_takes_too_long_is_the_error_of_who_blocks_the_loop(
+    made: Callable[[int], Executor], monkeypatch: pytest.MonkeyPatch, blocks: str
+) -> None:
+    """A timeout plugin knows the test whose turn it is, and that may be waiting for others."""
+    blocking = threading.Event()
+
+    async def agent(task: evalkit.Task) -> str:
+        if task.message == blocks:
+            blocking.set()
+            time.sleep(3)  # noqa: ASYNC251 - the point of it
+        await asyncio.sleep(0.01)
+        return task.message
+
+    def out_of_time(*arguments: object) -> None:
+        blocking.wait(5)
+        pytest.fail("out of time")
+
+    executor, (first, second) = made(2), jobs(agent, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Executor, "_free", out_of_time)
+        with pytest.raises(pytest.fail.Exception) as raised:
+            executor.run(first, [second])
+    is_anothers = blocks == second.case.id
+    assert executor.hand_over(first, raised.value) is is_anothers
+    if is_anothers:
+        assert executor.run(first).status == "passed"
+        with pytest.raises(pytest.fail.Exception, match="out of time"):
+            executor.run(second)
+    else:
+        assert executor.run(second).status == "passed"
+
+
 def test_settle_stops_what_ran_ahead_and_it_can_be_asked_for_again(made: Callable[[int], Executor]) -> None:
     counter = Counter()
     all_jobs = jobs(counter.agent, 3)

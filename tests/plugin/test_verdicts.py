@@ -142,6 +142,34 @@ def test_what_ends_a_case_from_outside_leaves_its_quarantine(project: Project) -
     result.stdout.fnmatch_lines(["gate met: 1 of 1 cases passed*", "  quarantined: scenarios/known_001.yaml"])
 
 
+@pytest.mark.parametrize("concurrency", ["1", "50"])
+def test_a_timeout_hits_the_agent_that_blocks_and_not_who_waits_for_it(project: Project, concurrency: str) -> None:
+    project.write(
+        "scenarios/conftest.py",
+        "import asyncio, signal, time\n"
+        "import evalkit, pytest\n"
+        "@evalkit.agent('async')\n"
+        "async def answer(task):\n"
+        "    await asyncio.sleep(0.01)\n"
+        "    if task.message == 'block': time.sleep(9)\n"
+        "    await task.acall('check', id='A1')\n"
+        "def out_of_time(*_): pytest.fail('Timeout (>2.0s) from pytest-timeout.')\n"
+        "@pytest.hookimpl(wrapper=True)\n"
+        "def pytest_runtest_call():\n"
+        "    signal.signal(signal.SIGALRM, out_of_time)\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 2.0)\n"
+        "    try: return (yield)\n"
+        "    finally: signal.setitimer(signal.ITIMER_REAL, 0)\n",
+    )
+    for name in ("a_001", "b_001", "c_001"):
+        message = {"message": "block" if name == "b_001" else "go", "mock_function_responses": {"check": 1}}
+        project.case(name, agent="async", input=message)
+    project.run_apart(f"--evalkit-concurrency={concurrency}")
+    assert project.statuses() == {"a_001": "passed", "b_001": "failed", "c_001": "passed"}
+    (verdict,) = (each for each in project.run_file.verdicts if each.status == "failed")
+    assert verdict.reasons[0].code == "deadline"
+
+
 def test_runxfail_takes_the_quarantine_away(project: Project) -> None:
     project.case("flaky_001", WRONG, xfail="known defect")
     result = project.run("--runxfail")
@@ -215,9 +243,8 @@ def test_a_defect_of_evalkit_itself_is_an_error_that_says_so(project: Project, m
 @pytest.mark.parametrize(
     ("arguments", "passed_shown", "failed_shown"),
     [
-        ((), False, True),  # the failed one is what one looks for
+        ((), True, True),
         (("-k", "good"), True, False),
-        (("-v",), True, True),
         (("-q",), False, True),
         (("--evalkit-trace=failed",), False, True),
         (("--evalkit-trace=all", "-q"), True, True),
@@ -232,6 +259,16 @@ def test_which_traces_are_shown_can_be_said(
     shown = project.run(*arguments).stdout.str()
     assert ('1. ✓ check(id="A1")' in shown) == passed_shown
     assert ('1. ✗ check(id="B2")' in shown) == failed_shown
+
+
+def test_traces_of_passed_cases_do_not_bury_the_one_that_failed(project: Project) -> None:
+    project.case("bad_001", WRONG)
+    project.case("good_001")
+    shown = project.run().stdout
+    shown.fnmatch_lines(["=* evalkit: passed =*", "✓ good_001*", "=* FAILURES =*", "✗ bad_001*", "=* evalkit =*"])
+    assert shown.str().count("✓ good_001") == 1
+    assert "evalkit: passed" not in project.run("-k", "bad").stdout.str()
+    assert "evalkit: passed" not in project.run("-k", "good").stdout.str()
 
 
 def test_the_conversation_can_be_shown_whole(project: Project) -> None:
