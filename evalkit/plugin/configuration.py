@@ -38,7 +38,7 @@ def only_lists(config: pytest.Config) -> bool:
 
 @record(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """One session's settings. `trace` None: failed traces; passed ones of small runs where none failed."""
+    """One session's settings. `trace` None: failed traces, and passed ones of small runs."""
 
     root: Path
     paths: tuple[Path, ...]

@@ -124,7 +124,7 @@ class Display:
             if not decision.facts["collected"] and not reporter.stats.get("error"):  # else those say why
                 reporter.write_line("  a case is a file named <category>_<number>.yaml, such as refund_001.yaml")
             return
-        if journal is not None and self.shows_passed(len(selected)) and not self._buries_failures(outcomes, verbosity):
+        if journal is not None and self.shows_passed(len(selected)) and not _has_failed(outcomes):
             self._passed_traces(reporter, outcomes, selected, journal)
         if verbosity >= 0:
             for row in (*category_table(outcomes, selected), *extremes(outcomes, 10 if verbosity else 3)):
@@ -189,10 +189,18 @@ class Display:
         verbosity = self._config.getoption("verbose", 0)
         return bool(verbosity > 0 or (verbosity == 0 and number <= MOST_PASSED_TRACES))
 
-    def _buries_failures(self, outcomes: Mapping[str, Outcome], verbosity: int) -> bool:
-        """Whether traces of passed cases, which nobody asked for, would stand between those that failed and the end."""
-        failed = any(one.status in (FAILED, ERROR) and not one.quarantined for one in outcomes.values())
-        return failed and self._configuration.trace is None and verbosity <= 0
+    def passed_first(
+        self,
+        reporter: pytest.TerminalReporter,
+        outcomes: Mapping[str, Outcome],
+        selected: Sequence[str],
+        journal: Journal | None,
+    ) -> None:
+        """Where cases failed, the traces of the others: ahead of pytest's failures, which they would bury."""
+        passed = any(outcome.status == PASSED for outcome in outcomes.values())
+        if journal is not None and passed and _has_failed(outcomes) and self.shows_passed(len(selected)):
+            reporter.write_sep("=", "evalkit: passed")
+            self._passed_traces(reporter, outcomes, selected, journal)
 
     def prepare_passed(self, verdict: Verdict) -> None:
         """Make the trace that is printed at the end while the verdict is at hand: reading it back from the journal
@@ -243,6 +251,10 @@ class Display:
     def _shown(self, path: Path) -> str:
         start = self._config.invocation_params.dir
         return path.relative_to(start).as_posix() if path.is_relative_to(start) else path.as_posix()
+
+
+def _has_failed(outcomes: Mapping[str, Outcome]) -> bool:
+    return any(one.status in (FAILED, ERROR) and not one.quarantined for one in outcomes.values())
 
 
 def extremes(outcomes: Mapping[str, Outcome], number: int) -> Iterator[str]:

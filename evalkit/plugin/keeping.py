@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,7 @@ class Keeper:
         self._by_buckets = configuration.concurrency > 1 and not one_at_a_time(config)
         self._standing = Standing()
         self._stray = StrayOutput(config)
+        config.pluginmanager.register(PassedFirst(self), "evalkit-passed")
 
     # What is selected, and what is handed to workers
 
@@ -217,6 +218,11 @@ class Keeper:
             others_failed = session.testsfailed > self._failed_reports
             session.exitstatus = 1 if others_failed else self._decision.exit_status
 
+    def show_passed_first(self, reporter: pytest.TerminalReporter) -> None:
+        """Before pytest tells of failures."""
+        if self._decision is not None:
+            self._display.passed_first(reporter, self._outcomes, self._selected(), self._files.journal)
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
         self._stray.show(terminalreporter)
         if self._decision is not None and exitstatus != pytest.ExitCode.USAGE_ERROR:
@@ -247,3 +253,15 @@ class Keeper:
         return all(case_id in self._outcomes for case_id in selected) and not any(
             (self._configuration.root / case_id).exists() for case_id in others
         )
+
+
+class PassedFirst:
+    """The place ahead of pytest's own summary; that of `Keeper` is behind its failures."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+        self._keeper.show_passed_first(terminalreporter)
+        yield

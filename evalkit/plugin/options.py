@@ -28,7 +28,7 @@ OPTIONS: dict[str, tuple[str | None, str]] = {
     "max_fallback_rate": ("PERCENT", "warn if more of the model's calls came as text (default: 10)"),
     "executor": ("dask://HOST:PORT", "run the cases on this Dask cluster (extra dask)"),
     "durations": ("FILE", "balance shards by these durations: a run file, or one that `evalkit durations` wrote"),
-    "trace": ("failed|all|none", "which traces to print (default: failed ones; without any, those of small runs)"),
+    "trace": ("failed|all|none", "which traces to print (default: failed ones, and passed ones of small runs)"),
     "show": ("calls|conversation", "what a trace shows: the calls, or the turns whole (default: calls)"),
 }
 SWITCHES = {
