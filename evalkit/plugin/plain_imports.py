@@ -8,11 +8,9 @@ packages it asks for each module whether it might be a test: with fifty modules 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from importlib.util import spec_from_file_location
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 import pytest
@@ -21,19 +19,11 @@ _PLAIN = ("evalkit.", "asyncio.", "yaml.")
 
 
 class PlainFinder:
-    """Answers for the modules of these packages alone, as the interpreter's own finder would. That one looks for what
-    is compiled first, and lists folders; most of evalkit's modules are a file of that name, which is quicker found.
-    """
+    """Answers for the modules of these packages alone, as the interpreter's own finder would."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if not name.startswith(_PLAIN):
-            return None
-        if path and name.startswith("evalkit."):
-            file = os.path.join(path[0], f"{name.rpartition('.')[2]}.py")
-            if os.path.isfile(file):
-                return spec_from_file_location(name, file, loader=SourceFileLoader(name, file))
-        return PathFinder.find_spec(name, path, target)
+        return PathFinder.find_spec(name, path, target) if name.startswith(_PLAIN) else None
 
 
 def import_plainly(config: pytest.Config) -> None:
