@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "lint": {"spec", "functions", "agents", "yamlfile"},
     "importing": {"functions", "lint", "yamlfile"},
 }
-SHELLS = {"plugin", "cli", "__init__"}
+SHELLS = {"plugin", "cli", "__init__", "__main__"}
 ONLY_IMPORTER = {"yaml": {"yamlfile"}, "ruamel": {"yamlfile"}, "pytest": {"plugin"}, "_pytest": set(), "click": {"cli"}}
 
 

@@ -61,6 +61,15 @@ def run_of(**statuses: str) -> Run:
     return Run(verdicts=verdicts, selected=tuple(v.case_id for v in verdicts), collected=len(verdicts))
 
 
+def test_the_command_can_be_run_as_a_module(tmp_path: Path) -> None:
+    """Of the Python that is asked, whatever stands first on the PATH."""
+    done = subprocess.run(
+        [sys.executable, "-m", "evalkit", "report", "nowhere.json"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.startswith("evalkit: nowhere.json: there is no such run file")
+
+
 def test_init_writes_a_suite_that_is_green_at_once(command: Command, tmp_path: Path) -> None:
     result = command("init")
     assert (tmp_path / "scenarios" / "conftest.py").exists(), "the next suite's agents are registered there too"

@@ -860,14 +860,14 @@ def test_waiting_for_another_run_of_a_sync_agent_is_no_time_of_ones_own(
     make_case: MakeCase, settings: Settings
 ) -> None:
     def agent(task: Task) -> str:
-        time.sleep(0.05)
+        time.sleep(0.2)
         return good_agent(task)
 
     async def all_of_them() -> list[Verdict]:
-        case = make_case(settings={"deadline_s": 0.15})
+        case = make_case(settings={"deadline_s": 0.9})
         return await asyncio.gather(*(arun_case(case, agent, settings) for _ in range(6)))
 
     verdicts = asyncio.run(all_of_them())
 
     assert {verdict.status for verdict in verdicts} == {"passed"}
-    assert max(verdict.transcript.timing.overhead_ms for verdict in verdicts if verdict.transcript.timing) < 150
+    assert max(verdict.transcript.timing.overhead_ms for verdict in verdicts if verdict.transcript.timing) < 900

@@ -1,0 +1,6 @@
+"""`python -m evalkit` is the `evalkit` command, of the Python that is asked."""
+
+from evalkit.cli import main
+
+if __name__ == "__main__":
+    main()
