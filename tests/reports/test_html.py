@@ -350,6 +350,7 @@ def test_a_case_that_was_settled_early_says_how_many_runs_were_made(opened: Open
     page = opened(page_of(replace(run, runs=(run, run), runs_planned=5, min_pass=4)))
     assert "0 of 2 runs" in page.inner_text("#rows")
     page.click("#rows a")
+    page.wait_for_selector("#case h2")
     assert "0 of 2 runs passed; 4 of 5 wanted" in page.inner_text("#case")
 
 
