@@ -21,6 +21,11 @@ from tests.servers.replay import Answer, ReplayServer
 Agent = Callable[[Task], Any]
 
 
+CLIENTS = [
+    "requests", "urllib", "urllib3", "httpx", "async_httpx", "async_httpx2", "openai", "async_openai", "aiohttp"
+]  # fmt: skip
+
+
 class EchoServer(ReplayServer):
     """A chat-completions API whose model repeats what it is told; every id and time stamp is new."""
 
@@ -126,6 +131,12 @@ def clients(echo: EchoServer) -> dict[str, Agent]:
     more = (openai_agent, async_openai_agent, aiohttp_agent)
     named = {agent.__name__.removesuffix("_agent"): agent for agent in (*agents, *more)}
     return Installed({name: agent for name, agent in named.items() if library_of(name) is not None})
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> str:
+    """Each library in turn."""
+    return str(request.param)
 
 
 class Installed(dict[str, Agent]):

@@ -17,9 +17,6 @@ from evalkit.errors import MissingCassetteError
 from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict
 
-CLIENTS = [
-    "requests", "urllib", "urllib3", "httpx", "async_httpx", "async_httpx2", "openai", "async_openai", "aiohttp"
-]  # fmt: skip
 PUBLIC = "8.8.8.8"
 Run = Callable[..., Verdict]
 
@@ -50,7 +47,6 @@ def connecting(task: Task) -> str:
         return "hello"
 
 
-@pytest.mark.parametrize("client", CLIENTS)
 def test_no_request_goes_out_whatever_the_client_is(
     client: str, clients: Any, echo: Any, run: Run, every_address_is_public: None
 ) -> None:
@@ -60,7 +56,6 @@ def test_no_request_goes_out_whatever_the_client_is(
     assert echo.received == []
 
 
-@pytest.mark.parametrize("client", CLIENTS)
 def test_this_machine_is_reached_as_ever(client: str, clients: Any, echo: Any, run: Run) -> None:
     verdict = run(clients[client])
 

@@ -19,9 +19,6 @@ from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict
 from evalkit.providers import http_interception
 
-CLIENTS = [
-    "requests", "urllib", "urllib3", "httpx", "async_httpx", "async_httpx2", "openai", "async_openai", "aiohttp"
-]  # fmt: skip
 Run = Callable[..., Verdict]
 
 
@@ -37,7 +34,6 @@ def nothing_stays_patched() -> Any:
     assert patched() == before
 
 
-@pytest.mark.parametrize("client", CLIENTS)
 def test_offline_a_request_without_a_recording_is_an_error_and_never_goes_out(
     client: str, clients: Any, echo: Any, run: Run
 ) -> None:
@@ -47,7 +43,6 @@ def test_offline_a_request_without_a_recording_is_an_error_and_never_goes_out(
     assert echo.received == []
 
 
-@pytest.mark.parametrize("client", CLIENTS)
 def test_what_was_recorded_is_replayed_without_the_server(client: str, clients: Any, echo: Any, run: Run) -> None:
     recorded = run(clients[client], record="missing")
     echo.close()

@@ -556,15 +556,20 @@ def test_a_missing_cassette_is_an_error_even_if_the_agent_swallows_it(make_case:
     assert "mocks/cassettes/scenarios/s/case_001.yaml does not exist" in verdict.reasons[0].message
 
 
-def test_a_broken_cassette_is_an_error_with_its_place(make_case: MakeCase, settings: Settings) -> None:
+def with_cassette(settings: Settings, text: str) -> Callable[[Task], Awaitable[str]]:
+    """An agent that asks its model once, beside the cassette `text` of the case."""
     path = Path(settings.root or "") / "mocks/cassettes/scenarios/s/case_001.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text("turns: []\n")
+    path.write_text(text)
 
     async def agent(task: Task) -> str:
         return (await task.turn(evalkit.ModelRequest())).text
 
-    verdict = run_case(make_case(), agent, settings)
+    return agent
+
+
+def test_a_broken_cassette_is_an_error_with_its_place(make_case: MakeCase, settings: Settings) -> None:
+    verdict = run_case(make_case(), with_cassette(settings, "turns: []\n"), settings)
 
     assert (verdict.status, codes(verdict)) == ("error", ["invalid_cassette"])
     assert verdict.reasons[0].message.startswith("mocks/cassettes/scenarios/s/case_001.yaml:1:8: ")
@@ -676,14 +681,7 @@ def test_each_run_has_its_own_mocks_and_input(make_case: MakeCase, settings: Set
 def test_turns_of_a_cassette_that_nobody_asked_for_are_told_with_its_path_from_the_root(
     make_case: MakeCase, settings: Settings
 ) -> None:
-    path = Path(settings.root or "") / "mocks/cassettes/scenarios/s/case_001.yaml"
-    path.parent.mkdir(parents=True)
-    path.write_text("turns: [hello, again]\n")
-
-    async def agent(task: Task) -> str:
-        return (await task.turn(evalkit.ModelRequest())).text
-
-    verdict = run_case(make_case(), agent, settings)
+    verdict = run_case(make_case(), with_cassette(settings, "turns: [hello, again]\n"), settings)
     assert verdict.transcript.warnings == (
         "mocks/cassettes/scenarios/s/case_001.yaml: turn 2 was never asked for; the agent stopped before",
     )
