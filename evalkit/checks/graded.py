@@ -22,7 +22,6 @@ from evalkit.model.verdict import FAILED, CheckResult
 from evalkit.record import record
 
 KEY = "judge"
-HAND_WRITTEN = "hand-written"
 
 
 @record(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class ModelGraded:
 
 def graded_by(grading: Grading) -> str:
     """Who graded, as reports say it: never to be mistaken for a check that gives the same result each time."""
-    if grading.cassette == HAND_WRITTEN:
+    if grading.is_hand_written:
         return "hand-written grade"
     recorded = ", recorded" if grading.cassette else ""
     return f"graded by {(grading.grader or 'a model').partition('?')[0]}{recorded}"

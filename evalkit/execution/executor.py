@@ -23,7 +23,7 @@ _LONGEST_NAP_S = 0.1  # between looks at whether an agent blocks the loop
 _SHORTEST_NAP_S = 0.02  # while one does
 _CANCELLED = (
     "the case was cancelled by an agent on the same event loop, this one's or one that overlaps with it; "
-    "asyncio.all_tasks() has the tasks of other cases too"
+    "asyncio.all_tasks() has the tasks of other cases too. --evalkit-concurrency 1 shows whose it is"
 )
 RunsCase = Callable[..., Awaitable[Verdict]]
 _HANDFUL = 8  # flights that are started at once: waking the loop's thread for each would cost more than it gains

@@ -166,6 +166,11 @@ class Grading:
     fault: RunFault | None = None
     skipped: str = ""
 
+    @property
+    def is_hand_written(self) -> bool:
+        """Whether a person wrote the grades, and no model."""
+        return self.cassette == "hand-written"
+
 
 @record(frozen=True, slots=True, kw_only=True)
 class Transcript:

@@ -138,7 +138,9 @@ class _Reader:
         secrets = secrets_of(os.environ)
         assert results is not None
         if results.exists() and not results.is_file():  # /dev/null, say, over which a finished file must not be renamed
-            raise UsageError(f"{self._source('results')}: {results} is no regular file, and reports are made of it")
+            raise UsageError(
+                f"{self._source('results')}: {results} is no regular file, and reports are made of it; name another"
+            )
         policy = Policy(**self._told(POLICY))
         if policy.no_regressions and self.path("baseline") is None:
             raise UsageError(f"{flag_of('no_regressions')} needs a baseline: {flag_of('baseline')} FILE")

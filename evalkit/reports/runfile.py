@@ -90,7 +90,7 @@ def write_run(path: str | os.PathLike[str], run: Run, lines: Iterable[str] | Non
     """
     target = Path(path)
     if target.exists() and not target.is_file():
-        raise UsageError(f"{target} is no regular file")
+        raise UsageError(f"{target} is no regular file, and the run file would take its place; name another")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

@@ -9,8 +9,6 @@ from typing import Any
 from evalkit.model.transcript import Grading, Usage
 from evalkit.record import record
 
-HAND_WRITTEN = "hand-written"
-
 
 @record(frozen=True, slots=True)
 class Grades:
@@ -37,9 +35,9 @@ class Grades:
             self,
             graded=self.graded + count,
             not_met=self.not_met + sum(not grade.passed for grade in grading.grades),
-            hand_written=self.hand_written + (count if grading.cassette == HAND_WRITTEN else 0),
+            hand_written=self.hand_written + (count if grading.is_hand_written else 0),
         )
-        if grading.cassette == HAND_WRITTEN:
+        if grading.is_hand_written:
             return counted
         usage, cost = grading.usage, grading.cost_usd
         return replace(

@@ -272,7 +272,7 @@ def test_a_case_whose_task_an_agent_cancels_is_not_measured(made: Callable[[int]
     assert (verdict.status, verdict.reasons[0].code) == ("error", "not_measured")
     assert verdict.reasons[0].message == (
         "the case was cancelled by an agent on the same event loop, this one's or one that overlaps with it; "
-        "asyncio.all_tasks() has the tasks of other cases too"
+        "asyncio.all_tasks() has the tasks of other cases too. --evalkit-concurrency 1 shows whose it is"
     )
     assert executor.run(second).status == "passed"
 

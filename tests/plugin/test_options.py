@@ -239,6 +239,6 @@ def test_a_device_is_no_place_for_the_run_file(project: Project) -> None:
     os.mkfifo(pipe)
     result = project.run(f"--evalkit-results={pipe}")
     assert result.ret == 4
-    says = f"--evalkit-results: {pipe} is no regular file, and reports are made of it"
+    says = f"--evalkit-results: {pipe} is no regular file, and reports are made of it; name another"
     assert f"ERROR: evalkit: {says}" in result.stderr.lines
     assert pipe.is_fifo()

@@ -195,6 +195,8 @@ def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
 def test_no_run_file_is_renamed_over_what_is_no_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(UsageError, match="pipe is no regular file"):
+    with pytest.raises(
+        UsageError, match="pipe is no regular file, and the run file would take its place; name another"
+    ):
         write_run(pipe, Run())
     assert pipe.is_fifo()
