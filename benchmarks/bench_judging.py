@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from evalkit.checks import Expectation, compile_expectation
+from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.expectation import Expectation
 from evalkit.model.transcript import FunctionCall, Timing, Transcript
 
 BODY = "Dear customer, your unit SN12345 is covered until 2025-12-31. Ticket TKT-12345 is open. " * 8

@@ -17,9 +17,9 @@ from pathlib import Path
 from bench_parse import PARAMETERS, case
 
 from evalkit.cli.linting import project_options
-from evalkit.lint import lint
 from evalkit.lint.gathering import gather
-from evalkit.yamlfile import dump
+from evalkit.lint.report import lint
+from evalkit.yamlfile.writing import dump
 
 
 def write_project(root: Path, cases: int) -> None:

@@ -14,7 +14,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from evalkit.checks.matching import ActualCall, AnyOrder, InOrder, Leaf, Node, Plan, solve
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Node, Plan
+from evalkit.checks.matching.solving import solve
 
 Arguments = dict[str, object]
 Wanted = Callable[[Arguments], bool]

@@ -15,7 +15,10 @@ from typing import Any
 
 import yaml
 
-from evalkit.yamlfile import Limits, dump, load, positions
+from evalkit.yamlfile.builder import load
+from evalkit.yamlfile.places import positions
+from evalkit.yamlfile.text import Limits
+from evalkit.yamlfile.writing import dump
 
 FAULTS = (
     "stops half-way through the cycle and shows error E24",

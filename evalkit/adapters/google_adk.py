@@ -13,12 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from evalkit.adapters.models import ModelSpec, model_of
+from evalkit.adapters.models import model_of
 from evalkit.adapters.recording import Recorder
 from evalkit.adapters.replies import extra, reply_with
-from evalkit.agents import Reply, Task
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.gemini_reply import FINISH_REASONS
+from evalkit.providers.opening import ModelSpec
 
 EXTRA = "google-adk"
 

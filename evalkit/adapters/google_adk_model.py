@@ -13,7 +13,7 @@ from pydantic import Field
 
 from evalkit.adapters.asked import Asked
 from evalkit.adapters.google_adk_run import functions_in, parameters_of
-from evalkit.agents import Task
+from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.model.transcript import ModelTurn, Usage
 

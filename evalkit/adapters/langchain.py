@@ -13,10 +13,12 @@ from typing import Any
 from uuid import uuid4
 
 from evalkit.adapters.asked import Asked
-from evalkit.adapters.models import ModelSpec, model_of
+from evalkit.adapters.models import model_of
 from evalkit.adapters.recording import Recorder
 from evalkit.adapters.replies import extra, reply_with
-from evalkit.agents import Reply, Task
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
+from evalkit.providers.opening import ModelSpec
 
 EXTRA = "langchain"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from evalkit.agents import Task
+from evalkit.agents.task import Task
 from evalkit.errors import MeasurementError
 from evalkit.providers.opening import ModelSpec, parse_model_spec
 

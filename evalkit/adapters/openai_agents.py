@@ -11,10 +11,12 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from evalkit.adapters.models import ModelSpec, UnsupportedModelError, model_of
+from evalkit.adapters.models import UnsupportedModelError, model_of
 from evalkit.adapters.recording import Recorder
 from evalkit.adapters.replies import extra, reply_with
-from evalkit.agents import Reply, Task
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
+from evalkit.providers.opening import ModelSpec
 
 EXTRA = "openai-agents"
 # Who brings one of these keeps the conversation there.

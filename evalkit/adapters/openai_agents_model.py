@@ -16,7 +16,7 @@ from openai.types.responses import (
 )
 
 from evalkit.adapters.asked import Asked
-from evalkit.agents import Task
+from evalkit.agents.task import Task
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.turns import parse_arguments
 

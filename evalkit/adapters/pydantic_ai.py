@@ -11,10 +11,12 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from evalkit.adapters.models import ModelSpec, model_of
+from evalkit.adapters.models import model_of
 from evalkit.adapters.recording import Recorder
 from evalkit.adapters.replies import extra, reply_with
-from evalkit.agents import Reply, Task
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
+from evalkit.providers.opening import ModelSpec
 
 EXTRA = "pydantic-ai"
 

@@ -11,7 +11,7 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_jsonable_python
 
 from evalkit.adapters.asked import Asked
-from evalkit.agents import Task
+from evalkit.agents.task import Task
 from evalkit.model.transcript import ModelTurn, Usage
 
 _FINISH = {"stop": "stop", "tool_calls": "tool_call", "length": "length", "content_filter": "content_filter"}

@@ -20,9 +20,9 @@ from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from evalkit.agents import Task
+from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, FunctionError, MockError
-from evalkit.functions import MockedError
+from evalkit.functions.attempt import MockedError
 from evalkit.functions.targets import find
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelTurn

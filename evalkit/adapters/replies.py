@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from evalkit.agents import Reply
+from evalkit.agents.reply import Reply
 from evalkit.errors import MeasurementError
 
 

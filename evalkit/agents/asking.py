@@ -25,7 +25,7 @@ from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 
 if TYPE_CHECKING:
     from evalkit.agents.streaming import RunningStream
-    from evalkit.providers import Provider
+    from evalkit.providers.protocol import Provider
     from evalkit.providers.streamed import Chunk
 
 LOGGER = logging.getLogger("evalkit.model")

@@ -15,8 +15,8 @@ from evalkit.agents.models import cassette_name, shared_provider
 from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers import Cassette, Provider
 from evalkit.providers.asked import without_secrets
+from evalkit.providers.cassettefile import Cassette
 from evalkit.providers.grades import (
     ANY_GRADER,
     RECORD_COMMAND,
@@ -27,6 +27,7 @@ from evalkit.providers.grades import (
     shown,
 )
 from evalkit.providers.limits import queueing
+from evalkit.providers.protocol import Provider
 
 LOGGER = logging.getLogger("evalkit.model")
 

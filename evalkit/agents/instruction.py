@@ -60,7 +60,8 @@ def parse_instruction(text: str, file: str, *, path: Path | None = None, check_t
 
     `check_targets` imports what a declaration's `patch` names, to see that it is there.
     """
-    from evalkit.yamlfile import load, positions
+    from evalkit.yamlfile.builder import load
+    from evalkit.yamlfile.places import positions
 
     frontmatter, body = split_instruction(text.replace("\r\n", "\n"), file)
     data = load(frontmatter, file)
@@ -125,7 +126,7 @@ def _functions(
             PathProblem(("available_functions",), "'available_functions' is empty; write [] to offer none", CODE)
         )
         return None
-    from evalkit.functions import parse_declarations
+    from evalkit.functions.declarations import parse_declarations
 
     declarations, found = parse_declarations(listed, path=("available_functions",), check_targets=check_targets)
     problems.extend(found)

@@ -10,7 +10,7 @@ from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelRequest, ModelTurn
 
 if TYPE_CHECKING:
-    from evalkit.providers import Provider
+    from evalkit.providers.protocol import Provider
     from evalkit.providers.spending import Account
 
 

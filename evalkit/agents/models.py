@@ -11,7 +11,7 @@ from evalkit.errors import MissingCassetteError, UsageError
 from evalkit.model.settings import Settings
 
 if TYPE_CHECKING:
-    from evalkit.providers import Provider
+    from evalkit.providers.protocol import Provider
 
 _shared: dict[str, Provider] = {}
 _lock = threading.Lock()
@@ -36,7 +36,7 @@ def provider_for(case_id: str, run: int, settings: Settings, in_force: TaskSetti
         from evalkit.agents.live import MeteredProvider
 
         return MeteredProvider(shared_provider(settings.model), settings.model, settings)
-    from evalkit.providers import CassetteProvider
+    from evalkit.providers.cassette import CassetteProvider
     from evalkit.providers.cassettefile import find_cassette, path_of_run
 
     root = settings.root or Path.cwd()
@@ -90,7 +90,7 @@ def check_model(spec: str | None, whose: str = "") -> None:
 
 def shared_provider(spec: str) -> Provider:
     """The one live provider of this process for `spec`; its connections are shared by all cases of a loop."""
-    from evalkit.providers import open_provider
+    from evalkit.providers.opening import open_provider
 
     with _lock:
         if spec not in _shared:

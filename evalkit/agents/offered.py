@@ -10,7 +10,7 @@ from evalkit.errors import did_you_mean
 from evalkit.model.case import Declaration
 
 if TYPE_CHECKING:
-    from evalkit.functions import FakeDispatcher
+    from evalkit.functions.dispatcher import FakeDispatcher
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 

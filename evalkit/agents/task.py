@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from evalkit.agents.instruction import Instruction
     from evalkit.agents.live import Booking
     from evalkit.agents.offered import Functions
-    from evalkit.functions import FakeDispatcher
-    from evalkit.providers import Provider
+    from evalkit.functions.dispatcher import FakeDispatcher
     from evalkit.providers.http_tape import HttpTape
+    from evalkit.providers.protocol import Provider
     from evalkit.providers.streamed import Chunk
 
 T = TypeVar("T")
@@ -156,7 +156,7 @@ class Task:
 
     def offered(self) -> list[dict[str, Any]]:
         """Every function that can be called, as JSON: what an agent elsewhere is told of them."""
-        from evalkit.functions import offered_functions
+        from evalkit.functions.offering import offered_functions
 
         return offered_functions(self._dispatcher)
 
@@ -173,7 +173,7 @@ class Task:
         """Dispatch a call that came over a wire: ``{"result": ...}``, or ``{"error": {"type": ..., "message": ...}}``
         where it fails.
         """
-        from evalkit.functions import error_result
+        from evalkit.functions.attempt import error_result
 
         known: Any = {"turn": turn, "channel": call.channel, "call_id": call.call_id, "malformed": call.malformed}
         try:

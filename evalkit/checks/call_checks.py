@@ -12,7 +12,8 @@ from evalkit.checks.reasons import call_reason, failed_call, failing, passing, p
 from evalkit.model.template import Reference, TemplateError
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult, Reason
-from evalkit.operators import Matcher, Mismatch, json_equal
+from evalkit.operators.equality import json_equal
+from evalkit.operators.matcher import Matcher, Mismatch
 from evalkit.operators.shown import shown
 from evalkit.operators.structure import Keyed
 from evalkit.operators.values import Equal

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from evalkit.checks.drafts import CallsJudged, Draft
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
-from evalkit.checks.matching import ActualCall, AnyOrder, InOrder, Leaf, Plan
-from evalkit.checks.matching.plan import Position
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Plan, Position
 from evalkit.checks.reading import Path
 from evalkit.checks.reasons import passing
 from evalkit.model.transcript import FunctionCall
@@ -18,7 +17,7 @@ from evalkit.model.verdict import CheckResult, Score
 from evalkit.record import record
 
 if TYPE_CHECKING:
-    from evalkit.checks.matching import Assignment
+    from evalkit.checks.matching.assignment import Assignment
 
 _ALLOWED = passing("extra_calls", "not in the list, which extra_calls allows")
 _NO_CALLS = Score()
@@ -80,7 +79,7 @@ class FunctionCalls:
         without: Collection[int] = (),
     ) -> Assignment:
         """The best assignment. Calls are known to the matching by their place among those that are judged."""
-        from evalkit.checks.matching import solve
+        from evalkit.checks.matching.solving import solve
 
         calls = evidence.calls
         actual = [ActualCall(place, call.name, call.turn) for place, call in enumerate(calls) if place not in without]

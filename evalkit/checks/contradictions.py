@@ -10,7 +10,9 @@ from evalkit.checks.older import EMAIL, TICKET
 from evalkit.checks.phrases import text_pieces
 from evalkit.checks.reading import Path, Reader
 from evalkit.checks.whole_checks import OutcomeCheck
-from evalkit.operators import OperatorProblems, compile_value, fold_text, json_equal
+from evalkit.operators.compile import OperatorProblems, compile_value
+from evalkit.operators.equality import json_equal
+from evalkit.operators.phrases import fold_text
 from evalkit.operators.shown import shown
 
 _ENDS = ("_contains", "_excludes")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evalkit.checks.phrases import text_pieces
 from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.operators import fold_text
+from evalkit.operators.phrases import fold_text
 
 if TYPE_CHECKING:
     from evalkit.checks.grounding import Grounding

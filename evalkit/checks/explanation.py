@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from evalkit.checks.drafts import CallsJudged, Draft
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
-from evalkit.checks.matching import Assignment, Pair
+from evalkit.checks.matching.assignment import Assignment, Pair
 from evalkit.checks.reasons import NOT_JUDGED, failed, failed_call, passing, place_of, unmeasured
 from evalkit.checks.scoring import judged_by_score, score
 from evalkit.checks.sentences import Sentences

@@ -30,9 +30,8 @@ from typing import Any, NamedTuple
 from evalkit.checks.notations import Found, dates_in, numbers_in, times_in
 from evalkit.checks.reading import Path
 from evalkit.model.transcript import FunctionCall
-from evalkit.operators import fold_text, json_equal
-from evalkit.operators.equality import ARRAY, BOOLEAN, NUMBER, OBJECT, STRING, kind
-from evalkit.operators.phrases import find_words
+from evalkit.operators.equality import ARRAY, BOOLEAN, NUMBER, OBJECT, STRING, json_equal, kind
+from evalkit.operators.phrases import find_words, fold_text
 from evalkit.operators.shown import shown
 
 _MOCKS = ("mock_function_responses", "mock_responses")

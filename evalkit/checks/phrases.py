@@ -8,8 +8,8 @@ from typing import Any
 
 from evalkit.checks.reading import Path, Reader, written_at
 from evalkit.model.template import Reference, Template, TemplateError, parse, plain, render
-from evalkit.operators import fold_text
 from evalkit.operators.equality import ARRAY, OBJECT, STRING, kind
+from evalkit.operators.phrases import fold_text
 from evalkit.operators.shown import shown
 from evalkit.record import record
 

@@ -15,7 +15,7 @@ from evalkit.checks.text_check import TextCheck
 from evalkit.checks.whole_checks import ChannelCheck, GroundedCheck, OutcomeCheck, ValidCheck
 from evalkit.errors import nearest
 from evalkit.model.case import Declaration
-from evalkit.operators import Mode
+from evalkit.operators.compile import Mode
 
 _MODES: dict[str, Mode] = {"arguments": "equal", "arguments_contain": "contain", "result_contains": "partial"}
 _ANYTHING = {"$one_of": [{"$absent": True}, {"$any": True}]}

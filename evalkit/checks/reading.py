@@ -9,7 +9,8 @@ from typing import Any
 from evalkit.errors import PathProblem, did_you_mean, shown_path
 from evalkit.model.case import Declaration
 from evalkit.model.template import has_braces
-from evalkit.operators import Matcher, Mode, OperatorProblems, compile_value
+from evalkit.operators.compile import Mode, OperatorProblems, compile_value
+from evalkit.operators.matcher import Matcher
 from evalkit.operators.shown import shown, type_shown
 
 Path = tuple[str | int, ...]

@@ -12,7 +12,8 @@ from evalkit.checks.reasons import failed, failing, passing, place_of, run_reaso
 from evalkit.checks.references import check_references
 from evalkit.model.template import TemplateError
 from evalkit.model.verdict import CheckResult, Reason
-from evalkit.operators import Matcher, Mismatch, OperatorProblems, compile_value
+from evalkit.operators.compile import OperatorProblems, compile_value
+from evalkit.operators.matcher import Matcher, Mismatch
 from evalkit.operators.shown import LIMIT, shown
 from evalkit.record import record
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
-from evalkit.checks.matching import Assignment
+from evalkit.checks.matching.assignment import Assignment
 from evalkit.checks.reading import Path
 from evalkit.checks.reasons import failed, place_of
 from evalkit.checks.strays import Stray

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from evalkit.checks.call_checks import ValuesCheck
 from evalkit.checks.expected_call import ExpectedCall
-from evalkit.checks.matching import Assignment, InOrder, Pair
-from evalkit.checks.matching.plan import Leaf, Node, Position, children, walk
+from evalkit.checks.matching.assignment import Assignment, Pair
+from evalkit.checks.matching.plan import InOrder, Leaf, Node, Position, children, walk
 from evalkit.checks.text_check import TextCheck
 from evalkit.errors import nearest
 from evalkit.model.transcript import FunctionCall

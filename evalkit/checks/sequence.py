@@ -8,17 +8,7 @@ from typing import Any
 
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.keys import GROUP_KEYS
-from evalkit.checks.matching import (
-    MAX_CHILDREN,
-    AnyOrder,
-    InOrder,
-    InParallel,
-    Leaf,
-    Node,
-    OneOf,
-    Plan,
-    Position,
-)
+from evalkit.checks.matching.plan import MAX_CHILDREN, AnyOrder, InOrder, InParallel, Leaf, Node, OneOf, Plan, Position
 from evalkit.checks.read_call import CallReader
 from evalkit.checks.reading import Path, Reader
 from evalkit.record import record

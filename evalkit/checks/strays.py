@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
-from evalkit.checks.matching import Assignment, Plan, SearchTooLargeError
+from evalkit.checks.matching.assignment import Assignment, SearchTooLargeError
+from evalkit.checks.matching.plan import Plan
 from evalkit.model.transcript import FunctionCall
 
 if TYPE_CHECKING:

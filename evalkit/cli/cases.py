@@ -11,8 +11,8 @@ from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.project import project_table, read_value
 from evalkit.record import record
-from evalkit.spec import find_cases, load_case
-from evalkit.spec.discovery import without_modules
+from evalkit.spec.discovery import find_cases, without_modules
+from evalkit.spec.loading import load_case
 
 _SETTINGS = ("deadline_s", "max_iterations", "temperature", "seed", "strict_mocks")
 _FOLDERS = ("cassettes", "mocks")

@@ -11,7 +11,7 @@ from typing import Any
 from evalkit import yamlfile
 from evalkit.cli.initial import SCHEMA
 from evalkit.errors import SpecError, UsageError
-from evalkit.functions import parse_declarations
+from evalkit.functions.declarations import parse_declarations
 from evalkit.model.case import Declaration
 from evalkit.probing.schemas import schema_example
 from evalkit.project import project_table

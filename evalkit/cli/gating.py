@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from evalkit.gate import decide
+from evalkit.gate.decision import decide
 from evalkit.model.run import MET, MISSED, GateDecision, Policy, Run
 from evalkit.project import project_table, read_policy, read_value
-from evalkit.reports import load_run
 from evalkit.reports.hostile import visible
+from evalkit.reports.runfile import load_run
 
 _NO_DEMANDS = Policy(min_pass_rate="0")  # noqa: S106 - a rate, no password
 _WORDS = {MET: "gate met", MISSED: "gate MISSED"}

@@ -10,11 +10,12 @@ from pathlib import Path
 from evalkit.cli.cases import Project
 from evalkit.cli.redacting import redactor
 from evalkit.errors import SpecError, UsageError
-from evalkit.importing import CaseFiles, Conversation, case_files, read_log
-from evalkit.importing.conversation import UnreadableLogError
-from evalkit.pipeline import run_case
+from evalkit.importing.casefile import CaseFiles, case_files
+from evalkit.importing.conversation import Conversation, UnreadableLogError
+from evalkit.importing.reading import read_log
+from evalkit.pipeline.running import run_case
 from evalkit.record import record
-from evalkit.spec import load_case
+from evalkit.spec.loading import load_case
 
 _CATEGORY = re.compile(r"[a-z0-9]+(?:[_-][a-z0-9]+)*")
 

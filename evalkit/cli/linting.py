@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import evalkit
-from evalkit.lint import RULES, LintOptions, LintReport, lint
 from evalkit.lint.baseline import baseline_text
 from evalkit.lint.fixing import apply, planned
 from evalkit.lint.formats import rendered
-from evalkit.lint.options import PROJECT_KEYS, options_of_project
-from evalkit.lint.rules import GROUPS
+from evalkit.lint.options import PROJECT_KEYS, LintOptions, options_of_project
+from evalkit.lint.report import LintReport, lint
+from evalkit.lint.rules import GROUPS, RULES
 from evalkit.project import project_table, read_value
 from evalkit.record import record
 

@@ -12,12 +12,13 @@ from typing import Any
 from evalkit.cli.gating import baseline_run, policy
 from evalkit.errors import UsageError
 from evalkit.execution.shards import fingerprint
-from evalkit.gate import decide_outcomes, outcome_of
+from evalkit.gate.counts import outcome_of
+from evalkit.gate.decision import decide_outcomes
 from evalkit.gate.rates import cases, names
 from evalkit.model.run import GateDecision, Run
 from evalkit.reports.runfile import write_run
 from evalkit.reports.stored import StoredRun
-from evalkit.stats import Tally
+from evalkit.stats.accounting import Tally
 
 
 @dataclass(frozen=True, slots=True)

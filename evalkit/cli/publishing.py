@@ -7,9 +7,9 @@ from pathlib import Path
 
 from evalkit.cli.gating import baseline_run, policy
 from evalkit.cli.redacting import redactor
-from evalkit.gate import decide
+from evalkit.gate.decision import decide
 from evalkit.model.run import GateDecision, Run
-from evalkit.reports import load_run
+from evalkit.reports.runfile import load_run
 
 FORMATS = ("html", "markdown", "github", "junit", "otel")
 
@@ -45,7 +45,7 @@ class Publication:
 
             return render_html(self.run, self.decision, self.baseline, title=title, redact=self.redact)
         if form == "otel":
-            from evalkit.reports.otel import otlp_lines
+            from evalkit.reports.otel.exporting import otlp_lines
 
             return "\n".join(otlp_lines(self.run, self.redact))
         from evalkit.reports.junit import render_junit
@@ -54,7 +54,7 @@ class Publication:
 
     def sent(self, endpoint: str, *, content: bool) -> str:
         """Send the run's spans to an OTLP/HTTP endpoint, and say how many it took."""
-        from evalkit.reports.otel import send
+        from evalkit.reports.otel.exporting import send
 
         return f"{endpoint} took {send(self.run, endpoint, self.redact, content=content)} spans"
 

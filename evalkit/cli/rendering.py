@@ -7,12 +7,12 @@ import shutil
 import sys
 from pathlib import Path
 
+from evalkit.model.codec import plain
 from evalkit.model.verdict import PASSED
-from evalkit.reports import load_run
 from evalkit.reports.hostile import encodable
+from evalkit.reports.runfile import load_run
 from evalkit.reports.spans import line_text
 from evalkit.reports.trace import TraceOptions, lines, paint
-from evalkit.reports.wire import plain
 
 
 def rendered(run: Path, form: str, *, failed: bool, conversation: bool, to_terminal: bool) -> str:

@@ -11,13 +11,15 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain, islice
 
+from evalkit.agents.clock import now
 from evalkit.errors import EvalkitError
 from evalkit.execution.flight import Flight, Job
 from evalkit.execution.loop import BackgroundLoop
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, Reason, Verdict
-from evalkit.pipeline import arun_case, marked, now
+from evalkit.pipeline.judging import marked
+from evalkit.pipeline.running import arun_case
 
 _LONGEST_NAP_S = 0.1  # between looks at whether an agent blocks the loop
 _SHORTEST_NAP_S = 0.02  # while one does

@@ -10,7 +10,7 @@ from typing import Any
 
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import Watch
+from evalkit.pipeline.watch import Watch
 from evalkit.record import record
 
 

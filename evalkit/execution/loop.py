@@ -10,8 +10,11 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from evalkit.agents.clock import keep_time
+from evalkit.agents.models import aclose_shared
 from evalkit.execution.flight import Flight
-from evalkit.pipeline import LoopPool, aclose_shared, closing_s, keep_time, open_agents, torn_down
+from evalkit.pipeline.hosting import closing_s, open_agents, torn_down
+from evalkit.pipeline.pool import LoopPool
 
 _owner: contextvars.ContextVar[Flight | None] = contextvars.ContextVar("evalkit_flight", default=None)
 _CLOSING_S = 2.0

@@ -22,7 +22,7 @@ from evalkit.functions.mocks import (
 from evalkit.functions.mocks import Call as CallAnswer
 from evalkit.functions.statics import Resolve
 from evalkit.model.template import TemplateError
-from evalkit.operators import shown
+from evalkit.operators.shown import shown
 from evalkit.record import record
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from evalkit.errors import PathProblem, did_you_mean, shown_path
 from evalkit.functions.schemas import compiled
 from evalkit.model.case import Declaration
-from evalkit.operators import shown
+from evalkit.operators.shown import shown
 
 Path = tuple[str | int, ...]
 

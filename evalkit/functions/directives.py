@@ -11,7 +11,7 @@ from evalkit.functions.jsondata import recorded
 from evalkit.functions.mockchecks import Place
 from evalkit.functions.mockreader import NOTHING
 from evalkit.functions.mocks import ENDINGS, ERROR, Answer, Call, Delayed, Match, Real, Rule, Sequence
-from evalkit.operators import shown
+from evalkit.operators.shown import shown
 
 if TYPE_CHECKING:
     from evalkit.functions.mockreader import Reader

@@ -11,7 +11,7 @@ from evalkit.errors import did_you_mean, shown_path
 from evalkit.functions.mockchecks import Place, Surroundings
 from evalkit.functions.mocks import Failure
 from evalkit.functions.targets import TargetError, check_form, find
-from evalkit.operators import shown
+from evalkit.operators.shown import shown
 
 KEYS = ("type", "message", "status", "exception", "detail")
 _WORD = re.compile(r"[A-Za-z_][\w.-]*")

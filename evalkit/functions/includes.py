@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.errors import EvalkitError, did_you_mean
-from evalkit.operators import shown
+from evalkit.operators.shown import shown
 
 _ENDINGS = (".yaml", ".yml", ".json")
 _REFERENCE = r"(?P<file>(?:[\w-]+/)*[\w-]+)(?:\.(?P<key>.+))?"
@@ -43,7 +43,7 @@ class MockFiles:
 
     def locate(self, reference: str, inner: tuple[str | int, ...], at_key: bool) -> str:
         """``mocks/warranty/check_warranty.yaml:4:9``, of what lies at `inner` below what `reference` names."""
-        from evalkit.yamlfile import positions
+        from evalkit.yamlfile.places import positions
 
         path, key = self._named(reference)
         data = _read(path, self._shown(path))
@@ -75,7 +75,7 @@ def _name(path: Path, folder: Path) -> str:
 
 
 def _read(path: Path, shown_as: str) -> Any:
-    from evalkit.yamlfile import load
+    from evalkit.yamlfile.builder import load
 
     status = path.stat()
     stamp = (status.st_mtime_ns, status.st_size)

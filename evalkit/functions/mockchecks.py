@@ -13,7 +13,7 @@ from evalkit.functions.statics import compile_static, references
 from evalkit.functions.violations import argument_names, violation_text
 from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, TemplateError, walk
-from evalkit.operators import shown
+from evalkit.operators.shown import shown
 from evalkit.record import record
 
 CALL_PARTS = ("result", "arguments")
@@ -95,7 +95,7 @@ class Surroundings:
 
     def matcher(self, when: Any, place: Place) -> Any:
         """`when` compiled: partial over the arguments that it names, equal on their values; None if it is wrong."""
-        from evalkit.operators import OperatorProblems, compile_value
+        from evalkit.operators.compile import OperatorProblems, compile_value
 
         if not isinstance(when, Mapping):
             self.wrong(place, f"'when' maps argument names to values; got {shown(when, 60)}")

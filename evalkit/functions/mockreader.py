@@ -16,7 +16,7 @@ from evalkit.functions.mockchecks import Place, Surroundings
 from evalkit.functions.mocks import Answer, MockSet, Path, Static
 from evalkit.functions.statics import needs_compiling
 from evalkit.model.case import Declaration
-from evalkit.operators import shown
+from evalkit.operators.shown import shown
 
 if TYPE_CHECKING:
     from evalkit.functions.directives import Directives

@@ -11,7 +11,7 @@ from evalkit.errors import UsageError
 from evalkit.functions.callables import wait_for
 from evalkit.functions.jsondata import NotJsonError, as_json
 from evalkit.functions.targets import TargetError, find
-from evalkit.operators import shown
+from evalkit.operators.shown import shown
 
 _EXAMPLE = "shop.clients:WarrantyClient.check"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -9,7 +9,7 @@ from typing import Any
 from evalkit.errors import FunctionError, did_you_mean
 from evalkit.functions.mocks import Answer, MockSet
 from evalkit.model.case import Declaration
-from evalkit.operators import shown
+from evalkit.operators.shown import shown
 
 UNKNOWN, UNMOCKED, MALFORMED = "unknown_function", "unmocked_call", "malformed_call"
 

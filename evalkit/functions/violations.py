@@ -16,7 +16,7 @@ from evalkit.errors import did_you_mean
 from evalkit.functions.schemas import CompiledSchema, compiled
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import Violation
-from evalkit.operators import shown
+from evalkit.operators.shown import shown
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

@@ -11,9 +11,9 @@ from itertools import permutations
 from typing import Any
 
 from evalkit import yamlfile
-from evalkit.functions import argument_violations, parse_declarations
-from evalkit.functions.declarations import is_name
+from evalkit.functions.declarations import is_name, parse_declarations
 from evalkit.functions.recording import as_data, has_syntax
+from evalkit.functions.violations import argument_violations
 from evalkit.importing.conversation import Answered, Asked, Conversation, Replied, Said, UnreadableLogError
 from evalkit.model.case import Declaration
 from evalkit.record import record

@@ -11,7 +11,7 @@ from evalkit.lint.facts import Path
 from evalkit.lint.finding import Edit, below
 from evalkit.lint.nearby import folders_of
 from evalkit.record import record
-from evalkit.spec import Examined
+from evalkit.spec.loading import Examined
 from evalkit.spec.suites import suites_of
 
 _GROUPS = ("in_order", "any_order", "one_of", "in_parallel")

@@ -7,9 +7,9 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from evalkit.errors import Problem, did_you_mean
-from evalkit.functions import argument_names
 from evalkit.functions.mockchecks import return_problems
 from evalkit.functions.schemas import compiled
+from evalkit.functions.violations import argument_names
 from evalkit.lint.casefacts import CaseFacts, ExpectedCall, is_operator
 from evalkit.lint.facts import SUITE, Declared, Path
 from evalkit.lint.finding import Edit, Finding, Rename

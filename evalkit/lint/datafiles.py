@@ -12,7 +12,8 @@ from evalkit.errors import Location
 from evalkit.lint import shapes
 from evalkit.lint.facts import Declared, Path
 from evalkit.lint.finding import Finding
-from evalkit.yamlfile import Positions, positions, read
+from evalkit.yamlfile.builder import read
+from evalkit.yamlfile.places import Positions, positions
 
 _MAY_DECLARE = re.compile(r'"(?:input_?[sS]chema|parameters(?:JsonSchema|_json_schema)?)"\s*:')
 _MAY_DECLARE_YAML = re.compile(

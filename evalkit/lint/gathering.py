@@ -21,7 +21,8 @@ from evalkit.lint.pythonfile import PythonFile
 from evalkit.lint.unreadable import unreadable
 from evalkit.model.registry import CHECKS, OPERATORS, Table
 from evalkit.record import record
-from evalkit.spec import FoundFile, examine_case, find_cases
+from evalkit.spec.discovery import FoundFile, find_cases
+from evalkit.spec.loading import examine_case
 
 _LARGEST = 1_000_000  # bytes; nobody writes such files by hand
 _READ = (".py", ".json", *YAML_ENDINGS, *ENDINGS)

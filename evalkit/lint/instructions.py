@@ -12,7 +12,8 @@ from evalkit.lint.facts import INSTRUCTION, Declared, Path, Prompt
 from evalkit.lint.finding import Edit, Finding, below
 from evalkit.lint.promptcode import Source, lines_of, read_prompt
 from evalkit.lint.shapes import schema
-from evalkit.yamlfile import Positions, positions, read
+from evalkit.yamlfile.builder import read
+from evalkit.yamlfile.places import Positions, positions
 
 ENDINGS = (".md", ".txt", ".prompt", ".j2", ".jinja", ".jinja2")
 _MEANT_FOR_MODELS = re.compile(r"prompt|instruction|system", re.IGNORECASE)

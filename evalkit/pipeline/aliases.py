@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from evalkit.checks import Expectation, compile_expectation, of_turn
+from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.expectation import Expectation
+from evalkit.checks.keys import of_turn
 from evalkit.model.case import Case, Declaration
 from evalkit.model.template import Template, parse
 

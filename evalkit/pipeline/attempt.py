@@ -7,12 +7,17 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evalkit.agents import AgentUnderTest, Reply, Task, http_recording, offline
+from evalkit.agents import http_recording, offline
 from evalkit.agents.clock import now
 from evalkit.agents.message import visible_input
 from evalkit.agents.models import provider_for
+from evalkit.agents.reply import Reply
+from evalkit.agents.resolution import AgentUnderTest
+from evalkit.agents.task import Task
 from evalkit.errors import MockError
-from evalkit.functions import FakeDispatcher, PatchedCase, patched
+from evalkit.functions.active import PatchedCase
+from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.functions.patching import patched
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.pipeline.calling import Outcome, call_agent
 from evalkit.pipeline.plan import Plan

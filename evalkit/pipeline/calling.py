@@ -11,8 +11,9 @@ from types import coroutine
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from evalkit.agents import AgentUnderTest, Task
 from evalkit.agents.clock import now
+from evalkit.agents.resolution import AgentUnderTest
+from evalkit.agents.task import Task
 from evalkit.pipeline.hosting import host
 from evalkit.record import record
 

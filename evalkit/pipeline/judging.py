@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from evalkit.checks import Expectation, Judgement
+from evalkit.checks.expectation import Expectation
+from evalkit.checks.judgement import Judgement
 from evalkit.errors import BudgetSpentError, EvalkitError, SpecError
 from evalkit.model.case import Case, Declaration
 from evalkit.model.transcript import RunFault, Transcript
@@ -51,7 +52,7 @@ def judge_run(plan: Plan, transcript: Transcript, declared: Sequence[Declaration
 def _judged(case: Case, transcript: Transcript, expectation: Any, turns: Sequence[Any]) -> Judgement:
     if not turns:
         return (expectation or Expectation()).judge(transcript, input=case.input)
-    from evalkit.checks import judge_conversation
+    from evalkit.checks.turns import judge_conversation
 
     return judge_conversation(transcript, expectation, turns, input=case.input)
 

@@ -43,7 +43,7 @@ def judge(
     judged. Raises SpecError for expectations or declarations that break the format, UsageError for a record of
     calls that does; whatever the agent sent in a call ends in the verdict.
     """
-    from evalkit.checks import compile_expectation
+    from evalkit.checks.compiling import compile_expectation
 
     declarations = _declarations(functions)
     expectation, problems = compile_expectation(_mapping(expected_output), declarations=declarations)
@@ -92,7 +92,7 @@ def _refused(problems: Iterable[PathProblem]) -> SpecError:
 def _declarations(functions: Any) -> dict[str, Declaration]:
     if functions is None:
         return {}
-    from evalkit.functions import parse_declarations
+    from evalkit.functions.declarations import parse_declarations
 
     if isinstance(functions, Iterable) and not isinstance(functions, (str, Mapping)):
         functions = [item.to_json() if isinstance(item, Declaration) else item for item in functions]
@@ -162,7 +162,7 @@ def _declared(name: str, declarations: Mapping[str, Declaration]) -> Declaration
 
 
 def _violations(declaration: Declaration, arguments: Any) -> tuple[Violation, ...]:
-    from evalkit.functions import argument_violations
+    from evalkit.functions.violations import argument_violations
 
     return argument_violations(declaration, arguments)
 

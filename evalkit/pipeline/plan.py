@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evalkit.agents import AgentUnderTest, TaskSettings, resolve_agent
-from evalkit.agents.settings import settings_in_force
+from evalkit.agents.resolution import AgentUnderTest, resolve_agent
+from evalkit.agents.settings import TaskSettings, settings_in_force
 from evalkit.errors import Location, PathProblem, Problem, SpecError, shown_path
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
@@ -57,7 +57,7 @@ def _root_of(case: Case) -> Path:
 
 
 def _compiled_mocks(case: Case) -> Any:
-    from evalkit.functions import parse_mocks
+    from evalkit.functions.mockreader import parse_mocks
 
     mocks, problems = parse_mocks(
         case.input.get("mock_function_responses") or {},
@@ -76,7 +76,7 @@ def _no_include(name: str) -> Any:
 def _compiled_expectation(case: Case) -> Any:
     if not case.expected_output and any(turn.expectation is not None for turn in case.turns):
         return None
-    from evalkit.checks import compile_expectation
+    from evalkit.checks.compiling import compile_expectation
 
     declarations = {function.name: function for function in case.functions}
     expectation, problems = compile_expectation(case.expected_output, declarations=declarations)

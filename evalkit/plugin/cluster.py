@@ -14,9 +14,9 @@ from uuid import uuid4
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.execution import Job
 from evalkit.execution.cluster import ClusterExecutor, Work, parse_address
 from evalkit.execution.executor import broken
+from evalkit.execution.flight import Job
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.commit import commit_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evalkit.gate import Outcome
+from evalkit.gate.counts import Outcome
 from evalkit.gate.rates import percentage
 from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
@@ -20,7 +20,7 @@ from evalkit.record import record
 from evalkit.reports.hostile import encodable, visible
 from evalkit.reports.journal import Journal
 from evalkit.reports.spans import Line, line_text
-from evalkit.stats import Accounting
+from evalkit.stats.accounting import Accounting
 
 if TYPE_CHECKING:  # a run without anything to show imports nothing that shows it
     from evalkit.reports.trace import TraceOptions

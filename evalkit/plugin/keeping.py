@@ -11,7 +11,8 @@ import pytest
 
 import evalkit
 from evalkit.errors import BudgetSpentError
-from evalkit.gate import Outcome, decide_outcomes, outcome_of
+from evalkit.gate.counts import Outcome, outcome_of
+from evalkit.gate.decision import decide_outcomes
 from evalkit.model.run import GateDecision
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Reason
 from evalkit.plugin.collection import case_id_of
@@ -27,7 +28,7 @@ from evalkit.plugin.standing import Standing
 from evalkit.plugin.stray import STRAY, StrayOutput
 from evalkit.reports.journal import Journal
 from evalkit.reports.wire import from_line
-from evalkit.stats import Tally
+from evalkit.stats.accounting import Tally
 
 if TYPE_CHECKING:
     from evalkit.plugin.progress import Progress

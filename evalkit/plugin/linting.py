@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.lint import Finding, LintOptions, lint
+from evalkit.lint.finding import Finding
 from evalkit.lint.formats import visible
+from evalkit.lint.options import LintOptions
+from evalkit.lint.report import lint
 from evalkit.lint.rules import NOTE
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evalkit.agents.resolution import agent_of, opening_of
-from evalkit.execution import Job
+from evalkit.execution.flight import Job
 from evalkit.model.redaction import Redactor
 from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Verdict
-from evalkit.pipeline import Host, host
+from evalkit.pipeline.hosting import Host, host
 from evalkit.plugin.collection import MARKED, RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.display import Display

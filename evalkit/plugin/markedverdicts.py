@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.gate import SKIPPED_CODE
+from evalkit.gate.counts import SKIPPED_CODE
 from evalkit.model.case import Case
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, Reason, Verdict
 from evalkit.plugin.shaping import verdict_of

@@ -22,7 +22,7 @@ from uuid import uuid4
 import evalkit
 from evalkit.agents.conftests import import_conftests
 from evalkit.errors import EvalkitError
-from evalkit.execution import Job
+from evalkit.execution.flight import Job
 from evalkit.model.case import Case
 from evalkit.model.redaction import Redactor, secrets_of
 from evalkit.model.settings import Settings

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from evalkit.errors import UsageError
-from evalkit.gate import Outcome, outcome_of
+from evalkit.gate.counts import Outcome, outcome_of
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED
 from evalkit.plugin.configuration import Configuration
@@ -42,7 +42,7 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
         return
     run = load_run(configuration.results)
     if configuration.otlp is not None:
-        from evalkit.reports.otel import send
+        from evalkit.reports.otel.exporting import send
 
         try:
             send(run, configuration.otlp)

@@ -19,7 +19,8 @@ from evalkit.model.settings import Settings
 from evalkit.providers.cassettefile import SUFFIXES, path_of_run, write_in_one_step
 from evalkit.providers.grades import grades_path
 from evalkit.providers.http_cassette import http_path
-from evalkit.yamlfile import Limits, load
+from evalkit.yamlfile.builder import load
+from evalkit.yamlfile.text import Limits
 
 Files = dict[str, bytes]  # by their names below the folder of cassettes
 _LIMITS = Limits(max_bytes=1_000_000_000, max_nodes=50_000_000)  # our own files; what is too large to read is refused

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evalkit.errors import EvalkitError
-from evalkit.execution import Executor, Job
+from evalkit.execution.executor import Executor
+from evalkit.execution.flight import Job
 from evalkit.model.redaction import Redactor
 from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.plugin.collection import RUNNER, CaseItem, case_id_of

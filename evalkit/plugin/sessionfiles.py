@@ -18,7 +18,7 @@ from evalkit.plugin.configuration import PART, SELECTION, Configuration
 from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import write_run
 from evalkit.reports.wire import to_line
-from evalkit.stats import Accounting
+from evalkit.stats.accounting import Accounting
 
 # Of a run's settings.
 _DECISIVE = ("temperature", "seed", "deadline_s", "max_iterations", "strict_mocks", "record", "grader")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evalkit.errors import Problem
-from evalkit.gate import SKIPPED_CODE
+from evalkit.gate.counts import SKIPPED_CODE
 from evalkit.model.case import Case
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
-from evalkit.pipeline import marked
+from evalkit.pipeline.judging import marked
 from evalkit.reports.hostile import visible, visible_lines
 
 if TYPE_CHECKING:

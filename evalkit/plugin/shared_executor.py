@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from evalkit.execution import Executor
+from evalkit.execution.executor import Executor
 from evalkit.model.settings import Settings
 
 

@@ -7,11 +7,11 @@ from dataclasses import field
 from typing import Any
 
 from evalkit.errors import EvalkitError, MockError
-from evalkit.functions import argument_violations
 from evalkit.functions.mocks import Answer, Call, Delayed, Match, Sequence
+from evalkit.functions.violations import argument_violations
 from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, Template, TemplateError, parse
-from evalkit.operators import Mode
+from evalkit.operators.compile import Mode
 from evalkit.probing.examples import Impossible, LeftOut, Resolve, Unsure, accepts, example, is_operator
 from evalkit.probing.ruling import ruled_out
 from evalkit.probing.schemas import schema_example

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from evalkit.model.template import Reference, Template, parse, plain, render
-from evalkit.operators import Mode, OperatorProblems, compile_value
+from evalkit.operators.compile import Mode, OperatorProblems, compile_value
 
 Resolve = Callable[[Reference], Any]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from evalkit.functions import argument_violations
+from evalkit.functions.violations import argument_violations
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.probing.forbidding import forbidden_calls
 from evalkit.probing.observing import Observed

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from evalkit.agents.models import aclose_shared
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import PASSED, Verdict
-from evalkit.pipeline import aclose_shared, arun_case
 from evalkit.pipeline.attempt import Attempt
+from evalkit.pipeline.running import arun_case
 from evalkit.pipeline.watch import Watch
 from evalkit.record import record
 

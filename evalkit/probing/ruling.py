@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evalkit.operators import Mode, OperatorProblems, compile_value
+from evalkit.operators.compile import Mode, OperatorProblems, compile_value
 
 _BOUNDS = {"minimum": "$ge", "maximum": "$le", "exclusiveMinimum": "$gt", "exclusiveMaximum": "$lt"}
 _LENGTHS = {"minLength": "$ge", "maxLength": "$le", "minItems": "$ge", "maxItems": "$le"}

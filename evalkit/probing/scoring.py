@@ -6,7 +6,9 @@ import copy
 from collections.abc import Container, Mapping
 from typing import Any
 
-from evalkit.checks import Judgement, compile_expectation, judge_conversation
+from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.judgement import Judgement
+from evalkit.checks.turns import judge_conversation
 from evalkit.errors import shown_path
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import Transcript

@@ -11,15 +11,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from evalkit.checks import Expectation, ending_as, expectation_on_fault, judge_conversation
+from evalkit.checks.expectation import Expectation
+from evalkit.checks.on_fault import ending_as, expectation_on_fault
+from evalkit.checks.turns import judge_conversation
 from evalkit.functions.mocks import Answer, Failure, MockSet, Static
 from evalkit.model.case import Case, Declaration, Repeat
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, Reason, Verdict
-from evalkit.pipeline import Watch, arun_case
 from evalkit.pipeline.attempt import Attempt
 from evalkit.pipeline.judging import path_of
+from evalkit.pipeline.running import arun_case
+from evalkit.pipeline.watch import Watch
 from evalkit.record import record
 
 FAULTS = ("timeout", "error", "empty", "malformed")

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
-from evalkit.checks import judge_conversation
+from evalkit.checks.turns import judge_conversation
 from evalkit.errors import EvalkitError, SpecError, UsageError
 from evalkit.model.redaction import REDACTED
 from evalkit.model.template import TemplateError, walk
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
-from evalkit.operators import compile_value
+from evalkit.operators.compile import compile_value
 from evalkit.pipeline.judging import path_of
 from evalkit.record import record
-from evalkit.spec import case_from_dict
-from evalkit.yamlfile import load
+from evalkit.spec.loading import case_from_dict
+from evalkit.yamlfile.builder import load
 from evalkit.yamlfile.editing import Editing
 
 Path = tuple[str | int, ...]

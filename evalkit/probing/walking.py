@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from evalkit.checks import EXPECTED_KEYS, Expectation, Judgement
+from evalkit.checks.expectation import Expectation
+from evalkit.checks.judgement import Judgement
+from evalkit.checks.keys import EXPECTED_KEYS
 from evalkit.checks.references import resolver
 from evalkit.errors import FunctionError, MockError, shown_path
-from evalkit.functions import FakeDispatcher
+from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import TemplateError

@@ -105,7 +105,7 @@ def load_cassette(path: Path, shown_as: str | None = None) -> Cassette:
     if path.suffix == ".json":
         data = _load_json(text, file)
     else:
-        from evalkit.yamlfile import load
+        from evalkit.yamlfile.builder import load
 
         data = load(text, file)
     cassette, problems = parse_cassette(data, file=file)
@@ -124,7 +124,7 @@ def _load_json(text: bytes, file: str) -> Any:
 
 
 def _located(problems: Iterable[PathProblem], text: bytes, file: str) -> Iterable[Problem]:
-    from evalkit.yamlfile import positions
+    from evalkit.yamlfile.places import positions
 
     places = positions(text)  # JSON has places too: it is close enough to YAML
     for problem in problems:

@@ -15,7 +15,10 @@ from evalkit.providers.cassettefile import CODE, path_of_run, write_in_one_step
 from evalkit.providers.http_bodies import FORMS
 from evalkit.providers.turns import shown, unknown_keys
 from evalkit.record import record
-from evalkit.yamlfile import Limits, dump, load, positions
+from evalkit.yamlfile.builder import load
+from evalkit.yamlfile.places import positions
+from evalkit.yamlfile.text import Limits
+from evalkit.yamlfile.writing import dump
 
 HTTP_CASSETTE_VERSION = 1
 ENDING = ".http.yaml"

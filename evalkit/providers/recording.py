@@ -15,7 +15,7 @@ from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.providers.asked import asked, fingerprint, replied, without_secrets, writable
 from evalkit.providers.cassettefile import CASSETTE_VERSION, find_cassette, load_cassette, write_in_one_step
 from evalkit.providers.protocol import Provider
-from evalkit.yamlfile import dump
+from evalkit.yamlfile.writing import dump
 
 HEADER = (
     "# Recorded by evalkit. Record it again when the case's request changes: pytest --evalkit --evalkit-record=stale\n"

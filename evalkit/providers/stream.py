@@ -17,7 +17,8 @@ from evalkit.providers.stream_gemini import GeminiCalls
 from evalkit.providers.stream_slots import Slot as Slot
 from evalkit.providers.stream_slots import StreamCall as StreamCall
 from evalkit.providers.stream_slots import ended_inside, in_order
-from evalkit.providers.textcalls import ParsedText, parse_text_calls
+from evalkit.providers.textcalls import parse_text_calls
+from evalkit.providers.textcalls_found import ParsedText
 
 # What may follow a call without saying that it is over: closers to come, and a tag that is not whole yet.
 _STILL_CLOSING = re.compile(r"[\s}\]`,;]*(?:<[^>]*)?")

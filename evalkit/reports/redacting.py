@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from evalkit.model.codec import plain
 from evalkit.model.redaction import Redactor
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import Verdict
-from evalkit.reports.wire import from_line, plain, to_line, to_plain_line
+from evalkit.reports.wire import from_line, to_line, to_plain_line
 
 Redact = Callable[[str], str]
 

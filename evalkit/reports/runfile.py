@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from evalkit.errors import UsageError
-from evalkit.model.codec import shallow
+from evalkit.model.codec import plain, shallow
 from evalkit.model.run import Run
 from evalkit.reports.journal import read_journal
-from evalkit.reports.wire import from_line, plain, to_line
+from evalkit.reports.wire import from_line, to_line
 
 _OPEN = b', "verdicts": ['  # how the first line of a run file that evalkit wrote ends
 

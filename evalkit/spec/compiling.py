@@ -7,9 +7,12 @@ from dataclasses import field
 from pathlib import Path as FilePath
 from typing import Any
 
-from evalkit.checks import GROUP_KEYS, compile_expectation, of_turn
+from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.keys import GROUP_KEYS, of_turn
 from evalkit.errors import PathProblem, nearest
-from evalkit.functions import mock_files, parse_declarations, parse_mocks
+from evalkit.functions.declarations import parse_declarations
+from evalkit.functions.includes import mock_files
+from evalkit.functions.mockreader import parse_mocks
 from evalkit.model.case import CaseSettings, Declaration, UserTurn
 from evalkit.record import record
 from evalkit.spec import keys, reading
@@ -63,7 +66,7 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath, check_targ
         reader.problems.extend(found)
     known = _with_mocked(declared, parts.mocks)
     if data.get("on_fault") is not None:
-        from evalkit.checks import problems_of_on_fault
+        from evalkit.checks.on_fault import problems_of_on_fault
 
         names = (*(known or parts.mocks or ()), *_expected_names(data.get("expected_output")))
         reader.problems.extend(problems_of_on_fault(data["on_fault"], names, declarations=known, input=given))

@@ -17,7 +17,7 @@ from evalkit.spec.merging import merged, with_present_names
 from evalkit.spec.naming import CASE_ENDINGS, is_case_name
 from evalkit.spec.source import EXTENDS, Extended, Layer, Source
 from evalkit.spec.suites import shown_file
-from evalkit.yamlfile import Read, read
+from evalkit.yamlfile.builder import Read, read
 
 # What is said of one case alone: its label, and that it is not to count for a while.
 OWN_KEYS = frozenset({EXTENDS, "scenario_id", "created", "skip", "xfail", "until"})

@@ -53,7 +53,7 @@ class Glances:
             return None
         if not _may_tell(content):
             return self._of_suites[folder]
-        from evalkit.yamlfile import ABSENT, peek
+        from evalkit.yamlfile.peeking import ABSENT, peek
 
         if EXTENDS.encode() in content or (re.search(_ESCAPED, content) and peek(content, EXTENDS) is not ABSENT):
             return None

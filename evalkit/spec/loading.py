@@ -21,7 +21,7 @@ from evalkit.spec.naming import category_of, stem_problem
 from evalkit.spec.project import importable, project_root
 from evalkit.spec.source import EXTENDS, Extended, Layer, Source
 from evalkit.spec.suites import Suite, shown_file, suites_of
-from evalkit.yamlfile import Read, read
+from evalkit.yamlfile.builder import Read, read
 
 if TYPE_CHECKING:
     from evalkit.functions.mocks import MockSet

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from evalkit.errors import PathProblem
-from evalkit.operators import shown
-from evalkit.yamlfile import Limits
+from evalkit.operators.shown import shown
+from evalkit.yamlfile.text import Limits
 
 Path = tuple[str | int, ...]
 _MAX_DEPTH = Limits().max_depth

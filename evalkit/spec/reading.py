@@ -10,7 +10,7 @@ from typing import Any
 from evalkit.checks.reading import Reader
 from evalkit.errors import did_you_mean, shown_path
 from evalkit.model.case import CaseSettings, Repeat
-from evalkit.operators import shown
+from evalkit.operators.shown import shown
 
 Path = tuple[str | int, ...]
 

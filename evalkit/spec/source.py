@@ -11,7 +11,7 @@ from evalkit.record import record
 from evalkit.spec.merging import MOCKS, OLD_MOCKS
 
 if TYPE_CHECKING:
-    from evalkit.yamlfile import Positions
+    from evalkit.yamlfile.places import Positions
 
 Path = tuple[str | int, ...]
 EXTENDS = "extends"  # the key that names another case, which this one is but for what it says itself
@@ -93,7 +93,7 @@ def _positions(path: str) -> Positions | None:
 
 @lru_cache(maxsize=16)
 def _table(path: str, mtime_ns: int, size: int) -> Positions:
-    from evalkit.yamlfile import positions
+    from evalkit.yamlfile.places import positions
 
     with open(path, "rb") as file:
         return positions(file.read())

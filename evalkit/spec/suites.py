@@ -13,7 +13,7 @@ from evalkit.record import record
 from evalkit.spec.keys import CASE_KEYS, INPUT_KEYS
 from evalkit.spec.merging import merged, with_present_names
 from evalkit.spec.source import Layer, Source
-from evalkit.yamlfile import read
+from evalkit.yamlfile.builder import read
 
 SUITE_FILE = "suite.yaml"
 

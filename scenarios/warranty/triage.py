@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evalkit.agents import Instruction, load_instruction
+from evalkit.agents.instruction import Instruction, load_instruction
 from scenarios.warranty.mail import Mail
 
 COUNTS: dict[str, Callable[[int], bool]] = {

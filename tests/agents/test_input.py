@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents import TaskSettings
 from evalkit.agents.message import text_of, visible_input
-from evalkit.agents.settings import settings_in_force
+from evalkit.agents.settings import TaskSettings, settings_in_force
 from evalkit.model.case import CaseSettings
 from evalkit.model.settings import Settings
 

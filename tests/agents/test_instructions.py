@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.agents import Instruction, load_instruction
-from evalkit.agents.instruction import parse_instruction
+from evalkit.agents.instruction import Instruction, load_instruction, parse_instruction
 from evalkit.errors import SpecError
 
 VALID = """\

@@ -19,12 +19,14 @@ from urllib.request import urlopen
 
 import pytest
 
-from evalkit.agents import Instruction, Task
+from evalkit.agents.instruction import Instruction
+from evalkit.agents.task import Task
 from evalkit.model.case import Case, CaseSettings, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.pipeline import run_case
-from evalkit.providers import Provider, open_provider
+from evalkit.pipeline.running import run_case
+from evalkit.providers.opening import open_provider
+from evalkit.providers.protocol import Provider
 
 WEIGHTS = os.environ.get("EVALKIT_LOCAL_MODEL", "")
 MISSING = [name for name in ("xllamacpp", "openai") if find_spec(name) is None]

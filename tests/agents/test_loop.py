@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents import Instruction, Reply, Task
+from evalkit.agents.instruction import Instruction
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
 from evalkit.errors import ProviderError
 from evalkit.model.case import Case, CaseSettings, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import run_case
-from evalkit.providers import ScriptedProvider
+from evalkit.pipeline.running import run_case
+from evalkit.providers.scripted import ScriptedProvider
 from evalkit.reports.trace import TraceOptions, render
 from evalkit.stats.accounting import Channels, account
 

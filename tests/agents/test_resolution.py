@@ -9,7 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from evalkit.agents import Reply, Task, agent, resolve_agent
+from evalkit.agents.registration import agent
+from evalkit.agents.reply import Reply
+from evalkit.agents.resolution import resolve_agent
+from evalkit.agents.task import Task
 from evalkit.errors import SpecError, UnknownAgentError, UsageError
 from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS

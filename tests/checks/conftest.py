@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks import Expectation, Judgement, compile_expectation
+from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.expectation import Expectation
+from evalkit.checks.judgement import Judgement
 from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS
 from evalkit.model.transcript import FunctionCall, Transcript

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks import compile_expectation
+from evalkit.checks.compiling import compile_expectation
 from evalkit.errors import shown_path
 from evalkit.model.case import Declaration
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks import Expectation, compile_expectation
+from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.expectation import Expectation
 from evalkit.model.transcript import FunctionCall, Transcript
 
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.checks import Judgement, check
+from evalkit.checks.custom import check
+from evalkit.checks.judgement import Judgement
 from evalkit.errors import UsageError
 from evalkit.model.registry import Table
 from evalkit.model.transcript import Transcript

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks import Judgement
-from evalkit.operators import OperatorProblems, compile_value
+from evalkit.checks.judgement import Judgement
+from evalkit.operators.compile import OperatorProblems, compile_value
 
 CALLS = "expected_function_calls"
 Judged = Callable[..., Judgement]
@@ -160,7 +160,8 @@ def test_what_was_not_captured_does_not_pass_a_negative_check(judged: Judged) ->
 
 
 def test_a_broken_turn_is_not_averaged_away(judged: Judged) -> None:  # G20
-    from evalkit.checks import compile_expectation, judge_conversation
+    from evalkit.checks.compiling import compile_expectation
+    from evalkit.checks.turns import judge_conversation
     from evalkit.model.transcript import FunctionCall, Transcript
 
     turns = [compile_expectation({CALLS: [name]})[0] for name in ("a", "b", "c", "d")]

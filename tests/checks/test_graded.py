@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks import Expectation, Judgement
+from evalkit.checks.expectation import Expectation
 from evalkit.checks.graded import criteria_of
+from evalkit.checks.judgement import Judgement
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall, Grade, Grading, RunFault, Transcript
 

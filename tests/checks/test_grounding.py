@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.checks import Judgement, compile_expectation
+from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.judgement import Judgement
 from evalkit.checks.notations import dates_in, numbers_in, times_in
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.operators import fold_text
+from evalkit.operators.phrases import fold_text
 
 MAIL = (
     "Dear team,\nmy HeatLine  S2 boiler (serial SN-48213, order 0042) broke on December 31, 2025 at 5:30 pm.\n"

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.checks import Expectation, Judgement, compile_expectation
+from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.expectation import Expectation
+from evalkit.checks.judgement import Judgement
 from evalkit.model.codec import encode
 from evalkit.model.registry import CHECKS
 from evalkit.model.transcript import FunctionCall, RunFault, Timing, Transcript, Usage, Violation
@@ -268,7 +270,7 @@ def test_a_check_of_our_own_that_breaks_is_an_error(judged: Callable[..., Judgem
 
 def test_a_group_that_is_too_ambiguous_is_not_measured(judged: Callable[..., Judgement], monkeypatch: Any) -> None:
     import evalkit.checks.matching
-    from evalkit.checks.matching import SearchTooLargeError
+    from evalkit.checks.matching.assignment import SearchTooLargeError
 
     def too_large(*arguments: Any) -> Any:
         raise SearchTooLargeError("the groups are too ambiguous")

@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from evalkit.checks import (
+from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.keys import (
     CALL_KEYS,
     DEFINITIONS,
     EXPECTED_KEYS,
     FORBIDDEN_KEYS,
     GROUP_KEYS,
+    MODIFIERS,
     Key,
-    compile_expectation,
+    described,
 )
-from evalkit.checks.keys import MODIFIERS, described
 from evalkit.model.transcript import FunctionCall, Transcript
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from evalkit.checks import Expectation, compile_expectation, judge_conversation, part_of
+from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.expectation import Expectation
+from evalkit.checks.turns import judge_conversation, part_of
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 
 CALLS = "expected_function_calls"

@@ -14,7 +14,7 @@ import pytest
 from evalkit import yamlfile
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports import write_run
+from evalkit.reports.runfile import write_run
 
 TOP = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(

@@ -17,7 +17,7 @@ from evalkit.cli.github_api import Api, ApiError
 from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports import write_run
+from evalkit.reports.runfile import write_run
 
 Desk = Any
 MARKER = "<!-- evalkit comment: evalkit -->"

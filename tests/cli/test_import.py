@@ -12,7 +12,7 @@ import pytest
 
 from evalkit import load_case
 from evalkit.cli.of_cases import import_command
-from evalkit.importing import FORMATS
+from evalkit.importing.reading import FORMATS
 
 Desk = Any
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"

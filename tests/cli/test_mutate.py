@@ -13,7 +13,7 @@ from evalkit.model.settings import Settings
 from evalkit.probing.mutants import KINDS, mutants
 from evalkit.probing.observing import observe
 from evalkit.probing.scoring import score
-from evalkit.spec import load_case
+from evalkit.spec.loading import load_case
 from tests.cli.conftest import Desk
 
 LOOSE = "  expected_function_calls: [check, open]\n"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from evalkit import yamlfile
-from evalkit.functions import mock_files, parse_mocks
 from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.functions.includes import mock_files
+from evalkit.functions.mockreader import parse_mocks
 from tests.cli.conftest import Desk
 
 CODE = '''\

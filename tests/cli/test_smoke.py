@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evalkit.model.template import Reference, TemplateError
-from evalkit.operators import compile_value
+from evalkit.operators.compile import compile_value
 from evalkit.probing.examples import Impossible, Unsure, example
 from evalkit.probing.schemas import schema_example
 from tests.cli.conftest import CASE, Desk

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.execution import Executor, Job
-from evalkit.execution.flight import Flight
+from evalkit.execution.executor import Executor
+from evalkit.execution.flight import Flight, Job
 from evalkit.model.settings import Settings
-from evalkit.spec import case_from_dict
+from evalkit.spec.loading import case_from_dict
 
 
 def case(name: str, deadline_s: float = 5.0) -> evalkit.Case:

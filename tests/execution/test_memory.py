@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from evalkit.execution import Executor, Job
+from evalkit.execution.executor import Executor
+from evalkit.execution.flight import Job
 from evalkit.model.settings import Settings
-from evalkit.spec import case_from_dict
+from evalkit.spec.loading import case_from_dict
 
 
 @pytest.fixture

@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
-from evalkit.functions import FakeDispatcher, mock_files, parse_declarations, parse_mocks
+from evalkit.functions.declarations import parse_declarations
+from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.functions.includes import mock_files
+from evalkit.functions.mockreader import parse_mocks
 from evalkit.model.settings import Settings
 
 _NUMBERS = itertools.count()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import shown_path
-from evalkit.functions import parse_declarations
+from evalkit.functions.declarations import parse_declarations
 from evalkit.model.case import Declaration
 
 TYPES = "object, array, string, boolean, null, integer, number"

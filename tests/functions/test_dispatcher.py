@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from evalkit.errors import FunctionError, MockError
-from evalkit.functions import FakeDispatcher, MockSet, parse_declarations, parse_mocks
+from evalkit.functions.declarations import parse_declarations
+from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.functions.mockreader import parse_mocks
+from evalkit.functions.mocks import MockSet
 from evalkit.model.transcript import FunctionCall, ModelCall, Transcript
 
 WARRANTY = {

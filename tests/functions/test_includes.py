@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import SpecError
-from evalkit.functions import IncludeError, mock_files
-from evalkit.spec import load_case
+from evalkit.functions.includes import IncludeError, mock_files
+from evalkit.spec.loading import load_case
 
 FILES = {
     "warranty/check_warranty.yaml": "valid: {status: valid, until: '2027-01-01', of: {name: Ana, city: Gdynia}}\n"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError, UsageError
-from evalkit.functions import MockSet, parse_mocks
+from evalkit.functions.mockreader import parse_mocks
+from evalkit.functions.mocks import MockSet
 
 PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
     ([1], [("mocks", "mocks must map function names to answers; got [1]")]),

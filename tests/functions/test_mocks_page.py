@@ -16,8 +16,12 @@ from typing import Any
 import pytest
 
 from evalkit.errors import FunctionError, MockError, shown_path
-from evalkit.functions import FakeDispatcher, mock_files, parse_declarations, parse_mocks, patched
-from evalkit.yamlfile import load
+from evalkit.functions.declarations import parse_declarations
+from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.functions.includes import mock_files
+from evalkit.functions.mockreader import parse_mocks
+from evalkit.functions.patching import patched
+from evalkit.yamlfile.builder import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "mocks.md"
 SECTIONS = re.split(r"^##? (?=[A-Z])", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]

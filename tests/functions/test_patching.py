@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 
 from evalkit.errors import FunctionError, MockError
-from evalkit.functions import FakeDispatcher, bind, parse_declarations, parse_mocks, patched
+from evalkit.functions.carrying import bind
+from evalkit.functions.declarations import parse_declarations
+from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.functions.mockreader import parse_mocks
+from evalkit.functions.patching import patched
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
 

@@ -13,7 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalkit.functions import FakeDispatcher, parse_declarations, parse_mocks, patched
+from evalkit.functions.declarations import parse_declarations
+from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.functions.mockreader import parse_mocks
+from evalkit.functions.patching import patched
 
 CASES = 50
 

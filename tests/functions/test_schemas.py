@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from evalkit.functions import parse_declarations
+from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.quickschema import compile_quick
 from evalkit.functions.schemas import compiled
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.functions import argument_names, argument_violations
+from evalkit.functions.violations import argument_names, argument_violations
 from evalkit.model.case import Declaration
 
 TICKET = {

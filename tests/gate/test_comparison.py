@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from evalkit.gate import decide
+from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run
 from evalkit.model.transcript import ModelTurn, Timing, Transcript
 from evalkit.model.verdict import Verdict

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import evalkit
 from evalkit.errors import UsageError
-from evalkit.gate import decide
+from evalkit.gate.decision import decide
 from evalkit.gate.rates import names, percentage, shown
 from evalkit.model.run import GateDecision, Policy, Run, Selection
 from evalkit.model.transcript import FunctionCall, ModelTurn, Timing, Transcript

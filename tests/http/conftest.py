@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents import Task
+from evalkit.agents.task import Task
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import run_case
+from evalkit.pipeline.running import run_case
 from tests.servers.replay import Answer, ReplayServer
 
 Agent = Callable[[Task], Any]

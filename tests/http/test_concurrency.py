@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents import Task
 from evalkit.agents.registration import agent as registered
+from evalkit.agents.task import Task
 from evalkit.errors import MissingCassetteError
 from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import arun_case
+from evalkit.pipeline.running import arun_case
 from evalkit.providers.http_interception import passing
 
 CASES = 50

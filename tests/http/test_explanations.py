@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents import Task
+from evalkit.agents.task import Task
 from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents import Task, http_recording, offline
+from evalkit.agents import http_recording, offline
+from evalkit.agents.task import Task
 from evalkit.errors import MissingCassetteError
 from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.agents import Task
+from evalkit.agents.task import Task
 from evalkit.model.verdict import Verdict
 from evalkit.providers.events import values_of
 from evalkit.providers.http_bodies import Body, body_bytes, read_body, unpacked

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.agents import Task
+from evalkit.agents.task import Task
 from evalkit.model.case import Case, Repeat
 from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict

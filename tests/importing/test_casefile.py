@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from evalkit import yamlfile
-from evalkit.importing import Conversation, case_files
-from evalkit.importing.conversation import Answered, Asked, Event, Replied, Said, UnreadableLogError
+from evalkit.importing.casefile import case_files
+from evalkit.importing.conversation import Answered, Asked, Conversation, Event, Replied, Said, UnreadableLogError
 
 CITY = {
     "name": "weather",

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.importing import Conversation, read_log
-from evalkit.importing.conversation import Answered, Asked, Replied, Said
+from evalkit.importing.conversation import Answered, Asked, Conversation, Replied, Said
+from evalkit.importing.reading import read_log
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript
 from evalkit.model.verdict import Verdict
-from evalkit.reports.otel import otlp_lines
+from evalkit.reports.otel.exporting import otlp_lines
 
 WriteLog = Callable[..., Path]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from evalkit.cli.linting import project_options
-from evalkit.lint import LintReport, lint
 from evalkit.lint.formats import as_text
+from evalkit.lint.report import LintReport, lint
 
 EXPECTED = "expected"
 

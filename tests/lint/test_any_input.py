@@ -57,7 +57,7 @@ def test_any_data_is_linted_in_every_place(data: Any, project: Any) -> None:
     """As JSON, as a literal in code, as a frontmatter, as functions of a suite, as a case."""
     import json
 
-    from evalkit.yamlfile import dump
+    from evalkit.yamlfile.writing import dump
 
     text = dump(data)
     frontmatter = dump({"name": "desk", "available_functions": data})

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.lint import lint, read_options
 from evalkit.lint.baseline import baseline_text
+from evalkit.lint.options import read_options
+from evalkit.lint.report import lint
 
 BARE = '{"name": "%s", "input_schema": {"type": "object", "properties": {}}}'
 

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from evalkit.cli.linting import project_options
-from evalkit.lint import RULES, lint, read_options
-from evalkit.lint.options import _READERS
-from evalkit.lint.rules import GROUPS
+from evalkit.lint.options import _READERS, read_options
+from evalkit.lint.report import lint
+from evalkit.lint.rules import GROUPS, RULES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "lint.md"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from evalkit.cli.linting import project_options
-from evalkit.lint import lint
 from evalkit.lint.finding import Edit
 from evalkit.lint.fixing import apply, planned
+from evalkit.lint.report import lint
 
 BROKEN = sorted((Path(__file__).with_name("corpus") / "broken").glob("*.txt"))
 TOOLS = """\
@@ -172,7 +172,7 @@ def test_the_diff_shows_what_would_change_and_changes_nothing(project: Any) -> N
 def test_a_change_that_would_break_the_code_is_not_made(project: Any) -> None:
     """The new text of a Python file must still be Python."""
     from evalkit.errors import Location
-    from evalkit.lint import Finding
+    from evalkit.lint.finding import Finding
 
     project.write({"agent.py": "TOOLS = {}\n"})
     broken = Finding(
@@ -184,7 +184,7 @@ def test_a_change_that_would_break_the_code_is_not_made(project: Any) -> None:
 
 def test_edits_that_reach_into_each_other_are_not_both_made(project: Any) -> None:
     from evalkit.errors import Location
-    from evalkit.lint import Finding
+    from evalkit.lint.finding import Finding
 
     project.write({"a.md": "abcdef"})
     findings = [

@@ -9,8 +9,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from evalkit.errors import Location
-from evalkit.lint import RULES, Finding, LintReport
+from evalkit.lint.finding import Finding
 from evalkit.lint.formats import as_github, as_json, as_sarif, as_text
+from evalkit.lint.report import LintReport
+from evalkit.lint.rules import RULES
 
 FINDINGS = (
     Finding(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.lint import RULES, read_options
-from evalkit.lint.rules import BY_NAME, DEFAULT, GROUPS
+from evalkit.lint.options import read_options
+from evalkit.lint.rules import BY_NAME, DEFAULT, GROUPS, RULES
 
 ROOT = Path("project")
 

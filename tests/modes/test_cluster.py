@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.execution import Job
 from evalkit.execution.cluster import Address, ClusterExecutor, Work, parse_address
-from evalkit.spec import case_from_dict
+from evalkit.execution.flight import Job
+from evalkit.spec.loading import case_from_dict
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra dask)")
 Sandbox = Any

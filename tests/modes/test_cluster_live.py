@@ -20,7 +20,7 @@ from evalkit.errors import BudgetSpentError
 from evalkit.plugin.purse import Purse
 from evalkit.plugin.recordings import names_of, write_recordings
 from evalkit.providers.spending import Account
-from evalkit.spec import case_from_dict
+from evalkit.spec.loading import case_from_dict
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra dask)")
 Sandbox = Any

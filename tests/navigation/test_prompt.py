@@ -10,8 +10,8 @@ import pytest
 
 import evalkit
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.pipeline import run_case
-from evalkit.providers import CassetteProvider
+from evalkit.pipeline.running import run_case
+from evalkit.providers.cassette import CassetteProvider
 from evalkit.providers.recording import RecordingProvider
 from scenarios.navigation.agent import DOCUMENT, PROMPT, navigate, navigation_function
 from scenarios.navigation.document import read_document

@@ -7,8 +7,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.operators import maximum_matching
-from evalkit.operators.assignment import covers_left
+from evalkit.operators.assignment import covers_left, maximum_matching
 
 
 def brute_force(choices: list[list[int]], right: int) -> int:

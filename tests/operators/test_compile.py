@@ -10,9 +10,10 @@ import pytest
 
 from evalkit import operator
 from evalkit.errors import PathProblem
-from evalkit.operators import OperatorProblems, compile_value, known_operators
+from evalkit.operators.application import known_operators
 from evalkit.operators.builders import BUILDERS
 from evalkit.operators.builtin import BUILTIN
+from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.names import INSTEAD
 
 

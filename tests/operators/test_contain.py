@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.operators import compile_value
+from evalkit.operators.compile import compile_value
 
 CONTAIN = [
     ("valid", "warranty is valid.", True),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.operators import compile_value
+from evalkit.operators.compile import compile_value
 from evalkit.operators.dates import Moment, moment
 
 DATES: list[tuple[str, str, bool]] = [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.operators import canonical, json_equal, kind
+from evalkit.operators.equality import canonical, json_equal, kind
 
 NAN = float("nan")
 

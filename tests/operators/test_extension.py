@@ -10,7 +10,9 @@ import pytest
 import evalkit
 from evalkit.errors import UsageError
 from evalkit.model.registry import OPERATORS
-from evalkit.operators import compile_value, known_operators, operator
+from evalkit.operators.application import known_operators
+from evalkit.operators.compile import compile_value
+from evalkit.operators.extension import operator
 
 
 def even(expected: Any, actual: Any) -> bool | str:

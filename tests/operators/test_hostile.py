@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from evalkit import operator
-from evalkit.operators import Matcher, OperatorProblems, compile_value, kind, shown
+from evalkit.operators.compile import OperatorProblems, compile_value
+from evalkit.operators.equality import kind
+from evalkit.operators.matcher import Matcher
+from evalkit.operators.shown import shown
 
 EXPECTED: list[Any] = [
     *("text", 5, True, None, {}, [], {"a": 1}, [1], {"a": [1, {"b": "x"}]}, {"self": 1, "a": 1}, {"$any": True}),

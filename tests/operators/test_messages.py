@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.operators import compile_value, shown, type_shown
+from evalkit.operators.compile import compile_value
+from evalkit.operators.shown import shown, type_shown
 
 LONG = (
     "The warranty of your device SN12345 " + "has been checked by our team and " * 8 + "it ends on 2025-12-31. Regards"

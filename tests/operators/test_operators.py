@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from evalkit.model.registry import OPERATORS
-from evalkit.operators import compile_value, known_operators
+from evalkit.operators.application import known_operators
+from evalkit.operators.compile import compile_value
 
 NAN = float("nan")
 DATE = "2025-12-31"

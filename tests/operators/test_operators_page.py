@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from evalkit.model.registry import OPERATORS
-from evalkit.operators import compile_value, known_operators
-from evalkit.yamlfile import load
+from evalkit.operators.application import known_operators
+from evalkit.operators.compile import compile_value
+from evalkit.yamlfile.builder import load
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(\$\w+)` \| .+ \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|$", PAGE, re.MULTILINE)
@@ -38,7 +39,7 @@ def test_the_examples_in_yaml_are_expected_values() -> None:
 
 
 def test_what_the_page_calls_an_error_is_one() -> None:
-    from evalkit.operators import OperatorProblems
+    from evalkit.operators.compile import OperatorProblems
 
     sentence = PAGE[PAGE.index("So is what nothing could satisfy") : PAGE.index("## Equality")]
     examples = re.findall(r"`(\{[^`]+\})`", sentence)

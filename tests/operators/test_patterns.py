@@ -9,7 +9,8 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.operators import compile_value, text
+from evalkit.operators import text
+from evalkit.operators.compile import compile_value
 from evalkit.operators.patterns import pattern_problem
 
 IMPOSSIBLE = [

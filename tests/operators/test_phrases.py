@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.operators import contains_phrase, contains_words, fold_text
+from evalkit.operators.phrases import contains_phrase, contains_words, fold_text
 
 FOLDED = [
     ("  Dear\n\tCustomer  ", "dear customer"),

@@ -8,7 +8,8 @@ import pytest
 
 from evalkit import operator
 from evalkit.model.template import Literal, Reference, TemplateError, parse, walk
-from evalkit.operators import Matcher, compile_value
+from evalkit.operators.compile import compile_value
+from evalkit.operators.matcher import Matcher
 
 INPUT: dict[str, Any] = {
     "id": "TKT-1",

@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents import Instruction, Reply, Task
+from evalkit.agents.instruction import Instruction
 from evalkit.agents.models import _shared
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, ProviderError
-from evalkit.gate import decide
+from evalkit.gate.decision import decide
 from evalkit.model.case import Case, Declaration, Repeat
 from evalkit.model.run import Policy, Run
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.pipeline import arun_case, run_case
+from evalkit.pipeline.running import arun_case, run_case
 from evalkit.providers.limits import queueing
 from evalkit.providers.spending import Account
 

@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.agents import Reply, Task
 from evalkit.agents.models import _shared
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
 from evalkit.errors import ProviderError, UsageError
 from evalkit.model.case import Case, CaseSettings
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import run_case
+from evalkit.pipeline.running import run_case
 from evalkit.providers.limits import queueing
-from evalkit.spec import case_from_dict
+from evalkit.spec.loading import case_from_dict
 
 GRADER = "gemini:judge-x"
 SKIPPED = "not graded: only a run for which all else holds is"
@@ -612,7 +613,7 @@ def test_replayed_grades_cost_nothing(run: Any, judge: Judge) -> None:
 
 
 def test_a_script_may_grade(run: Any) -> None:
-    from evalkit.providers import ScriptedProvider
+    from evalkit.providers.scripted import ScriptedProvider
 
     script = ScriptedProvider([{"calls": [{"grade": {"grades": [{"pass": True}]}}]}])
     asked: list[tuple[str, int]] = []

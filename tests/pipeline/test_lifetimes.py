@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents import Task
+from evalkit.agents.task import Task
 from evalkit.model.case import Case, Repeat, UserTurn
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import arun_case, run_case
 from evalkit.pipeline.hosting import open_agents
+from evalkit.pipeline.running import arun_case, run_case
 
 MakeCase = Callable[..., Case]
 LOG: list[str] = []

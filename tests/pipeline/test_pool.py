@@ -12,7 +12,7 @@ import pytest
 
 from evalkit import run_case
 from evalkit.pipeline.pool import ALONE, LoopPool
-from evalkit.spec import case_from_dict
+from evalkit.spec.loading import case_from_dict
 
 
 def test_a_case_has_as_many_threads_as_in_a_loop_of_its_own_and_the_rest_waits_its_turn() -> None:

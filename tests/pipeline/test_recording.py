@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents import Instruction, Task
+from evalkit.agents.instruction import Instruction
 from evalkit.agents.models import _shared
+from evalkit.agents.task import Task
 from evalkit.errors import UsageError
 from evalkit.model.case import Case, CaseSettings, Declaration, Repeat
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import run_case
+from evalkit.pipeline.running import run_case
 
 CHECK = Declaration(
     name="check",

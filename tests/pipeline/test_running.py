@@ -18,14 +18,17 @@ from urllib.error import HTTPError
 import pytest
 
 import evalkit
-from evalkit.agents import Reply, Task
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, ProviderError, UsageError
 from evalkit.model.case import Case, Repeat, UserTurn
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import Watch, abandoned_agents, arun_case, run_case
+from evalkit.pipeline.calling import abandoned_agents
 from evalkit.pipeline.faults import place_of
-from evalkit.providers import ScriptedProvider
+from evalkit.pipeline.running import arun_case, run_case
+from evalkit.pipeline.watch import Watch
+from evalkit.providers.scripted import ScriptedProvider
 
 MakeCase = Callable[..., Case]
 
@@ -721,7 +724,7 @@ def test_a_conversation_calls_the_agent_once_per_user_turn(make_case: MakeCase, 
 
 
 def test_each_user_turn_is_judged_on_its_own(make_case: MakeCase, settings: Settings) -> None:
-    from evalkit.checks import compile_expectation
+    from evalkit.checks.compiling import compile_expectation
 
     def expecting(index: int, phrase: str) -> Any:
         place = ("input", "turns", index, "expected_output")

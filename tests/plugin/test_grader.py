@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.agents.models import _shared
-from evalkit.gate import decide
+from evalkit.gate.decision import decide
 from evalkit.model.run import Policy
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.reports.markdown import render_markdown

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.checks import judge_conversation
+from evalkit.checks.turns import judge_conversation
 from evalkit.cli.cases import Project
 from evalkit.model.verdict import FAILED, PASSED
 from evalkit.pipeline.judging import path_of
@@ -17,8 +17,9 @@ from evalkit.probing.mutants import mutants
 from evalkit.probing.observing import Observed, observe
 from evalkit.probing.scoring import added, score
 from evalkit.probing.updating import update_of
-from evalkit.spec import case_from_dict, find_cases
-from evalkit.yamlfile import load
+from evalkit.spec.discovery import find_cases
+from evalkit.spec.loading import case_from_dict
+from evalkit.yamlfile.builder import load
 from evalkit.yamlfile.editing import Editing
 
 ROOT = Path(__file__).parents[2]

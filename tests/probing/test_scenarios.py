@@ -7,7 +7,8 @@ from pathlib import Path
 from evalkit.agents.resolution import instruction_of
 from evalkit.model.case import Case
 from evalkit.probing.walking import Walked, walk_case
-from evalkit.spec import find_cases, load_case
+from evalkit.spec.discovery import find_cases
+from evalkit.spec.loading import load_case
 
 ROOT = Path(__file__).parents[2]
 REASONS = (

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents import Reply
+from evalkit.agents.reply import Reply
 from evalkit.errors import SpecError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.probing.sweeping import FAULTS, arun_swept
-from evalkit.spec import case_from_dict
+from evalkit.spec.loading import case_from_dict
 from evalkit.spec.schema import case_schema
 
 MOCKS = {"check": {"status": "valid"}, "mail": {"sent": True}}
@@ -302,7 +302,7 @@ def test_patched_code_gets_the_exceptions_that_such_code_knows(tmp_path: Path, m
 
 def test_an_agent_that_has_ended_does_not_hang_while_its_run_is_graded(tmp_path: Path) -> None:
     from evalkit.model.transcript import ModelRequest, ModelTurn
-    from evalkit.pipeline import Watch
+    from evalkit.pipeline.watch import Watch
 
     outer, waits = Watch(), []
 

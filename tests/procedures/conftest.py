@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from evalkit.model.verdict import Verdict
-from evalkit.stats import Accounting, account
+from evalkit.stats.accounting import Accounting, account
 from tests.suites.suite import Suite, runner
 
 FOLDERS = ("as_found", "migrating", "repaired")

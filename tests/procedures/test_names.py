@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from evalkit.cli.linting import project_options
-from evalkit.lint import lint
 from evalkit.lint.fixing import apply, planned
+from evalkit.lint.report import lint
 from evalkit.model.verdict import Verdict
 from evalkit.reports.trace import render
-from evalkit.stats import Accounting, Channels
+from evalkit.stats.accounting import Accounting, Channels
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "scenarios" / "procedures"

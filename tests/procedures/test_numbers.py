@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.gate import decide
+from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run
 from evalkit.model.verdict import Verdict
 from evalkit.reports.accounting import accounting_lines, fallback_warning
-from evalkit.stats import Accounting, Channels, cost_multiplier
+from evalkit.stats.accounting import Accounting, Channels, cost_multiplier
 
 Verdicts = Callable[[str], dict[str, Verdict]]
 Accounts = Callable[[str], Accounting]

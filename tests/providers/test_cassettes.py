@@ -12,7 +12,8 @@ import pytest
 from evalkit.errors import MissingCassetteError, SpecError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers import CassetteProvider, load_cassette, parse_cassette
+from evalkit.providers.cassette import CassetteProvider
+from evalkit.providers.cassettefile import load_cassette, parse_cassette
 
 HAND_WRITTEN = """\
 turns:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evalkit.providers import parse_cassette
+from evalkit.providers.cassettefile import parse_cassette
 from evalkit.providers.gemini import GeminiOptions
 from evalkit.providers.http_cassette import load_http_cassette
 from evalkit.providers.turns import FINISH_REASONS, TURN_KEYS
-from evalkit.yamlfile import load
+from evalkit.yamlfile.builder import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "cassettes.md"
 

@@ -11,11 +11,11 @@ import pytest
 from evalkit.errors import ProviderError, UsageError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers import open_provider
 from evalkit.providers.events import values_of
 from evalkit.providers.gemini import GeminiOptions, GeminiProvider
 from evalkit.providers.gemini_reply import FINISH_REASONS, merged, turn_of
 from evalkit.providers.gemini_request import FOREIGN_SIGNATURE, contents_of
+from evalkit.providers.opening import open_provider
 from evalkit.providers.retrying import RetryPolicy
 
 SCHEMA = {"type": "object", "properties": {"serial_number": {"type": "string"}}, "required": ["serial_number"]}

@@ -13,10 +13,10 @@ import pytest
 from evalkit.errors import ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers import open_provider
 from evalkit.providers.openai_chat import OpenAIOptions, OpenAIProvider
 from evalkit.providers.openai_reply import streamed_turn, turn_of
 from evalkit.providers.openai_request import messages_of
+from evalkit.providers.opening import open_provider
 from evalkit.providers.retrying import RetryPolicy
 
 Row = dict[str, Any]

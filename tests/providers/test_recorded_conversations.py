@@ -12,14 +12,15 @@ import pytest
 
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers import CassetteProvider, ScriptedProvider
 from evalkit.providers.asked import without_secrets
+from evalkit.providers.cassette import CassetteProvider
 from evalkit.providers.events import values_of
 from evalkit.providers.gemini_reply import merged
 from evalkit.providers.gemini_reply import turn_of as gemini_turn
 from evalkit.providers.openai_reply import streamed_turn
 from evalkit.providers.openai_reply import turn_of as openai_turn
 from evalkit.providers.recording import RecordingProvider
+from evalkit.providers.scripted import ScriptedProvider
 
 Row = dict[str, Any]
 CORPORA = ("streams_gemini", "streams_openai", "streams_compatible")

@@ -8,7 +8,9 @@ import pytest
 
 from evalkit.errors import MissingCassetteError, UsageError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.providers import Provider, ScriptedProvider, open_provider
+from evalkit.providers.opening import open_provider
+from evalkit.providers.protocol import Provider
+from evalkit.providers.scripted import ScriptedProvider
 
 
 def test_turns_come_in_order_whatever_form_they_are_written_in() -> None:

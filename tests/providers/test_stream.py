@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit import IncompleteCall
-from evalkit.providers.stream import StreamAccumulator, StreamCall
-from evalkit.providers.textcalls import ParsedText
+from evalkit.providers.stream import StreamAccumulator
+from evalkit.providers.stream_slots import StreamCall
+from evalkit.providers.textcalls_found import ParsedText
 
 
 def delta(

@@ -10,10 +10,12 @@ import pytest
 
 from evalkit.errors import SpecError, UsageError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers import CassetteProvider, ScriptedProvider
+from evalkit.providers.cassette import CassetteProvider
 from evalkit.providers.gemini_reply import merged, turn_of
 from evalkit.providers.openai_reply import streamed_turn
-from evalkit.providers.stream import StreamAccumulator, StreamCall
+from evalkit.providers.scripted import ScriptedProvider
+from evalkit.providers.stream import StreamAccumulator
+from evalkit.providers.stream_slots import StreamCall
 from evalkit.providers.streamed import Chunk, chunks_of, pieces_of, turn_of_stream
 from evalkit.providers.streamreading import read_reply
 

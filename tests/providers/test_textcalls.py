@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.model.case import Declaration
-from evalkit.providers.textcalls import ParsedText, parse_text_calls
+from evalkit.providers.textcalls import parse_text_calls
+from evalkit.providers.textcalls_found import ParsedText
 from tests.providers.hostile_texts import HOSTILE
 
 FUNCTIONS: list[dict[str, Any]] = [

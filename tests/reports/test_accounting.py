@@ -8,7 +8,7 @@ import pytest
 
 from evalkit.model.transcript import Usage
 from evalkit.reports.accounting import accounting_lines, fallback_warning
-from evalkit.stats import Accounting, Channels
+from evalkit.stats.accounting import Accounting, Channels
 
 USAGE = Usage(input_tokens=12_000, cached_tokens=4_000, output_tokens=900, reasoning_tokens=100, total_tokens=13_000)
 

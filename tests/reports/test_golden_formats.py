@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.model.codec import plain
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict
 from evalkit.reports.github import github_annotations
 from evalkit.reports.junit import render_junit
-from evalkit.reports.otel import otlp_lines
+from evalkit.reports.otel.exporting import otlp_lines
 from evalkit.reports.trace import TraceOptions, render
-from evalkit.reports.wire import plain
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from evalkit.gate import decide
+from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run
 from evalkit.model.transcript import FunctionCall, Timing, Transcript
 from evalkit.model.verdict import CallVerdict, Reason, Verdict

@@ -16,7 +16,7 @@ from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CheckResult, FaultRun, Reason, Verdict
-from evalkit.reports.otel import otlp_lines, send, spans_of
+from evalkit.reports.otel.exporting import otlp_lines, send, spans_of
 from tests.servers.collector import Collector
 
 STARTED = "2026-11-22T10:00:00+00:00"

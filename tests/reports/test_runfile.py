@@ -17,8 +17,8 @@ from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import Verdict
-from evalkit.reports import load_run, write_run
 from evalkit.reports.journal import Journal, read_journal
+from evalkit.reports.runfile import load_run, write_run
 from evalkit.reports.schema import run_schema
 from evalkit.reports.wire import from_line, to_line
 

@@ -9,8 +9,8 @@ import pytest
 from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.verdict import Verdict
-from evalkit.reports import load_run, write_run
 from evalkit.reports.journal import Journal
+from evalkit.reports.runfile import load_run, write_run
 from evalkit.reports.stored import read_verdicts
 from evalkit.reports.wire import to_line
 

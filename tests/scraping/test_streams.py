@@ -13,11 +13,12 @@ import pytest
 
 import evalkit
 from evalkit import yamlfile
-from evalkit.agents import Instruction
+from evalkit.agents.instruction import Instruction
 from evalkit.model.transcript import ModelTurn
-from evalkit.pipeline import run_case
-from evalkit.providers import CassetteProvider, load_cassette
-from evalkit.providers.stream import StreamCall
+from evalkit.pipeline.running import run_case
+from evalkit.providers.cassette import CassetteProvider
+from evalkit.providers.cassettefile import load_cassette
+from evalkit.providers.stream_slots import StreamCall
 from evalkit.providers.streamed import Chunk
 from scenarios.scraping.agent import PROMPT
 from tests.suites.suite import ROOT

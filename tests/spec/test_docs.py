@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import SpecError
-from evalkit.spec import case_from_dict
 from evalkit.spec.keys import CASE_KEYS
+from evalkit.spec.loading import case_from_dict
 from evalkit.spec.reading import TAGS_WITH_EFFECT
 from evalkit.spec.reference import with_tables
 

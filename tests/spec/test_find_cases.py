@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.errors import UsageError
-from evalkit.spec import FoundFile, find_cases
-from evalkit.spec.discovery import case_or_near_miss
+from evalkit.spec.discovery import FoundFile, case_or_near_miss, find_cases
 from evalkit.spec.naming import category_of, is_case_name, stem_problem, suggested
 
 RULE = "a case file is named <category>_<number>.yaml in small letters, digits, '_' and '-'"

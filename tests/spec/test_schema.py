@@ -9,12 +9,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from evalkit.checks import EXPECTED_KEYS
+from evalkit.checks.keys import EXPECTED_KEYS
 from evalkit.functions.declarations import KEYS as DECLARATION_KEYS
-from evalkit.spec import case_schema, find_cases
+from evalkit.spec.discovery import find_cases
 from evalkit.spec.keys import CASE_KEYS, FUNCTION_KEYS, SETTINGS_KEYS
-from evalkit.spec.schema import SCHEMA_FILE, schema_text
-from evalkit.yamlfile import load, read
+from evalkit.spec.schema import SCHEMA_FILE, case_schema, schema_text
+from evalkit.yamlfile.builder import load, read
 
 ROOT = Path(__file__).parent.parent.parent
 BAD = Path(__file__).parent / "bad"

@@ -15,7 +15,7 @@ from evalkit.model.case import CaseSettings
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.spec.merging import merged
 from evalkit.spec.source import Layer, Source
-from evalkit.yamlfile import dump
+from evalkit.yamlfile.writing import dump
 
 CASE = "input: {message: hello}\nexpected_output: {response_contains: hello}\n"
 

@@ -9,7 +9,7 @@ import pytest
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript, Usage
 from evalkit.model.verdict import Verdict
-from evalkit.stats import Accounting, Channels, Multiplier, account, cost_multiplier
+from evalkit.stats.accounting import Accounting, Channels, Multiplier, account, cost_multiplier
 
 
 def call(name: str, channel: str = "native", **more: Any) -> FunctionCall:

@@ -8,7 +8,7 @@ import pytest
 
 from evalkit.model.transcript import Grade, Grading, ModelTurn, RunFault, Transcript, Usage
 from evalkit.model.verdict import Verdict
-from evalkit.stats import account
+from evalkit.stats.accounting import account
 from evalkit.stats.grades import Grades
 
 TOKENS = Usage(input_tokens=10, output_tokens=2, total_tokens=12)

@@ -9,8 +9,8 @@ from typing import Any
 
 import evalkit
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.pipeline import run_case
-from evalkit.providers import CassetteProvider
+from evalkit.pipeline.running import run_case
+from evalkit.providers.cassette import CassetteProvider
 from evalkit.providers.gemini import GeminiOptions, GeminiProvider
 from tests.servers.replay import ReplayServer
 from tests.suites.suite import ROOT, Suite

@@ -10,8 +10,8 @@ from typing import Any
 
 import evalkit
 from evalkit import yamlfile
-from evalkit.pipeline import run_case
-from evalkit.spec import load_case
+from evalkit.pipeline.running import run_case
+from evalkit.spec.loading import load_case
 
 ROOT = Path(__file__).parents[2]
 GROUPS = ("in_order", "any_order", "in_parallel")  # the keys of groups of expected calls

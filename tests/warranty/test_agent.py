@@ -12,8 +12,8 @@ import pytest
 
 import evalkit
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.pipeline import run_case
-from evalkit.spec import case_from_dict
+from evalkit.pipeline.running import run_case
+from evalkit.spec.loading import case_from_dict
 from scenarios.warranty.agent import INSTRUCTIONS, answer_mail, model_message
 from scenarios.warranty.mail import Mail
 from tests.suites.suite import ROOT

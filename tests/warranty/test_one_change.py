@@ -11,8 +11,8 @@ import pytest
 
 import evalkit
 from evalkit import yamlfile
-from evalkit.pipeline import run_case
-from evalkit.spec import load_case
+from evalkit.pipeline.running import run_case
+from evalkit.spec.loading import load_case
 from tests.suites.files import changes
 from tests.suites.suite import ROOT
 from tests.suites.suites import SUITES

@@ -11,12 +11,13 @@ import pytest
 from google.genai import types as gemini
 from pydantic import TypeAdapter
 
-from evalkit.agents import Reply, Task
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall
-from evalkit.pipeline import run_case
+from evalkit.pipeline.running import run_case
 
 MakeCase = Callable[..., Case]
 

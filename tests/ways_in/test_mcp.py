@@ -12,11 +12,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from evalkit.agents import Task
 from evalkit.agents.http_functions import Served
+from evalkit.agents.task import Task
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import arun_case, run_case
+from evalkit.pipeline.running import arun_case, run_case
 
 mcp = pytest.importorskip("mcp", reason="the mcp extra is not installed")
 

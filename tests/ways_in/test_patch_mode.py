@@ -16,14 +16,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalkit.agents import Task
+from evalkit.agents.task import Task
 from evalkit.errors import SpecError
-from evalkit.functions import bind
 from evalkit.functions.active import ACTIVE
+from evalkit.functions.carrying import bind
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import arun_case, run_case
+from evalkit.pipeline.running import arun_case, run_case
 
 MakeCase = Callable[..., Case]
 MakeModule = Callable[[str], ModuleType]

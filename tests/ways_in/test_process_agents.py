@@ -19,7 +19,7 @@ from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, Usage
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline import run_case
+from evalkit.pipeline.running import run_case
 
 MakeCase = Callable[..., Case]
 
@@ -422,7 +422,7 @@ def test_an_interrupted_run_leaves_no_process_behind(desk: Desk) -> None:
 def test_many_processes_at_once_keep_their_calls_apart(desk: Desk, make_case: MakeCase) -> None:
     import asyncio
 
-    from evalkit.pipeline import arun_case
+    from evalkit.pipeline.running import arun_case
 
     (desk.root / "agent.py").write_text(ASKING + "print(call('check', id=request['input']['context']))")
 
@@ -441,7 +441,7 @@ def test_many_processes_at_once_keep_their_calls_apart(desk: Desk, make_case: Ma
 def test_a_run_that_is_cancelled_ends_its_process(desk: Desk, make_case: MakeCase) -> None:
     import asyncio
 
-    from evalkit.pipeline import arun_case
+    from evalkit.pipeline.running import arun_case
 
     (desk.root / "agent.py").write_text("import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
     case = make_case(MOCKS, {"max_function_calls": 1}, agent={"command": ["python", "agent.py"]})

@@ -19,9 +19,9 @@ import pytest
 import evalkit
 from evalkit.agents.process_protocol import MAX_OUTPUT, REPLY_KEYS, USAGE_KEYS
 from evalkit.model.settings import Settings
-from evalkit.pipeline import run_case
-from evalkit.spec import case_from_dict, load_case
-from evalkit.yamlfile import load
+from evalkit.pipeline.running import run_case
+from evalkit.spec.loading import case_from_dict, load_case
+from evalkit.yamlfile.builder import load
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "scenarios" / "ways_in"

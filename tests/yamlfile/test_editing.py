@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.yamlfile import load
+from evalkit.yamlfile.builder import load
 from evalkit.yamlfile.editing import Editing
 
 TEXT = """\

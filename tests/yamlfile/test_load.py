@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.errors import SpecError
-from evalkit.yamlfile import Limits, load
+from evalkit.yamlfile.builder import load
+from evalkit.yamlfile.text import Limits
 
 
 def problems(text: str | bytes, limits: Limits | None = None) -> list[str]:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.yamlfile import ABSENT, dump, load, peek
+from evalkit.yamlfile.builder import load
+from evalkit.yamlfile.peeking import ABSENT, peek
+from evalkit.yamlfile.writing import dump
 
 TEXTS = {
     "a list": "a: 1\ntags: [x, y]\nb: 2\n",

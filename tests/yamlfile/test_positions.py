@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.yamlfile import dump, load, positions
+from evalkit.yamlfile.builder import load
+from evalkit.yamlfile.places import positions
+from evalkit.yamlfile.writing import dump
 
 TEXT = """\
 # a comment

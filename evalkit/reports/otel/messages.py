@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from evalkit.model.codec import plain
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn
 from evalkit.model.verdict import Verdict
 from evalkit.reports.conversation import input_text, user_turns
-from evalkit.reports.wire import plain
 
 LONGEST = 200_000  # characters of one attribute; collectors refuse requests of some megabytes
 

@@ -10,20 +10,9 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from evalkit.checks.matching import (
-    ActualCall,
-    AnyOrder,
-    Assignment,
-    InOrder,
-    InParallel,
-    Leaf,
-    Node,
-    OneOf,
-    Pair,
-    Plan,
-    solve,
-)
-from evalkit.checks.matching.plan import walk
+from evalkit.checks.matching.assignment import Assignment, Pair
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, InParallel, Leaf, Node, OneOf, Plan, walk
+from evalkit.checks.matching.solving import solve
 
 Calls = tuple[int, ...]
 

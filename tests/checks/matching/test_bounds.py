@@ -8,19 +8,10 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.matching import (
-    ActualCall,
-    AnyOrder,
-    Assignment,
-    InOrder,
-    InParallel,
-    Leaf,
-    Node,
-    Plan,
-    SearchTooLargeError,
-    search,
-    solve,
-)
+from evalkit.checks.matching import search
+from evalkit.checks.matching.assignment import Assignment, SearchTooLargeError
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, InParallel, Leaf, Node, Plan
+from evalkit.checks.matching.solving import solve
 from evalkit.errors import MeasurementError
 
 Fits = Callable[[int, int], bool]

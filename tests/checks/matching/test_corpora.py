@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.matching import ActualCall, AnyOrder, InOrder, Leaf, Plan, solve
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Plan
+from evalkit.checks.matching.solving import solve
 
 CORPORA = Path(__file__).parents[4] / "shared" / "corpora"
 Call = dict[str, Any]

@@ -9,22 +9,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.matching import (
-    ActualCall,
-    AnyOrder,
-    InOrder,
-    InParallel,
-    Leaf,
-    Node,
-    OneOf,
-    Pair,
-    Plan,
-    cover,
-    explain,
-    search,
-    task,
-    weigh,
-)
+from evalkit.checks.matching import cover, explain, search, task, weigh
+from evalkit.checks.matching.assignment import Pair
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, InParallel, Leaf, Node, OneOf, Plan
 
 KINDS = {
     "lists": {"groups": False},

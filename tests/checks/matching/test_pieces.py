@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.matching import ActualCall, AnyOrder, InOrder, Leaf, Node, OneOf, Plan, solve, weigh
+from evalkit.checks.matching import weigh
 from evalkit.checks.matching.alternatives import best, combinations, count
 from evalkit.checks.matching.cheapest import cheapest
 from evalkit.checks.matching.cover import Cover, bits, cover
 from evalkit.checks.matching.order import _longest_run
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Node, OneOf, Plan
+from evalkit.checks.matching.solving import solve
 from evalkit.checks.matching.table import Table
 from evalkit.checks.matching.weigh import Place, paired
 

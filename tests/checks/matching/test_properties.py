@@ -12,7 +12,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.checks.matching import ActualCall, AnyOrder, Assignment, InOrder, Leaf, Node, Plan, solve
+from evalkit.checks.matching.assignment import Assignment
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Node, Plan
+from evalkit.checks.matching.solving import solve
 
 MORE = settings(max_examples=80, deadline=None)
 
