@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from evalkit.record import record
+from msgspec import Struct
 
 
-@record(frozen=True, slots=True)
-class Location:
+class Location(Struct, frozen=True):
     """A place in a file. Lines and columns count from 1; 0 means "not known"."""
 
     file: str
@@ -28,8 +27,7 @@ class Location:
         return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
 
 
-@record(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One thing that is wrong with a file, as one line: ``file:line:col: message``."""
 
     location: Location
@@ -40,8 +38,7 @@ class Problem:
         return f"{self.location}: {self.message}"
 
 
-@record(frozen=True, slots=True)
-class PathProblem:
+class PathProblem(Struct, frozen=True):
     """One thing that is wrong with parsed data, before the loader has found its line.
 
     `path` leads from the root of the case to the value (`at_key`: to the key of its last step).

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.adapters.models import model_of
 from evalkit.adapters.recording import Recorder

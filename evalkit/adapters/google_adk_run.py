@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
+
+from msgspec.structs import replace
 
 from evalkit.adapters.google_adk_tools import OUTPUTS, RUNS, hook, is_delegation, is_the_agents_own
 from evalkit.adapters.recording import Dialogue, Recorder

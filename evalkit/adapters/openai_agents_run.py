@@ -8,24 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from dataclasses import field
 from typing import Any
 
 from agents import AgentBase, CustomTool, FunctionTool, Handoff, RunConfig, RunHooks
 from agents.run import AgentRunner
+from msgspec import Struct, field
 
 from evalkit.adapters.openai_agents_tools import answered_custom_tool, answered_function_tool, refuse_local_tool
 from evalkit.adapters.openai_agents_turns import turn_of
 from evalkit.adapters.recording import Dialogue, Recorder
 from evalkit.adapters.whose import Runs
-from evalkit.record import record
 
 _HOOKS = tuple(name for name in dir(RunHooks) if name.startswith("on_"))
 _lock = threading.Lock()
 
 
-@record(slots=True, eq=False)
-class Way:
+class Way(Struct, eq=False):
     """Whose dispatcher answers, which tools it leaves alone, and the model that evalkit's run asks for, if it does."""
 
     recorder: Recorder
@@ -33,8 +31,7 @@ class Way:
     model: Any = None
 
 
-@record(slots=True, eq=False)
-class Run:
+class Run(Struct, eq=False):
     """One run of the SDK's, from its starting agent through all hand-offs."""
 
     dialogue: Dialogue

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import AbstractCapability
@@ -23,14 +24,12 @@ from evalkit.adapters.recording import Dialogue, Recorder
 from evalkit.adapters.whose import Runs
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.providers.turns import parse_arguments
-from evalkit.record import record
 
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_call": "tool_calls"}
 _lock = threading.Lock()
 
 
-@record(slots=True, eq=False)
-class Way:
+class Way(Struct, eq=False):
     """Whose dispatcher answers, which tools it leaves alone, and the model that evalkit's run asks for, if it does."""
 
     recorder: Recorder

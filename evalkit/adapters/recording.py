@@ -15,10 +15,11 @@ import asyncio
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary, ref
+
+from msgspec.structs import replace
 
 from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, FunctionError, MockError

@@ -7,8 +7,9 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from evalkit.agents.clock import WaitingTime
 from evalkit.agents.opencalls import Known, OpenCalls

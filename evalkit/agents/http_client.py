@@ -8,17 +8,16 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import h11
+from msgspec import Struct
 
 from evalkit.agents.http_channel import Channel, DisconnectedError, RefusedError
-from evalkit.record import record
 
 
 class UnreachableError(Exception):
     """There was no answer, or none that is HTTP."""
 
 
-@record(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A response. `headers` have lower-case names."""
 
     status: int

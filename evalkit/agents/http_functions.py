@@ -21,11 +21,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from msgspec import Struct
+
 from evalkit.agents.http_server import HttpServer
 from evalkit.functions.mcp_http import McpApp
 from evalkit.functions.mcp_server import NEEDS_EXTRA, has_mcp
 from evalkit.model.transcript import ModelCall
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.agents.task import Task
@@ -37,8 +38,7 @@ Send = Callable[[Message], Awaitable[None]]
 CHANNELS = ("direct", "native", "text")
 
 
-@record(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """Where the functions of a run are. The MCP server's places are None where the extra `mcp` is not installed.
 
     `mcp_command` is for clients that start their MCP server as a process (stdio): a program and its arguments.

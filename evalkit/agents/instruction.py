@@ -8,17 +8,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.errors import Location, PathProblem, Problem, SpecError, did_you_mean
 from evalkit.model.case import Declaration
-from evalkit.record import record
 
 FRONTMATTER_KEYS = ("name", "trigger", "version", "description", "available_functions")
 CODE = "invalid_instruction"
 _FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Instruction:
+class Instruction(Struct, frozen=True, kw_only=True):
     """A system instruction and the functions that go with it.
 
     `available_functions` is None where the file doesn't say: the case's own `functions` are offered then. An empty

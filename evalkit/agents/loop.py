@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from evalkit.agents.reply import COMPLETED, Reply
 from evalkit.agents.textturns import (

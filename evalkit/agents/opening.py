@@ -10,8 +10,9 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any, Never
 
+from msgspec import Struct
+
 from evalkit.errors import UsageError
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.agents.task import Task
@@ -20,8 +21,7 @@ _NONE = "it ended without yielding the agent"
 _TWICE = "it yielded a second time; it yields the agent once"
 
 
-@record(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """How an agent is opened for a run. `is_async`: its set-up and tear-down are awaited, else they block a thread."""
 
     make: Callable[..., Any]

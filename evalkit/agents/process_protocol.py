@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from evalkit.agents.reply import COMPLETED, Reply
@@ -29,7 +28,7 @@ _KINDS: Mapping[str, tuple[type, str]] = {
     "state": (dict, "an object"),
 }
 REPLY_KEYS = tuple(_KINDS)
-USAGE_KEYS = tuple(field.name for field in fields(Usage))
+USAGE_KEYS = Usage.__struct_fields__
 A_REPLY = 'a reply is one JSON object such as {"text": "..."}, or plain text'
 
 

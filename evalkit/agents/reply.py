@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.model.transcript import Usage
-from evalkit.record import record
 
 COMPLETED = "completed"
 
 
-@record(frozen=True, slots=True)
-class Reply:
+class ReplyText(Struct, frozen=True):
+    """The part of a reply that may be given by position."""
+
+    text: str = ""
+
+
+class Reply(ReplyText, frozen=True, kw_only=True):
     """An agent's answer. A bare string means `Reply(text)`.
 
     `stop_reason` says how it ended: ``completed``, or a short stable word such as ``email_not_sent``; a case passes
@@ -23,8 +29,6 @@ class Reply:
     `data` is kept in the transcript's metadata.
     """
 
-    text: str = ""
-    _: KW_ONLY
     stop_reason: str = COMPLETED
     instruction_used: str | None = None
     usage: Usage | Mapping[str, int] | None = None
@@ -36,7 +40,7 @@ class Reply:
         if not isinstance(self.stop_reason, str) or not self.stop_reason:
             raise UsageError(f"Reply(stop_reason=...) is a word such as 'completed', got {self.stop_reason!r}")
         if self.usage is not None and not isinstance(self.usage, Usage):
-            object.__setattr__(self, "usage", _usage(self.usage))
+            force_setattr(self, "usage", _usage(self.usage))
 
 
 def _usage(given: Any) -> Usage:

@@ -10,10 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from evalkit.errors import UnknownAgentError, did_you_mean
 from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.agents.instruction import Instruction
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 _path_lock = threading.Lock()
 
 
-@record(frozen=True, slots=True)
-class AgentUnderTest:
+class AgentUnderTest(Struct, frozen=True):
     """A resolved agent: ``run(task) -> str | Reply``, awaitable if `is_async`; `threads` sync runs may overlap.
 
     `timeout_s` limits one answer, within the case's deadline. `grace_s` is how long an async agent that is cut off may

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from msgspec import Struct
+
 from evalkit.model.case import CaseSettings
 from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
-from evalkit.record import record
 
 T = TypeVar("T")
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class TaskSettings:
+class TaskSettings(Struct, frozen=True, kw_only=True):
     """What an agent should go by. `temperature` None leaves it to the model; `deadline_s` is for the whole case."""
 
     model: str | None = None

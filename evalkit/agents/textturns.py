@@ -10,20 +10,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelTurn
-from evalkit.record import record
 
 _LONGEST_SLIP = 300
 _MARK = re.compile(r"[<{\[(]")  # no call is written without one of these
 STANDARD_FORM = '<function>{"name": "...", "parameters": {...}}</function>'
 
 
-@record(frozen=True, slots=True)
-class TextReading:
+class TextReading(Struct, frozen=True):
     """A reply whose text holds calls, or what set out to be one.
 
     `calls` are to be dispatched; `history` is the turn as the conversation keeps it; `slips` says what was mended or

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path
@@ -17,7 +19,6 @@ from evalkit.operators.matcher import Matcher, Mismatch
 from evalkit.operators.shown import shown
 from evalkit.operators.structure import Keyed
 from evalkit.operators.values import Equal
-from evalkit.record import record
 
 NOTE = "contained, not equal"
 _MISSING: Any = object()
@@ -62,8 +63,7 @@ def arguments_of(call: FunctionCall) -> Any:
     return {} if call.arguments is None else call.arguments
 
 
-@record(frozen=True, slots=True)
-class ValuesCheck:
+class ValuesCheck(Struct, frozen=True):
     """`arguments`, `arguments_contain` or `result_contains`: a value against a compiled one."""
 
     key: str
@@ -168,8 +168,7 @@ def met_keys(matcher: Matcher, actual: Any, names: Sequence[str]) -> tuple[int, 
     return int(matcher.matches(actual)), max(len(names), 1)
 
 
-@record(frozen=True, slots=True)
-class AbsentCheck:
+class AbsentCheck(Struct, frozen=True):
     """`arguments_absent`: names that must not be sent."""
 
     arguments_absent: tuple[str, ...]
@@ -209,8 +208,7 @@ class AbsentCheck:
         return len(self.arguments_absent) - len(self._found(call)), len(self.arguments_absent)
 
 
-@record(frozen=True, slots=True)
-class UnresolvedCheck:
+class UnresolvedCheck(Struct, frozen=True):
     """Stands in for a check whose template leads nowhere: nothing can satisfy it."""
 
     key: str

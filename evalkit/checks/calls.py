@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from evalkit.checks.drafts import CallsJudged, Draft
 from evalkit.checks.evidence import Evidence
@@ -14,7 +15,6 @@ from evalkit.checks.reading import Path
 from evalkit.checks.reasons import passing
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult, Score
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.checks.matching.assignment import Assignment
@@ -23,8 +23,7 @@ _ALLOWED = passing("extra_calls", "not in the list, which extra_calls allows")
 _NO_CALLS = Score()
 
 
-@record(frozen=True, slots=True)
-class FunctionCalls:
+class FunctionCalls(Struct, frozen=True):
     """`expected_function_calls` with the keys that say how the list is judged."""
 
     path: Path

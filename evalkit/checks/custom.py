@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path, Reader
@@ -16,7 +18,6 @@ from evalkit.model.registry import CHECKS
 from evalkit.model.template import Template, TemplateError, parse, plain, render
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult
 from evalkit.operators.shown import shown
-from evalkit.record import record
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,8 +38,7 @@ def check(key: str) -> Callable[[F], F]:
     return CHECKS.decorator(key)
 
 
-@record(frozen=True, slots=True)
-class CustomCheck:
+class CustomCheck(Struct, frozen=True):
     """A key that a user registered. The function is looked up when judging, so that the check can be pickled."""
 
     key: str

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Score
-from evalkit.record import record
 
 
-@record(slots=True)
-class Draft:
+class Draft(Struct):
     """What becomes a CallVerdict. `leaf` is the expected call that it was held against."""
 
     call: FunctionCall | None
@@ -39,8 +38,7 @@ class Draft:
         )
 
 
-@record(slots=True)
-class CallsJudged:
+class CallsJudged(Struct):
     """What the expected calls came to. `drafts` are in the order of the trace; `results` are about the whole list."""
 
     drafts: list[Draft]

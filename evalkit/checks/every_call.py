@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.checks.call_checks import UnresolvedCheck
 from evalkit.checks.drafts import Draft
 from evalkit.checks.evidence import Evidence
@@ -15,7 +17,6 @@ from evalkit.checks.whole_checks import GroundedCheck, violated
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import PASSED, CheckResult
 from evalkit.operators.shown import shown
-from evalkit.record import record
 
 _NO_WORDS = {
     "unmocked_call": "no mock answers this call",
@@ -57,8 +58,7 @@ def _told(call: FunctionCall) -> str:
     return ""
 
 
-@record(frozen=True, slots=True)
-class ForbiddenCalls:
+class ForbiddenCalls(Struct, frozen=True):
     """`forbidden_function_calls`: calls that must not be attempted."""
 
     forbidden: tuple[ExpectedCall, ...]
@@ -90,8 +90,7 @@ class ForbiddenCalls:
         return failed_call(self.key, "forbidden_call", message, call, entry.place)
 
 
-@record(frozen=True, slots=True)
-class GroundedCalls:
+class GroundedCalls(Struct, frozen=True):
     """`grounded` of the whole case: the same demand on every call."""
 
     grounded: tuple[str, ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct, field
 
 from evalkit.checks.calls import FunctionCalls
 from evalkit.checks.drafts import CallsJudged, Draft, unjudged
@@ -16,7 +17,6 @@ from evalkit.checks.stop_reason import COMPLETED, StopReason
 from evalkit.errors import MeasurementError
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls
@@ -41,8 +41,7 @@ class RunCheck(Keyed, Protocol):
     def judge(self, evidence: Evidence) -> CheckResult | None: ...
 
 
-@record(frozen=True, slots=True)
-class Expectation:
+class Expectation(Struct, frozen=True):
     """What a case (or one user turn of it) demands. Made by `compile_expectation`; picklable."""
 
     calls: FunctionCalls | None = None

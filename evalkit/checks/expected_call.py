@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.checks.call_checks import CallCheck, bound
 from evalkit.checks.evidence import Evidence
@@ -12,11 +14,9 @@ from evalkit.checks.reading import Path
 from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class ExpectedCall:
+class ExpectedCall(Struct, frozen=True):
     """An entry of `expected_function_calls`, compiled.
 
     `checks` come from the keys that the case writes; `implied` hold unless the case says otherwise, and are mentioned

@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.reading import Path, Reader
@@ -19,13 +21,11 @@ from evalkit.checks.references import check_references, resolver
 from evalkit.model.template import Reference, Template, TemplateError, parse
 from evalkit.model.transcript import Grade, Grading, Transcript
 from evalkit.model.verdict import FAILED, CheckResult
-from evalkit.record import record
 
 KEY = "judge"
 
 
-@record(frozen=True, slots=True)
-class ModelGraded:
+class ModelGraded(Struct, frozen=True):
     """The criteria at one `judge`. `is_list`: written as a list, so that each has a place of its own."""
 
     criteria: tuple[str | Template, ...]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from evalkit.checks.drafts import Draft
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path
@@ -11,11 +13,9 @@ from evalkit.checks.reasons import NOT_JUDGED, place_of, rank, run_reason
 from evalkit.checks.stop_reason import StopReason
 from evalkit.model.transcript import RunFault
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(Struct, frozen=True, kw_only=True):
     """What a transcript came to. `calls` are in the order of the trace, missing ones where they were expected."""
 
     status: str = PASSED

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.checks.call_checks import ValuesCheck, arguments_of, bound
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.phrases import Phrases, read_phrases
@@ -15,7 +17,6 @@ from evalkit.checks.whole_checks import failure
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
-from evalkit.record import record
 
 EMAIL, TICKET = "send_email", "create_ticket"
 
@@ -25,8 +26,7 @@ def successful(evidence: Evidence, name: str) -> list[FunctionCall]:
     return [call for call in evidence.calls if call.name == name and call.outcome == "ok"]
 
 
-@record(frozen=True, slots=True)
-class Succeeded:
+class Succeeded(Struct, frozen=True):
     """`email_sent` and `ticket_created`: a successful call of the function exists, or none."""
 
     key: str
@@ -49,8 +49,7 @@ class Succeeded:
         return failed(self.key, "missing_call", f"{self.function} was not called", place)
 
 
-@record(frozen=True, slots=True)
-class TicketFields:
+class TicketFields(Struct, frozen=True):
     """`ticket_fields`: `arguments_contain` of the first successful `create_ticket`."""
 
     fields: ValuesCheck
@@ -69,8 +68,7 @@ class TicketFields:
         return failing(self.key, fields.failed(made[0], evidence).reasons)
 
 
-@record(frozen=True, slots=True)
-class BodyText:
+class BodyText(Struct, frozen=True):
     """`response_body_contains` and `response_body_excludes`: the last email's body, else the response."""
 
     key: str

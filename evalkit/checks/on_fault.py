@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.checks.compiling import compile_expectation
 from evalkit.checks.expectation import Expectation

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.checks.reading import Path, Reader, written_at
 from evalkit.model.template import Reference, Template, TemplateError, parse, plain, render
 from evalkit.operators.equality import ARRAY, OBJECT, STRING, kind
 from evalkit.operators.phrases import fold_text
 from evalkit.operators.shown import shown
-from evalkit.record import record
 
 Resolve = Callable[[Reference], Any]
 
 
-@record(frozen=True, slots=True)
-class Phrase:
+class Phrase(Struct, frozen=True):
     """One phrase as it was written, and as texts are searched for it. `folded` is empty until a template is bound."""
 
     text: str | Template
@@ -38,8 +38,7 @@ class Phrase:
         return replace(self, text=text, folded=folded)
 
 
-@record(frozen=True, slots=True)
-class Phrases:
+class Phrases(Struct, frozen=True):
     """All phrases of one key."""
 
     items: tuple[Phrase, ...]

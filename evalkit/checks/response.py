@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.phrases import Phrases, read_phrases
@@ -15,7 +17,6 @@ from evalkit.model.verdict import CheckResult, Reason
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.matcher import Matcher, Mismatch
 from evalkit.operators.shown import LIMIT, shown
-from evalkit.record import record
 
 
 def text_result(
@@ -36,8 +37,7 @@ def text_result(
     return failing(key, reasons)
 
 
-@record(frozen=True, slots=True)
-class ResponseText:
+class ResponseText(Struct, frozen=True):
     """`response_contains` and `response_excludes`."""
 
     key: str
@@ -57,8 +57,7 @@ class ResponseText:
         return text_result(self.key, "response", phrases, excludes, response, evidence.texts(response))
 
 
-@record(frozen=True, slots=True)
-class ResponseMatches:
+class ResponseMatches(Struct, frozen=True):
     """`response_matches`: each pattern is found somewhere in the response."""
 
     patterns: tuple[tuple[str, Matcher], ...]
@@ -80,8 +79,7 @@ class ResponseMatches:
         return failing(self.key, reasons) if reasons else passing(self.key, "found in the response")
 
 
-@record(frozen=True, slots=True)
-class ResponseJson:
+class ResponseJson(Struct, frozen=True):
     """`response_json`, as values and operators: partial over keys, equal on leaves."""
 
     matcher: Matcher

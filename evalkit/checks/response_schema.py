@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path, Reader
 from evalkit.checks.reasons import failed, failing, passing, place_of, run_reason
@@ -14,7 +16,6 @@ from evalkit.checks.references import check_references
 from evalkit.checks.response import ResponseJson, parsed
 from evalkit.errors import did_you_mean, shown_path
 from evalkit.model.verdict import CheckResult, Reason
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -42,8 +43,7 @@ KEYWORDS = frozenset(
 _DATA = "to compare with values, write {$eq: ...} around them"
 
 
-@record(frozen=True, slots=True)
-class ResponseSchema:
+class ResponseSchema(Struct, frozen=True):
     """`response_json`: the response is JSON that satisfies this schema."""
 
     schema: str  # as JSON; the validator is compiled once per process

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path, Reader
 from evalkit.checks.reasons import failed, passed, passing, place_of, unmeasured
 from evalkit.errors import nearest
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class InstructionUsed:
+class InstructionUsed(Struct, frozen=True):
     """`scenario_instruction_used`: the instruction file that the agent chose. `-` and `_` are one, case aside."""
 
     scenario_instruction_used: str
@@ -39,8 +39,7 @@ def _folded(name: str) -> str:
     return name.casefold().replace("_", "-").strip()
 
 
-@record(frozen=True, slots=True)
-class FinalCall:
+class FinalCall(Struct, frozen=True):
     """`final_function_call`: the function that is called last; whether that call succeeded is another question."""
 
     final_function_call: str
@@ -66,8 +65,7 @@ class FinalCall:
         return failed(self.key, "missing_call", message, place, expected=expected, actual=calls[-1].name)
 
 
-@record(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """A limit that a measured quantity must not exceed: `max_tokens`, `processing_time_ms`, ..."""
 
     key: str

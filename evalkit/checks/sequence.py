@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct, field
 
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.keys import GROUP_KEYS
 from evalkit.checks.matching.plan import MAX_CHILDREN, AnyOrder, InOrder, InParallel, Leaf, Node, OneOf, Plan, Position
 from evalkit.checks.read_call import CallReader
 from evalkit.checks.reading import Path, Reader
-from evalkit.record import record
 
 MAX_LEVELS = 2  # of groups inside the list
 _NOTHING = InOrder(())
 
 
-@record(slots=True)
-class SequenceReader:
+class SequenceReader(Struct):
     """Gathers the expected calls of one list, in the order in which they are written."""
 
     reader: Reader

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reading import Path, Reader
 from evalkit.checks.reasons import failed, passed, place_of, unmeasured
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
-from evalkit.record import record
 
 COMPLETED = "completed"
 _OWN_CODE = ("agent_raised", "deadline", "crashed")  # stop reasons that are codes of their own
 _WORLD = ("provider_error",)  # ends that are no fault of the agent
 
 
-@record(frozen=True, slots=True)
-class StopReason:
+class StopReason(Struct, frozen=True):
     """`stop_reason`: why the run ended. `written`: the case says it; `completed` goes without saying."""
 
     stop_reason: str

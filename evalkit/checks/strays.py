@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain, combinations, islice
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.checks.call_checks import arguments_of
 from evalkit.checks.evidence import Evidence
@@ -16,13 +18,11 @@ from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.shown import shown, type_shown
-from evalkit.record import record
 
 _MISSING: Any = object()
 
 
-@record(frozen=True, slots=True)
-class TextCheck:
+class TextCheck(Struct, frozen=True):
     """`<argument>_contains` and `<argument>_excludes`: phrases in the text of one argument."""
 
     argument: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement, summed_up, told_pass

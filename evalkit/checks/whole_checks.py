@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
+
+from msgspec import Struct
 
 from evalkit.checks.call_checks import arguments_of
 from evalkit.checks.evidence import Evidence
@@ -15,13 +17,11 @@ from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.shown import shown
-from evalkit.record import record
 
 
-class WholeCheck(ABC):
+class WholeCheck(Struct, frozen=True):
     """A demand on a call that holds or does not, and has no templates."""
 
-    __slots__ = ()
     on_arguments: ClassVar[bool] = False
     has_templates: ClassVar[bool] = False
     size: ClassVar[int] = 0
@@ -37,8 +37,7 @@ class WholeCheck(ABC):
         return int(self.holds(call, evidence)), 1
 
 
-@record(frozen=True, slots=True)
-class OutcomeCheck(WholeCheck):
+class OutcomeCheck(WholeCheck, frozen=True):
     """`outcome`: whether the call succeeded (`ok`) or failed (`error`)."""
 
     outcome: str
@@ -68,8 +67,7 @@ def failure(call: FunctionCall) -> str:
     return shown(call.result)
 
 
-@record(frozen=True, slots=True)
-class ChannelCheck(WholeCheck):
+class ChannelCheck(WholeCheck, frozen=True):
     """`channel`: how the call reached us."""
 
     channel: tuple[str, ...]
@@ -91,8 +89,7 @@ class ChannelCheck(WholeCheck):
         return failed_call(self.key, "wrong_channel", message, call, place_of(self.path), **detail)
 
 
-@record(frozen=True, slots=True)
-class ValidCheck(WholeCheck):
+class ValidCheck(WholeCheck, frozen=True):
     """`valid`, and `valid_arguments` of the whole case: whether the arguments satisfy the declared schema."""
 
     valid: bool
@@ -123,8 +120,7 @@ def violated(call: FunctionCall, key: str, place: str) -> CheckResult:
     return failing(key, reasons, lines)
 
 
-@record(frozen=True, slots=True)
-class GroundedCheck(WholeCheck):
+class GroundedCheck(WholeCheck, frozen=True):
     """`grounded`: values of arguments that must be traceable (`evalkit.checks.grounding`). No names: all arguments."""
 
     grounded: tuple[str, ...]

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.errors import Problem, SpecError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.project import project_table, read_value
-from evalkit.record import record
 from evalkit.spec.discovery import find_cases, without_modules
 from evalkit.spec.loading import load_case
 
@@ -18,8 +19,7 @@ _SETTINGS = ("deadline_s", "max_iterations", "temperature", "seed", "strict_mock
 _FOLDERS = ("cassettes", "mocks")
 
 
-@record(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A case file: the case, or what is wrong with the file."""
 
     id: str

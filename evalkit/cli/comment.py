@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.cli.github_api import Api, ApiError
 from evalkit.errors import UsageError
-from evalkit.record import record
 from evalkit.reports.hostile import visible
 from evalkit.reports.markdown import LIMIT
 
@@ -23,8 +24,7 @@ Render = Callable[[int, str], str]  # limit in bytes, first line -> Markdown
 _LENGTHS = (LIMIT, 32_000, 8_000, 1_000)
 
 
-@record(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """The pull request: ``owner/name`` and number; the server and a token for it."""
 
     repository: str

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 
+from msgspec import Struct
+
 from evalkit.cli.cases import Project
 from evalkit.cli.redacting import redactor
 from evalkit.errors import SpecError, UsageError
@@ -14,14 +16,12 @@ from evalkit.importing.casefile import CaseFiles, case_files
 from evalkit.importing.conversation import Conversation, UnreadableLogError
 from evalkit.importing.reading import read_log
 from evalkit.pipeline.running import run_case
-from evalkit.record import record
 from evalkit.spec.loading import load_case
 
 _CATEGORY = re.compile(r"[a-z0-9]+(?:[_-][a-z0-9]+)*")
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Import:
+class Import(Struct, frozen=True, kw_only=True):
     """What is asked for. `agent` None: the cases run under the instruction of the log itself."""
 
     to: Path
@@ -30,8 +30,7 @@ class Import:
     agent: str | None = None
 
 
-@record(frozen=True, slots=True)
-class _Written:
+class _Written(Struct, frozen=True):
     case: Path
     notes: tuple[str, ...]
 

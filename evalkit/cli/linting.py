@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import evalkit
 from evalkit.lint.baseline import baseline_text
@@ -15,13 +17,11 @@ from evalkit.lint.options import PROJECT_KEYS, LintOptions, options_of_project
 from evalkit.lint.report import LintReport, lint
 from evalkit.lint.rules import GROUPS, RULES
 from evalkit.project import project_table, read_value
-from evalkit.record import record
 
 DEFAULT_BASELINE = "evalkit-lint-baseline.json"
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """What the command line asks for, beside the options."""
 
     form: str = "text"

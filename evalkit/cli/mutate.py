@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from fractions import Fraction
+
+from msgspec import to_builtins
 
 from evalkit import yamlfile
 from evalkit.cli.cases import Project
@@ -49,7 +50,7 @@ def as_json(found: Sequence[CaseScore], status: int) -> str:
     """The scores as one JSON document."""
     total, caught = sum(one.total for one in found), sum(one.caught for one in found)
     whole = {"version": 1, "caught": caught, "total": total, "score": _percent(caught, total), "exit_status": status}
-    return json.dumps({**whole, "cases": [asdict(one) for one in found]}, indent=2)
+    return json.dumps({**whole, "cases": [to_builtins(one) for one in found]}, indent=2)
 
 
 def as_text(found: Sequence[CaseScore], least: str | None, status: int) -> list[str]:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec import Struct, to_builtins
 
 from evalkit.agents.resolution import instruction_of
 from evalkit.cli.cases import Loaded, Project
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
 from evalkit.probing.walking import Finding, Walked, walk_case
-from evalkit.record import record
 from evalkit.reports.hostile import visible
 
 CLEAN, FOUND, NOT_MEASURED = 0, 1, 6
 
 
-@record(frozen=True, slots=True)
-class Smoked:
+class Smoked(Struct, frozen=True):
     """What the walk through one case found, or the problems of a file that is no valid case."""
 
     walked: Walked
@@ -52,7 +51,7 @@ def exit_status(found: Sequence[Smoked]) -> int:
 
 def as_json(found: Sequence[Smoked], status: int) -> str:
     """The findings as one JSON document."""
-    cases = [{**asdict(one.walked), "problems": list(one.problems)} for one in found]
+    cases = [{**to_builtins(one.walked), "problems": list(one.problems)} for one in found]
     return json.dumps({"version": 1, "exit_status": status, "cases": cases}, indent=2)
 
 

@@ -14,16 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import field
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from msgspec import Struct, field
 
 from evalkit.errors import UsageError
 from evalkit.execution.executor import broken
 from evalkit.execution.flight import Job
 from evalkit.model.verdict import Verdict
-from evalkit.record import record
 
 DEFAULT_PORT = 8786
 _SCHEMES = {"dask": "tcp", "dask+tls": "tls"}
@@ -34,8 +34,7 @@ _WORKERS_S = 30.0  # so long a scheduler may be without workers at first
 _LOOK_S = 2.0  # between looks at whether there is still a cluster
 
 
-@record(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where the scheduler is, and where the project is on its workers (None: where it is here)."""
 
     scheduler: str
@@ -57,8 +56,7 @@ def parse_address(text: str) -> Address:
     return Address(f"{_SCHEMES[parts.scheme]}://{host}:{port}", options.get("root", [None])[0])
 
 
-@record(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """What the workers do. `task`, `check` and `stop` run there, and are imported there by their names.
 
     ``task(pack(jobs))`` gives a list with an answer per job, or a text that says why none could be given, or None if an
@@ -77,8 +75,7 @@ class Work:
     landed: Callable[[Job, Any], None]
 
 
-@record(eq=False, slots=True)
-class Parcel:
+class Parcel(Struct, eq=False):
     """Cases on their way together."""
 
     jobs: tuple[Job, ...]

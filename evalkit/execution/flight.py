@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct, field
 
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
 from evalkit.pipeline.watch import Watch
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A case to run; `agent` in place of the case's own; `context` that its agent should see, None for the caller's.
 
     `done` is set when there is a verdict, and the executor waits for it: a caller may bring one that does more.
@@ -27,8 +26,7 @@ class Job:
     done: threading.Event | None = None
 
 
-@record(eq=False, slots=True)
-class Flight:
+class Flight(Struct, eq=False):
     """One run of a job on a loop."""
 
     job: Job

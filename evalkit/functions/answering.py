@@ -12,9 +12,10 @@ import inspect
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.attempt import Attempt, MockedError, error_result
@@ -25,7 +26,6 @@ from evalkit.functions.routing import Routes
 from evalkit.functions.statics import rendered
 from evalkit.model.settings import Settings
 from evalkit.model.template import TemplateError
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.functions.resolving import Roots
@@ -35,8 +35,7 @@ def _nobody() -> None:
     """No task has been told of yet."""
 
 
-@record(slots=True)
-class Answering:
+class Answering(Struct):
     """What answers need of the run. Plain callables run one at a time, so that their `state` needs no lock."""
 
     routes: Routes

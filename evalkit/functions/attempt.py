@@ -6,11 +6,12 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.errors import EvalkitError, FunctionError
 from evalkit.functions.choosing import Chosen
 from evalkit.functions.jsondata import recorded
 from evalkit.model.transcript import FunctionCall, Violation
-from evalkit.record import record
 
 
 class MockedError(FunctionError):
@@ -19,8 +20,7 @@ class MockedError(FunctionError):
     exception: str | None = None
 
 
-@record(slots=True)
-class Origin:
+class Origin(Struct):
     """Where a call comes from, as it will stand in the record, and why its arguments could not be read, if so.
 
     `refused`: the caller itself does not make the call, and this is what it says. `as_is`: the function runs though
@@ -37,8 +37,7 @@ class Origin:
     as_is: bool = False
 
 
-@record(slots=True, kw_only=True)
-class Attempt:
+class Attempt(Struct, kw_only=True):
     """Mutable while the call runs; `record` is the frozen outcome, None until then."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct, field
 
 from evalkit.functions.mocks import (
     CYCLE,
@@ -23,15 +24,13 @@ from evalkit.functions.mocks import Call as CallAnswer
 from evalkit.functions.statics import Resolve
 from evalkit.model.template import TemplateError
 from evalkit.operators.shown import shown
-from evalkit.record import record
 
 
 class UnansweredError(Exception):
     """The mock has nothing for this call."""
 
 
-@record(slots=True)
-class Chosen:
+class Chosen(Struct):
     """The leaf that answers, the latency on the way to it, and how the record names it."""
 
     leaf: Leaf
@@ -39,8 +38,7 @@ class Chosen:
     label: str = ""
 
 
-@record(slots=True)
-class Progress:
+class Progress(Struct):
     """What of the mocks has been used in one run: calls per sequence, and branches taken."""
 
     calls: dict[int, int] = field(default_factory=dict)

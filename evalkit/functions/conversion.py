@@ -14,6 +14,8 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+
 from evalkit.errors import shown_path
 from evalkit.functions.jsondata import DEPTH, NotJsonError, Path
 
@@ -62,6 +64,8 @@ class Converter:
             return [self.convert(item, (*path, index)) for index, item in enumerate(value)]
         if isinstance(value, (set, frozenset)):
             return sorted((self.convert(item, path) for item in value), key=repr)
+        if isinstance(value, Struct):
+            return {name: self.convert(getattr(value, name), (*path, name)) for name in value.__struct_fields__}
         if is_dataclass(value) and not isinstance(value, type):
             return {f.name: self.convert(getattr(value, f.name), (*path, f.name)) for f in fields(value)}
         return self._object(value, path)

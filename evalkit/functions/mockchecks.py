@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evalkit.errors import PathProblem, did_you_mean, shown_path
 from evalkit.functions.mocks import Path, Static
@@ -14,13 +16,11 @@ from evalkit.functions.violations import argument_names, violation_text
 from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, TemplateError, walk
 from evalkit.operators.shown import shown
-from evalkit.record import record
 
 CALL_PARTS = ("result", "arguments")
 
 
-@record(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where in the case the reader is: `path`, and the `name` of the mocked function.
 
     Inside an included file the path stays at the `$include`, and `inner` goes on from what the file's reference names.
@@ -57,8 +57,7 @@ class Place:
         return (*self.path[:-1], *steps) if steps and len(self.including) == 1 else None
 
 
-@record(slots=True)
-class Surroundings:
+class Surroundings(Struct):
     """What is known beside the mocks, and the problems found so far."""
 
     declarations: Mapping[str, Declaration]

@@ -8,10 +8,9 @@ rule was hit, lives in the dispatcher, under the node's `id`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import Any
 
-from evalkit.record import record
+from msgspec import Struct, field
 
 Path = tuple[str | int, ...]
 
@@ -19,8 +18,7 @@ ERROR, REPEAT_LAST, CYCLE = "error", "repeat_last", "cycle"
 ENDINGS = (ERROR, REPEAT_LAST, CYCLE)
 
 
-@record(frozen=True, slots=True)
-class Static:
+class Static(Struct, frozen=True):
     """JSON that is returned each time; `templated`: it holds `Template` objects to be rendered first."""
 
     value: Any
@@ -30,8 +28,7 @@ class Static:
     is_fault: bool = False  # a result of the fault sweep, which may break the `returns` schema
 
 
-@record(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """`$error`: the function fails, and the agent sees it. `message` and `detail` may hold templates."""
 
     type: str
@@ -40,28 +37,24 @@ class Failure:
     exception: str | None = None  # "module:Class" that patched code gets raised
 
 
-@record(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """`$call`: a Python callable answers."""
 
     target: str
 
 
-@record(frozen=True, slots=True)
-class Real:
+class Real(Struct, frozen=True):
     """`{$real: true}`: the real function answers, where the settings allow it."""
 
 
-@record(frozen=True, slots=True)
-class Delayed:
+class Delayed(Struct, frozen=True):
     """`$delay_ms`: latency on the run's clock, in milliseconds."""
 
     delay_ms: float
     answer: Answer
 
 
-@record(frozen=True, slots=True)
-class Sequence:
+class Sequence(Struct, frozen=True):
     """`$sequence`: one element per call, then as `ending` says."""
 
     id: int
@@ -69,8 +62,7 @@ class Sequence:
     ending: str = ERROR
 
 
-@record(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One `$match` rule: `matcher` over the arguments (an `evalkit.operators` Matcher), `when` as it was written."""
 
     matcher: Any
@@ -78,8 +70,7 @@ class Rule:
     answer: Answer
 
 
-@record(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """`$match`: the first rule that fits the arguments answers, else `default`."""
 
     id: int
@@ -91,8 +82,7 @@ Answer = Static | Failure | Call | Real | Delayed | Sequence | Match
 Leaf = Static | Failure | Call | Real
 
 
-@record(frozen=True, slots=True)
-class MockSet:
+class MockSet(Struct, frozen=True):
     """The mocks of one case, by function name as written (it may be an alias).
 
     `shared` are those that the case inherits: other cases use them, so that it is no mistake if this one does not.

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.functions.targets import TargetError, find
-from evalkit.record import record
 
 PLAIN, ASYNC, GENERATOR, ASYNC_GENERATOR = "plain", "async", "generator", "async generator"
 
@@ -17,8 +18,7 @@ _EXAMPLE = "shop.clients:WarrantyClient.check"
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # of a class's __flags__
 
 
-@record(frozen=True, slots=True, eq=False)
-class PatchTarget:
+class PatchTarget(Struct, frozen=True, eq=False):
     """A callable attribute: where it lives, and what is called in the end.
 
     `stored` is the attribute as the owner's dictionary holds it, e.g. a classmethod object, `function` what is under

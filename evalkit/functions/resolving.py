@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.model.template import Reference, TemplateError, walk
 from evalkit.model.transcript import FunctionCall
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class Roots:
+class Roots(Struct, frozen=True):
     """The four roots. `calls` gives the records so far, `canonical` the name of an alias."""
 
     arguments: Any

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.errors import FunctionError, did_you_mean
 from evalkit.functions.mocks import Answer, MockSet

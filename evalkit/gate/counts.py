@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from fractions import Fraction
 
+from msgspec import Struct, field
+
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
-from evalkit.record import record
 
 SKIPPED_CODE = "skipped"  # the reason's code of a case that was skipped on request
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """What the gate needs to know of a case, so that transcripts need not stay in memory."""
 
     case_id: str
@@ -81,8 +80,7 @@ def _cost(run: Verdict) -> float | None:
     return 0.0 if not run.transcript.turns or run.transcript.cassette is not None else None
 
 
-@record(slots=True)
-class Counts:
+class Counts(Struct):
     """The selected cases, sorted by what became of them. Each field holds case ids."""
 
     passed: list[str] = field(default_factory=list)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
+from msgspec import Struct
+
 from evalkit import stats
 from evalkit.errors import UsageError
 from evalkit.gate.counts import Counts, Outcome, count
 from evalkit.gate.rates import cases, names, percentage, shown_rate
 from evalkit.model.run import MET, MISSED, NOT_MEASURED, Policy
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
-from evalkit.record import record
 
 Finding = tuple[str, str]  # MET, MISSED or NOT_MEASURED; the reason in words
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """What the rules look at. `baseline` is None where there is none."""
 
     outcomes: Mapping[str, Outcome]

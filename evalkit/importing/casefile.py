@@ -10,20 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit import yamlfile
 from evalkit.functions.declarations import is_name, parse_declarations
 from evalkit.functions.recording import as_data, has_syntax
 from evalkit.functions.violations import argument_violations
 from evalkit.importing.conversation import Answered, Asked, Conversation, Replied, Said, UnreadableLogError
 from evalkit.model.case import Declaration
-from evalkit.record import record
 
 CUT_OFF = "(The log ends here.)"  # the reply of a model whose reply the log does not have
 _ANY = {"type": "object"}
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class CaseFiles:
+class CaseFiles(Struct, frozen=True, kw_only=True):
     """The texts of one case. `instruction` is None where an agent of the user's own is under test."""
 
     case: str

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.errors import EvalkitError
-from evalkit.record import record
 
 _DEEPEST = 80  # levels of a value, of the hundred that a file may have
 
@@ -20,15 +21,13 @@ class TooDeepError(ValueError):
     """JSON with more levels than a case file can hold."""
 
 
-@record(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """A message of the user."""
 
     text: str
 
 
-@record(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A call that the model asked for. `arguments` is a JSON object."""
 
     name: str
@@ -36,16 +35,14 @@ class Asked:
     call_id: str | None = None
 
 
-@record(frozen=True, slots=True)
-class Replied:
+class Replied(Struct, frozen=True):
     """A reply of the model."""
 
     text: str = ""
     calls: tuple[Asked, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """What a function answered. `call_id` or `name` says which call; `failed`: the answer is an error."""
 
     value: Any
@@ -57,8 +54,7 @@ class Answered:
 Event = Said | Replied | Answered
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class Conversation(Struct, frozen=True, kw_only=True):
     """`functions` are declarations ``{name, description, parameters}`` in JSON Schema; `source` is where it stands."""
 
     events: tuple[Event, ...]

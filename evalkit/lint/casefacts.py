@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.errors import Location
 from evalkit.lint.facts import Path
 from evalkit.lint.finding import Edit, below
 from evalkit.lint.nearby import folders_of
-from evalkit.record import record
 from evalkit.spec.loading import Examined
 from evalkit.spec.suites import suites_of
 
@@ -20,8 +21,7 @@ _OWN_KEYS = frozenset(("result_contains", "arguments_contain", "arguments_contai
 _ANSWERS = ("$return", "$default")
 
 
-@record(frozen=True, slots=True)
-class ExpectedCall:
+class ExpectedCall(Struct, frozen=True):
     """One expected (or forbidden) call as it is written: a mapping, or a bare name."""
 
     name: str
@@ -49,8 +49,7 @@ class ExpectedCall:
                 yield from ((key.removesuffix(end), (*self.root, key), True) for end in _ENDS if key.endswith(end))
 
 
-@record(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A mock's plain answer."""
 
     name: str
@@ -62,8 +61,7 @@ def is_operator(value: Any) -> bool:
     return isinstance(value, Mapping) and bool(value) and all(str(key).startswith("$") for key in value)
 
 
-@record(frozen=True, slots=True)
-class CaseFacts:
+class CaseFacts(Struct, frozen=True):
     """One case file, merged with its suites."""
 
     examined: Examined

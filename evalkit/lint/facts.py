@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from evalkit.errors import Location
 from evalkit.lint.finding import Edit
-from evalkit.record import record
 
 Path = tuple[str | int, ...]
 
@@ -25,8 +25,7 @@ GEMINI, GEMINI_SCHEMA, OPENAI, ANTHROPIC, MCP = "gemini", "gemini-schema", "open
 INSTRUCTION, SUITE, PLAIN, DECORATED = "instruction", "suite", "plain", "decorated"
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(Struct, frozen=True, kw_only=True):
     """One parameter of an implementation. `types` are JSON types, None where the annotation does not tell."""
 
     name: str
@@ -38,8 +37,7 @@ class Parameter:
     annotation: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Implementation:
+class Implementation(Struct, frozen=True, kw_only=True):
     """A function in the code. `takes_any`: it has ``**kwargs``; `is_method`: it lives in a class."""
 
     name: str
@@ -50,11 +48,10 @@ class Implementation:
     doc: str = ""
     comparable: bool = True  # False where the signature is not the function's own: lambdas, wrappers
     reads: bool = False  # the parameters are keys that the code reads from one mapping of arguments
-    by_keys: Callable[[Implementation], Implementation | None] | None = field(default=None, compare=False)
+    by_keys: Callable[[Implementation], Implementation | None] | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Declared:
+class Declared(Struct, frozen=True, kw_only=True):
     """A function as a model is told of it, in whatever form.
 
     `description` and `parameters` are None where there is none, UNKNOWN where it can't be told. `locate` gives the
@@ -98,8 +95,7 @@ class Declared:
 _ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One line of a dispatch table: a name, the code it leads to (None if that can't be told), and how to add one."""
 
     name: str
@@ -109,8 +105,7 @@ class Entry:
     add: Callable[[str], Edit] | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(Struct, frozen=True, kw_only=True):
     """A mapping of names to code. `is_open`: it has entries that can't be told. `branches`: it is a chain of ifs.
 
     `registry`: the decorator that makes the entries, which may be spread over files.
@@ -127,8 +122,7 @@ class Table:
         return frozenset(entry.name for entry in self.entries)
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Alias:
+class Alias(Struct, frozen=True, kw_only=True):
     """`name` stands for `target`. `listed_in`: the place of the map that says so."""
 
     name: str
@@ -137,8 +131,7 @@ class Alias:
     listed_in: Location
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Mention:
+class Mention(Struct, frozen=True, kw_only=True):
     """A function's name in an instruction. `is_call`: in the envelope of a call; `arguments`: as they are written.
 
     `is_bare`: it stands among the words, unmarked, and may mean something else.
@@ -153,16 +146,14 @@ class Mention:
     edit: Callable[[str], Edit] | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class TextFormat:
+class TextFormat(Struct, frozen=True, kw_only=True):
     """A form of text calls that an instruction shows, e.g. ``<TOOL>name: "…"</TOOL>``."""
 
     shown: str
     place: Location
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(Struct, frozen=True, kw_only=True):
     """An instruction text. `own` are the functions that its own file declares, None where it doesn't say.
 
     `lists_functions`: the declarations are written into the text, as one does for models without native calls.
@@ -179,8 +170,7 @@ class Prompt:
         return self.place.file
 
 
-@record(slots=True)
-class Code:
+class Code(Struct):
     """What the Python files come to."""
 
     declared: list[Declared] = field(default_factory=list)

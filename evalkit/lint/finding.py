@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from evalkit.errors import Location
 from evalkit.lint.rules import BY_NAME, Rule
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """Replace what stands between two offsets (in characters, of the file's text) by `text`. `file` from the root."""
 
     file: str
@@ -19,16 +19,14 @@ class Edit:
     text: str
 
 
-@record(frozen=True, slots=True)
-class Rename:
+class Rename(Struct, frozen=True):
     """Give a file another name in its folder. Both from the root."""
 
     file: str
     to: str
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """`message` says what is wrong, `advice` what to do, each in one line. `related`: the other place, if any."""
 
     name: str

@@ -6,15 +6,14 @@ import ast
 import difflib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from evalkit.lint.finding import Edit, Finding, Rename
-from evalkit.record import record
 
 
-@record(slots=True)
-class Changes:
+class Changes(Struct):
     """What is to be changed: new texts of files, and new names. Files are given from the root."""
 
     texts: dict[str, tuple[str, str]] = field(default_factory=dict)  # file -> before, after

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from evalkit.errors import Location, Problem, SpecError, UsageError
 from evalkit.lint.casefacts import CaseFacts
@@ -20,7 +21,6 @@ from evalkit.lint.options import LintOptions
 from evalkit.lint.pythonfile import PythonFile
 from evalkit.lint.unreadable import unreadable
 from evalkit.model.registry import CHECKS, OPERATORS, Table
-from evalkit.record import record
 from evalkit.spec.discovery import FoundFile, find_cases
 from evalkit.spec.loading import examine_case
 
@@ -28,8 +28,7 @@ _LARGEST = 1_000_000  # bytes; nobody writes such files by hand
 _READ = (".py", ".json", *YAML_ENDINGS, *ENDINGS)
 
 
-@record(slots=True)
-class Facts:
+class Facts(Struct):
     """What a project says. `findings` are those that reading itself gave."""
 
     options: LintOptions

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from evalkit.errors import did_you_mean, nearest
 from evalkit.lint.bynames import ByName
@@ -13,11 +14,9 @@ from evalkit.lint.finding import Edit, Finding
 from evalkit.lint.names import alike, difference, is_part, relative, words
 from evalkit.lint.nearby import closest
 from evalkit.lint.strays import stray_aliases, stray_entries
-from evalkit.record import record
 
 
-@record(slots=True)
-class Matched:
+class Matched(Struct):
     """Declared functions with the code that carries them out, and the findings about names."""
 
     pairs: list[tuple[Declared, Implementation]] = field(default_factory=list)

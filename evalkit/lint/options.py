@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.lint.rules import BY_NAME, DEFAULT, NOTE, SEVERITIES, WARNING, chosen
-from evalkit.record import record
 from evalkit.spec.discovery import without_modules
 
 # Tests hold broken and made-up declarations on purpose; what tools generate is nobody's to mend.
@@ -28,8 +29,7 @@ DEFAULT_EXCLUDE = (
 PROVIDERS = ("gemini", "openai")
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class LintOptions:
+class LintOptions(Struct, frozen=True, kw_only=True):
     """`paths` are read for declarations, code and instructions, `cases` for cases; both relative to `root`.
 
     `exclude` are names or patterns: of a file, a folder, or a path from the root. `providers` are the services whose

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from msgspec import Struct
+
 from evalkit.errors import Location
 from evalkit.lint.facts import Declared, Mention, Prompt, TextFormat
 from evalkit.lint.finding import Edit
-from evalkit.record import record
 
 _NAME = r"(?P<name>[A-Za-z_][\w.-]*)"
 # What a text call looks like, and how messages show it. `name` is the function's name, where the form shows one.
@@ -60,8 +61,7 @@ _SENTENCE = re.compile(r"[.!?]\s|(?<=\w)[:;]\s|\n\s*\n|\n\s*[-*\d]")
 _PLACEHOLDERS = frozenset(("name", "tool_name", "function_name", "tool", "function", "example", "your_function"))
 
 
-@record(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A text that is or may be an instruction: `locate` gives the place of an offset in it, `edit` replaces a part."""
 
     text: str

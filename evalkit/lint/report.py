@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.errors import nearest
 from evalkit.lint import cases, declarations, pairs, parameters, prompts
@@ -19,11 +21,9 @@ from evalkit.lint.options import LintOptions
 from evalkit.lint.rules import SEVERITIES
 from evalkit.lint.schemas import refused
 from evalkit.lint.silencing import unsilenced
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class LintReport:
+class LintReport(Struct, frozen=True, kw_only=True):
     """`findings` in the order of their places; `known` are hidden by the baseline, `gone` no longer found."""
 
     findings: tuple[Finding, ...]

@@ -63,7 +63,7 @@ class Resolver:
 
 def _applied(found: Implementation, call: ast.Call) -> Implementation:
     """What is left to pass after ``partial(function, ...)``."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     named = {keyword.arg for keyword in call.keywords}
     left = [parameter for parameter in found.parameters[len(call.args) - 1 :] if parameter.name not in named]

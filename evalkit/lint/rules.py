@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.record import record
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 
 
-@record(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One kind of finding. `fixable`: `--fix` can mend some of them; `optional`: off unless it is selected."""
 
     code: str

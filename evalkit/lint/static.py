@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct, field
 
 from evalkit.errors import Location
 from evalkit.lint.attributes import attribute_of
 from evalkit.lint.facts import UNKNOWN, Path
 from evalkit.lint.pythonfile import PythonFile, PythonFiles
-from evalkit.record import record
 
 _DEPTH = 60
 _CONTAINERS = {"dict": dict, "list": list, "tuple": list}
@@ -35,8 +35,7 @@ _SCHEMA_NAMES = {
 }
 
 
-@record(slots=True)
-class Scope:
+class Scope(Struct):
     """Where an expression stands: its file, and the names bound in the functions around it, the innermost first."""
 
     file: PythonFile
@@ -44,8 +43,7 @@ class Scope:
     owner: ast.ClassDef | None = None  # the class around it, of which `self` is one
 
 
-@record(slots=True)
-class Reading:
+class Reading(Struct):
     """The places of a value's parts, by their paths."""
 
     at: dict[Path, Location] = field(default_factory=dict)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from evalkit.lint.pythonfile import Function
 from evalkit.lint.static import last_name
-from evalkit.record import record
 
 _RUNNER_NAMES = """run _run execute _execute aexecute call __call__ invoke forward arun _arun handle run_tool
     execute_tool handle_call"""
@@ -15,8 +16,7 @@ _RUNNERS = _RUNNER_NAMES.split()
 _PARAMETERS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
 
 
-@record(frozen=True, slots=True)
-class ToolClass:
+class ToolClass(Struct, frozen=True):
     """What a class says of its tool, as expressions. `runner` is the method that carries a call out."""
 
     name: ast.expr

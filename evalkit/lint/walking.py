@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from evalkit.lint.pythonfile import Function, PythonFile, bound_once
 from evalkit.lint.static import Scope
-from evalkit.record import record
 
 # Nodes without anything of interest in or under them: half of a tree.
 _LEAVES = (ast.Name, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop, ast.alias, ast.Pass)
 
 
-@record(slots=True)
-class Visit:
+class Visit(Struct):
     """A node, what stands around it, and whether it is a docstring."""
 
     node: ast.AST

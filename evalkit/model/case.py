@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from evalkit.errors import Location, UsageError
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class Repeat:
+class Repeat(Struct, frozen=True):
     """`repeat: {runs, min_pass}`: how often the case runs, and how many runs must pass."""
 
     runs: int = 1
     min_pass: int = 1
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Declaration:
+class Declaration(Struct, frozen=True, kw_only=True):
     """A function as the model is told of it. `parameters` and `returns` are JSON Schemas."""
 
     name: str
@@ -55,8 +53,7 @@ class Declaration:
         return {key: value for key, value in pairs.items() if value not in (None, "", [])}
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class CaseSettings:
+class CaseSettings(Struct, frozen=True, kw_only=True):
     """`settings:` of a case or suite. None: not said here, so the project's setting or the default holds."""
 
     model: str | None = None
@@ -69,16 +66,14 @@ class CaseSettings:
     correct_text_calls: bool | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class UserTurn:
+class UserTurn(Struct, frozen=True, kw_only=True):
     """One `input.turns` entry: what the user says, and what must hold for the agent's part of that turn."""
 
     user: Any
     expectation: Any = None  # evalkit.checks.Expectation, or None
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """One case. `id` (the path from the project's root) is its identity everywhere; `scenario_id` is a label."""
 
     id: str

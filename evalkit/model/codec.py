@@ -1,25 +1,22 @@
-"""Frozen dataclasses to plain JSON data and back, by their annotations; one codec for every record."""
+"""Convert records to plain JSON data and back. Records are `msgspec.Struct`s."""
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
-from evalkit.record import attributes_of, is_record
+import msgspec
+from msgspec import Struct
 
 T = TypeVar("T")
 _DEEPEST = 200
 _LONGEST_REPR = 1000
-_EMPTY = (type(None), str, tuple, list, dict)
 
 
 def encode(value: Any) -> Any:
-    """JSON data: dataclasses become mappings, tuples lists. Fields with a default of None or empty are left out when
-    they are empty, except in classes that say `complete_json`: a reader of those need not know the defaults. What came
-    from outside (`Any`) is left out only if it is the default: a result of ``{}`` is not no result."""
+    """Convert JSON data: records become mappings (see `shallow`), tuples lists. Raises TypeError for anything else."""
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
     if has_fields(value):
@@ -32,20 +29,41 @@ def encode(value: Any) -> Any:
 
 
 def has_fields(value: Any) -> bool:
-    """Whether `value` is a record, or an instance of another dataclass."""
-    return is_record(type(value)) or is_dataclass(type(value))
+    """Return whether `value` is a record or an instance of a dataclass."""
+    return isinstance(value, Struct) or (is_dataclass(value) and not isinstance(value, type))
 
 
 def shallow(record: Any) -> dict[str, Any]:
-    """One level of `encode`: the fields of a dataclass that are written, their values as they are."""
-    cls: Any = type(record)
+    """Return the fields of a record that are written, with their values unchanged.
+
+    A class with ``omit_defaults=True`` leaves out the fields whose value and default are the same empty value: None,
+    ``""`` or an empty collection. Zeros and False are always written.
+    """
+    if not isinstance(record, Struct):
+        return {field.name: getattr(record, field.name) for field in fields(record)}
     return {
-        name: item for name, dropped in _fields(cls) if (item := getattr(record, name)) or item.__class__ not in dropped
+        name: value
+        for name, omitted in _omitted_types(type(record))
+        if (value := getattr(record, name)) or type(value) is not omitted
     }
 
 
+@cache
+def _omitted_types(cls: type[Struct]) -> tuple[tuple[str, type | None], ...]:
+    """Return each field's name, and the type whose empty value is left out (None: the field is always written)."""
+    omits = cls.__struct_config__.omit_defaults
+    return tuple((info.name, _empty_type(info) if omits else None) for info in msgspec.structs.fields(cls))
+
+
+def _empty_type(info: msgspec.structs.FieldInfo) -> type | None:
+    factory = info.default_factory
+    default = info.default if factory is msgspec.NODEFAULT else factory()
+    is_empty = default is None or (isinstance(default, (str, tuple, list, dict)) and not default)
+    return type(default) if is_empty else None
+
+
 def plain(value: Any, depth: int = 0, seen: tuple[int, ...] = ()) -> Any:
-    """`value` as JSON data, whatever it is: NaN and infinities as text, objects by their repr, cycles cut."""
+    """Return `value` as JSON data, whatever it is: NaN and infinities as text, objects by their repr, cycles cut."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -67,7 +85,7 @@ def _key(key: Any) -> str:
 
 
 def described(value: Any) -> str:
-    """What is no JSON data, as text."""
+    """Return text for a value that is no JSON data."""
     try:
         text = repr(value)
     except Exception as error:  # an object of the agent; its repr may do anything
@@ -75,51 +93,12 @@ def described(value: Any) -> str:
     return text if len(text) <= _LONGEST_REPR else text[:_LONGEST_REPR] + "…"
 
 
-@cache
-def _fields(cls: type) -> tuple[tuple[str, tuple[type, ...]], ...]:
-    """The name of each field, and the classes of empty values that are left out."""
-    complete = getattr(cls, "complete_json", False)
-    found: list[tuple[str, Any, Any, Any]]
-    if is_record(cls):
-        found = [(one.name, one.default, one.factory, one.hint) for one in attributes_of(cls)]
-    else:
-        found = [(one.name, one.default, one.default_factory, one.type) for one in fields(cls)]
-    return tuple((name, () if complete else _left_out(*said)) for name, *said in found)
-
-
-def _left_out(default: Any, factory: Any, hint: Any) -> tuple[type, ...]:
-    default = {} if factory is dict else default
-    if default is not None and default not in ("", (), {}):
-        return ()
-    return (type(default),) if hint == "Any" else _EMPTY
-
-
 def decode(cls: type[T], data: Mapping[str, Any]) -> T:
-    """The dataclass that `encode` made `data` of. Keys that it does not know are ignored: newer files load."""
-    hashable: Any = cls
-    decoders = _decoders(hashable)
-    return cls(**{key: decoders[key](value) for key, value in data.items() if key in decoders})
+    """Rebuild the record that `encode` or `plain` wrote. Unknown keys are ignored: files of newer versions load.
 
-
-@cache
-def _decoders(cls: type) -> dict[str, Callable[[Any], Any]]:
-    hints = get_type_hints(cls)
-    return {f.name: _decoder(hints[f.name]) for f in fields(cls)}
-
-
-def _decoder(hint: Any) -> Callable[[Any], Any]:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        inner = [_decoder(argument) for argument in arguments if argument is not type(None)]
-        chosen = inner[0] if len(inner) == 1 else _same
-        return lambda value: None if value is None else chosen(value)
-    if origin is tuple:
-        item = _decoder(arguments[0])
-        return lambda value: tuple(item(element) for element in value)
-    if isinstance(hint, type) and is_dataclass(hint):
-        return lambda value: decode(hint, value)
-    return _same
-
-
-def _same(value: Any) -> Any:
-    return value
+    Raises ValueError, with the path in the data, for a value of the wrong type.
+    """
+    try:
+        return msgspec.convert(data, cls)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Any, ClassVar
+from typing import Any
+
+from msgspec import Struct, field
 
 from evalkit.model.verdict import Verdict
-from evalkit.record import record
 
 RUN_VERSION = 1
 
@@ -16,11 +16,8 @@ MISSED = "missed"
 NOT_MEASURED = "not_measured"
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """The whole that was split, as each of its shards saw it. `places` are those of the shard's own cases in it."""
-
-    complete_json: ClassVar[bool] = True
 
     count: int = 0
     fingerprint: str = ""  # of all case ids, in whatever order
@@ -28,11 +25,8 @@ class Selection:
     places: tuple[int, ...] = ()
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """One invocation. `selected` are the ids that should have a verdict; one without is `not_run`."""
-
-    complete_json: ClassVar[bool] = True
 
     verdicts: tuple[Verdict, ...] = ()
     collected: int = 0
@@ -66,8 +60,7 @@ class Run:
         return decode(Run, data)
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a gate demands. Rates are percentages in [0, 100]."""
 
     min_pass_rate: str = "99"  # noqa: S105 - a rate, no password; decimal text, so that 99.9 is exact
@@ -81,8 +74,7 @@ class Policy:
     no_regressions: bool = False  # against the baseline
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class GateDecision:
+class GateDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`met`, `missed` or `not_measured`, why, and the exit status that says so (0, 1 or 6)."""
 
     status: str

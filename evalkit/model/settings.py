@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
 from evalkit.errors import UsageError
-from evalkit.record import record
 
 DEFAULT_DEADLINE_S = 60.0
 DEFAULT_MAX_ITERATIONS = 10
 DEFAULT_SEED = 0
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class HttpSettings:
+class HttpSettings(Struct, frozen=True, kw_only=True):
     """What becomes of the requests that an agent's own client sends. `cassettes` None: as far as vcrpy is installed."""
 
     cassettes: bool | None = None
@@ -24,8 +24,7 @@ class HttpSettings:
     ignore_fields: tuple[str, ...] = ()  # paths in JSON bodies that differ each time: "metadata.run_id"
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """Settings of a run; a case's own `settings:` wins over the defaults here, an explicit option over both."""
 
     root: Path | None = None  # identities and cassettes are relative to it; None: the case's, else the current one
@@ -52,7 +51,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("root", "cassettes", "mocks", "ledger"):
             if isinstance(getattr(self, name), str):
-                object.__setattr__(self, name, Path(getattr(self, name)))
+                force_setattr(self, name, Path(getattr(self, name)))
         deadline, iterations = self.deadline_s, self.max_iterations
         if deadline is not None and (type(deadline) not in (int, float) or not deadline > 0):
             raise UsageError(f"Settings(deadline_s=...) is a number of seconds above 0, got {deadline!r}")

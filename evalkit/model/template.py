@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.errors import EvalkitError, did_you_mean
-from evalkit.record import record
 
 ROOTS = ("arguments", "input", "calls", "state")
 # As text: few cases hold a template, and `re` keeps what it has compiled.
@@ -29,15 +30,13 @@ class TemplateError(EvalkitError):
     code = "template"
 
 
-@record(frozen=True, slots=True)
-class Literal:
+class Literal(Struct, frozen=True):
     """A value in which `$` and ``{{`` mean nothing: `{$literal: X}`, or something a template was replaced by."""
 
     value: Any
 
 
-@record(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """One ``{{ root.path }}``; `text` is how it was written."""
 
     root: str
@@ -45,8 +44,7 @@ class Reference:
     text: str
 
 
-@record(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """A string with references in it: text and references in turn. One reference alone keeps its value's type."""
 
     parts: tuple[str | Reference, ...]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from evalkit.model.case import Declaration
 from evalkit.model.keyed import Keyed
-from evalkit.record import record
 
 TRANSCRIPT_VERSION = 1
 
 T = TypeVar("T")
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Violation:
+class Violation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One way in which a call's arguments break the declared schema."""
 
     path: tuple[str | int, ...]  # in the arguments
@@ -24,8 +24,7 @@ class Violation:
     message: str
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class FunctionCall:
+class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One attempt to call a function, as the dispatcher saw it. Failed and refused attempts count as calls."""
 
     name: str
@@ -45,8 +44,7 @@ class FunctionCall:
     answered_by: str | None = None  # the mock rule that answered, e.g. "$sequence[1]"
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens. `output_tokens` excludes reasoning; `input_tokens` includes cached ones."""
 
     input_tokens: int = 0
@@ -56,11 +54,10 @@ class Usage:
     total_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+        return Usage(**{f: getattr(self, f) + getattr(other, f) for f in self.__struct_fields__})
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class ModelCall(Keyed):
+class ModelCall(Keyed, Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A function call as it stands in a model's reply, before it is dispatched. Fields are also read by key."""
 
     name: str
@@ -72,8 +69,7 @@ class ModelCall(Keyed):
     raw: str | None = None
 
 
-@record(frozen=True, slots=True)
-class ModelTurn:
+class ModelTurn(Struct, frozen=True, omit_defaults=True):
     """One reply of a model. `raw` is JSON for the record; `content` is what must be sent back verbatim.
 
     `finish_reason` is one of ``stop``, ``tool_calls``, ``length``, ``content_filter``, ``malformed_call``,
@@ -91,8 +87,7 @@ class ModelTurn:
     finish_message: str | None = None
 
 
-@record(frozen=True, slots=True)
-class ModelRequest:
+class ModelRequest(Struct, frozen=True, omit_defaults=True):
     """What a provider is asked. Message forms: ``{"role": "user", "text"}``, ``{"role": "model", "turn"}``,
     ``{"role": "function", "results": [(ModelCall, value), ...]}``. Functions may be given as mappings too, and are
     declarations from then on."""
@@ -109,11 +104,10 @@ class ModelRequest:
 
     def __post_init__(self) -> None:
         if type(self.functions) is not tuple or not all(isinstance(it, Declaration) for it in self.functions):
-            object.__setattr__(self, "functions", tuple(map(Declaration.of, self.functions)))
+            force_setattr(self, "functions", tuple(map(Declaration.of, self.functions)))
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Milliseconds. Model and function time are recorded or virtual offline; overhead is the agent's own code."""
 
     model_ms: float = 0.0
@@ -131,8 +125,7 @@ class Timing:
         return self.model_ms + self.function_ms + self.overhead_ms
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class RunFault:
+class RunFault(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a run ended early. `measured` tells the agent's fault (`failed`) from the world's (`error`)."""
 
     code: str
@@ -141,8 +134,7 @@ class RunFault:
     traceback: str | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Grade:
+class Grade(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a model said of one criterion of `judge`."""
 
     criterion: str
@@ -150,8 +142,7 @@ class Grade:
     reason: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Grading:
+class Grading(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The criteria at one `judge` as a model graded them, in their order; else why they were not: `fault` or `skipped`.
 
     Tokens and money are the grader's, and no part of the run's own.
@@ -172,8 +163,7 @@ class Grading:
         return self.cassette == "hand-written"
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Transcript:
+class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The record of one run. `stop_reason` is a value, never an exception: `completed`, `max_iterations`,
     `deadline`, `blocked`, `malformed_call`, `required_call_missing`, `email_not_sent`, `provider_error`,
     `budget`, `agent_raised`, or one that the agent itself set in its Reply."""

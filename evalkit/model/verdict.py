@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Any, ClassVar
+from typing import Any
+
+from msgspec import Struct, field
 
 from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.record import record
 
 PASSED = "passed"
 FAILED = "failed"
@@ -18,8 +18,7 @@ STATUSES = (PASSED, FAILED, ERROR, NOT_RUN)
 VERDICT_VERSION = 1
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that decided a verdict."""
 
     code: str  # stable: "missing_call", "wrong_argument", ... (DESIGN "Public API")
@@ -32,8 +31,7 @@ class Reason:
     actual: Any = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one check found: `passed`, `failed`, `error` (evidence missing) or `not_judged`. Passes have words too."""
 
     check: str  # the key in the case, e.g. "response_contains"
@@ -43,8 +41,7 @@ class CheckResult:
     note: str = ""  # e.g. "contained, not equal"
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class CallVerdict:
+class CallVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the trace: an actual call (or a missing one), what it was held against, what was found."""
 
     call: FunctionCall | None  # None: expected, and never made
@@ -54,8 +51,7 @@ class CallVerdict:
     results: tuple[CheckResult, ...] = ()
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Score:
+class Score(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Partial credit, for information. Over calls: precision, recall, F1; over arguments: accuracy. All in [0, 1]."""
 
     precision: float = 1.0
@@ -64,8 +60,7 @@ class Score:
     argument_accuracy: float = 1.0
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class FaultRun:
+class FaultRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run of the fault sweep: the case again, with one function failing in one way.
 
     `not_run`: what the agent would have done can't be told offline. `transcript` is then of no use, and left empty.
@@ -83,11 +78,8 @@ class FaultRun:
         return f"under {self.function} {self.fault}: "
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """The outcome of a case, or of one run of a repeated case (`runs` holds those)."""
-
-    complete_json: ClassVar[bool] = True
 
     case_id: str = ""
     status: str = PASSED

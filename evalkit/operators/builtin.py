@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Struct
+
 from evalkit.operators.matcher import Matcher
 from evalkit.operators.names import TYPE_NAMES
 from evalkit.operators.operand import Operand
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """What an operator's operand is. `takes`: `data` (templates in it defer the operator), `list` or `value` of
     matchers.
     """

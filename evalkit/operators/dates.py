@@ -18,9 +18,10 @@ from datetime import date
 from functools import lru_cache
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.operators.equality import STRING, kind
 from evalkit.operators.matcher import Matcher
-from evalkit.record import record
 
 _DAY_S = 86_400
 _FORM = re.compile(
@@ -31,8 +32,7 @@ _FORM = re.compile(
 )
 
 
-@record(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """What a date or date-time says: a day, a wall-clock time on it if given, an offset if given.
 
     `day` is the proleptic Gregorian ordinal, `second` counts from midnight, `fraction` are the decimal digits of the
@@ -91,8 +91,7 @@ def _offset(sign: str | None, hours: str | None, minutes: str | None) -> int:
     return -size if sign == "-" else size
 
 
-@record(frozen=True, slots=True)
-class SameDate(Matcher):
+class SameDate(Matcher, frozen=True):
     """`$date`: a text that denotes the same instant or day."""
 
     text: str

@@ -10,7 +10,6 @@ from evalkit.errors import UsageError
 from evalkit.model.registry import OPERATORS
 from evalkit.operators.matcher import Matcher, Undecided
 from evalkit.operators.shown import cut, shown
-from evalkit.record import record
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,8 +36,7 @@ def operator(name: str) -> Callable[[F], F]:
     return OPERATORS.decorator(bare)
 
 
-@record(frozen=True, slots=True)
-class Custom(Matcher):
+class Custom(Matcher, frozen=True):
     """A user's operator. The function is looked up when it is needed: the matcher stays picklable."""
 
     name: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.operators.assignment import covers_left, maximum_matching
 from evalkit.operators.difference import unexpected_item
@@ -13,13 +14,11 @@ from evalkit.operators.equality import ARRAY, OBJECT, STRING, canonical, kind
 from evalkit.operators.matcher import MAX_DIFFERENCES, WRONG, Matcher, Mismatch, Path, Resolve
 from evalkit.operators.shown import shown
 from evalkit.operators.values import Equal
-from evalkit.record import record
 
 _NEAR = 10  # how many leftover items are still held against each other to find the nearest
 
 
-@record(frozen=True, slots=True)
-class Unordered(Matcher):
+class Unordered(Matcher, frozen=True):
     """A list of exactly these items in any order: as many actual items, each expected one paired with one of them."""
 
     items: tuple[Matcher, ...]
@@ -79,8 +78,7 @@ class Unordered(Matcher):
         return replace(self, items=tuple(item.bind(resolve) for item in self.items))
 
 
-@record(frozen=True, slots=True)
-class Found(Unordered):
+class Found(Unordered, frozen=True):
     """A list in which all these items are found, each by an item of its own: the rule of `arguments_contain`."""
 
     exact = False
@@ -128,8 +126,7 @@ def _nearest_item(item: Matcher, spare: list[int], actual: list[Any], path: Path
     return min(explained, key=lambda pair: len(pair[1]), default=None)
 
 
-@record(frozen=True, slots=True)
-class HasItem(Matcher):
+class HasItem(Matcher, frozen=True):
     """`$contains` with anything but a text: a list with such an item."""
 
     item: Matcher
@@ -156,8 +153,7 @@ class HasItem(Matcher):
         return replace(self, item=self.item.bind(resolve))
 
 
-@record(frozen=True, slots=True)
-class Each(Matcher):
+class Each(Matcher, frozen=True):
     """A list whose items are all so. An empty list only where `$len` stands beside it."""
 
     item: Matcher
@@ -201,8 +197,7 @@ class Each(Matcher):
         return replace(self, item=self.item.bind(resolve))
 
 
-@record(frozen=True, slots=True)
-class Length(Matcher):
+class Length(Matcher, frozen=True):
     """A string, list or mapping whose length (characters, items, keys) is so."""
 
     length: Matcher

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.operators.equality import ARRAY, KINDS, NUMBER, OBJECT, kind
 from evalkit.operators.hints import value_hint
 from evalkit.operators.matcher import Matcher, Mismatch, Path, Resolve, Undecided
 from evalkit.operators.values import Equal
-from evalkit.record import record
 
 _NEAREST = 3  # differences of the nearest alternative that its message lists
 
 
-@record(frozen=True, slots=True)
-class Absent(Matcher):
+class Absent(Matcher, frozen=True):
     """Not sent at all."""
 
     @property
@@ -37,8 +36,7 @@ class Absent(Matcher):
         return {"$absent": True}
 
 
-@record(frozen=True, slots=True)
-class OfType(Matcher):
+class OfType(Matcher, frozen=True):
     """A value of one of these JSON types; `integer` is a number without a fraction, 5.0 included."""
 
     names: tuple[str, ...]
@@ -61,8 +59,7 @@ class OfType(Matcher):
         return {"$type": self.names[0] if len(self.names) == 1 else list(self.names)}
 
 
-@record(frozen=True, slots=True)
-class OneOf(Matcher):
+class OneOf(Matcher, frozen=True):
     """At least one of the alternatives."""
 
     options: tuple[Matcher, ...]
@@ -116,8 +113,7 @@ class OneOf(Matcher):
         return replace(self, options=tuple(option.bind(resolve) for option in self.options))
 
 
-@record(frozen=True, slots=True)
-class AllOf(Matcher):
+class AllOf(Matcher, frozen=True):
     """All of them. `joined`: written as several operators in one mapping, not as `$all_of`."""
 
     parts: tuple[Matcher, ...]
@@ -179,8 +175,7 @@ def _has_dollar(key: object) -> bool:
     return isinstance(key, str) and key.startswith("$")
 
 
-@record(frozen=True, slots=True)
-class Not(Matcher):
+class Not(Matcher, frozen=True):
     """Anything else. `name` is how it was written: `$not` or `$ne`."""
 
     inner: Matcher

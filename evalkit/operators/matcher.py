@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
+
+from msgspec import Struct
 
 from evalkit.errors import shown_path
 from evalkit.model.template import Reference
 from evalkit.operators.equality import KINDS
 from evalkit.operators.shown import cut, shown
-from evalkit.record import record
 
 WRONG, MISSING, UNEXPECTED = "wrong", "missing", "unexpected"
 MAX_DIFFERENCES = 100  # of one value; more help nobody, and an enormous list has millions
@@ -19,8 +20,7 @@ Path = tuple[str | int, ...]
 Resolve = Callable[[Reference], Any]
 
 
-@record(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(Struct, frozen=True):
     """One place at which a value is not what was expected. `str()` gives the whole line, path first.
 
     `code` is `wrong` (a value differs), `missing` (nothing there) or `unexpected` (something there that should not
@@ -49,13 +49,11 @@ class Undecided(Exception):  # noqa: N818 - it says what happened; nobody did an
         self.reason = reason
 
 
-class Matcher(ABC):
+class Matcher(Struct, frozen=True):
     """An expected value, compiled. Subclasses are frozen dataclasses: picklable, comparable, safe to share.
 
     `matches`, `explain` and `equals` never raise, whatever the actual value is.
     """
-
-    __slots__ = ()
 
     composite = False  # whether `differences` asks other matchers, which then give their own reasons
 

@@ -10,7 +10,6 @@ from typing import Any
 from evalkit.operators.equality import NUMBER, kind
 from evalkit.operators.matcher import Matcher
 from evalkit.operators.shown import shown
-from evalkit.record import record
 
 SIGNS = {"$gt": ">", "$ge": "≥", "$lt": "<", "$le": "≤"}
 _TESTS = {"$gt": operator.gt, "$ge": operator.ge, "$lt": operator.lt, "$le": operator.le}
@@ -19,18 +18,15 @@ DEFAULT_RELATIVE = Fraction(1, 10**6)
 DEFAULT_ABSOLUTE = Fraction(1, 10**12)
 
 
-class Numeric(Matcher):
+class Numeric(Matcher, frozen=True):
     """What matchers of numbers share."""
-
-    __slots__ = ()
 
     @property
     def kinds(self) -> frozenset[str]:
         return frozenset({NUMBER})
 
 
-@record(frozen=True, slots=True)
-class Compared(Numeric):
+class Compared(Numeric, frozen=True):
     """`$gt`, `$ge`, `$lt` or `$le`."""
 
     name: str
@@ -46,8 +42,7 @@ class Compared(Numeric):
         return {self.name: self.bound}
 
 
-@record(frozen=True, slots=True)
-class Between(Numeric):
+class Between(Numeric, frozen=True):
     """A number in the closed interval."""
 
     low: int | float
@@ -63,8 +58,7 @@ class Between(Numeric):
         return {"$between": [self.low, self.high]}
 
 
-@record(frozen=True, slots=True)
-class Approx(Numeric):
+class Approx(Numeric, frozen=True):
     """A number at most `$abs` or `$rel` times the expected one away, whichever is more.
 
     With neither: as `pytest.approx`, a millionth of the expected number, and at least 1e-12. Numbers are compared as

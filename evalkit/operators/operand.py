@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from evalkit.model.template import Literal, Template, TemplateError, parse, plain, render
 from evalkit.operators.equality import ARRAY, OBJECT, STRING, kind
 from evalkit.operators.matcher import Matcher, Path, Resolve, Undecided
 from evalkit.operators.names import LITERAL
 from evalkit.operators.shown import shown
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.operators.compile import Compiler
 
 
-@record(frozen=True, slots=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """One operator as written: its name and operand, the operators beside it, and where it stands."""
 
     name: str
@@ -75,8 +75,7 @@ def has_template(value: Any) -> bool:
     return isinstance(value, Template)
 
 
-@record(frozen=True, slots=True)
-class Deferred(Matcher):
+class Deferred(Matcher, frozen=True):
     """An operator whose operand holds templates: compiled once `bind` has put values in their place."""
 
     name: str

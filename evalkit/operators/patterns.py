@@ -10,8 +10,9 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from evalkit.operators.shown import LIMIT, cut, shown
-from evalkit.record import record
 
 if TYPE_CHECKING:
     import regex
@@ -53,8 +54,7 @@ def pattern_problem(pattern: str) -> str:
     return ""
 
 
-@record(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """A part of a pattern: the fewest characters that it takes, its size, whether it can match, and what it is."""
 
     width: int = 0

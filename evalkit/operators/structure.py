@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.operators.equality import ARRAY, OBJECT, kind
 from evalkit.operators.matcher import MAX_DIFFERENCES, Matcher, Mismatch, Path, Resolve
 from evalkit.operators.shown import shown
-from evalkit.record import record
 
 _ALIGNED = 40  # lists of different lengths are aligned before they are explained, up to so many items
 
 
-@record(frozen=True, slots=True)
-class Keyed(Matcher):
+class Keyed(Matcher, frozen=True):
     """A mapping with these keys. `closed`: and no other."""
 
     items: tuple[tuple[str, Matcher], ...]
@@ -80,8 +79,7 @@ class Keyed(Matcher):
         return replace(self, items=tuple((key, item.bind(resolve)) for key, item in self.items))
 
 
-@record(frozen=True, slots=True)
-class Items(Matcher):
+class Items(Matcher, frozen=True):
     """A list of exactly these items, in this order."""
 
     items: tuple[Matcher, ...]

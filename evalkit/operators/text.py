@@ -9,7 +9,6 @@ from evalkit.operators.matcher import Matcher, Undecided
 from evalkit.operators.patterns import compiled, pattern_shown, too_slow
 from evalkit.operators.phrases import fold_case
 from evalkit.operators.shown import WINDOW, shown, window
-from evalkit.record import record
 
 TIME_LIMIT_S = 1.0  # of one match; patterns of cases take microseconds, those that backtrack take forever
 
@@ -17,8 +16,7 @@ _given_up: set[tuple[str, str, int, int]] = set()  # so that a hopeless match is
 _REMEMBERED = 1000
 
 
-@record(frozen=True, slots=True)
-class Pattern(Matcher):
+class Pattern(Matcher, frozen=True):
     """`$regex`: the whole string matches. `$search`: a part of it does."""
 
     name: str
@@ -55,8 +53,7 @@ class Pattern(Matcher):
         return Matcher.hint(self, actual)
 
 
-@record(frozen=True, slots=True)
-class Contains(Matcher):
+class Contains(Matcher, frozen=True):
     """`$contains`, `$icontains` with a text: a part of a string, or an item of a list."""
 
     name: str
@@ -89,8 +86,7 @@ class Contains(Matcher):
         return Matcher.hint(self, actual)
 
 
-@record(frozen=True, slots=True)
-class Edge(Matcher):
+class Edge(Matcher, frozen=True):
     """`$starts_with`, `$ends_with`."""
 
     name: str

@@ -10,11 +10,9 @@ from evalkit.operators.equality import STRING, json_equal, kind
 from evalkit.operators.matcher import MAX_DIFFERENCES, Matcher, Mismatch, Path, Resolve, Undecided
 from evalkit.operators.phrases import find_words, fold_text
 from evalkit.operators.shown import WINDOW, shown, window
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class AnyValue(Matcher):
+class AnyValue(Matcher, frozen=True):
     """Present, with any value, null included."""
 
     @property
@@ -31,8 +29,7 @@ class AnyValue(Matcher):
         return {"$any": True}
 
 
-@record(frozen=True, slots=True, eq=False)
-class Equal(Matcher):
+class Equal(Matcher, frozen=True, eq=False):
     """The same JSON value. `has_nan`: somewhere in it, so that `==` can't be trusted to refuse."""
 
     value: Any
@@ -72,8 +69,7 @@ class Equal(Matcher):
         return self.value
 
 
-@record(frozen=True, slots=True)
-class Words(Matcher):
+class Words(Matcher, frozen=True):
     """A text that contains `text`, by the rule of `arguments_contain` (`evalkit.operators.phrases`)."""
 
     text: str
@@ -124,8 +120,7 @@ def _nearest_place(text: str, phrase: str) -> tuple[int, int]:
     return text.find(phrase[:low]), low
 
 
-@record(frozen=True, slots=True)
-class Pending(Matcher):
+class Pending(Matcher, frozen=True):
     """A string with templates in it. Nothing matches before `bind` has put a value in its place."""
 
     template: Template

@@ -7,8 +7,9 @@ recorded under the function's own name, so that an expectation that says the ali
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.checks.compiling import compile_expectation
 from evalkit.checks.expectation import Expectation

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from evalkit.agents import http_recording, offline
 from evalkit.agents.clock import now
@@ -21,14 +22,12 @@ from evalkit.functions.patching import patched
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.pipeline.calling import Outcome, call_agent
 from evalkit.pipeline.plan import Plan
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from traceback import FrameSummary
 
 
-@record(slots=True)
-class Attempt:
+class Attempt(Struct):
     """A run in the making."""
 
     plan: Plan

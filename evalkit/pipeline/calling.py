@@ -11,11 +11,12 @@ from types import coroutine
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from msgspec import Struct
+
 from evalkit.agents.clock import now
 from evalkit.agents.resolution import AgentUnderTest
 from evalkit.agents.task import Task
 from evalkit.pipeline.hosting import host
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from traceback import FrameSummary
@@ -27,8 +28,7 @@ _abandoned: list[str] = []
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
-@record(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What came of a call: a value, an exception, or nothing within the deadline.
 
     `abandoned` tells that the agent is still running somewhere: a thread can't be killed. `stuck_in` are the calls that

@@ -8,8 +8,10 @@ agent's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.agents.grader import Grader, grader_for
 from evalkit.agents.grading import grading_request, read_grades
@@ -31,14 +33,12 @@ from evalkit.model.verdict import PASSED, Verdict
 from evalkit.pipeline.aliases import with_aliases
 from evalkit.pipeline.judging import judge_run
 from evalkit.pipeline.plan import Plan
-from evalkit.record import record
 
 _OUTDATED = (MissingCassetteError.code, StaleCassetteError.code)
 SKIPPED = "not graded: only a run for which all else holds is"
 
 
-@record(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """The criteria of one expectation, to be graded on what happened up to `user_turn`; None: on the whole."""
 
     place: str

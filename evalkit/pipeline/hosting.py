@@ -12,8 +12,9 @@ from contextvars import Context, ContextVar, copy_context
 from queue import SimpleQueue
 from weakref import WeakSet
 
+from msgspec import Struct
+
 from evalkit.pipeline.threads import in_daemon_thread
-from evalkit.record import record
 
 Work = Callable[[], None]
 TEARDOWN_S = 10.0  # how long a tear-down may take
@@ -21,8 +22,7 @@ TEARDOWN_S = 10.0  # how long a tear-down may take
 _open: WeakSet[asyncio.Task[None]] = WeakSet()
 
 
-@record(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """`carry` brings work, which must not raise, to a thread. `context` None: a copy of the caller's for each call."""
 
     carry: Callable[[Work], None] = in_daemon_thread

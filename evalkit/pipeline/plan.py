@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.agents.resolution import AgentUnderTest, resolve_agent
 from evalkit.agents.settings import TaskSettings, settings_in_force
 from evalkit.errors import Location, PathProblem, Problem, SpecError, shown_path
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """One case, ready to run: compiled mocks and expectation, the agent, the settings in force."""
 
     case: Case

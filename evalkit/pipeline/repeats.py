@@ -8,7 +8,8 @@ measured, would not lift it there; it is an error, or not run, if they would hav
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from evalkit.model.case import Repeat
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict

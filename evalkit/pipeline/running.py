@@ -6,8 +6,9 @@ import asyncio
 import contextvars
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.agents.clock import keep_time
 from evalkit.agents.models import RECORD_MODES, aclose_shared, check_model

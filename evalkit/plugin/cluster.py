@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from evalkit.errors import UsageError
 from evalkit.execution.cluster import ClusterExecutor, Work, parse_address

@@ -14,12 +14,12 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import Struct
 
 from evalkit.errors import Location, Problem, SpecError
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.configuration import Configuration
-from evalkit.record import record
 from evalkit.spec.glance import Glances
 from evalkit.spec.loading import load_case
 from evalkit.spec.naming import is_case_name
@@ -39,8 +39,7 @@ _IGNORING = ("collect_ignore", "collect_ignore_glob")  # what conftest files say
 MARKABLE = r"[A-Za-z0-9][\w.-]*"
 
 
-@record(frozen=True, slots=True)
-class Paths:
+class Paths(Struct, frozen=True):
     """Where cases are. `case_folders` are evalkit_paths; `named` is what the command line says, empty for nothing."""
 
     case_folders: tuple[Path, ...]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import Struct
 
 from evalkit.errors import UsageError
 from evalkit.model.redaction import secrets_of
@@ -16,7 +17,6 @@ from evalkit.model.settings import Settings
 from evalkit.plugin.metering import metering
 from evalkit.plugin.options import OPTIONS, SHARD, SWITCHES, flag_of, told
 from evalkit.project import POLICY, project_table, read_value
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.execution.shards import Shard
@@ -36,8 +36,7 @@ def only_lists(config: pytest.Config) -> bool:
     return any(getattr(config.option, name, False) for name in _LISTINGS)
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Configuration:
+class Configuration(Struct, frozen=True, kw_only=True):
     """One session's settings. `trace` None: failed traces, and passed ones of small runs."""
 
     root: Path

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import Struct
 
 from evalkit.gate.counts import Outcome
 from evalkit.gate.rates import percentage
 from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.configuration import Configuration
-from evalkit.record import record
 from evalkit.reports.hostile import encodable, visible
 from evalkit.reports.journal import Journal
 from evalkit.reports.spans import Line, line_text
@@ -32,8 +32,7 @@ _WORDS = {MET: "gate met", MISSED: "gate MISSED"}
 _COLOURS = {MET: {"green": True}, MISSED: {"red": True}}
 
 
-@record(frozen=True, slots=True)
-class Crash:
+class Crash(Struct, frozen=True):
     """What pytest takes from a longrepr for one-line summaries and JUnit's message."""
 
     path: str

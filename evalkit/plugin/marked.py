@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from contextvars import copy_context
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from evalkit.agents.resolution import agent_of, opening_of
 from evalkit.execution.flight import Job

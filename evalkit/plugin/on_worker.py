@@ -13,11 +13,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from dataclasses import replace
 from pathlib import Path
 from platform import python_version
 from typing import Any
 from uuid import uuid4
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import evalkit
 from evalkit.agents.conftests import import_conftests
@@ -32,7 +34,6 @@ from evalkit.plugin.purse import TOPIC, Spent
 from evalkit.plugin.recordings import Desktop, Files
 from evalkit.plugin.shared_executor import executor_of
 from evalkit.providers.spending import Account
-from evalkit.record import record
 from evalkit.reports.wire import to_line
 
 # The verdict's line, seconds, what was printed and logged, what was recorded
@@ -40,8 +41,7 @@ Answer = tuple[str, float, list[tuple[str, str]], Files]
 Sent = tuple[Case, Any, Files]  # a case, the agent that is not its own, the cassettes that it has
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Struct, frozen=True, kw_only=True):
     """What is the same for all parcels of a run. `here` is the project's root where the run was started."""
 
     run: str

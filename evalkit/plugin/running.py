@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextvars import copy_context
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError
 from evalkit.execution.executor import Executor
@@ -21,7 +22,6 @@ from evalkit.plugin.neighbours import Neighbours
 from evalkit.plugin.output import Output, OutputRouting, begin_output
 from evalkit.plugin.shaping import broken, first_reason, from_outside, properties, shape, verdict_of
 from evalkit.plugin.stray import Sieve
-from evalkit.record import record
 from evalkit.reports.hostile import visible, visible_lines
 from evalkit.reports.wire import from_line, to_line, to_plain_line
 from evalkit.spec.loading import load_case
@@ -40,8 +40,7 @@ class CaseError(pytest.fail.Exception):  # type: ignore[misc, name-defined]
         super().__init__(message, pytrace=False)
 
 
-@record(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """A verdict on its way from the item to the keeper within one process. Workers send the line alone."""
 
     line: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct, field
 
 from evalkit.errors import EvalkitError, MockError
 from evalkit.functions.mocks import Answer, Call, Delayed, Match, Sequence
@@ -15,7 +16,6 @@ from evalkit.operators.compile import Mode
 from evalkit.probing.examples import Impossible, LeftOut, Resolve, Unsure, accepts, example, is_operator
 from evalkit.probing.ruling import ruled_out
 from evalkit.probing.schemas import schema_example
-from evalkit.record import record
 
 Path = tuple[str | int, ...]
 _WHOLE_NUMBERS = 100  # that are tried between a schema's bounds
@@ -23,8 +23,7 @@ GROUPS = ("in_order", "any_order", "in_parallel")
 PHRASES = ("response_contains", "response_body_contains")
 
 
-@record(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """One expected call with its place; `together`: the place of the `in_parallel` around it."""
 
     keys: Mapping[str, Any]
@@ -112,8 +111,7 @@ def variants(items: Any) -> int:
     return 1
 
 
-@record(slots=True)
-class Made:
+class Made(Struct):
     """Arguments. `guessed` are names of which the case leaves the value open; `unsure` says of which no value was
     found, and `wrong` (path, code, message) of which there is none. `is_valid`: the schema is to be kept."""
 

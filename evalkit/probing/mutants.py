@@ -6,8 +6,10 @@ Calls of one model turn have no order, so that they are not swapped; two calls t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.functions.violations import argument_violations
 from evalkit.model.transcript import FunctionCall, Transcript
@@ -23,7 +25,6 @@ from evalkit.probing.values import (
     some_leaves,
     without,
 )
-from evalkit.record import record
 
 KINDS: dict[str, str] = {
     "drop_call": "a call is not made",
@@ -48,8 +49,7 @@ _MAX_FACTS = 8
 Keys = Mapping[str, Any]
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Mutant:
+class Mutant(Struct, frozen=True, kw_only=True):
     """A changed transcript. `for_call` and `for_run` are keys that might catch it, the best first: at the expected
     call that met call number `call`, and in `expected_output`."""
 

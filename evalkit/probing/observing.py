@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.agents.models import aclose_shared
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
@@ -13,11 +15,9 @@ from evalkit.model.verdict import PASSED, Verdict
 from evalkit.pipeline.attempt import Attempt
 from evalkit.pipeline.running import arun_case
 from evalkit.pipeline.watch import Watch
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class Observed:
+class Observed(Struct, frozen=True):
     """A case's verdict (of a repeated case, its first passing run), and the declared functions by name."""
 
     case: Case

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Container, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.checks.compiling import compile_expectation
 from evalkit.checks.judgement import Judgement
 from evalkit.checks.turns import judge_conversation
@@ -17,13 +19,11 @@ from evalkit.pipeline.aliases import with_aliases
 from evalkit.pipeline.judging import path_of
 from evalkit.probing.mutants import Keys, Mutant, mutants
 from evalkit.probing.observing import Observed
-from evalkit.record import record
 
 Path = tuple[str | int, ...]
 
 
-@record(frozen=True, slots=True)
-class Survivor:
+class Survivor(Struct, frozen=True):
     """A mutant that its case accepts. `keys` written at `place` would have caught it; None: no one key would."""
 
     kind: str
@@ -32,8 +32,7 @@ class Survivor:
     keys: Keys | None = None
 
 
-@record(frozen=True, slots=True)
-class CaseScore:
+class CaseScore(Struct, frozen=True):
     """How many mutants of one case were caught, of how many. `skipped` says why there are none; `graded`, that a model
     graded the run: mutants are judged by the same grades, so that none is caught by a criterion of `judge`."""
 

@@ -7,9 +7,11 @@ had failed: such a run tells nothing of the model, and says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.on_fault import ending_as, expectation_on_fault
@@ -23,7 +25,6 @@ from evalkit.pipeline.attempt import Attempt
 from evalkit.pipeline.judging import path_of
 from evalkit.pipeline.running import arun_case
 from evalkit.pipeline.watch import Watch
-from evalkit.record import record
 
 FAULTS = ("timeout", "error", "empty", "malformed")
 NOT_MEASURABLE = "not_measurable_offline"
@@ -77,8 +78,7 @@ class _Seen(Watch):
             self._outer.left()
 
 
-@record(frozen=True, slots=True)
-class _Sweep:
+class _Sweep(Struct, frozen=True):
     """One case's fault runs: what they need of its last run, and the transcript of one that passed."""
 
     passing: Attempt

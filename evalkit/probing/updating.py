@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.checks.turns import judge_conversation
 from evalkit.errors import EvalkitError, SpecError, UsageError
 from evalkit.model.redaction import REDACTED
@@ -19,7 +21,6 @@ from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.operators.compile import compile_value
 from evalkit.pipeline.judging import path_of
-from evalkit.record import record
 from evalkit.spec.loading import case_from_dict
 from evalkit.yamlfile.builder import load
 from evalkit.yamlfile.editing import Editing
@@ -43,8 +44,7 @@ class Refused(EvalkitError):  # noqa: N818 - it ends in a sentence of the summar
     """Why an expectation is not rewritten."""
 
 
-@record(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """A case file before and after; `refused` says why it stays as it is."""
 
     path: FilePath

@@ -7,8 +7,10 @@ only a real run can tell (time, tokens, a user's own check), the walk says "not 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement
@@ -37,7 +39,6 @@ from evalkit.probing.calls import (
     wanted_calls,
 )
 from evalkit.probing.examples import Impossible, Resolve, Unsure, example, texts_of, unmatchable
-from evalkit.record import record
 
 ADVICE = {
     "invalid_arguments": "change the expected arguments or the declared schema; `valid: false` expects a violation",
@@ -61,8 +62,7 @@ _GUESSABLE = frozenset(
 _WHATEVER_IS_SENT = frozenset(("max_function_calls", "final_function_call"))
 
 
-@record(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Why the case can't be satisfied. `location` is ``file:line:col``."""
 
     code: str
@@ -72,8 +72,7 @@ class Finding:
     advice: str
 
 
-@record(frozen=True, slots=True)
-class Walked:
+class Walked(Struct, frozen=True):
     """What a walk found. `not_checked` are sentences on what it could not tell."""
 
     case_id: str

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from evalkit.errors import Location, PathProblem, Problem, SpecError
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.turns import read_text, read_turn, shown, unknown_keys
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.providers.streamed import Chunk
@@ -35,8 +36,7 @@ def write_in_one_step(path: Path, content: bytes) -> None:
     os.replace(partial, path)
 
 
-@record(frozen=True, slots=True)
-class CassetteTurn:
+class CassetteTurn(Struct, frozen=True):
     """One reply; `request` is what it answered, as recorded, or None if a person wrote it. `chunks`: it was written as
     a stream of these."""
 
@@ -45,8 +45,7 @@ class CassetteTurn:
     chunks: tuple[Chunk, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class Cassette:
+class Cassette(Struct, frozen=True):
     """The turns of one run. `model` is the one that was recorded, e.g. ``gemini:gemini-2.5-flash``."""
 
     turns: tuple[CassetteTurn, ...] = ()

@@ -13,6 +13,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from msgspec import Struct
+
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.gemini_errors import broke_off, provider_error
 from evalkit.providers.gemini_reply import merged, turn_of
@@ -20,7 +22,6 @@ from evalkit.providers.gemini_request import config_of, contents_of, declaration
 from evalkit.providers.gemini_stream import keep_body, streamed
 from evalkit.providers.opening import ModelSpec, options_of
 from evalkit.providers.retrying import RetryPolicy, with_retries
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from google import genai
@@ -30,8 +31,7 @@ VERTEX_API_VERSION = "v1beta1"  # Vertex AI has v1 and v1beta1, and no v1beta
 DEFAULT_TIMEOUT_S = 60.0
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class GeminiOptions:
+class GeminiOptions(Struct, frozen=True, kw_only=True):
     """What ``gemini:MODEL?...`` may say beside the model. Keys are read by google-genai from its environment."""
 
     base_url: str | None = None

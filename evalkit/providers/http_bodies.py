@@ -14,7 +14,7 @@ from email.message import Message
 from typing import Any
 from urllib.parse import parse_qsl
 
-from evalkit.record import record
+from msgspec import Struct
 
 FORMS = ("json", "form", "text", "base64")
 MAX_READABLE = 200_000  # JSON beyond this (embeddings, files) stays one line of text
@@ -23,8 +23,7 @@ _BOUNDARY = "multipart-boundary"
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
-@record(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """A body as it stands in a cassette: under the key `form` (one of FORMS) the data `value`. None: no body."""
 
     form: str = "text"

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.errors import Location, PathProblem, Problem, SpecError
 from evalkit.providers.cassettefile import CODE, path_of_run, write_in_one_step
 from evalkit.providers.http_bodies import FORMS
 from evalkit.providers.turns import shown, unknown_keys
-from evalkit.record import record
 from evalkit.yamlfile.builder import load
 from evalkit.yamlfile.places import positions
 from evalkit.yamlfile.text import Limits
@@ -30,8 +31,7 @@ ANSWER_KEYS = ("status", "headers", "duration_ms", "json", "text", "base64")
 _LIMITS = Limits(max_bytes=100_000_000, max_nodes=5_000_000)
 
 
-@record(frozen=True, slots=True)
-class HttpCassette:
+class HttpCassette(Struct, frozen=True):
     """The exchanges of one run, as `http_messages` writes them: ``{"request": {...}, "response": {...}}``."""
 
     exchanges: tuple[Mapping[str, Any], ...] = ()

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
+from msgspec import Struct
+
 from evalkit.model.redaction import REDACTED
 from evalkit.providers.asked import without_secrets
 from evalkit.providers.http_bodies import Body, body_bytes, read_body, unpacked
-from evalkit.record import record
 
 # fmt: off
 KEPT_HEADERS = frozenset(
@@ -35,8 +36,7 @@ _SECRET_PARAMETERS = frozenset(
 _NO_SECRET = "token"  # noqa: S105 - the name of a key
 
 
-@record(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(Struct, frozen=True):
     """A request on its way out. `url` is absolute."""
 
     method: str
@@ -50,8 +50,7 @@ class HttpRequest:
         return urlsplit(self.url).netloc.rpartition("@")[2].lower()
 
 
-@record(frozen=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(Struct, frozen=True):
     """A response that came in."""
 
     status: int

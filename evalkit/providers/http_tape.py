@@ -10,17 +10,17 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from evalkit.errors import EvalkitError, MissingCassetteError
 from evalkit.providers.http_cassette import HttpCassette, http_path, load_http_cassette, write_http_cassette
 from evalkit.providers.http_explaining import ask_too_often, no_http_cassette, not_recorded, overwriting
 from evalkit.providers.http_messages import HttpAnswer, HttpRequest, answer_data, answer_of, asked_data
 from evalkit.providers.http_volatile import is_drawn, settled, without_drawn
 from evalkit.providers.own_hosts import OWN_HOSTS
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class TapeOptions:
+class TapeOptions(Struct, frozen=True, kw_only=True):
     """How a tape is made. `model_cassette` is where the case has that of its model, below `root`; `record` as in
     Settings. Most cases send no request, so files are looked for only when one comes."""
 

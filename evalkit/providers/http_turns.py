@@ -7,8 +7,9 @@ Whatever else a client asks is no turn.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.providers.events import values_of

@@ -19,9 +19,10 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.errors import ProviderError
 from evalkit.model.transcript import Usage
-from evalkit.record import record
 
 RATES = ("requests_per_minute", "tokens_per_minute")
 BURST_S = 6.0  # so many seconds' worth may go out at once
@@ -33,8 +34,7 @@ _SPEED_UP = 1.1
 queueing: ContextVar[Callable[[], AbstractContextManager[Any]]] = ContextVar("evalkit_queueing", default=nullcontext)
 
 
-@record(frozen=True, slots=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """Limits of one provider, for this process; None is no limit."""
 
     requests_per_minute: float | None = None

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, ProviderError
 from evalkit.model.transcript import ModelRequest, ModelTurn
@@ -21,7 +23,6 @@ from evalkit.providers.openai_request import body_of
 from evalkit.providers.opening import ModelSpec, options_of
 from evalkit.providers.retrying import RetryPolicy, with_retries
 from evalkit.providers.service_errors import asked_to_wait, below_the_api, seconds
-from evalkit.record import record
 
 if TYPE_CHECKING:
     import openai
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_S = 60.0
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class OpenAIOptions:
+class OpenAIOptions(Struct, frozen=True, kw_only=True):
     """What ``openai:MODEL?...`` may say beside the model. The key is read by the client from its environment.
 
     `drop` names keys of the request, separated by commas, that this server refuses, e.g. ``seed``.

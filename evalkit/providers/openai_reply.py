@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.errors import IncompleteCallError
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, fields
 from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qsl
 
+from msgspec import Struct, field
+
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.providers.protocol import Provider
-from evalkit.record import record
 
 # kind -> "module:factory"; the factory takes a ModelSpec. Imported when the first model of its kind is opened.
 KINDS = {
@@ -19,8 +19,7 @@ KINDS = {
 }
 
 
-@record(frozen=True, slots=True)
-class ModelSpec:
+class ModelSpec(Struct, frozen=True):
     """A parsed ``kind:model?option=value&...``. `text` is how it was written."""
 
     kind: str
@@ -69,7 +68,7 @@ def open_provider(spec: str) -> Provider:
 
 def options_of(spec: ModelSpec, options: Any) -> dict[str, Any]:
     """The options of `spec` as fields of the dataclass `options`, by their types. Raises UsageError."""
-    types = {field.name: str(field.type) for field in fields(options)}
+    types: dict[str, str] = options.__annotations__
     known = [name for name in types if name != "api_key"]
     values: dict[str, Any] = {}
     for name, text in spec.options.items():

@@ -103,7 +103,7 @@ class RecordingProvider:
 
 
 def _usage(usage: Usage) -> dict[str, int]:
-    counts = {name: getattr(usage, name) for name in Usage.__dataclass_fields__}
+    counts = {name: getattr(usage, name) for name in Usage.__struct_fields__}
     return {name: count for name, count in counts.items() if count}
 
 

@@ -12,15 +12,15 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from msgspec import Struct
+
 from evalkit.errors import ProviderError
 from evalkit.providers.limits import in_force, queueing
-from evalkit.record import record
 
 T = TypeVar("T")
 
 
-@record(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """`retries` beyond the first attempt; waits in seconds, each at most `cap_s`."""
 
     retries: int = 4

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.model.keyed import Keyed
 from evalkit.providers.turns import parse_arguments
-from evalkit.record import record
 
 _PLACEHOLDER = 4  # fragments in which an empty object may come that is none
 
 
-@record(frozen=True, slots=True)
-class StreamCall(Keyed):
+class StreamCall(Keyed, Struct, frozen=True):
     """One complete call. `id` is the wire's, None where it gave none. Fields are also read by key.
 
     `extra` is what a server hung on the call and wants to see again, e.g. Gemini's signatures behind OpenAI's API.

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.errors import IncompleteCallError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.protocol import Provider
 from evalkit.providers.stream import StreamAccumulator
 from evalkit.providers.stream_gemini import as_on_the_wire
-from evalkit.record import record
 
 FEEDS: dict[str, Callable[[StreamAccumulator, Any], None]] = {
     "openai": StreamAccumulator.feed,
@@ -35,8 +36,7 @@ _ANTHROPIC_ENDS = {
 }
 
 
-@record(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """One piece of a streamed reply. `wire` is ``openai``, ``anthropic``, ``gemini`` or ``text``; `data` its JSON."""
 
     wire: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.errors import PathProblem, did_you_mean
 from evalkit.model.transcript import ModelTurn

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct, field
 
 from evalkit.providers.textcalls_forms import Forms
 from evalkit.providers.textcalls_found import Rejected, TextCall
 from evalkit.providers.textcalls_json import decode
 from evalkit.providers.textcalls_lenient import IncompleteJsonError, NotJsonError
 from evalkit.providers.textcalls_names import Names, RefusedError
-from evalkit.record import record
 
 _ENVELOPE = re.compile(r"(?:[\w-]+[_:])?(?:function|tool)_?calls?|function|tool|tool_code|invoke", re.IGNORECASE)
 _OPEN_TAG = re.compile(
@@ -34,8 +34,7 @@ _BUDGET_FACTOR = 4
 _BUDGET_BASE = 50_000
 
 
-@record(slots=True)
-class _Span:
+class _Span(Struct):
     """A piece of the text that is no prose: calls and what wraps them."""
 
     start: int

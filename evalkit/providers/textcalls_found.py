@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.model.keyed import Keyed
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class TextCall(Keyed):
+class TextCall(Keyed, Struct, frozen=True):
     """One recovered call. Fields are also read by key: ``call["name"]``."""
 
     name: str
@@ -27,16 +27,14 @@ class TextCall(Keyed):
         return f"<function>{body}</function>"
 
 
-@record(frozen=True, slots=True)
-class Rejected:
+class Rejected(Struct, frozen=True):
     """Something that looks like a call and may not be made, with the reason."""
 
     raw: str
     reason: str
 
 
-@record(frozen=True, slots=True)
-class ParsedText:
+class ParsedText(Struct, frozen=True):
     """`calls` in the order of the text; `text` is the prose without them; `history` has each call in standard form.
 
     `unfinished` is the call, if any, in whose middle the text ends: it was not made. Behind `open_at`, if anything, the

@@ -11,11 +11,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import field
 from typing import Any
 
+from msgspec import Struct, field
+
 from evalkit.providers.turns import finite_number
-from evalkit.record import record
 
 MAX_DEPTH = 100
 _SHOWN_KEYS = 5
@@ -42,8 +42,7 @@ class IncompleteJsonError(NotJsonError):
     """The text ends inside a value."""
 
 
-@record(slots=True)
-class Decoded:
+class Decoded(Struct):
     """A value, the position behind it, and what had to be mended."""
 
     value: Any

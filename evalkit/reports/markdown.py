@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 
+from msgspec import Struct
+
 from evalkit import stats
 from evalkit.model.run import MET, MISSED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
-from evalkit.record import record
 from evalkit.reports.faults import by_function, sweep_summary, swept
 from evalkit.reports.markdown_escape import code, fenced, in_html, inline
 from evalkit.reports.redacting import Redact, redacted, redacted_decision
@@ -37,8 +38,7 @@ _SAID_BELOW = ("failed: ", *(f"{what.replace('_', ' ')}: " for what in _CHANGES)
 _EXPLAINED = ("newly_failing", "newly_flaky", "flakier")  # changes that are shown with what happened
 
 
-@record(frozen=True, slots=True)
-class MarkdownOptions:
+class MarkdownOptions(Struct, frozen=True):
     """`marker` is a hidden first line by which a comment is found again; `report_url` links to the whole report."""
 
     title: str = "evalkit"
@@ -47,8 +47,7 @@ class MarkdownOptions:
     report_url: str = ""
 
 
-@record(frozen=True, slots=True)
-class _Stage:
+class _Stage(Struct, frozen=True):
     """How much is said: characters of a changed case's trace, of another failure's, and cases per list."""
 
     changed: int

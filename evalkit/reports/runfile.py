@@ -6,8 +6,9 @@ import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from evalkit.errors import UsageError
 from evalkit.model.codec import plain, shallow

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from evalkit.model.run import RUN_VERSION, Run
 from evalkit.model.verdict import STATUSES
@@ -28,11 +30,11 @@ def run_schema() -> dict[str, Any]:
     }
 
 
-def _record(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
+def _record(cls: type[Struct], definitions: dict[str, Any]) -> dict[str, Any]:
     if cls.__name__ not in definitions:
         definitions[cls.__name__] = {}
         hints = get_type_hints(cls)
-        complete = getattr(cls, "complete_json", False)
+        complete = not cls.__struct_config__.omit_defaults
         definitions[cls.__name__] = {
             "type": "object",
             "description": " ".join((cls.__doc__ or "").split("\n\n")[0].split()),
@@ -53,6 +55,6 @@ def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"type": "array", "items": _schema(arguments[0], definitions)}
     if origin is Mapping:
         return {"type": "object"}
-    if isinstance(hint, type) and is_dataclass(hint):
+    if isinstance(hint, type) and issubclass(hint, Struct):
         return _record(hint, definitions)
     return {}

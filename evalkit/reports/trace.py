@@ -7,12 +7,13 @@ colours (rich, imported only there). Everything that came from an agent, a model
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import PurePosixPath
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
-from evalkit.record import record
 from evalkit.reports.conversation import conversation, user_turns
 from evalkit.reports.faults import fault_lines, reasons_told
 from evalkit.reports.hostile import encodable, visible, visible_lines
@@ -29,8 +30,7 @@ _ROOM = 70  # columns for arguments below which the result goes to a line of its
 _MOST_RUNS = 3
 
 
-@record(frozen=True, slots=True)
-class TraceOptions:
+class TraceOptions(Struct, frozen=True):
     """How a trace is laid out. `width` in columns; `encoding` of the terminal, None for Unicode text.
 
     `breaks_at`: the columns of a real terminal, where a result that would be broken off goes to a line of its own.

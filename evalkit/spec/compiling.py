@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import field
 from pathlib import Path as FilePath
 from typing import Any
+
+from msgspec import Struct, field
 
 from evalkit.checks.compiling import compile_expectation
 from evalkit.checks.keys import GROUP_KEYS, of_turn
@@ -14,7 +15,6 @@ from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.includes import mock_files
 from evalkit.functions.mockreader import parse_mocks
 from evalkit.model.case import CaseSettings, Declaration, UserTurn
-from evalkit.record import record
 from evalkit.spec import keys, reading
 from evalkit.spec.merging import MOCKS, OLD_MOCKS
 from evalkit.spec.reading import CaseReader
@@ -25,8 +25,7 @@ _MOCKS: Path = ("input", MOCKS)
 _OF_THE_RUN = ("processing_time_ms", "max_overhead_ms", "max_cost_usd")  # no user turn has its own
 
 
-@record(slots=True)
-class Parts:
+class Parts(Struct):
     """What a merged case comes to. `values` are its plain keys, read."""
 
     values: dict[str, Any] = field(default_factory=dict)

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from evalkit.errors import Location, Problem, UsageError
-from evalkit.record import record
 from evalkit.spec.naming import CASE_ENDINGS, is_case_name, stem_problem
 from evalkit.spec.suites import SUITE_FILE, shown_file
 
@@ -20,8 +21,7 @@ _PEEKED_BYTES = 100_000
 _FOLDERS_ABOVE = 4
 
 
-@record(frozen=True, slots=True)
-class FoundFile:
+class FoundFile(Struct, frozen=True):
     """A case file (`problem` is None), or a file that looks like one and is not, with the reason."""
 
     path: Path

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError, shown_path
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.operators.shown import type_shown
-from evalkit.record import record
 from evalkit.spec.compiling import Parts, compile_case
 from evalkit.spec.merging import MOCKS, merged, with_present_names
 from evalkit.spec.naming import category_of, stem_problem
@@ -52,8 +53,7 @@ def names_python(content: bytes) -> bool:
     return directives or b"patch" in content or b"exception" in content
 
 
-@record(frozen=True, slots=True)
-class Examined:
+class Examined(Struct, frozen=True):
     """A case file as far as it could be read: merged data, the declarations in it, and what is wrong with the file."""
 
     id: str

@@ -6,8 +6,9 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from evalkit.errors import Location, Problem
-from evalkit.record import record
 from evalkit.spec.merging import MOCKS, OLD_MOCKS
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ Path = tuple[str | int, ...]
 EXTENDS = "extends"  # the key that names another case, which this one is but for what it says itself
 
 
-@record(frozen=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """One file of a merged case: its name in messages, and where it is read again. Parsed data has `data` instead."""
 
     file: str
@@ -42,8 +42,7 @@ class Layer:
         return Location(self.file, *table.locate(path, key=key)) if table.has(path) or not path else None
 
 
-@record(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The files of one case, the nearest first. Picklable; files are read only when a place is asked for."""
 
     layers: tuple[Layer, ...]
@@ -58,8 +57,7 @@ class Source:
         return Location(self.layers[0].file)
 
 
-@record(frozen=True, slots=True)
-class Extended:
+class Extended(Struct, frozen=True):
     """A case's own data over that of the cases it extends. `layers` are those cases' files, the nearest first."""
 
     data: dict[str, Any]

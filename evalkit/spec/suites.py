@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from evalkit.errors import Location, Problem
-from evalkit.record import record
 from evalkit.spec.keys import CASE_KEYS, INPUT_KEYS
 from evalkit.spec.merging import merged, with_present_names
 from evalkit.spec.source import Layer, Source
@@ -20,8 +20,7 @@ SUITE_FILE = "suite.yaml"
 _Stamp = tuple[str, int, int]
 
 
-@record(frozen=True, slots=True)
-class Suite:
+class Suite(Struct, frozen=True):
     """The suites in force in a folder, merged. `layers` are nearest first, `folders` outermost first."""
 
     data: dict[str, Any] = field(default_factory=dict)

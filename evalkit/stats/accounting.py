@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, Transcript, Usage
 from evalkit.model.verdict import Verdict
-from evalkit.record import record
 
 if TYPE_CHECKING:
     from evalkit.stats.grades import Grades
@@ -25,8 +25,7 @@ UNREADABLE = "(unreadable)"  # under this name stand replies whose call could no
 _MALFORMED = "malformed_call"
 
 
-@record(frozen=True, slots=True)
-class Channels:
+class Channels(Struct, frozen=True):
     """How calls came: counts, and as shares of all (None where there are none). `mended` are among `text`.
 
     `unanswered` are none of them, and no part of the shares: nothing came of them.
@@ -76,8 +75,7 @@ def nearest_rank(ordered: Sequence[float], share: float) -> float:
     return ordered[min(max(math.ceil(len(ordered) * share), 1), len(ordered)) - 1]
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Accounting:
+class Accounting(Struct, frozen=True, kw_only=True):
     """`runs` counts repeats. `usage` and `cost_usd` are None if some of it is unknown: `without_usage` and
     `without_cost` say of how many runs with model turns. `latencies_ms` are those of the turns, sorted."""
 
@@ -119,8 +117,7 @@ class Accounting:
         }
 
 
-@record(frozen=True, slots=True)
-class Multiplier:
+class Multiplier(Struct, frozen=True):
     """How many times as much one system takes as another for a function call; None where that can't be told."""
 
     turns: float | None

@@ -11,7 +11,8 @@ from fractions import Fraction
 from random import Random
 from statistics import fmean
 
-from evalkit.record import record
+from msgspec import Struct
+
 from evalkit.stats.intervals import Rate, counts, rate
 
 LEVEL = Fraction(1, 20)  # significance, unless another is asked for
@@ -43,8 +44,7 @@ def mcnemar(newly_failing: int, newly_passing: int) -> Fraction:
     return min(Fraction(1), Fraction(2 * tail, 2**changed))
 
 
-@record(frozen=True, slots=True)
-class PairedChange:
+class PairedChange(Struct, frozen=True):
     """What two runs of the same cases differ in. Ids are sorted; `p_value` is McNemar's."""
 
     newly_failing: tuple[str, ...]
@@ -80,8 +80,7 @@ def compare_cases(before: Mapping[str, bool], now: Mapping[str, bool]) -> Paired
     )
 
 
-@record(frozen=True, slots=True)
-class MeanChange:
+class MeanChange(Struct, frozen=True):
     """How a mean changed: means, their difference (now minus before) with its interval, over `pairs` cases."""
 
     before: float
@@ -141,8 +140,7 @@ def fisher_worse(passed_before: int, runs_before: int, passed_now: int, runs_now
     return Fraction(ways, math.comb(runs, passed))
 
 
-@record(frozen=True, slots=True)
-class TallyChange:
+class TallyChange(Struct, frozen=True):
     """What became of one case between two runs with repeats. `kind` says how it looks, `p_value` how sure that is.
 
     Kinds: `newly_flaky`, `newly_broken`, `fixed`, `less_broken`, `still_clean`, `still_flaky`, `still_broken`, `new`,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from evalkit.model.transcript import Grading, Usage
-from evalkit.record import record
 
 
-@record(frozen=True, slots=True)
-class Grades:
+class Grades(Struct, frozen=True):
     """Counts of criteria, and what models took to grade them. `usage` and `cost_usd` are None if some is unknown."""
 
     graded: int = 0

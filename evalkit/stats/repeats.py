@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from evalkit.record import record
+from msgspec import Struct
+
 from evalkit.stats.intervals import Rate, counts, rate
 
 PASSED, FAILED = "passed", "failed"
@@ -77,8 +78,7 @@ def early_rate(runs: int, min_pass: int, passed: int, failed: int) -> Fraction |
     return Fraction(passed - (outcome == PASSED), made - 1)
 
 
-@record(frozen=True, slots=True)
-class Characteristic:
+class Characteristic(Struct, frozen=True):
     """What a sequential test does to an agent with a given true rate. Probabilities in [0, 1]."""
 
     pass_probability: float
@@ -86,8 +86,7 @@ class Characteristic:
     truncated_probability: float  # that it runs into `max_runs` and decides by what is likelier
 
 
-@record(frozen=True, slots=True)
-class SequentialTest:
+class SequentialTest(Struct, frozen=True):
     """Wald's sequential probability ratio test: run on only while it is open whether the agent is good or bad.
 
     `good` and `bad` are true pass rates that must be told apart, `alpha` the accepted probability of failing a good

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any
 
-from evalkit.record import record
+from msgspec import Struct, field
+
 from evalkit.yamlfile import events as ev
 from evalkit.yamlfile import text as texts
 
@@ -13,8 +13,7 @@ Place = tuple[int, int]
 _MAX_DEPTH = 400  # deeper than any limit of `load` that makes sense, and within Python's recursion limit
 
 
-@record(slots=True)
-class _Node:
+class _Node(Struct):
     place: Place
     items: list[_Node] | None = None  # of a list
     keys: dict[str, tuple[Place, _Node]] | None = None  # of a mapping

@@ -6,8 +6,9 @@ import codecs
 import re
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.errors import Location, Problem, SpecError
-from evalkit.record import record
 
 # Line breaks in YAML 1.1, which libyaml speaks; plain characters in YAML 1.2, in editors and in JSON.
 _OLD_BREAKS = "\x85\u2028\u2029"
@@ -16,8 +17,7 @@ _SURROGATE_PAIR = r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-@record(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """How much one text may hold. `max_nodes` counts keys and values after aliases are expanded."""
 
     max_bytes: int = 10_000_000
@@ -28,8 +28,7 @@ class Limits:
 DEFAULT = Limits()
 
 
-@record(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """Text as the parser reads it. `restore` undoes, in scalars, what was replaced to keep libyaml from folding it."""
 
     text: str

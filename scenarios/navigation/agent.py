@@ -8,9 +8,10 @@ names up leniently and answers with a message rather than an exception.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 import evalkit
 from evalkit.model.case import Declaration

@@ -9,9 +9,10 @@ the reader of the chat gets to see: the prose of every reply, without the calls 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 import evalkit
 

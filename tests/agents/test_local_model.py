@@ -10,7 +10,6 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+from msgspec.structs import replace
 
 from evalkit.agents.instruction import Instruction
 from evalkit.agents.task import Task

@@ -6,11 +6,11 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from evalkit.checks.compiling import compile_expectation
 from evalkit.model.transcript import FunctionCall, Grade, Grading, Timing, Transcript

@@ -217,7 +217,7 @@ SPLIT = fingerprint(["s/a.yaml", "s/b.yaml", "s/c.yaml"])
 
 
 def shard(tmp_path: Path, number: int, total: int, **statuses: str) -> str:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     name = f"shard-{number}-of-{total}.json"
     run = run_of(**statuses)

@@ -260,7 +260,7 @@ def test_an_answer_that_only_looks_like_a_models_never_raises_in_the_agents_clie
 
 def test_turns_of_an_own_client_are_evidence(run: Run, echo: Any, make_case: Any) -> None:
     """Tokens, turns and the channel of calls, live and replayed alike."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     call = {"id": "call_abcdefgh", "type": "function", "function": {"name": "check", "arguments": '{"n": 1}'}}
     reply = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, nearest, shown_path
 from evalkit.model.case import Declaration

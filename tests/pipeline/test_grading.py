@@ -6,12 +6,12 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import evalkit
 from evalkit.agents.models import _shared

@@ -7,7 +7,6 @@ import contextvars
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from datetime import date, timedelta
 from email.message import Message
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from msgspec.structs import replace
 
 import evalkit
 from evalkit.agents.reply import Reply

@@ -31,6 +31,6 @@ def test_the_cassettes_on_the_page_are_cassettes(tmp_path: Path) -> None:
 def test_the_page_names_every_key_finish_reason_and_option() -> None:
     page = PAGE.read_text(encoding="utf-8")
     keys = [*(key for key in TURN_KEYS if key != "finish_message"), *FINISH_REASONS]
-    options = [name for name in GeminiOptions.__dataclass_fields__ if name != "api_key"]
+    options = [name for name in GeminiOptions.__struct_fields__ if name != "api_key"]
 
     assert [name for name in [*keys, *options] if f"`{name}`" not in page] == []

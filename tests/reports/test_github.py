@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict

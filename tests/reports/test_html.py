@@ -7,12 +7,12 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run

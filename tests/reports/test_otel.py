@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
 

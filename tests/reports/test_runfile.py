@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 import evalkit
 from evalkit.errors import UsageError
@@ -24,7 +24,7 @@ from evalkit.reports.wire import from_line, to_line
 
 
 def verdict(case_id: str = "s/a_001.yaml", **fields: object) -> Verdict:
-    return replace(Verdict(case_id=case_id), **fields)  # type: ignore[arg-type]
+    return replace(Verdict(case_id=case_id), **fields)
 
 
 def with_argument(value: object) -> Verdict:
@@ -128,7 +128,13 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> 
         ("{]", "{file}: not a run file of evalkit: " + NO_JSON),
         ("[]", "{file}: not a run file of evalkit: it has no 'verdicts'"),
         ('{"version": 99, "verdicts": []}', "{file}: run file version 99 is not 1, the one this evalkit reads"),
-        ('{"version": 1, "verdicts": [3]}', "{file}: a damaged run file: 'int' object has no attribute 'items'"),
+        (
+            '{"version": 1, "verdicts": [3]}',
+            "{file}: a damaged run file: Expected `object`, got `int` - at `$.verdicts[0]`",
+        ),
+            '{"version": 1, "verdicts": [3]}',
+            "{file}: a damaged run file: Expected `object`, got `int` - at `$.verdicts[0]`",
+        ),
     ],
 )
 def test_a_file_that_is_no_run_file_says_why(tmp_path: Path, content: str | None, message: str) -> None:

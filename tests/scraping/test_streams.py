@@ -139,7 +139,7 @@ def whole(turn: ModelTurn) -> dict[str, Any]:
     if turn.model is not None:
         data["model"] = turn.model
     if turn.usage is not None:
-        data["usage"] = {key: getattr(turn.usage, key) for key in turn.usage.__dataclass_fields__}
+        data["usage"] = {key: getattr(turn.usage, key) for key in turn.usage.__struct_fields__}
     return data
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from evalkit.checks.matching.plan import Position
 from evalkit.errors import MeasurementError
-from evalkit.record import record
 
 
 class SearchTooLargeError(MeasurementError):
@@ -23,8 +23,7 @@ class Pair(NamedTuple):
     fits: bool = True
 
 
-@record(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """The best assignment of actual calls to expectations. No call and no place of an expectation is used twice.
 
     If `satisfied`, every pair fits, and nothing is missing, out of order or not parallel; `extra` is then allowed.

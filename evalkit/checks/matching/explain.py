@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from evalkit.checks.matching.cover import Cover, cover
 from evalkit.checks.matching.order import aligned, is_plain, kept_in_order
 from evalkit.checks.matching.parts import Bag, One, Part, Rules
 from evalkit.checks.matching.search import most_in_order
 from evalkit.checks.matching.weigh import EXACT, Place, paired
-from evalkit.record import record
 
 
-@record(slots=True)
-class Draft:
+class Draft(Struct):
     """Three disjoint assignments call -> leaf."""
 
     fitting: dict[int, int] = field(default_factory=dict)  # and in order

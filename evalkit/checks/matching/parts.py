@@ -8,12 +8,12 @@ wiser), and whether it fills a place that must be filled.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from evalkit.checks.matching.cover import Cover, bits, cover
 from evalkit.checks.matching.table import Table
-from evalkit.record import record
 
 
 class Step(NamedTuple):
@@ -23,8 +23,7 @@ class Step(NamedTuple):
     needed: bool
 
 
-@record(slots=True)
-class Rules:
+class Rules(Struct):
     """What holds for one search. `least` and `most` are numbers of calls by leaf."""
 
     table: Table
@@ -45,8 +44,7 @@ class Part(Protocol):
     def steps(self, state: Any, call: int) -> Iterator[Step]: ...
 
 
-@record(slots=True, eq=False)
-class One:
+class One(Struct, eq=False):
     """A leaf. State: how many calls it has."""
 
     leaf: int
@@ -75,8 +73,7 @@ class One:
             yield Step(self, after, False, state < least)
 
 
-@record(slots=True, eq=False)
-class Bag:
+class Bag(Struct, eq=False):
     """Leaves in any order. State: the calls that it has, as bits; which leaf takes which call is decided last."""
 
     leaves: tuple[int, ...]
@@ -119,8 +116,7 @@ class Bag:
         return cover(self.rules.table, self.leaves, self.rules.least, self.rules.most, bits(state))
 
 
-@record(slots=True, eq=False)
-class Chain:
+class Chain(Struct, eq=False):
     """Parts one after the other. State: which part is at work, and its state."""
 
     parts: tuple[Part, ...]
@@ -152,8 +148,7 @@ class Chain:
             inner = self.parts[i].start
 
 
-@record(slots=True, eq=False)
-class Shuffle:
+class Shuffle(Struct, eq=False):
     """Parts whose calls interleave. State: theirs."""
 
     parts: tuple[Part, ...]
@@ -173,8 +168,7 @@ class Shuffle:
                 yield Step(step.taker, (*state[:i], step.state, *state[i + 1 :]), step.commits, step.needed)
 
 
-@record(slots=True, eq=False)
-class Choice:
+class Choice(Struct, eq=False):
     """One of several parts. State: None while undecided, then which and its state."""
 
     parts: tuple[Part, ...]
@@ -200,8 +194,7 @@ class Choice:
                 yield Step(step.taker, (i, step.state), step.commits, step.needed)
 
 
-@record(slots=True, eq=False)
-class Together:
+class Together(Struct, eq=False):
     """A part whose calls share a model turn. State: None before the first call, then the turn and the part's state."""
 
     part: Part

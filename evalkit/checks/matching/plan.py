@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from evalkit.record import record
+from msgspec import Struct
 
 MAX_CHILDREN = 6  # of an `any_order` group, which the loader keeps: interleaving chains are searched, see search.py
 
 Position: TypeAlias = tuple[int, ...]  # steps from the root: index of the child, or of the alternative of a OneOf
 
 
-@record(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """One expected call. `times` is min and max (None: no upper limit), `optional` is min 0.
 
     `id` is the caller's own, and unique in its plan. Repetitions are as if the leaf were written that often in a
@@ -27,29 +26,25 @@ class Leaf:
     max: int | None = 1
 
 
-@record(frozen=True, slots=True)
-class InOrder:
+class InOrder(Struct, frozen=True):
     """All calls of a child come before those of the next."""
 
     children: tuple[Node, ...]
 
 
-@record(frozen=True, slots=True)
-class AnyOrder:
+class AnyOrder(Struct, frozen=True):
     """The children's calls come in any order, and chains among them may interleave."""
 
     children: tuple[Node, ...]
 
 
-@record(frozen=True, slots=True)
-class OneOf:
+class OneOf(Struct, frozen=True):
     """Exactly one alternative is met; there is at least one. ``InOrder(())`` is the alternative of no call at all."""
 
     alternatives: tuple[Node, ...]
 
 
-@record(frozen=True, slots=True)
-class InParallel:
+class InParallel(Struct, frozen=True):
     """As AnyOrder, and all its calls stand in one and the same model turn. Other calls may stand in that turn too."""
 
     children: tuple[Node, ...]
@@ -58,16 +53,14 @@ class InParallel:
 Node: TypeAlias = Leaf | InOrder | AnyOrder | OneOf | InParallel
 
 
-@record(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The whole list: `call_order: strict` has an InOrder root, `any` an AnyOrder root; `extras` is `extra_calls`."""
 
     root: Node
     extras: Literal["forbid", "allow"] = "forbid"
 
 
-@record(frozen=True, slots=True)
-class ActualCall:
+class ActualCall(Struct, frozen=True):
     """A call that was made. `index` is the caller's own; the order is that of the sequence. turn None: not known."""
 
     index: int

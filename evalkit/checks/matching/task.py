@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from evalkit.checks.matching.alternatives import Choices, best, decided
 from evalkit.checks.matching.assignment import Assignment, Pair, SearchTooLargeError

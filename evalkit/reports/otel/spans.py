@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript, Usage
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CheckResult, Reason, Verdict
-from evalkit.record import record
 from evalkit.reports.otel.messages import (
     answered,
     as_json,
@@ -35,8 +36,7 @@ _PROVIDERS = {"gemini": "gcp.gemini", "openai": "openai"}
 _SCORES = {PASSED: 1.0, FAILED: 0.0}
 
 
-@record(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """One run of a case: what a trace is made of."""
 
     verdict: Verdict  # of the case

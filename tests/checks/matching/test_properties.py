@@ -6,11 +6,11 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from evalkit.checks.matching.assignment import Assignment
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Node, Plan
