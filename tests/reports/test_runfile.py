@@ -19,7 +19,7 @@ from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import Verdict
 from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import load_run, write_run
-from evalkit.reports.schema import run_schema
+from evalkit.reports.schema import build_run_schema
 from evalkit.reports.wire import from_line, to_line
 
 
@@ -102,7 +102,7 @@ def test_a_run_file_fits_its_published_schema(tmp_path: Path, warranty_verdict: 
 
 def test_the_published_schema_is_current() -> None:
     shipped = files("evalkit.reports").joinpath("run.schema.json").read_text("utf-8")
-    assert shipped == json.dumps(run_schema(), indent=2) + "\n", (
+    assert shipped == json.dumps(build_run_schema(), indent=2) + "\n", (
         "run `evalkit schema run > evalkit/reports/run.schema.json`"
     )
 
@@ -132,9 +132,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> 
             '{"version": 1, "verdicts": [3]}',
             "{file}: a damaged run file: Expected `object`, got `int` - at `$.verdicts[0]`",
         ),
-            '{"version": 1, "verdicts": [3]}',
-            "{file}: a damaged run file: Expected `object`, got `int` - at `$.verdicts[0]`",
-        ),
     ],
 )
 def test_a_file_that_is_no_run_file_says_why(tmp_path: Path, content: str | None, message: str) -> None:
@@ -150,9 +147,9 @@ def test_a_journal_gives_back_each_case_as_it_was_told_last(tmp_path: Path) -> N
     journal = Journal(tmp_path / "deep" / "j.jsonl", {"selected": ["b", "a"]})
     for told in (verdict("a"), verdict("b"), verdict("a", status="failed")):
         journal.append(told.case_id, to_line(told))
-    assert journal.verdict("a") == verdict("a", status="failed")
-    assert journal.verdict("c") is None
-    assert [from_line(line).case_id for line in journal.lines(["b"])] == ["b", "a"]
+    assert journal.read_verdict("a") == verdict("a", status="failed")
+    assert journal.read_verdict("c") is None
+    assert [from_line(line).case_id for line in journal.iter_lines(["b"])] == ["b", "a"]
     journal.close()
     run = load_run(tmp_path / "deep" / "j.jsonl")
     assert [told.status for told in run.verdicts] == ["failed", "passed"]
@@ -166,8 +163,8 @@ def test_lines_of_the_run_before_are_for_the_reader_until_their_cases_are_told_a
     kept = (verdict("a"), verdict("b"))
     journal = Journal(file, {"selected": ["a", "b"]}, map(to_line, kept))
     assert read_journal(file).verdicts == kept
-    assert list(journal.lines(["a"])) == []
-    assert journal.line("a") is None
+    assert list(journal.iter_lines(["a"])) == []
+    assert journal.read_line("a") is None
     journal.append("b", to_line(verdict("b", status="failed")))
     journal.close()
     assert [told.status for told in read_journal(file).verdicts] == ["passed", "failed"]
@@ -177,7 +174,7 @@ def test_lines_of_the_run_before_are_for_the_reader_until_their_cases_are_told_a
 def test_a_journal_without_a_file_works_and_leaves_none(tmp_path: Path) -> None:
     journal = Journal(None)
     journal.append("a", to_line(verdict("a")))
-    assert journal.verdict("a") == verdict("a")
+    assert journal.read_verdict("a") == verdict("a")
     journal.close(remove=True)
     assert not list(tmp_path.iterdir())
 
