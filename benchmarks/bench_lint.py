@@ -16,9 +16,9 @@ from pathlib import Path
 
 from bench_parse import PARAMETERS, case
 
-from evalkit.cli.linting import project_options
+from evalkit.cli.linting import load_lint_options
 from evalkit.lint.gathering import gather
-from evalkit.lint.report import lint
+from evalkit.lint.report import check_project
 from evalkit.yamlfile.writing import dump
 
 
@@ -59,10 +59,10 @@ def main(cases: int = 1000, rounds: int = 5) -> None:
             assert done.stdout == f"nothing found in 3 functions and {cases} cases\n", done.stdout + done.stderr
         print(f"evalkit lint of {cases} cases: {statistics.median(spent):.2f} s (median of {rounds})")
         start = time.perf_counter()
-        gather(project_options(root))
+        gather(load_lint_options(root))
         print(f"  reading in this process: {time.perf_counter() - start:.2f} s")
         start = time.perf_counter()
-        lint(project_options(root))
+        check_project(load_lint_options(root))
         print(f"  reading and judging, again: {time.perf_counter() - start:.2f} s")
 
 

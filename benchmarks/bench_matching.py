@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Node, Plan
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf, Node
 from evalkit.checks.matching.solving import solve
 
 Arguments = dict[str, object]
@@ -26,7 +26,7 @@ class Bench:
 
     def __init__(self, root: Callable[[tuple[Node, ...]], Node], wanted: Sequence[Wanted], sent: Sequence[Arguments]):
         leaves = tuple(Leaf(number, "check_warranty") for number in range(len(wanted)))
-        self.plan = Plan(root(leaves))
+        self.plan = CallPlan(root(leaves))
         self.actual = [ActualCall(index, "check_warranty") for index in range(len(sent))]
         self.wanted, self.sent, self.asked = wanted, sent, 0
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from evalkit.yamlfile.builder import load
-from evalkit.yamlfile.places import positions
+from evalkit.yamlfile.places import read_positions
 from evalkit.yamlfile.text import Limits
 from evalkit.yamlfile.writing import dump
 
@@ -88,7 +88,7 @@ SYSTEMS: dict[str, Callable[[str], Any]] = {
     "yaml.CSafeLoader": lambda text: yaml.load(text, yaml.CSafeLoader),
     "events only": events_only,
     "evalkit.yamlfile.load": lambda text: load(text, "bench.yaml"),
-    "evalkit.yamlfile.positions": positions,
+    "evalkit.yamlfile.positions": read_positions,
 }
 
 

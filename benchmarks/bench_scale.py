@@ -205,7 +205,7 @@ def merge_row(root: Path, number: int, total: int) -> dict[str, float]:
 
 
 def split_row(ids: int) -> dict[str, float]:
-    from evalkit.execution.shards import fingerprint, split
+    from evalkit.execution.shards import compute_fingerprint, split
 
     names = [f"scenarios/group_{place // 1000:05}/case_{place:08}.yaml" for place in range(ids)]
     chosen = random.Random(3)
@@ -213,7 +213,7 @@ def split_row(ids: int) -> dict[str, float]:
     work: dict[str, Callable[[], object]] = {
         "plain_s": lambda: split(names, 100),
         "balanced_s": lambda: split(names, 100, seconds),
-        "fingerprint_s": lambda: fingerprint(names),
+        "fingerprint_s": lambda: compute_fingerprint(names),
     }
     row: dict[str, float] = {"ids": ids}
     for name, do in work.items():

@@ -125,16 +125,16 @@ class MockError(MeasurementError):
     code = "mock_error"
 
 
-class ForeignAgentError(EvalkitError):
+class RemoteAgentError(EvalkitError):
     """An agent in another process, or behind a URL, could not be reached or did not answer as agreed.
 
     The case could not be measured, unless `is_its_fault`: it went to pieces over a function that failed or was refused.
     """
 
-    def __init__(self, message: str, *, code: str, is_its_fault: bool = False) -> None:
+    def __init__(self, message: str, *, code: str, is_agent_fault: bool = False) -> None:
         super().__init__(message)
         self.code = code
-        self.is_its_fault = is_its_fault
+        self.is_agent_fault = is_agent_fault
 
 
 class FunctionError(EvalkitError):
@@ -163,7 +163,7 @@ class IncompleteCallError(EvalkitError):
         self.fragment = fragment
 
 
-def nearest(name: object, candidates: Iterable[str]) -> str | None:
+def find_nearest(name: object, candidates: Iterable[str]) -> str | None:
     """The candidate that `name` was probably meant to be, or None.
 
     Case, ``-`` and ``_`` do not count; a name that is a prefix or suffix of a candidate (or the other way
@@ -178,22 +178,22 @@ def nearest(name: object, candidates: Iterable[str]) -> str | None:
         return text.casefold().replace("-", "_").strip("_ ")
 
     folded = {fold(candidate): candidate for candidate in reversed(list(candidates))}
-    wanted = fold(name)
-    if wanted in folded:
-        return folded[wanted]
-    close = get_close_matches(wanted, folded, n=1, cutoff=0.7)
+    folded_name = fold(name)
+    if folded_name in folded:
+        return folded[folded_name]
+    close = get_close_matches(folded_name, folded, n=1, cutoff=0.7)
     if close:
         return folded[close[0]]
-    affixed = [key for key in folded if min(len(key), len(wanted)) > 3 and _affixed(key, wanted)]
-    return folded[min(affixed, key=lambda key: abs(len(key) - len(wanted)))] if affixed else None
+    affixed = [key for key in folded if min(len(key), len(folded_name)) > 3 and _is_affix(key, folded_name)]
+    return folded[min(affixed, key=lambda key: abs(len(key) - len(folded_name)))] if affixed else None
 
 
-def _affixed(one: str, other: str) -> bool:
-    long, short = (one, other) if len(one) > len(other) else (other, one)
+def _is_affix(name: str, candidate: str) -> bool:
+    long, short = (name, candidate) if len(name) > len(candidate) else (candidate, name)
     return long.startswith(short) or long.endswith(short)
 
 
-def shown_path(path: Iterable[str | int]) -> str:
+def format_path(path: Iterable[str | int]) -> str:
     """``expected_function_calls[1].arguments['odd name']``: a path as messages and places write it."""
     text = ""
     for step in path:
@@ -208,5 +208,5 @@ def shown_path(path: Iterable[str | int]) -> str:
 
 def did_you_mean(name: object, candidates: Iterable[str]) -> str:
     """``"; did you mean 'x'?"``, or nothing. To be appended to a message."""
-    found = nearest(name, candidates)
-    return f"; did you mean '{found}'?" if found is not None else ""
+    candidate = find_nearest(name, candidates)
+    return f"; did you mean '{candidate}'?" if candidate is not None else ""

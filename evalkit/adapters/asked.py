@@ -14,7 +14,7 @@ from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 
 
-class Asked:
+class TaskModelConversation:
     """The conversation of one agent with the task's model."""
 
     def __init__(self, task: Task) -> None:
@@ -48,18 +48,22 @@ class Asked:
         self._turns.update((known, turn) for known in ids)
         return turn, ids
 
-    def said(self, text: str, calls: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
+    def build_model_message(self, text: str, calls: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
         """The message of the model that the framework has as `text` and `calls`, (id, name, arguments) each."""
-        made = list(calls)
-        known = self._turns.get(made[0][0]) if made else None
-        if known is None:
-            asked = tuple(ModelCall(name=name, arguments=given, call_id=call_id) for call_id, name, given in made)
-            known = ModelTurn(text=text, calls=asked, finish_reason="tool_calls" if asked else "stop")
-            self._calls.update((call_id, call) for (call_id, _, _), call in zip(made, asked, strict=True))
-        return {"role": "model", "turn": known}
+        framework_calls = list(calls)
+        turn = self._turns.get(framework_calls[0][0]) if framework_calls else None
+        if turn is None:
+            model_calls = tuple(
+                ModelCall(name=name, arguments=given, call_id=call_id) for call_id, name, given in framework_calls
+            )
+            turn = ModelTurn(text=text, calls=model_calls, finish_reason="tool_calls" if model_calls else "stop")
+            self._calls.update(
+                (call_id, call) for (call_id, _, _), call in zip(framework_calls, model_calls, strict=True)
+            )
+        return {"role": "model", "turn": turn}
 
-    def answered(self, results: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
+    def build_result_message(self, results: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
         """The message with the results of calls, (id, name, value) each."""
-        found = ((self._calls.get(call_id), call_id, name, value) for call_id, name, value in results)
-        pairs = [(call or ModelCall(name=name, call_id=call_id), value) for call, call_id, name, value in found]
+        matches = ((self._calls.get(call_id), call_id, name, value) for call_id, name, value in results)
+        pairs = [(call or ModelCall(name=name, call_id=call_id), value) for call, call_id, name, value in matches]
         return {"role": "function", "results": pairs}

@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.adapters.models import model_of
-from evalkit.adapters.recording import Recorder
-from evalkit.adapters.replies import extra, reply_with
+from evalkit.adapters.models import open_requested_model
+from evalkit.adapters.recording import TaskRecorder
+from evalkit.adapters.replies import require_extra, to_reply
 from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.model.transcript import ModelTurn
@@ -51,30 +51,30 @@ async def run_agent(
     ``data["interrupts"]``; ``blocked``, ``length``, ``malformed_call``, ``other`` as the last reply ended.
     Raises what ``runner.run_async`` raises.
     """
-    with extra(EXTRA):
+    with require_extra(EXTRA):
         from google.adk.agents.invocation_context import LlmCallsLimitExceededError
         from google.adk.agents.run_config import RunConfig
 
-        from evalkit.adapters.google_adk_run import AgentRun
+        from evalkit.adapters.google_adk_run import AdkAgentRun
 
-    recorder = Recorder.of(task)
-    opened = model_of(task, open_model) if model is None else None
-    run = AgentRun(recorder, as_is, model or opened)
+    recorder = TaskRecorder.get(task)
+    opened = open_requested_model(task, open_model) if model is None else None
+    run = AdkAgentRun(recorder, as_is, model or opened)
     options.setdefault("run_config", RunConfig(max_llm_calls=task.settings.max_iterations))
-    runner, session = await _conversation(recorder, agent)
-    ending = _Ending()
-    said = _content(task.message if message is None else message)
+    runner, session = await _open_session(recorder, agent)
+    ending = _EventSummary()
+    content = _to_content(task.message if message is None else message)
     try:
-        with run.entered():
-            where = {"user_id": session.user_id, "session_id": session.id}
-            async for event in runner.run_async(**where, new_message=said, **options):
-                ending.note(event)
+        with run.enter():
+            session_ids = {"user_id": session.user_id, "session_id": session.id}
+            async for event in runner.run_async(**session_ids, new_message=content, **options):
+                ending.add(event)
     except LlmCallsLimitExceededError:
         return Reply(ending.text, stop_reason="max_iterations")
     finally:
         if (client := getattr(opened, "client", None)) is not None:
             await client.close()
-    return ending.reply(run.last, structured=getattr(runner.agent, "output_schema", None) is not None)
+    return ending.build_reply(run.last_turn, structured=getattr(runner.agent, "output_schema", None) is not None)
 
 
 @contextmanager
@@ -86,10 +86,10 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
         with answered_by(task):
             return await shop.answer(task.message)
     """
-    with extra(EXTRA):
-        from evalkit.adapters.google_adk_run import AgentRun
+    with require_extra(EXTRA):
+        from evalkit.adapters.google_adk_run import AdkAgentRun
 
-    with AgentRun(Recorder.of(task), as_is, model_of(task, open_model)).entered():
+    with AdkAgentRun(TaskRecorder.get(task), as_is, open_requested_model(task, open_model)).enter():
         yield
 
 
@@ -99,21 +99,21 @@ def task_model(task: Task) -> Any:
     Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
     budget and ``--evalkit-record`` hold as for instruction files.
     """
-    with extra(EXTRA):
+    with require_extra(EXTRA):
         from evalkit.adapters import google_adk_model
 
-    return google_adk_model.task_model(task)
+    return google_adk_model.build_task_model(task)
 
 
 def open_model(spec: ModelSpec) -> Any:
     """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as ADK's."""
     base_url = spec.options.get("base_url")
     if spec.kind == "gemini":
-        with extra(EXTRA):
+        with require_extra(EXTRA):
             from google.adk.models import Gemini
 
         return Gemini(model=spec.model, base_url=base_url)
-    with extra(f"{EXTRA},openai"):
+    with require_extra(f"{EXTRA},openai"):
         from google.adk.integrations.openai import OpenAILlm
         from openai import AsyncOpenAI, OpenAIError
 
@@ -126,18 +126,18 @@ def open_model(spec: ModelSpec) -> Any:
     return OpenAILlm(model=spec.model, client=client)
 
 
-async def _conversation(recorder: Recorder, agent: Any) -> tuple[Any, Any]:
+async def _open_session(recorder: TaskRecorder, agent: Any) -> tuple[Any, Any]:
     """Runner and session of `agent` in this case, the same for each turn of the user."""
     key = (EXTRA, id(agent))
     if key not in recorder.histories:
-        runner = _runner(agent)
+        runner = _build_runner(agent)
         session = await runner.session_service.create_session(app_name=runner.app_name, user_id=_APP)
         recorder.histories[key] = runner, session
-    found: tuple[Any, Any] = recorder.histories[key]
-    return found
+    opened: tuple[Any, Any] = recorder.histories[key]
+    return opened
 
 
-def _runner(agent: Any) -> Any:
+def _build_runner(agent: Any) -> Any:
     from google.adk.apps.app import App
     from google.adk.artifacts.in_memory_artifact_service import InMemoryArtifactService
     from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
@@ -154,43 +154,43 @@ def _runner(agent: Any) -> Any:
     )
 
 
-def _content(message: Any) -> Any:
+def _to_content(message: Any) -> Any:
     from google.genai import types
 
     return types.UserContent(message) if isinstance(message, str) else message
 
 
-class _Ending:
+class _EventSummary:
     """What the events of a run come to."""
 
     def __init__(self) -> None:
         self.text = ""
         self._output: Any = None
         self._stop_reason = "completed"
-        self._waiting: dict[str, Any] = {}  # calls that nobody has answered yet, by id
+        self._open_calls: dict[str, Any] = {}  # calls that nobody has answered yet, by id
 
-    def note(self, event: Any) -> None:
+    def add(self, event: Any) -> None:
         if event.partial:
             return
         for call in event.get_function_calls():
             if call.id in (event.long_running_tool_ids or ()):
-                self._waiting[call.id] = {"id": call.id, "name": call.name, "args": call.args}
+                self._open_calls[call.id] = {"id": call.id, "name": call.name, "args": call.args}
         for response in event.get_function_responses():
-            self._waiting.pop(response.id, None)
+            self._open_calls.pop(response.id, None)
         if event.output is not None:
             self._output = event.output
         parts = (event.content and event.content.parts) or []
         text = "".join(part.text for part in parts if part.text and not part.thought)
         if event.is_final_response() and (text or event.error_code):
             self.text = text
-            self._stop_reason = _stop_reason(event.error_code or _named(event.finish_reason))
+            self._stop_reason = _to_stop_reason(event.error_code or _get_reason_name(event.finish_reason))
 
-    def reply(self, last: ModelTurn, *, structured: bool) -> Reply:
+    def build_reply(self, last: ModelTurn, *, structured: bool) -> Reply:
         """The last final response; of a workflow without one, its output."""
-        if self._waiting:
-            return Reply(self.text, stop_reason="interrupted", data={"interrupts": list(self._waiting.values())})
+        if self._open_calls:
+            return Reply(self.text, stop_reason="interrupted", data={"interrupts": list(self._open_calls.values())})
         if not self.text and self._output is not None:
-            return reply_with(self._output, stop_reason=self._stop_reason)
+            return to_reply(self._output, stop_reason=self._stop_reason)
         if not self.text and last.finish_reason == "empty":
             return Reply(stop_reason="empty")
         reply = Reply(self.text, stop_reason=self._stop_reason)
@@ -200,10 +200,10 @@ class _Ending:
         return reply
 
 
-def _named(reason: Any) -> str:
+def _get_reason_name(reason: Any) -> str:
     return getattr(reason, "name", None) or "STOP"
 
 
-def _stop_reason(code: str) -> str:
+def _to_stop_reason(code: str) -> str:
     finish = FINISH_REASONS.get(code.rpartition(".")[2], "other")
     return _ENDINGS.get(finish, finish)

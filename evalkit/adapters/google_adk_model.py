@@ -11,8 +11,8 @@ from google.adk.models.llm_response import LlmResponse
 from google.genai import types
 from pydantic import Field
 
-from evalkit.adapters.asked import Asked
-from evalkit.adapters.google_adk_run import functions_in, parameters_of
+from evalkit.adapters.asked import TaskModelConversation
+from evalkit.adapters.google_adk_run import get_functions, get_parameters
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.model.transcript import ModelTurn, Usage
@@ -26,7 +26,7 @@ _FINISH = {
 }
 
 
-class TaskModel(BaseLlm):
+class AdkTaskModel(BaseLlm):
     """A model that asks a task's."""
 
     model: str = "evalkit"
@@ -34,13 +34,13 @@ class TaskModel(BaseLlm):
     asked: Any = Field(exclude=True, repr=False)
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncIterator[LlmResponse]:
-        told = [(each.name, each.description, parameters_of(each)) for each in functions_in(llm_request)]
-        said = _conversation(llm_request.contents, self.asked)
+        told = [(each.name, each.description, get_parameters(each)) for each in get_functions(llm_request)]
+        said = _to_messages(llm_request.contents, self.asked)
         config = llm_request.config
-        turn, ids = await self.asked.ask(_text(config.system_instruction) or None, said, told, _schema(config))
+        turn, ids = await self.asked.ask(_get_text(config.system_instruction) or None, said, told, _get_schema(config))
         broken = [call for call in turn.calls if call.malformed is not None or not isinstance(call.arguments, dict)]
         if not broken:
-            yield _response(turn, ids)
+            yield _to_response(turn, ids)
             return
         # ADK's own models end a reply like that with this error: its calls are on record, and made by nobody.
         index = max(at for at, known in enumerate(self.task.turns) if known is turn)
@@ -48,60 +48,68 @@ class TaskModel(BaseLlm):
             with suppress(FunctionError):
                 await self.task.carry_out(call, turn=index)
         why = f"the arguments of {broken[0].name} could not be read"
-        yield LlmResponse(error_code="MALFORMED_FUNCTION_CALL", error_message=why, usage_metadata=_usage(turn.usage))
+        yield LlmResponse(
+            error_code="MALFORMED_FUNCTION_CALL", error_message=why, usage_metadata=_to_usage_metadata(turn.usage)
+        )
 
 
-def task_model(task: Task) -> TaskModel:
+def build_task_model(task: Task) -> AdkTaskModel:
     """`google_adk.task_model`."""
-    return TaskModel(task=task, asked=Asked(task))
+    return AdkTaskModel(task=task, asked=TaskModelConversation(task))
 
 
-def _conversation(contents: Sequence[Any], asked: Asked) -> list[dict[str, Any]]:
-    said: list[dict[str, Any]] = []
+def _to_messages(contents: Sequence[Any], conversation: TaskModelConversation) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
     for content in contents:
         parts = content.parts or []
         if content.role == "model":
-            made = [part.function_call for part in parts if part.function_call]
-            said.append(asked.said(_text(content), [(call.id or "", call.name, call.args) for call in made]))
+            calls = [part.function_call for part in parts if part.function_call]
+            messages.append(
+                conversation.build_model_message(
+                    _get_text(content), [(call.id or "", call.name, call.args) for call in calls]
+                )
+            )
             continue
         results = [part.function_response for part in parts if part.function_response]
         if results:
-            said.append(asked.answered((result.id or "", result.name, result.response) for result in results))
-        if text := _text(content):
-            said.append({"role": "user", "text": text})
-    return said
+            messages.append(
+                conversation.build_result_message((result.id or "", result.name, result.response) for result in results)
+            )
+        if text := _get_text(content):
+            messages.append({"role": "user", "text": text})
+    return messages
 
 
-def _text(content: Any) -> str:
+def _get_text(content: Any) -> str:
     """The text of a content, of several, or of a plain string."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, Sequence):
-        return "\n\n".join(_text(each) for each in content)
+        return "\n\n".join(_get_text(each) for each in content)
     parts = content.parts if hasattr(content, "parts") else [content]
     return "".join(part.text for part in parts or () if part.text and not part.thought)
 
 
-def _schema(config: Any) -> Any:
+def _get_schema(config: Any) -> Any:
     if config.response_json_schema is not None:
         return config.response_json_schema
     return config.response_schema.model_json_schema() if hasattr(config.response_schema, "model_json_schema") else None
 
 
-def _response(turn: ModelTurn, ids: Sequence[str]) -> LlmResponse:
+def _to_response(turn: ModelTurn, ids: Sequence[str]) -> LlmResponse:
     parts = [types.Part(text=turn.text)] if turn.text else []
     for call, known in zip(turn.calls, ids, strict=True):
-        made = types.FunctionCall(id=known, name=call.name, args=call.arguments)
-        parts.append(types.Part(function_call=made))
+        function_call = types.FunctionCall(id=known, name=call.name, args=call.arguments)
+        parts.append(types.Part(function_call=function_call))
     return LlmResponse(
         content=types.Content(role="model", parts=parts),
         finish_reason=_FINISH.get(turn.finish_reason, types.FinishReason.OTHER),
-        usage_metadata=_usage(turn.usage),
+        usage_metadata=_to_usage_metadata(turn.usage),
         model_version=turn.model,
     )
 
 
-def _usage(usage: Usage | None) -> Any:
+def _to_usage_metadata(usage: Usage | None) -> Any:
     if usage is None:
         return None
     return types.GenerateContentResponseUsageMetadata(

@@ -10,110 +10,112 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from evalkit.adapters.google_adk_tools import OUTPUTS, RUNS, hook, is_delegation, is_the_agents_own
-from evalkit.adapters.recording import Dialogue, Recorder
+from evalkit.adapters.google_adk_tools import OUTPUTS, RUNS, install_hooks, is_control_tool, is_delegation
+from evalkit.adapters.recording import AgentRunRecorder, TaskRecorder
 from evalkit.errors import MockError
 from evalkit.model.transcript import ModelTurn
-from evalkit.providers.gemini_reply import turn_of
+from evalkit.providers.gemini_reply import read_reply
 
 # By which the framework knows calls that had no id on the wire.
 _OWN_ID = "adk-"
 
 
-class AgentRun:
+class AdkAgentRun:
     """Turns and calls of the agents that run in one context. `last` is the latest turn."""
 
-    def __init__(self, recorder: Recorder, as_is: Collection[str], model: Any = None) -> None:
+    def __init__(self, recorder: TaskRecorder, as_is: Collection[str], model: Any = None) -> None:
         self.recorder = recorder
         self.model = model
-        self.last = ModelTurn()
+        self.last_turn = ModelTurn()
         self._as_is = frozenset(as_is)
         # By id of what a request's callbacks share; kept with it, so that the id stays its own.
-        self._requests: dict[int, tuple[Any, Dialogue, dict[str, Any]]] = {}
+        self._requests: dict[int, tuple[Any, AgentRunRecorder, dict[str, Any]]] = {}
         # By id of the call. A person may confirm it in another run of the same case.
-        self._dialogues: dict[str, Dialogue] = recorder.histories.setdefault(("google-adk", "calls"), {})
+        self._run_recorders: dict[str, AgentRunRecorder] = recorder.histories.setdefault(("google-adk", "calls"), {})
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
+    def enter(self) -> Iterator[None]:
         """While inside, what agents of this context do is this run's."""
-        hook()
-        with RUNS.entered(self):
+        install_hooks()
+        with RUNS.enter(self):
             yield
 
     # -- the turns
 
-    def asks(self, context: Any, request: Any) -> None:
-        named = [function for function in functions_in(request) if function.name not in OUTPUTS]
-        self.recorder.declare((function.name, function.description, parameters_of(function)) for function in named)
-        dialogue = Dialogue(self.recorder)
+    def begin_request(self, context: Any, request: Any) -> None:
+        named = [function for function in get_functions(request) if function.name not in OUTPUTS]
+        self.recorder.declare((function.name, function.description, get_parameters(function)) for function in named)
+        dialogue = AgentRunRecorder(self.recorder)
         tools = {**dict.fromkeys(function.name for function in named), **request.tools_dict}
         self._requests[id(context.actions)] = context.actions, dialogue, tools
-        dialogue.asks()
+        dialogue.begin_request()
 
-    async def replied(self, context: Any, response: Any) -> None:
+    async def record_response(self, context: Any, response: Any) -> None:
         if response.partial:
             return
         _, dialogue, tools = self._requests[id(context.actions)]
-        self.last = turn = turn_in(response)
-        made = [call for call in response.get_function_calls() if call.name not in OUTPUTS]
-        for call in made:
+        self.last_turn = turn = to_model_turn(response)
+        calls = [call for call in response.get_function_calls() if call.name not in OUTPUTS]
+        for call in calls:
             call.id = call.id or f"{_OWN_ID}{uuid4()}"
-            self._dialogues[call.id] = dialogue
-        dialogue.replied(turn, [call.id for call in made])
-        for call in made:
+            self._run_recorders[call.id] = dialogue
+        dialogue.record_reply(turn, [call.id for call in calls])
+        for call in calls:
             if call.name not in tools:
-                await dialogue.unknown(call.id, frozenset(tools) - OUTPUTS)
+                await dialogue.record_unknown_call(call.id, frozenset(tools) - OUTPUTS)
             elif is_delegation(tools[call.name]):
-                await self._delegated(dialogue, call)
+                await self._record_delegation(dialogue, call)
 
-    async def _delegated(self, dialogue: Dialogue, call: Any) -> None:
+    async def _record_delegation(self, dialogue: AgentRunRecorder, call: Any) -> None:
         """ADK takes this call for itself and asks no tool: another agent goes on with a task of its own."""
         answer = await dialogue.call(call.name, call.args, call.id, real=lambda: None, as_is=True)
         if answer is not None:
             why = "its mode is 'task', so ADK runs it without a tool that could be answered"
-            self.recorder.task.note_fault(MockError(f"the agent {call.name} can't be mocked: {why}"))
+            self.recorder.task.record_fault(MockError(f"the agent {call.name} can't be mocked: {why}"))
 
     # -- the tools
 
     async def call(self, tool: Any, arguments: Any, call_id: str | None, real: Callable[[], Any]) -> Any:
-        known: Any = {"real": real, "as_is": self._runs_as_it_is(tool), "unconverted": True}
-        return await self._dialogue_of(call_id).call(tool.name, arguments, call_id, **known)
+        options: Any = {"real": real, "as_is": self._is_as_is(tool), "unconverted": True}
+        return await self._find_run_recorder(call_id).call(tool.name, arguments, call_id, **options)
 
-    async def refused(self, tool: Any, arguments: Any, call_id: str | None, why: str) -> None:
-        as_is = self._runs_as_it_is(tool)
-        await self._dialogue_of(call_id).refused(tool.name, arguments, call_id, why, as_is=as_is)
+    async def refuse_call(self, tool: Any, arguments: Any, call_id: str | None, reason: str) -> None:
+        as_is = self._is_as_is(tool)
+        await self._find_run_recorder(call_id).refuse_call(tool.name, arguments, call_id, reason, as_is=as_is)
 
-    def _runs_as_it_is(self, tool: Any) -> bool:
-        return tool.name in self._as_is or is_the_agents_own(tool)
+    def _is_as_is(self, tool: Any) -> bool:
+        return tool.name in self._as_is or is_control_tool(tool)
 
-    def _dialogue_of(self, call_id: str | None) -> Dialogue:
-        return self._dialogues.get(call_id or "") or Dialogue(self.recorder)
+    def _find_run_recorder(self, call_id: str | None) -> AgentRunRecorder:
+        return self._run_recorders.get(call_id or "") or AgentRunRecorder(self.recorder)
 
 
-def turn_in(response: Any) -> ModelTurn:
+def to_model_turn(response: Any) -> ModelTurn:
     """The model turn that an LlmResponse is. Calls by which the framework takes output are its text."""
     data = response.model_dump(mode="json", by_alias=True, exclude_none=True)
     content = data.get("content") or {}
     ended = data.get("finishReason") or (data.get("errorCode") if not content.get("parts") else None)
     candidate = {"content": content, "finishReason": ended or "STOP", "finishMessage": data.get("errorMessage")}
-    turn = turn_of({**data, "candidates": [candidate]})
+    turn = read_reply({**data, "candidates": [candidate]})
     calls = tuple(call for call in turn.calls if call.name not in OUTPUTS)
-    taken = [call for call in turn.calls if call.name in OUTPUTS]
-    known = tuple(replace(call, call_id=None) if (call.call_id or "").startswith(_OWN_ID) else call for call in calls)
-    text = turn.text or "".join(json.dumps(call.arguments, ensure_ascii=False) for call in taken)
+    output_calls = [call for call in turn.calls if call.name in OUTPUTS]
+    model_calls = tuple(
+        replace(call, call_id=None) if (call.call_id or "").startswith(_OWN_ID) else call for call in calls
+    )
+    text = turn.text or "".join(json.dumps(call.arguments, ensure_ascii=False) for call in output_calls)
     finish = turn.finish_reason
-    if not calls and (taken or finish == "stop"):
+    if not calls and (output_calls or finish == "stop"):
         finish = "stop" if text else "empty"
-    return replace(turn, text=text, calls=known, finish_reason=finish, raw=None, content=None)
+    return replace(turn, text=text, calls=model_calls, finish_reason=finish, raw=None, content=None)
 
 
-def functions_in(request: Any) -> list[Any]:
+def get_functions(request: Any) -> list[Any]:
     """The declarations in an LlmRequest."""
     tools = request.config.tools or ()
     return [function for tool in tools for function in getattr(tool, "function_declarations", None) or ()]
 
 
-def parameters_of(function: Any) -> Any:
+def get_parameters(function: Any) -> Any:
     """The JSON Schema of a declaration, which holds it in one of two forms."""
     if function.parameters_json_schema is not None:
         return function.parameters_json_schema

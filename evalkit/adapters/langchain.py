@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-from evalkit.adapters.asked import Asked
-from evalkit.adapters.models import model_of
-from evalkit.adapters.recording import Recorder
-from evalkit.adapters.replies import extra, reply_with
+from evalkit.adapters.asked import TaskModelConversation
+from evalkit.adapters.models import open_requested_model
+from evalkit.adapters.recording import TaskRecorder
+from evalkit.adapters.replies import require_extra, to_reply
 from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.providers.opening import ModelSpec
@@ -41,26 +41,28 @@ async def run_agent(
     limit, and where a middleware counts; ``interrupted`` where the graph waits for a person, with
     ``data["interrupts"]``; ``length``, ``blocked`` as the last reply ended. Raises what ``agent.ainvoke`` raises.
     """
-    with extra(EXTRA):
-        from evalkit.adapters.langchain_run import GraphRun, tools_of
+    with require_extra(EXTRA):
+        from evalkit.adapters.langchain_run import GraphRun, find_tools
 
-    recorder = Recorder.of(task)
+    recorder = TaskRecorder.get(task)
     run = GraphRun(recorder, as_is, task.settings.max_iterations)
-    for tool in tools_of(agent):
-        run.meet(tool)
-    conversation = _Conversation(recorder, agent)
-    options["config"] = conversation.configured(options.get("config"))
+    for tool in find_tools(agent):
+        run.declare_tool(tool)
+    conversation = _GraphMemory(recorder, agent)
+    options["config"] = conversation.add_thread(options.get("config"))
     try:
-        with run.entered():
-            result = await agent.ainvoke(conversation.input(task.message if message is None else message), **options)
+        with run.enter():
+            result = await agent.ainvoke(
+                conversation.build_input(task.message if message is None else message), **options
+            )
     except Exception as error:
         if type(error).__name__ in _LIMITS:
-            return Reply(run.last.text, stop_reason="max_iterations")
+            return Reply(run.last_turn.text, stop_reason="max_iterations")
         raise
     if isinstance(result, Mapping):
-        run.note_unknown(result.get("messages") or ())
+        run.record_unknown_calls(result.get("messages") or ())
         conversation.keep(result)
-    return _reply(result, _ENDINGS.get(run.last.finish_reason, "completed"))
+    return _build_reply(result, _ENDINGS.get(run.last_turn.finish_reason, "completed"))
 
 
 @contextmanager
@@ -72,10 +74,10 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
         with answered_by(task):
             return await shop.answer(task.message)
     """
-    with extra(EXTRA):
+    with require_extra(EXTRA):
         from evalkit.adapters.langchain_run import GraphRun
 
-    with GraphRun(Recorder.of(task), as_is).entered():
+    with GraphRun(TaskRecorder.get(task), as_is).enter():
         yield
 
 
@@ -85,7 +87,7 @@ def chat_model(task: Task, default: Any) -> Any:
     A graph has its models inside, so whoever builds it for the case asks here: ``create_agent(chat_model(task, MODEL),
     tools)``.
     """
-    model = model_of(task, open_model)
+    model = open_requested_model(task, open_model)
     return default if model is None else model
 
 
@@ -95,10 +97,10 @@ def task_model(task: Task) -> Any:
     Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
     budget and ``--evalkit-record`` hold as for instruction files.
     """
-    with extra(EXTRA):
-        from evalkit.adapters.langchain_model import TaskModel
+    with require_extra(EXTRA):
+        from evalkit.adapters.langchain_model import LangChainTaskModel
 
-    return TaskModel(asked=Asked(task))
+    return LangChainTaskModel(asked=TaskModelConversation(task))
 
 
 def open_model(spec: ModelSpec) -> Any:
@@ -106,13 +108,13 @@ def open_model(spec: ModelSpec) -> Any:
 
     It takes that provider's own package: langchain-openai, langchain-google-genai.
     """
-    with extra(EXTRA):
+    with require_extra(EXTRA):
         from langchain.chat_models import init_chat_model
 
     url = {name: text for name, text in spec.options.items() if name == "base_url"}
     if spec.kind == "gemini":
         return init_chat_model(spec.model, model_provider="google_genai", **url)
-    with extra(f"{EXTRA},openai"):
+    with require_extra(f"{EXTRA},openai"):
         from openai import OpenAIError
     try:
         return init_chat_model(spec.model, model_provider="openai", **url)
@@ -124,41 +126,41 @@ def open_model(spec: ModelSpec) -> Any:
         )  # one's own server needs none
 
 
-class _Conversation:
+class _GraphMemory:
     """What a graph remembers of this case: by its checkpointer, or by us."""
 
-    def __init__(self, recorder: Recorder, graph: Any) -> None:
+    def __init__(self, recorder: TaskRecorder, graph: Any) -> None:
         self._histories = recorder.histories
         self._key = ("langchain", id(graph))
-        self._remembers = bool(getattr(graph, "checkpointer", None))
+        self._has_checkpointer = bool(getattr(graph, "checkpointer", None))
 
-    def configured(self, config: Any) -> Any:
-        if not self._remembers:
+    def add_thread(self, config: Any) -> Any:
+        if not self._has_checkpointer:
             return config
         thread = self._histories.setdefault(self._key, f"evalkit-{uuid4()}")
-        chosen = (config or {}).get("configurable") or {}
-        return {**(config or {}), "configurable": {"thread_id": thread, **chosen}}
+        configurable = (config or {}).get("configurable") or {}
+        return {**(config or {}), "configurable": {"thread_id": thread, **configurable}}
 
-    def input(self, message: Any) -> Any:
+    def build_input(self, message: Any) -> Any:
         if not isinstance(message, str):
             return message
-        before = [] if self._remembers else self._histories.get(self._key, [])
+        before = [] if self._has_checkpointer else self._histories.get(self._key, [])
         return {"messages": [*before, {"role": "user", "content": message}]}
 
     def keep(self, result: Mapping[str, Any]) -> None:
-        if not self._remembers:
+        if not self._has_checkpointer:
             self._histories[self._key] = list(result.get("messages") or ())
 
 
-def _reply(result: Any, stop_reason: str) -> Reply:
+def _build_reply(result: Any, stop_reason: str) -> Reply:
     """What a graph ended with: its structured response, its last message, or the whole of its state."""
     if not isinstance(result, Mapping):
-        return reply_with(result, stop_reason=stop_reason)
+        return to_reply(result, stop_reason=stop_reason)
     messages = result.get("messages") or ()
     text = str(getattr(messages[-1], "text", messages[-1])) if messages else ""
     if "__interrupt__" in result:
-        waiting = reply_with([interrupt.value for interrupt in result["__interrupt__"]]).data or {}
+        waiting = to_reply([interrupt.value for interrupt in result["__interrupt__"]]).data or {}
         return Reply(text, stop_reason="interrupted", data={"interrupts": waiting["output"]})
     if result.get("structured_response") is not None:
-        return reply_with(result["structured_response"], stop_reason=stop_reason)
-    return reply_with(text if messages else dict(result), stop_reason=stop_reason)
+        return to_reply(result["structured_response"], stop_reason=stop_reason)
+    return to_reply(text if messages else dict(result), stop_reason=stop_reason)

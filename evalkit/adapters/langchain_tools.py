@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from pydantic import ValidationError
 
-from evalkit.adapters.recording import Recorder
-from evalkit.adapters.whose import Runs, once
+from evalkit.adapters.recording import TaskRecorder
+from evalkit.adapters.whose import ActiveRuns, run_once
 from evalkit.errors import FunctionError
 from evalkit.functions.callables import wait_for
 
@@ -27,67 +27,67 @@ from evalkit.functions.callables import wait_for
 class ToolRun(Protocol):
     """Who answers the tools of a run."""
 
-    recorder: Recorder
+    recorder: TaskRecorder
 
-    def meet(self, tool: Any) -> None:
+    def declare_tool(self, tool: Any) -> None:
         """A tool is about to be called."""
 
     async def call(self, name: str, arguments: Any, call_id: str | None, real: Callable[[], Awaitable[Any]]) -> Any:
         """What the function answers. Raises FunctionError where it fails."""
 
-    async def refused(self, name: str, arguments: Any, call_id: str | None, why: str) -> None:
+    async def refuse_call(self, name: str, arguments: Any, call_id: str | None, reason: str) -> None:
         """The arguments do not fit the tool."""
 
 
-RUNS: Runs[ToolRun] = Runs("langchain")
+RUNS: ActiveRuns[ToolRun] = ActiveRuns("langchain")
 
 
-@once
-def hook() -> None:
+@run_once
+def install_hooks() -> None:
     """Have every tool look whose it is when it is called. Once per process, for good."""
-    for kind, name, around in (
-        (BaseTool, "run", _run),
-        (BaseTool, "arun", _arun),
-        (StructuredTool, "ainvoke", _ainvoke),
-        (Tool, "ainvoke", _ainvoke),
+    for kind, name, wrap in (
+        (BaseTool, "run", _wrap_run),
+        (BaseTool, "arun", _wrap_arun),
+        (StructuredTool, "ainvoke", _wrap_ainvoke),
+        (Tool, "ainvoke", _wrap_ainvoke),
     ):
-        setattr(kind, name, around(getattr(kind, name)))
+        setattr(kind, name, wrap(getattr(kind, name)))
 
 
-def _run(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_run(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def run(self: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(_in_place_of(self, tool_input, kwargs.get("tool_call_id")), tool_input, *args, **kwargs)
+        return original(_replace_tool(self, tool_input, kwargs.get("tool_call_id")), tool_input, *args, **kwargs)
 
     return run
 
 
-def _arun(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_arun(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     async def arun(self: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        return await original(_in_place_of(self, tool_input, kwargs.get("tool_call_id")), tool_input, *args, **kwargs)
+        return await original(_replace_tool(self, tool_input, kwargs.get("tool_call_id")), tool_input, *args, **kwargs)
 
     return arun
 
 
-def _ainvoke(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_ainvoke(original: Callable[..., Any]) -> Callable[..., Any]:
     """A tool whose function is sync would go to a thread, and parallel calls be recorded in any order."""
 
     @functools.wraps(original)
     async def ainvoke(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if RUNS.of(f"the tool {self.name}") is None:
+        if RUNS.find(f"the tool {self.name}") is None:
             return await original(self, *args, **kwargs)
         return await BaseTool.ainvoke(self, *args, **kwargs)
 
     return ainvoke
 
 
-def _in_place_of(tool: Any, tool_input: Any, call_id: str | None) -> Any:
+def _replace_tool(tool: Any, tool_input: Any, call_id: str | None) -> Any:
     """What runs in place of `tool`; the tool itself outside of every run."""
-    run = RUNS.of(f"the tool {tool.name}")
+    run = RUNS.find(f"the tool {tool.name}")
     if run is None:
         return tool
-    run.meet(tool)
+    run.declare_tool(tool)
     return _ToolCall(run, tool, tool_input, call_id).substitute()
 
 
@@ -97,7 +97,7 @@ class _ToolCall:
     def __init__(self, run: ToolRun, tool: Any, tool_input: Any, call_id: str | None) -> None:
         self._run = run
         self._tool = tool
-        self._call: tuple[str, Any, str | None] = (tool.name, _arguments(tool, tool_input), call_id)
+        self._call: tuple[str, Any, str | None] = (tool.name, _get_arguments(tool, tool_input), call_id)
         self._misfit: Exception | None = None
 
     def substitute(self) -> Any:
@@ -106,18 +106,18 @@ class _ToolCall:
 
         @functools.wraps(sync)
         def _run(*args: Any, **kwargs: Any) -> Any:
-            return wait_for(self._answer(lambda: asyncio.to_thread(sync, *args, **kwargs)))
+            return wait_for(self._call_function(lambda: asyncio.to_thread(sync, *args, **kwargs)))
 
         @functools.wraps(coroutine)
         async def _arun(*args: Any, **kwargs: Any) -> Any:
-            return await self._answer(lambda: coroutine(*args, **kwargs))
+            return await self._call_function(lambda: coroutine(*args, **kwargs))
 
         copy = self._tool.model_copy()
         # Not by setattr, which a tool checks as if they were its fields.
-        vars(copy).update(_run=_run, _arun=_arun, _to_args_and_kwargs=self._parsed)
+        vars(copy).update(_run=_run, _arun=_arun, _to_args_and_kwargs=self._parse_input)
         return copy
 
-    def _parsed(self, tool_input: Any, tool_call_id: str | None) -> Any:
+    def _parse_input(self, tool_input: Any, tool_call_id: str | None) -> Any:
         """The tool's own reading of its input. What does not fit is raised where the function would run."""
         try:
             return self._tool._to_args_and_kwargs(tool_input, tool_call_id)
@@ -125,9 +125,9 @@ class _ToolCall:
             self._misfit = error
             return (), {}
 
-    async def _answer(self, real: Callable[[], Awaitable[Any]]) -> Any:
+    async def _call_function(self, real: Callable[[], Awaitable[Any]]) -> Any:
         if self._misfit is not None:
-            await self._run.refused(*self._call, _why(self._misfit))
+            await self._run.refuse_call(*self._call, _explain_misfit(self._misfit))
             raise self._misfit
         try:
             value = await self._run.call(*self._call, real)
@@ -137,14 +137,14 @@ class _ToolCall:
         return (value, None) if mocked_pair else value
 
 
-def _arguments(tool: Any, tool_input: Any) -> Any:
+def _get_arguments(tool: Any, tool_input: Any) -> Any:
     """Without what the framework injects."""
     if isinstance(tool_input, dict):
         return tool._filter_injected_args(tool_input)
     return {next(iter(tool.args), "input"): tool_input}
 
 
-def _why(error: Exception) -> str:
+def _explain_misfit(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     lines = (f"{'.'.join(map(str, item['loc'])) or 'the arguments'}: {item['msg']}" for item in error.errors())

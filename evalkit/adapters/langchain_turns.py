@@ -21,74 +21,76 @@ FINISHES = {
 }
 
 
-class Listener(Protocol):
+class TurnListener(Protocol):
     """Who is told of a run's model turns."""
 
-    def asks(self, request: Any, messages: Sequence[Any], place: str) -> None:
+    def begin_request(self, request: Any, messages: Sequence[Any], place: str) -> None:
         """A model is asked. `request` is the id of the request, `place` that of the node in its graph."""
 
-    def replied(self, request: Any, turn: ModelTurn) -> None:
+    def record_turn(self, request: Any, turn: ModelTurn) -> None:
         """It has answered."""
 
-    def failed(self, request: Any) -> None:
+    def drop_request(self, request: Any) -> None:
         """It has not."""
 
 
-class Handler(BaseCallbackHandler):
+class TurnHandler(BaseCallbackHandler):
     """Tells a run of its model turns."""
 
     run_inline = True  # in the order of events, and in their context
     raise_error = True
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: TurnListener) -> None:
         self._listener = listener
 
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: Any, **kwargs: Any) -> None:
         said = [message for batch in messages for message in batch]
-        self._listener.asks(run_id, said, str((kwargs.get("metadata") or {}).get("langgraph_checkpoint_ns", "")))
+        self._listener.begin_request(
+            run_id, said, str((kwargs.get("metadata") or {}).get("langgraph_checkpoint_ns", ""))
+        )
 
     def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: Any, **kwargs: Any) -> None:
-        self._listener.asks(run_id, (), "")
+        self._listener.begin_request(run_id, (), "")
 
     def on_llm_end(self, response: Any, *, run_id: Any, **kwargs: Any) -> None:
         first = response.generations[0][0]
-        self._listener.replied(run_id, turn_of(getattr(first, "message", first.text)))
+        self._listener.record_turn(run_id, to_model_turn(getattr(first, "message", first.text)))
 
     def on_llm_error(self, error: Any, *, run_id: Any, **kwargs: Any) -> None:
-        self._listener.failed(run_id)
+        self._listener.drop_request(run_id)
 
 
 # In force for every model of the context, also where an agent calls another one with a configuration of its own.
-HANDLER: ContextVar[Handler | None] = ContextVar("evalkit_langchain_handler", default=None)
+HANDLER: ContextVar[TurnHandler | None] = ContextVar("evalkit_langchain_handler", default=None)
 register_configure_hook(HANDLER, inheritable=True)
 
 
-def turn_of(message: Any) -> ModelTurn:
+def to_model_turn(message: Any) -> ModelTurn:
     """The model turn that an AIMessage, or the text of a model without messages, is."""
     if isinstance(message, str):
         return ModelTurn(text=message, finish_reason="stop" if message else "empty")
     calls = (
         *(ModelCall(name=it["name"], arguments=it["args"], call_id=it["id"]) for it in message.tool_calls),
-        *map(_malformed, message.invalid_tool_calls),
+        *map(_to_malformed_call, message.invalid_tool_calls),
     )
-    said = message.response_metadata
+    metadata = message.response_metadata
     text = str(message.text)
     return ModelTurn(
         text=text,
         calls=calls,
-        finish_reason=_finish(said, calls, text),
-        usage=_usage(message.usage_metadata),
-        model=next((said[key] for key in ("model_name", "model") if isinstance(said.get(key), str)), None),
+        finish_reason=_get_finish_reason(metadata, calls, text),
+        usage=_to_usage(message.usage_metadata),
+        model=next((metadata[key] for key in ("model_name", "model") if isinstance(metadata.get(key), str)), None),
     )
 
 
-def _malformed(call: Mapping[str, Any]) -> ModelCall:
-    why = call.get("error") or "they are no JSON object"
-    return ModelCall(name=call["name"] or "", arguments=call["args"], call_id=call["id"], malformed=why)
+def _to_malformed_call(call: Mapping[str, Any]) -> ModelCall:
+    reason = call.get("error") or "they are no JSON object"
+    return ModelCall(name=call["name"] or "", arguments=call["args"], call_id=call["id"], malformed=reason)
 
 
-def _finish(said: Mapping[str, Any], calls: Iterable[ModelCall], text: str) -> str:
-    reasons = (said.get(key) for key in ("finish_reason", "stop_reason", "done_reason"))
+def _get_finish_reason(metadata: Mapping[str, Any], calls: Iterable[ModelCall], text: str) -> str:
+    reasons = (metadata.get(key) for key in ("finish_reason", "stop_reason", "done_reason"))
     reason = next((reason for reason in reasons if isinstance(reason, str)), "stop")
     finish = FINISHES.get(reason.lower(), "other")
     if finish != "stop":
@@ -96,15 +98,15 @@ def _finish(said: Mapping[str, Any], calls: Iterable[ModelCall], text: str) -> s
     return "tool_calls" if calls else "stop" if text else "empty"
 
 
-def _usage(counted: Mapping[str, Any] | None) -> Usage | None:
+def _to_usage(counted: Mapping[str, Any] | None) -> Usage | None:
     if not counted:
         return None
-    given, asked = counted.get("output_tokens", 0), counted.get("input_tokens", 0)
+    output_tokens, input_tokens = counted.get("output_tokens", 0), counted.get("input_tokens", 0)
     reasoning = (counted.get("output_token_details") or {}).get("reasoning") or 0
     return Usage(
-        input_tokens=asked,
-        output_tokens=max(given - reasoning, 0),
+        input_tokens=input_tokens,
+        output_tokens=max(output_tokens - reasoning, 0),
         reasoning_tokens=reasoning,
         cached_tokens=(counted.get("input_token_details") or {}).get("cache_read") or 0,
-        total_tokens=counted.get("total_tokens", asked + given),
+        total_tokens=counted.get("total_tokens", input_tokens + output_tokens),
     )

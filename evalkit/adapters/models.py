@@ -9,7 +9,7 @@ from evalkit.agents.task import Task
 from evalkit.errors import MeasurementError
 from evalkit.providers.opening import ModelSpec, parse_model_spec
 
-__all__ = ["ModelSpec", "UnsupportedModelError", "model_of"]
+__all__ = ["ModelSpec", "UnsupportedModelError", "open_requested_model"]
 
 
 class UnsupportedModelError(MeasurementError):
@@ -18,7 +18,7 @@ class UnsupportedModelError(MeasurementError):
     code = "unsupported_model"
 
 
-def model_of(task: Task, open_model: Callable[[ModelSpec], Any]) -> Any:
+def open_requested_model(task: Task, open_model: Callable[[ModelSpec], Any]) -> Any:
     """What `open_model` makes of ``task.model`` (``--evalkit-model``, ``settings.model``); None if it names none: the
     agent's own model is asked.
     """

@@ -11,16 +11,16 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from evalkit.adapters.models import UnsupportedModelError, model_of
-from evalkit.adapters.recording import Recorder
-from evalkit.adapters.replies import extra, reply_with
+from evalkit.adapters.models import UnsupportedModelError, open_requested_model
+from evalkit.adapters.recording import TaskRecorder
+from evalkit.adapters.replies import require_extra, to_reply
 from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.providers.opening import ModelSpec
 
 EXTRA = "openai-agents"
 # Who brings one of these keeps the conversation there.
-_KEPT_ELSEWHERE = ("session", "conversation_id", "previous_response_id", "auto_previous_response_id")
+_SESSION_OPTIONS = ("session", "conversation_id", "previous_response_id", "auto_previous_response_id")
 
 
 async def run_agent(
@@ -34,7 +34,7 @@ async def run_agent(
     tool, and so do the tools named in `as_is`: those whose code only asks another agent. Nothing is traced. Raises
     what ``Runner.run`` raises, except for turn limits, guardrails and refusals, which are stop reasons.
     """
-    with extra(EXTRA):
+    with require_extra(EXTRA):
         from agents import (
             InputGuardrailTripwireTriggered,
             MaxTurnsExceeded,
@@ -44,15 +44,15 @@ async def run_agent(
             ToolOutputGuardrailTripwireTriggered,
         )
 
-    recorder = Recorder.of(task)
-    kept = recorder.histories.get(id(agent), (agent, []))[1]
+    recorder = TaskRecorder.get(task)
+    items = recorder.histories.get(id(agent), (agent, []))[1]
     options.setdefault("max_turns", task.settings.max_iterations)
-    given = _as_items(task.message if message is None else message)
-    history = [] if any(options.get(name) for name in _KEPT_ELSEWHERE) else kept
-    model = model_of(task, open_model)
+    message_items = _to_items(task.message if message is None else message)
+    history = [] if any(options.get(name) for name in _SESSION_OPTIONS) else items
+    model = open_requested_model(task, open_model)
     try:
-        with _answered(task, as_is, model):
-            result = await Runner.run(agent, [*history, *given], **options)
+        with _enter_case(task, as_is, model):
+            result = await Runner.run(agent, [*history, *message_items], **options)
     except MaxTurnsExceeded:
         return Reply(stop_reason="max_iterations")
     except (
@@ -67,7 +67,7 @@ async def run_agent(
             await client.close()
     recorder.histories[id(agent)] = (agent, result.to_input_list())  # an id is an object's own while it is held
     waits = getattr(result, "interruptions", None)
-    return reply_with(result.final_output, stop_reason="interrupted" if waits else "completed")
+    return to_reply(result.final_output, stop_reason="interrupted" if waits else "completed")
 
 
 @contextmanager
@@ -79,17 +79,17 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
         with answered_by(task):
             return await shop.answer(task.message)
     """
-    with _answered(task, as_is, model_of(task, open_model)):
+    with _enter_case(task, as_is, open_requested_model(task, open_model)):
         yield
 
 
 @contextmanager
-def _answered(task: Task, as_is: Collection[str], model: Any) -> Iterator[None]:
-    with extra(EXTRA):
-        from evalkit.adapters.openai_agents_run import WAYS, Way, intercept
+def _enter_case(task: Task, as_is: Collection[str], model: Any) -> Iterator[None]:
+    with require_extra(EXTRA):
+        from evalkit.adapters.openai_agents_run import SCOPES, SdkScope, install_hooks
 
-    intercept()
-    with WAYS.entered(Way(Recorder.of(task), frozenset(as_is), model)):
+    install_hooks()
+    with SCOPES.enter(SdkScope(TaskRecorder.get(task), frozenset(as_is), model)):
         yield
 
 
@@ -99,10 +99,10 @@ def task_model(task: Task) -> Any:
     Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
     budget and ``--evalkit-record`` hold as for instruction files.
     """
-    with extra(EXTRA):
-        from evalkit.adapters.openai_agents_model import TaskModel
+    with require_extra(EXTRA):
+        from evalkit.adapters.openai_agents_model import AgentsSdkTaskModel
 
-    return TaskModel(task)
+    return AgentsSdkTaskModel(task)
 
 
 def open_model(spec: ModelSpec) -> Any:
@@ -112,7 +112,7 @@ def open_model(spec: ModelSpec) -> Any:
             f"the OpenAI Agents SDK can't open '{spec.text}' for evalkit: name an openai:MODEL, or give the run a "
             "model of the SDK's own, as in run_agent(task, agent, run_config=RunConfig(model=...))"
         )
-    with extra(EXTRA):
+    with require_extra(EXTRA):
         from agents import OpenAIChatCompletionsModel
         from openai import AsyncOpenAI, OpenAIError
 
@@ -126,5 +126,5 @@ def open_model(spec: ModelSpec) -> Any:
     return OpenAIChatCompletionsModel(spec.model, openai_client=client)
 
 
-def _as_items(message: Any) -> list[Any]:
+def _to_items(message: Any) -> list[Any]:
     return [{"role": "user", "content": message}] if isinstance(message, str) else list(message)

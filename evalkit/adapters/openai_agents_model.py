@@ -15,17 +15,17 @@ from openai.types.responses import (
     ResponseOutputText,
 )
 
-from evalkit.adapters.asked import Asked
+from evalkit.adapters.asked import TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.turns import parse_arguments
 
 
-class TaskModel(Model):
+class AgentsSdkTaskModel(Model):
     """`openai_agents.task_model`. A streamed reply comes in one piece."""
 
     def __init__(self, task: Task) -> None:
-        self._asked = Asked(task)
+        self._conversation = TaskModelConversation(task)
 
     async def get_response(
         self,
@@ -45,8 +45,10 @@ class TaskModel(Model):
         told += [(tool.tool_name, tool.tool_description, tool.input_json_schema) for tool in handoffs]
         structured = output_schema is not None and not output_schema.is_plain_text()
         schema = output_schema.json_schema() if structured else None
-        turn, ids = await self._asked.ask(system_instructions, _conversation(items, self._asked), told, schema)
-        return ModelResponse(output=_items(turn, ids), usage=_usage(turn), response_id=None)
+        turn, ids = await self._conversation.ask(
+            system_instructions, _to_messages(items, self._conversation), told, schema
+        )
+        return ModelResponse(output=_to_output_items(turn, ids), usage=_to_usage(turn), response_id=None)
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         whole = await self.get_response(*args, **kwargs)
@@ -63,41 +65,41 @@ class TaskModel(Model):
         yield ResponseCompletedEvent(response=response, type="response.completed", sequence_number=0)
 
 
-def _conversation(items: Iterable[Mapping[str, Any]], asked: Asked) -> list[dict[str, Any]]:
+def _to_messages(items: Iterable[Mapping[str, Any]], conversation: TaskModelConversation) -> list[dict[str, Any]]:
     """The SDK's flat list of items, grouped: what came in one reply is one message, and so are its results."""
-    said: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     text = ""
-    made: list[tuple[str, str, Any]] = []
+    calls: list[tuple[str, str, Any]] = []
     results: list[tuple[str, str, Any]] = []
     for item in [*items, {"role": "end"}]:
         kind = item.get("type") or "message"
         if results and kind != "function_call_output":
-            said.append(asked.answered(results))
+            messages.append(conversation.build_result_message(results))
             results = []
         if kind == "function_call":
-            made.append((item["call_id"], item["name"], parse_arguments(item["arguments"] or "{}")[0]))
-        elif kind == "message" and item["role"] == "assistant" and not made:
-            text += _text(item["content"])
+            calls.append((item["call_id"], item["name"], parse_arguments(item["arguments"] or "{}")[0]))
+        elif kind == "message" and item["role"] == "assistant" and not calls:
+            text += _get_text(item["content"])
         else:
-            if text or made:
-                said.append(asked.said(text, made))
-                text, made = "", []
+            if text or calls:
+                messages.append(conversation.build_model_message(text, calls))
+                text, calls = "", []
             if kind == "function_call_output":
-                results.append((item["call_id"], "", _value(item["output"])))
+                results.append((item["call_id"], "", _to_result(item["output"])))
             elif kind == "message" and item["role"] != "end":
-                said.append({"role": "user", "text": _text(item["content"])})
-    return said
+                messages.append({"role": "user", "text": _get_text(item["content"])})
+    return messages
 
 
-def _text(content: Any) -> str:
+def _get_text(content: Any) -> str:
     return content if isinstance(content, str) else "\n".join(str(part.get("text") or "") for part in content)
 
 
-def _value(output: Any) -> Any:
+def _to_result(output: Any) -> Any:
     return output if isinstance(output, str) else [dict(part) for part in output]
 
 
-def _items(turn: ModelTurn, ids: Sequence[str]) -> list[Any]:
+def _to_output_items(turn: ModelTurn, ids: Sequence[str]) -> list[Any]:
     items: list[Any] = []
     if turn.text or not turn.calls:
         part = ResponseOutputText(type="output_text", text=turn.text, annotations=[])
@@ -113,9 +115,11 @@ def _items(turn: ModelTurn, ids: Sequence[str]) -> list[Any]:
     return items
 
 
-def _usage(turn: ModelTurn) -> Usage:
+def _to_usage(turn: ModelTurn) -> Usage:
     used = turn.usage
     if used is None:
         return Usage(requests=1)
-    given = used.output_tokens + used.reasoning_tokens
-    return Usage(requests=1, input_tokens=used.input_tokens, output_tokens=given, total_tokens=used.total_tokens)
+    output_tokens = used.output_tokens + used.reasoning_tokens
+    return Usage(
+        requests=1, input_tokens=used.input_tokens, output_tokens=output_tokens, total_tokens=used.total_tokens
+    )

@@ -17,7 +17,7 @@ from agents.tool import (
 )
 from pydantic import ValidationError
 
-from evalkit.adapters.recording import Dialogue
+from evalkit.adapters.recording import AgentRunRecorder
 from evalkit.errors import MeasurementError
 from evalkit.providers.turns import parse_arguments
 
@@ -31,54 +31,56 @@ class UnmockableToolError(MeasurementError):
     code = "unmockable_tool"
 
 
-def answered_function_tool(tool: Any, dialogue: Dialogue, *, as_is: bool) -> Any:
+def replace_function_tool(tool: Any, dialogue: AgentRunRecorder, *, as_is: bool) -> Any:
     """`tool`, a FunctionTool. An agent used as a tool runs unless the case mocks it."""
-    made = copy(tool)
+    copied = copy(tool)
     runs_itself = as_is or getattr(tool, "_is_agent_tool", False)
 
     async def on_invoke_tool(ctx: Any, input: str) -> Any:
-        async def real() -> Any:
+        async def call_real() -> Any:
             return await tool.on_invoke_tool(ctx, input)
 
         arguments, _ = parse_arguments(input or "{}")
         try:
             _check_arguments(tool, input)
         except ModelBehaviorError as error:
-            await dialogue.refused(ctx.tool_name, arguments, ctx.tool_call_id, _why(error), as_is=runs_itself)
-            return await _told(made, ctx, error)
+            await dialogue.refuse_call(
+                ctx.tool_name, arguments, ctx.tool_call_id, _explain_misfit(error), as_is=runs_itself
+            )
+            return await _format_failure(copied, ctx, error)
         try:
-            return await dialogue.call(ctx.tool_name, arguments, ctx.tool_call_id, real=real, as_is=runs_itself)
+            return await dialogue.call(ctx.tool_name, arguments, ctx.tool_call_id, real=call_real, as_is=runs_itself)
         except MeasurementError:
             raise
         except Exception as error:
-            return await _told(made, ctx, error)
+            return await _format_failure(copied, ctx, error)
 
-    made.on_invoke_tool = _inspectable(on_invoke_tool, tool, made)
-    return made
+    copied.on_invoke_tool = _make_inspectable(on_invoke_tool, tool, copied)
+    return copied
 
 
-def _inspectable(invoker: Any, tool: Any, made: Any) -> Any:
+def _make_inspectable(invoker: Any, tool: Any, copied: Any) -> Any:
     """`invoker`, with what newer versions of the SDK inspect arguments with before they ask a policy of approval."""
     prepare = getattr(getattr(tool.on_invoke_tool, "_invoke_tool_impl", None), "__agents_prepare_arguments__", None)
     if prepare is None:
         return invoker
     invoker.__agents_prepare_arguments__ = prepare
-    return with_function_tool_failure_error_handler(invoker, lambda *_: None).__agents_bind_function_tool__(made)
+    return with_function_tool_failure_error_handler(invoker, lambda *_: None).__agents_bind_function_tool__(copied)
 
 
-def answered_custom_tool(tool: Any, dialogue: Dialogue, *, as_is: bool) -> Any:
+def replace_custom_tool(tool: Any, dialogue: AgentRunRecorder, *, as_is: bool) -> Any:
     """`tool`, a CustomTool, whose text is the argument ``input``."""
-    made = copy(tool)
+    copied = copy(tool)
 
     async def on_invoke_tool(ctx: Any, input: str) -> Any:
-        async def real() -> Any:
+        async def call_real() -> Any:
             answer = tool.on_invoke_tool(ctx, input)
             return await answer if hasattr(answer, "__await__") else answer
 
-        return await dialogue.call(ctx.tool_name, {"input": input}, ctx.tool_call_id, real=real, as_is=as_is)
+        return await dialogue.call(ctx.tool_name, {"input": input}, ctx.tool_call_id, real=call_real, as_is=as_is)
 
-    made.on_invoke_tool = on_invoke_tool
-    return made
+    copied.on_invoke_tool = on_invoke_tool
+    return copied
 
 
 def refuse_local_tool(tool: Any) -> None:
@@ -96,7 +98,7 @@ def _check_arguments(tool: Any, input: str) -> None:
     arguments, why = parse_arguments(input or "{}")
     if why is not None:
         raise ModelBehaviorError(f"Invalid JSON input for tool {tool.name}: {why}")
-    model = _model_of(tool)
+    model = _get_arguments_model(tool)
     if model is None:
         return
     try:
@@ -105,7 +107,7 @@ def _check_arguments(tool: Any, input: str) -> None:
         raise ModelBehaviorError(f"Invalid JSON input for tool {tool.name}: {error}") from error
 
 
-def _model_of(tool: Any) -> Callable[..., Any] | None:
+def _get_arguments_model(tool: Any) -> Callable[..., Any] | None:
     """What checks the arguments of a tool made of a Python function; None for others, which check theirs themselves."""
     function = getattr(tool, "__wrapped__", None)
     if function is None:
@@ -117,7 +119,7 @@ def _model_of(tool: Any) -> Callable[..., Any] | None:
     return model
 
 
-async def _told(tool: FunctionTool, ctx: Any, error: Exception) -> Any:
+async def _format_failure(tool: FunctionTool, ctx: Any, error: Exception) -> Any:
     """What the tool tells the model of a failure; raises `error` where it tells nothing."""
     text = await maybe_invoke_function_tool_failure_error_function(function_tool=tool, context=ctx, error=error)
     if text is None:
@@ -125,7 +127,7 @@ async def _told(tool: FunctionTool, ctx: Any, error: Exception) -> Any:
     return text
 
 
-def _why(error: ModelBehaviorError) -> str:
+def _explain_misfit(error: ModelBehaviorError) -> str:
     cause = error.__cause__
     if not isinstance(cause, ValidationError):
         return str(error)

@@ -8,9 +8,9 @@ from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.providers.turns import parse_arguments
 
 
-def turn_of(response: Any, agent: Any) -> ModelTurn:
+def to_model_turn(response: Any, agent: Any) -> ModelTurn:
     """The turn, with `agent`'s model. Items that the model's service has carried out itself are no calls."""
-    calls = tuple(call for item in response.output if (call := _call(item)) is not None)
+    calls = tuple(call for item in response.output if (call := _to_call(item)) is not None)
     parts = [part for item in response.output if getattr(item, "type", "") == "message" for part in item.content]
     text = "".join(part.text for part in parts if part.type == "output_text")
     refusals = [part.refusal for part in parts if part.type == "refusal"]
@@ -20,12 +20,12 @@ def turn_of(response: Any, agent: Any) -> ModelTurn:
         calls=calls,
         finish_reason=done,
         finish_message=refusals[0] if refusals else None,
-        usage=_usage(response.usage),
-        model=_model(agent),
+        usage=_to_usage(response.usage),
+        model=_get_model_name(agent),
     )
 
 
-def _call(item: Any) -> ModelCall | None:
+def _to_call(item: Any) -> ModelCall | None:
     kind = getattr(item, "type", "")
     if kind == "custom_tool_call":
         return ModelCall(name=item.name, arguments={"input": item.input}, call_id=item.call_id)
@@ -36,7 +36,7 @@ def _call(item: Any) -> ModelCall | None:
     return ModelCall(name=item.name, arguments=read, call_id=item.call_id, malformed=why, raw=item.arguments)
 
 
-def _usage(usage: Any) -> Usage | None:
+def _to_usage(usage: Any) -> Usage | None:
     if usage is None or not usage.total_tokens:
         return None
     reasoning = usage.output_tokens_details.reasoning_tokens or 0
@@ -49,7 +49,7 @@ def _usage(usage: Any) -> Usage | None:
     )
 
 
-def _model(agent: Any) -> str | None:
+def _get_model_name(agent: Any) -> str | None:
     model = getattr(agent, "model", None)
     name = model if isinstance(model, str) else getattr(model, "model", None)
     return name if isinstance(name, str) else None

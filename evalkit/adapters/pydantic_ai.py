@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from evalkit.adapters.models import model_of
-from evalkit.adapters.recording import Recorder
-from evalkit.adapters.replies import extra, reply_with
+from evalkit.adapters.models import open_requested_model
+from evalkit.adapters.recording import TaskRecorder
+from evalkit.adapters.replies import require_extra, to_reply
 from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.providers.opening import ModelSpec
@@ -31,20 +31,20 @@ async def run_agent(
     its own of this case. Those in `as_is` run as they are unless the case mocks them: for tools that only ask
     another agent. Raises what ``agent.run`` raises, except for limits and content filters, which are stop reasons.
     """
-    with extra(EXTRA):
+    with require_extra(EXTRA):
         from pydantic_ai import UsageLimits
         from pydantic_ai.exceptions import ContentFilterError, UsageLimitExceeded
         from pydantic_ai.tools import DeferredToolRequests
 
-    recorder = Recorder.of(task)
+    recorder = TaskRecorder.get(task)
     _, history = recorder.histories.get(id(agent), (agent, None))
     options.setdefault("message_history", history)
     options.setdefault("infer_name", False)  # it would name the shared object after a variable of this function
     options.setdefault("usage_limits", UsageLimits(request_limit=task.settings.max_iterations))
-    model = None if "model" in options else model_of(task, open_model)
+    model = None if "model" in options else open_requested_model(task, open_model)
     try:
         async with model or nullcontext():  # closes its client
-            with _answered(task, as_is, model):
+            with _enter_case(task, as_is, model):
                 result = await agent.run(task.message if message is None else message, **options)
     except UsageLimitExceeded as error:
         return Reply(stop_reason="max_iterations" if "request_limit" in str(error) else "usage_limit")
@@ -52,7 +52,7 @@ async def run_agent(
         return Reply(stop_reason="blocked")
     recorder.histories[id(agent)] = (agent, result.all_messages())  # an id is an object's own while it is held
     waits = isinstance(result.output, DeferredToolRequests)
-    return reply_with(result.output, stop_reason="interrupted" if waits else "completed")
+    return to_reply(result.output, stop_reason="interrupted" if waits else "completed")
 
 
 @contextmanager
@@ -64,17 +64,17 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
         with answered_by(task):
             return await shop.answer(task.message)
     """
-    with _answered(task, as_is, model_of(task, open_model)):
+    with _enter_case(task, as_is, open_requested_model(task, open_model)):
         yield
 
 
 @contextmanager
-def _answered(task: Task, as_is: Collection[str], model: Any) -> Iterator[None]:
-    with extra(EXTRA):
-        from evalkit.adapters.pydantic_ai_capability import WAYS, Way, intercept
+def _enter_case(task: Task, as_is: Collection[str], model: Any) -> Iterator[None]:
+    with require_extra(EXTRA):
+        from evalkit.adapters.pydantic_ai_capability import SCOPES, PydanticScope, install_hooks
 
-    intercept()
-    with WAYS.entered(Way(Recorder.of(task), frozenset(as_is), model)):
+    install_hooks()
+    with SCOPES.enter(PydanticScope(TaskRecorder.get(task), frozenset(as_is), model)):
         yield
 
 
@@ -84,22 +84,22 @@ def task_model(task: Task) -> Any:
     Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
     budget and ``--evalkit-record`` hold as for instruction files.
     """
-    with extra(EXTRA):
+    with require_extra(EXTRA):
         from evalkit.adapters import pydantic_ai_model
 
-    return pydantic_ai_model.task_model(task)
+    return pydantic_ai_model.build_task_model(task)
 
 
 def open_model(spec: ModelSpec) -> Any:
     """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as pydantic-ai's."""
     options: Mapping[str, Any] = {"base_url": spec.options["base_url"]} if "base_url" in spec.options else {}
     if spec.kind == "openai":
-        with extra(f"{EXTRA},openai"):
+        with require_extra(f"{EXTRA},openai"):
             from pydantic_ai.models.openai import OpenAIChatModel
             from pydantic_ai.providers.openai import OpenAIProvider
 
         return OpenAIChatModel(spec.model, provider=OpenAIProvider(**options))
-    with extra(EXTRA):
+    with require_extra(EXTRA):
         from pydantic_ai.models.google import GoogleModel
         from pydantic_ai.providers.google import GoogleProvider
 

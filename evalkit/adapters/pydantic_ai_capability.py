@@ -20,8 +20,8 @@ from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, WrapperToolset
 from pydantic_core import to_jsonable_python
 
-from evalkit.adapters.recording import Dialogue, Recorder
-from evalkit.adapters.whose import Runs
+from evalkit.adapters.recording import AgentRunRecorder, TaskRecorder
+from evalkit.adapters.whose import ActiveRuns
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.providers.turns import parse_arguments
 
@@ -29,108 +29,112 @@ _FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter
 _lock = threading.Lock()
 
 
-class Way(Struct, eq=False):
+class PydanticScope(Struct, eq=False):
     """Whose dispatcher answers, which tools it leaves alone, and the model that evalkit's run asks for, if it does."""
 
-    recorder: Recorder
+    recorder: TaskRecorder
     as_is: frozenset[str] = frozenset()
     model: Any = None
 
 
-WAYS: Runs[Way] = Runs("pydantic_ai")
+SCOPES: ActiveRuns[PydanticScope] = ActiveRuns("pydantic_ai")
 
 
-class Answered(AbstractCapability[Any]):
+class CaseCapability(AbstractCapability[Any]):
     """The capability of one run of one agent."""
 
-    def __init__(self, way: Way) -> None:
-        self._way = way
-        self._dialogue = Dialogue(way.recorder)
+    def __init__(self, scope: PydanticScope) -> None:
+        self._scope = scope
+        self._dialogue = AgentRunRecorder(scope.recorder)
 
     def get_wrapper_toolset(self, toolset: Any) -> Any:
-        return _answered(toolset, self._dialogue, self._way.as_is)
+        return _wrap_toolset(toolset, self._dialogue, self._scope.as_is)
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         tools = request_context.model_request_parameters.function_tools
-        self._way.recorder.declare((tool.name, tool.description, tool.parameters_json_schema) for tool in tools)
-        self._dialogue.asks()
+        self._scope.recorder.declare((tool.name, tool.description, tool.parameters_json_schema) for tool in tools)
+        self._dialogue.begin_request()
         return request_context
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
         parameters = request_context.model_request_parameters
         outputs = {tool.name for tool in parameters.output_tools}
         names = {tool.name for tool in parameters.function_tools}
-        turn = turn_of(response, outputs)
-        self._dialogue.replied(turn)
+        turn = to_model_turn(response, outputs)
+        self._dialogue.record_reply(turn)
         for call in turn.calls:
             if call.name not in names and call.call_id is not None:
-                await self._dialogue.unknown(call.call_id, names)
-        self._dialogue.asks()  # a hook of the agent's may have it asked again
+                await self._dialogue.record_unknown_call(call.call_id, names)
+        self._dialogue.begin_request()  # a hook of the agent's may have it asked again
         return response
 
     async def wrap_tool_validate(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
         try:
             return await handler(args)
         except (ValidationError, ModelRetry) as error:
-            as_is = call.tool_name in self._way.as_is
-            await self._dialogue.refused(call.tool_name, _arguments(args), call.tool_call_id, _why(error), as_is=as_is)
+            as_is = call.tool_name in self._scope.as_is
+            await self._dialogue.refuse_call(
+                call.tool_name, _parse_arguments(args), call.tool_call_id, _explain_misfit(error), as_is=as_is
+            )
             raise
 
 
-class AnsweredToolset(WrapperToolset[Any]):
+class CaseToolset(WrapperToolset[Any]):
     """A toolset whose functions the dispatcher answers."""
 
-    def __init__(self, wrapped: AbstractToolset[Any], dialogue: Dialogue, as_is: frozenset[str]) -> None:
+    def __init__(self, wrapped: AbstractToolset[Any], dialogue: AgentRunRecorder, as_is: frozenset[str]) -> None:
         super().__init__(wrapped)
         self._dialogue = dialogue
         self._as_is = as_is
 
     async def for_run(self, ctx: Any) -> Any:
-        return self._around(await self.wrapped.for_run(ctx))
+        return self._wrap(await self.wrapped.for_run(ctx))
 
     async def for_run_step(self, ctx: Any) -> Any:
-        return self._around(await self.wrapped.for_run_step(ctx))
+        return self._wrap(await self.wrapped.for_run_step(ctx))
 
-    def _around(self, wrapped: AbstractToolset[Any]) -> AnsweredToolset:
-        return self if wrapped is self.wrapped else AnsweredToolset(wrapped, self._dialogue, self._as_is)
+    def _wrap(self, wrapped: AbstractToolset[Any]) -> CaseToolset:
+        return self if wrapped is self.wrapped else CaseToolset(wrapped, self._dialogue, self._as_is)
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
-        async def real() -> Any:
+        async def call_real() -> Any:
             return await self.wrapped.call_tool(name, tool_args, ctx, tool)
 
         called = ctx.tool_name or name
         arguments = to_jsonable_python(tool_args, serialize_unknown=True)
-        return await self._dialogue.call(called, arguments, ctx.tool_call_id, real=real, as_is=called in self._as_is)
+        return await self._dialogue.call(
+            called, arguments, ctx.tool_call_id, real=call_real, as_is=called in self._as_is
+        )
 
 
-def _answered(toolset: Any, dialogue: Dialogue, as_is: frozenset[str]) -> Any:
+def _wrap_toolset(toolset: Any, dialogue: AgentRunRecorder, as_is: frozenset[str]) -> Any:
     """`toolset` with every leaf answered. What is not known to be made of others is a leaf."""
-    if isinstance(toolset, AnsweredToolset):
+    if isinstance(toolset, CaseToolset):
         return toolset
     if isinstance(toolset, CombinedToolset):
-        return replace(toolset, toolsets=[_answered(inner, dialogue, as_is) for inner in toolset.toolsets])
+        return replace(toolset, toolsets=[_wrap_toolset(inner, dialogue, as_is) for inner in toolset.toolsets])
     if isinstance(toolset, WrapperToolset):
-        return replace(toolset, wrapped=_answered(toolset.wrapped, dialogue, as_is))
-    return AnsweredToolset(toolset, dialogue, as_is)
+        return replace(toolset, wrapped=_wrap_toolset(toolset.wrapped, dialogue, as_is))
+    return CaseToolset(toolset, dialogue, as_is)
 
 
-def turn_of(response: Any, outputs: Iterable[str]) -> ModelTurn:
+def to_model_turn(response: Any, outputs: Iterable[str]) -> ModelTurn:
     """A ModelResponse as a model turn. Calls of the `outputs` tools are its text: structured output, no function's."""
-    made = [part for part in response.parts if part.part_kind == "tool-call"]
-    calls = tuple(_call(part) for part in made if part.tool_name not in outputs)
+    call_parts = [part for part in response.parts if part.part_kind == "tool-call"]
+    calls = tuple(_to_call(part) for part in call_parts if part.tool_name not in outputs)
     texts = [part.content for part in response.parts if part.part_kind == "text"]
-    texts += [part.args_as_json_str() for part in made if part.tool_name in outputs]
+    texts += [part.args_as_json_str() for part in call_parts if part.tool_name in outputs]
     reason = _FINISH.get(response.finish_reason, "other") if response.finish_reason else "stop"
     return ModelTurn(
         text="".join(texts),
         calls=calls,
         finish_reason="tool_calls" if calls else "stop" if reason == "tool_calls" else reason,
-        usage=_usage(response.usage),
+        usage=_to_usage(response.usage),
         model=response.model_name,
     )
 
 
-def _call(part: Any) -> ModelCall:
+def _to_call(part: Any) -> ModelCall:
     if not isinstance(part.args, str):
         return ModelCall(name=part.tool_name, arguments=dict(part.args or {}), call_id=part.tool_call_id)
     arguments, why = parse_arguments(part.args or "{}")
@@ -138,11 +142,11 @@ def _call(part: Any) -> ModelCall:
     return ModelCall(name=part.tool_name, arguments=read, call_id=part.tool_call_id, malformed=why, raw=part.args)
 
 
-def _arguments(args: Any) -> Any:
+def _parse_arguments(args: Any) -> Any:
     return parse_arguments(args or "{}")[0] if isinstance(args, str) else args
 
 
-def _usage(usage: Any) -> Usage | None:
+def _to_usage(usage: Any) -> Usage | None:
     if usage is None or not usage.has_values():
         return None
     reasoning = usage.details.get("reasoning_tokens", 0)
@@ -155,14 +159,14 @@ def _usage(usage: Any) -> Usage | None:
     )
 
 
-def _why(error: ValidationError | ModelRetry) -> str:
+def _explain_misfit(error: ValidationError | ModelRetry) -> str:
     if isinstance(error, ModelRetry):
         return str(error.message)
     lines = (f"{'.'.join(map(str, item['loc'])) or 'the arguments'}: {item['msg']}" for item in error.errors())
     return "; ".join(lines)
 
 
-def intercept() -> None:
+def install_hooks() -> None:
     """Have every run of an agent look whether its context belongs to a case. Once per process, for good: outside of
     cases nothing is different.
     """
@@ -173,9 +177,9 @@ def intercept() -> None:
 
         @functools.wraps(original)
         def iter(self: Any, *args: Any, **kwargs: Any) -> Any:
-            way = WAYS.of("an agent of pydantic-ai")
+            way = SCOPES.find("an agent of pydantic-ai")
             if way is not None:
-                kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), Answered(way)]
+                kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), CaseCapability(way)]
                 if way.model is not None and kwargs.get("model") is None:
                     kwargs["model"] = way.model
             return original(self, *args, **kwargs)

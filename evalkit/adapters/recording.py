@@ -24,32 +24,32 @@ from msgspec.structs import replace
 from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, FunctionError, MockError
 from evalkit.functions.attempt import MockedError
-from evalkit.functions.targets import find
+from evalkit.functions.targets import find_object
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelTurn
 
 # How many milliseconds a call waits for those before it in its reply.
 PATIENCE = 100
 
-_recorders: WeakKeyDictionary[Task, Recorder] = WeakKeyDictionary()
+_recorders: WeakKeyDictionary[Task, TaskRecorder] = WeakKeyDictionary()
 
 
-class Recorder:
+class TaskRecorder:
     """One per task; `Recorder.of(task)` finds it. `histories` keeps each agent's conversation between user turns."""
 
     def __init__(self, task: Task) -> None:
         self._task = ref(task)  # it is found by its task, which must not live on because of that
         self.histories: dict[Any, Any] = {}
-        self._placed: set[int] = set()
+        self._recorded: set[int] = set()
         self._declared: set[str] = set()
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, task: Task) -> Recorder:
-        found = _recorders.get(task)
-        if found is None:
-            found = _recorders[task] = cls(task)
-        return found
+    def get(cls, task: Task) -> TaskRecorder:
+        recorder = _recorders.get(task)
+        if recorder is None:
+            recorder = _recorders[task] = cls(task)
+        return recorder
 
     @property
     def task(self) -> Task:
@@ -63,10 +63,10 @@ class Recorder:
         functions of the run. What the case declares itself stays as it is.
         """
         with self._lock:
-            known = {
+            names = {
                 name for declared in self.task.functions.declarations for name in (declared.name, *declared.aliases)
             }
-            new = [tool for tool in tools if tool[0] not in known and tool[0] not in self._declared]
+            new = [tool for tool in tools if tool[0] not in names and tool[0] not in self._declared]
             self._declared.update(name for name, _, _ in new)
         if new:
             self.task.declare(
@@ -74,76 +74,76 @@ class Recorder:
                 for name, description, parameters in new
             )
 
-    def place(self, turn: ModelTurn, since: int, waited_ms: float) -> int:
+    def record_turn(self, turn: ModelTurn, since: int, waited_ms: float) -> int:
         """The index of `turn`, the reply to a request made when there were `since` turns; added unless it was seen on
         the wire.
         """
         with self._lock:
-            index = self._seen(turn, since)
+            index = self._find_recorded(turn, since)
             if index is None:
                 # Offline, with a cassette at hand, only a model without a wire answers: a test double, at once.
-                ms = waited_ms if self.task.tape is None else 0.0
-                index = self.task.record_turn(_lasting(turn, ms), waited_ms=ms)
-                if self.task.booking is not None:
-                    self.task.booking.add(turn)
+                ms = waited_ms if self.task.http_player is None else 0.0
+                index = self.task.record_framework_turn(_set_duration(turn, ms), waited_ms=ms)
+                if self.task.client_budget is not None:
+                    self.task.client_budget.add(turn)
             else:
                 self.task.claim_turn(index, turn.calls)
-            self._placed.add(index)
+            self._recorded.add(index)
             return index
 
-    def _seen(self, turn: ModelTurn, since: int) -> int | None:
+    def _find_recorded(self, turn: ModelTurn, since: int) -> int | None:
         """The turn on the wire that `turn` is. It may hold more calls there: some only bring structured output."""
-        wanted = [call.name for call in turn.calls]
+        expected_names = [call.name for call in turn.calls]
         turns = self.task.turns
         names = {
             index: [call.name for call in turns[index].calls]
             for index in range(since, len(turns))
-            if index not in self._placed
+            if index not in self._recorded
         }
-        same = [index for index, found in names.items() if found == wanted]
-        more = [index for index, found in names.items() if _holds(found, wanted)]
-        same_text = [index for index in same or more if turns[index].text.strip() == turn.text.strip()]
-        return next(iter(same_text or same or more), None)
+        same = [index for index, found in names.items() if found == expected_names]
+        supersets = [index for index, found in names.items() if _is_subsequence(found, expected_names)]
+        same_text = [index for index in same or supersets if turns[index].text.strip() == turn.text.strip()]
+        return next(iter(same_text or same or supersets), None)
 
 
-class Dialogue:
+class AgentRunRecorder:
     """One run of one agent with its model: request, reply, calls, in this order. Agents in agents have their own."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TaskRecorder) -> None:
         self.recorder = recorder
-        self._since = 0
-        self._began = 0.0
+        self._first_turn = 0
+        self._start_time = 0.0
         self._calls: dict[str, list[tuple[int, ModelCall]]] = {}  # test doubles give several calls one id
-        self._awaited: dict[int, list[ModelCall]] = {}  # by turn: what it asked for and has not begun yet
-        self._here: set[int] = set()  # of these, what waits for its turn
+        self._pending: dict[int, list[ModelCall]] = {}  # by turn: what it asked for and has not begun yet
+        self._waiting_ids: set[int] = set()  # of these, what waits for its turn
 
-    def asks(self) -> None:
+    def begin_request(self) -> None:
         """The model is being asked. Raises BudgetSpentError if nothing is left to ask it for."""
-        booking = self.recorder.task.booking
+        booking = self.recorder.task.client_budget
         try:
             if booking is not None:
                 booking.check()
         except BudgetSpentError as error:
-            self.recorder.task.note_fault(error)  # whatever the framework makes of it
+            self.recorder.task.record_fault(error)  # whatever the framework makes of it
             raise
-        self._since = len(self.recorder.task.turns)
-        self._began = perf_counter()
+        self._first_turn = len(self.recorder.task.turns)
+        self._start_time = perf_counter()
 
-    def replied(self, turn: ModelTurn, ids: Iterable[str] | None = None) -> int:
+    def record_reply(self, turn: ModelTurn, ids: Iterable[str] | None = None) -> int:
         """The model has answered. The index of the turn. `ids` are those by which the framework knows the calls, where
         it does not go by those on the wire.
         """
-        index = self.recorder.place(turn, self._since, (perf_counter() - self._began) * 1000)
-        known = (call.call_id for call in turn.calls) if ids is None else ids
-        for key, call in zip(known, turn.calls, strict=True):
+        index = self.recorder.record_turn(turn, self._first_turn, (perf_counter() - self._start_time) * 1000)
+        call_ids = (call.call_id for call in turn.calls) if ids is None else ids
+        for key, call in zip(call_ids, turn.calls, strict=True):
             if key is not None:
                 self._calls.setdefault(key, []).insert(0, (index, call))
-                self._awaited.setdefault(index, []).append(call)
+                self._pending.setdefault(index, []).append(call)
         return index
 
-    def asked_for(self, name: str, arguments: Any, call_id: str | None) -> int:
+    def score_call(self, name: str, arguments: Any, call_id: str | None) -> int:
         """How well a call fits one that a reply has asked for: 0 not at all, 3 in id, name and arguments."""
-        fits = [_fit(call, name, arguments) for _, call in self._calls.get(call_id or "", ())]
+        fits = [_score_fit(call, name, arguments) for _, call in self._calls.get(call_id or "", ())]
         return max(fits, default=0)
 
     async def call(
@@ -163,23 +163,23 @@ class Dialogue:
         the real tool, for ``{$real: true}``; with `as_is` it runs unless the case mocks it. Raises FunctionError where
         the function fails, or the exception that the mock names.
         """
-        turn, call = self._known(name, arguments, call_id)
-        await self._in_order(turn, call)
-        if unconverted and not _equal(call.arguments, arguments):
+        turn, call = self._find_call(name, arguments, call_id)
+        await self._wait_in_order(turn, call)
+        if unconverted and not _is_equal(call.arguments, arguments):
             call = replace(call, arguments=arguments)
         try:
-            return await self.recorder.task.carry_out(call, turn=turn, real=real, as_is=as_is)
+            return await self.recorder.task.execute_call(call, turn=turn, real=real, as_is=as_is)
         except MockedError as error:
             if error.exception is None:
                 raise
-            raise find(error.exception, "builtins:TimeoutError").value(error.message) from None
+            raise find_object(error.exception, "builtins:TimeoutError").value(error.message) from None
 
-    async def refused(
+    async def refuse_call(
         self,
         name: str,
         arguments: Any,
         call_id: str | None,
-        why: str,
+        reason: str,
         *,
         type: str = "invalid_arguments",
         as_is: bool = False,
@@ -187,63 +187,63 @@ class Dialogue:
         """The framework has refused a call, if not otherwise said because of its arguments. Recorded as failed. `as_is`
         as in `call`: without a mock it is no unmocked call.
         """
-        turn, call = self._known(name, arguments, call_id)
-        await self._in_order(turn, call)
+        turn, call = self._find_call(name, arguments, call_id)
+        await self._wait_in_order(turn, call)
         with suppress(FunctionError):
-            await self.recorder.task.carry_out(call, turn=turn, refused=FunctionError(type, why), as_is=as_is)
+            await self.recorder.task.execute_call(call, turn=turn, refusal=FunctionError(type, reason), as_is=as_is)
 
-    async def unknown(self, call_id: str, offered: Container[str]) -> None:
+    async def record_unknown_call(self, call_id: str, offered_names: Container[str]) -> None:
         """A reply asks for a tool that is none of the `offered` ones. Recorded as an unknown function."""
-        turn, call = min(self._calls[call_id], key=lambda made: made[1].name in offered)
-        self._settle(turn, call)
+        turn, call = min(self._calls[call_id], key=lambda made: made[1].name in offered_names)
+        self._remove_pending(turn, call)
         with suppress(FunctionError):
-            await self.recorder.task.carry_out(call, turn=turn, offered=offered)
+            await self.recorder.task.execute_call(call, turn=turn, offered_names=offered_names)
 
-    async def _in_order(self, turn: int | None, call: ModelCall) -> None:
+    async def _wait_in_order(self, turn: int | None, call: ModelCall) -> None:
         """Let the calls that the reply asked for before this one begin first, whichever callbacks of the agent's own
         hold them up; but not for long, since one that a guardrail stops never begins.
         """
-        awaited = self._awaited.get(-1 if turn is None else turn, [])
-        if not any(each is call for each in awaited):
+        pending = self._pending.get(-1 if turn is None else turn, [])
+        if not any(each is call for each in pending):
             return
-        self._here.add(id(call))
+        self._waiting_ids.add(id(call))
         patience = PATIENCE
         try:
-            while awaited[0] is not call:
+            while pending[0] is not call:
                 await asyncio.sleep(0.001)  # no event: the others may run on other loops
                 patience -= 1  # counted, not timed: the loop itself may be held up
                 if not patience:
-                    awaited[:] = [each for each in awaited if id(each) in self._here]
+                    pending[:] = [each for each in pending if id(each) in self._waiting_ids]
         finally:
-            self._settle(turn, call)
+            self._remove_pending(turn, call)
 
-    def _settle(self, turn: int | None, call: ModelCall) -> None:
-        awaited = self._awaited.get(-1 if turn is None else turn, [])
-        awaited[:] = [each for each in awaited if each is not call]
+    def _remove_pending(self, turn: int | None, call: ModelCall) -> None:
+        pending = self._pending.get(-1 if turn is None else turn, [])
+        pending[:] = [each for each in pending if each is not call]
 
-    def _known(self, name: str, arguments: Any, call_id: str | None) -> tuple[int | None, ModelCall]:
-        made = self._calls.get(call_id or "")
-        if not made:
+    def _find_call(self, name: str, arguments: Any, call_id: str | None) -> tuple[int | None, ModelCall]:
+        candidates = self._calls.get(call_id or "")
+        if not candidates:
             return None, ModelCall(name=name, arguments=arguments, call_id=call_id, channel="direct")
-        return max(made, key=lambda each: _fit(each[1], name, arguments))
+        return max(candidates, key=lambda each: _score_fit(each[1], name, arguments))
 
 
-def _fit(call: ModelCall, name: str, arguments: Any) -> int:
-    return 1 + (1 + _equal(call.arguments, arguments) if call.name == name else 0)
+def _score_fit(call: ModelCall, name: str, arguments: Any) -> int:
+    return 1 + (1 + _is_equal(call.arguments, arguments) if call.name == name else 0)
 
 
-def _equal(asked: Any, made: Any) -> bool:
+def _is_equal(expected: Any, actual: Any) -> bool:
     try:
-        return bool(asked == made)
+        return bool(expected == actual)
     except Exception:  # what a framework has made of arguments need not be comparable
         return False
 
 
-def _holds(names: list[str], wanted: list[str]) -> bool:
+def _is_subsequence(names: list[str], expected_names: list[str]) -> bool:
     """Whether `wanted` are among `names`, in this order."""
-    left = iter(names)
-    return all(name in left for name in wanted)
+    remaining = iter(names)
+    return all(name in remaining for name in expected_names)
 
 
-def _lasting(turn: ModelTurn, ms: float) -> ModelTurn:
+def _set_duration(turn: ModelTurn, ms: float) -> ModelTurn:
     return replace(turn, duration_ms=ms) if ms else turn

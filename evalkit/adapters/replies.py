@@ -18,7 +18,7 @@ class MissingExtraError(MeasurementError):
 
 
 @contextmanager
-def extra(name: str) -> Iterator[None]:
+def require_extra(name: str) -> Iterator[None]:
     """Around the imports of the framework that comes with ``pytest-evalkit[name]``."""
     try:
         yield
@@ -28,7 +28,7 @@ def extra(name: str) -> Iterator[None]:
         ) from error
 
 
-def reply_with(output: Any, *, stop_reason: str = "completed") -> Reply:
+def to_reply(output: Any, *, stop_reason: str = "completed") -> Reply:
     """The reply for a framework's final output: a text as it is; of anything else its JSON, with the data under
     ``data["output"]``; nothing for None.
     """

@@ -12,80 +12,82 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar
 
-from evalkit.adapters.recording import Recorder
+from evalkit.adapters.recording import TaskRecorder
 from evalkit.errors import MockError
-from evalkit.functions.active import CASE
-from evalkit.functions.carrying import carry, stop_carrying
+from evalkit.functions.active import CURRENT_CASE
+from evalkit.functions.carrying import start_propagation, stop_propagation
 
 
-def once(hook: Callable[[], None]) -> Callable[[], None]:
+def run_once(hook: Callable[[], None]) -> Callable[[], None]:
     """`hook`, which changes a framework for good: the first call in a process does it, and the others nothing."""
     lock = threading.Lock()
     is_done = False
 
     @wraps(hook)
-    def hooked() -> None:
+    def run_hook() -> None:
         nonlocal is_done
         with lock:
             if not is_done:
                 is_done = True
                 hook()
 
-    return hooked
+    return run_hook
 
 
-class Run(Protocol):
+class FrameworkRun(Protocol):
     """One run of a framework's agent."""
 
-    recorder: Recorder
+    recorder: TaskRecorder
 
 
-R = TypeVar("R", bound=Run)
+R = TypeVar("R", bound=FrameworkRun)
 
 
-class Runs(Generic[R]):
+class ActiveRuns(Generic[R]):
     """The runs of one framework that go on in this process."""
 
     def __init__(self, framework: str) -> None:
         self._framework = framework
         self._current: ContextVar[R | None] = ContextVar(f"evalkit_{framework}", default=None)
-        self._going: list[tuple[R, Any]] = []
+        self._entries: list[tuple[R, Any]] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def entered(self, run: R) -> Iterator[None]:
+    def enter(self, run: R) -> Iterator[None]:
         """While inside, calls of this context are those of `run`."""
         with self._lock:
-            self._going.append((run, CASE.get()))
-            carry(self._framework)
+            self._entries.append((run, CURRENT_CASE.get()))
+            start_propagation(self._framework)
         token = self._current.set(run)
         try:
             yield
         finally:
             self._current.reset(token)
             with self._lock:
-                self._going = [(other, case) for other, case in self._going if other is not run]
-                if not self._going:
-                    stop_carrying(self._framework)
+                self._entries = [(other, case) for other, case in self._entries if other is not run]
+                if not self._entries:
+                    stop_propagation(self._framework)
 
-    def of(self, what: str) -> R | None:
+    def find(self, subject: str) -> R | None:
         """The run that a call of `what` belongs to; None outside of all. MockError where it can't be told."""
         run = self._current.get()
-        case = CASE.get()  # kept by the threads and executors that an agent starts
+        case = CURRENT_CASE.get()  # kept by the threads and executors that an agent starts
         with self._lock:
-            going = [other for other, its in self._going if case is None or its is case]
+            runs = [other for other, its in self._entries if case is None or its is case]
         if run is not None:
-            if run in going:
+            if run in runs:
                 return run
-            raise _refused(what, "from a thread or task of a run that is over")
-        if len(going) > 1:
-            error = _refused(what, f"outside of any run while {len(going)} go on, so nobody knows whose call it is")
-            for other in going:
-                other.recorder.task.note_fault(error)
+            raise _make_refusal(subject, "from a thread or task of a run that is over")
+        if len(runs) > 1:
+            error = _make_refusal(
+                subject, f"outside of any run while {len(runs)} go on, so nobody knows whose call it is"
+            )
+            for other in runs:
+                other.recorder.task.record_fault(error)
             raise error
-        return going[0] if going else None
+        return runs[0] if runs else None
 
 
-def _refused(what: str, how: str) -> MockError:
+def _make_refusal(subject: str, circumstances: str) -> MockError:
     hint = "hand work to older threads with evalkit.bind(function), or run one case at a time"
-    return MockError(f"{what} was called {how}; {hint}")
+    return MockError(f"{subject} was called {circumstances}; {hint}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from evalkit.agents.clock import WaitingTime
-from evalkit.agents.opencalls import Known, OpenCalls
+from evalkit.agents.opencalls import DeclaredFunctions, PendingToolCalls
 from evalkit.agents.settings import TaskSettings
 from evalkit.errors import (
     BudgetSpentError,
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("evalkit.model")
 
 # Faults that decide the verdict even if the agent swallows the exception: going on would measure something else.
-STICKY = (MissingCassetteError, StaleCassetteError, BudgetSpentError, SpecError, UsageError)
+DECISIVE_ERRORS = (MissingCassetteError, StaleCassetteError, BudgetSpentError, SpecError, UsageError)
 
 
-class Asking:
+class ModelSession:
     """Asks the model of a task, and keeps what came. `fault` is why the run can't be measured, if it can't."""
 
     def __init__(
         self,
         open_model: Callable[[], Provider],
         settings: TaskSettings,
-        waited: WaitingTime,
-        queued: WaitingTime,
+        waiting_time: WaitingTime,
+        queueing_time: WaitingTime,
         case_id: str,
     ) -> None:
         self.provider: Provider | None = None
         self.fault: EvalkitError | None = None
-        self._queued = queued
+        self._queueing_time = queueing_time
         # Around evalkit's own requests, where those of the agent's client are caught.
-        self.uncaught: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.interception_bypass: Callable[[], AbstractContextManager[None]] = nullcontext
         self._open_model = open_model
         self._settings = settings
-        self._waited = waited
+        self._waiting_time = waiting_time
         self._case_id = case_id
         self._turns: list[ModelTurn] = []
-        self._open = OpenCalls()
+        self._pending_calls = PendingToolCalls()
         self._streams: list[RunningStream] = []
         self._lock = threading.Lock()
 
@@ -66,15 +66,17 @@ class Asking:
         with self._lock:
             if not self._streams:
                 return tuple(self._turns)
-            coming = {running.index: running for running in self._streams}
-            return tuple(coming[index].so_far() if index in coming else turn for index, turn in enumerate(self._turns))
+            streams = {running.index: running for running in self._streams}
+            return tuple(
+                streams[index].build_turn() if index in streams else turn for index, turn in enumerate(self._turns)
+            )
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """`Task.turn`."""
         self._log(request)
-        with self._waiting():
-            reply = await self._opened().turn(request)
-            await self._pace(reply)
+        with self._count_waiting():
+            reply = await self._open_provider().turn(request)
+            await self._wait_recorded_time(reply)
         self.add(reply)
         return reply
 
@@ -82,7 +84,7 @@ class Asking:
         """One more turn, whose calls code may carry out from now on."""
         with self._lock:
             self._turns.append(reply)
-            self._open.add_turn(len(self._turns) - 1, reply)
+            self._pending_calls.add_turn(len(self._turns) - 1, reply)
 
     def record(self, reply: ModelTurn) -> int:
         """One more turn, whose calls a framework carries out itself. Its index."""
@@ -93,24 +95,24 @@ class Asking:
     def claim(self, index: int, calls: tuple[ModelCall, ...]) -> None:
         """A framework carries out `calls`, those of turn `index`, which was seen on the wire already."""
         with self._lock:
-            self._open.drop(index)
+            self._pending_calls.discard_turn(index)
             self._turns[index] = replace(self._turns[index], calls=calls)
 
-    def amend(self, turn: ModelTurn) -> None:
+    def replace_last_turn(self, turn: ModelTurn) -> None:
         """`Task.amend`."""
         with self._lock:
             self._turns[-1] = turn
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """`Task.stream`."""
-        from evalkit.providers.streamed import pieces_of
+        from evalkit.providers.streamed import fetch_pieces
 
         self._log(request)
-        with self._waiting():
-            pieces = pieces_of(self._opened(), request)
+        with self._count_waiting():
+            pieces = fetch_pieces(self._open_provider(), request)
         running: RunningStream | None = None
         try:
-            while (piece := await self._piece(pieces)) is not None:
+            while (piece := await self._read_piece(pieces)) is not None:
                 running = running or self._begin(request)
                 if isinstance(piece, ModelTurn):
                     self._end(running, piece)
@@ -119,14 +121,14 @@ class Asking:
                 yield piece
         finally:
             if running is not None:
-                self._end(running, running.so_far())
+                self._end(running, running.build_turn())
             await pieces.aclose()
 
-    async def _piece(self, pieces: AsyncGenerator[Chunk | ModelTurn]) -> Chunk | ModelTurn | None:
-        with self._waiting():
+    async def _read_piece(self, pieces: AsyncGenerator[Chunk | ModelTurn]) -> Chunk | ModelTurn | None:
+        with self._count_waiting():
             piece = await anext(pieces, None)
             if isinstance(piece, ModelTurn):
-                await self._pace(piece)
+                await self._wait_recorded_time(piece)
             return piece
 
     def _begin(self, request: ModelRequest) -> RunningStream:
@@ -134,7 +136,7 @@ class Asking:
 
         with self._lock:
             running = RunningStream(len(self._turns), request.functions)
-            self._turns.append(running.so_far())
+            self._turns.append(running.build_turn())
             self._streams.append(running)
         return running
 
@@ -142,62 +144,62 @@ class Asking:
         """The stream is over, unless it was before."""
         with self._lock:
             if running in self._streams:
-                self._open.add(running.index, running.ended())
+                self._pending_calls.add(running.index, running.finish())
                 self._streams.remove(running)
                 self._turns[running.index] = turn
 
-    def answered(self) -> int:
+    def finish_turn(self) -> int:
         """The index of the latest turn, all of whose calls are carried out now."""
         with self._lock:
-            self._open.clear()
+            self._pending_calls.clear()
             return len(self._turns) - 1
 
-    def attributed(self, name: str, arguments: Mapping[str, Any], known: Known) -> dict[str, Any]:
+    def get_attribution(self, name: str, arguments: Mapping[str, Any], functions: DeclaredFunctions) -> dict[str, Any]:
         """Turn, channel and id of the model's call that code is carrying out now, if it is one."""
         with self._lock:
             for running in self._streams:
-                self._open.add(running.index, running.certain())
-            return self._open.taken(name, arguments, known)
+                self._pending_calls.add(running.index, running.take_certain_calls())
+            return self._pending_calls.take(name, arguments, functions)
 
     @contextmanager
-    def _waiting(self) -> Iterator[None]:
+    def _count_waiting(self) -> Iterator[None]:
         """Around everything that waits for the model."""
         try:
-            with self._waited.waiting(), self.uncaught(), self._queueing():
+            with self._waiting_time.measure(), self.interception_bypass(), self._count_queueing():
                 yield
-        except STICKY as error:
+        except DECISIVE_ERRORS as error:
             self.fault = self.fault or error
             raise
 
     @contextmanager
-    def _queueing(self) -> Iterator[None]:
+    def _count_queueing(self) -> Iterator[None]:
         """Count apart what is waited for a turn at the model's service: the deadline stands still meanwhile."""
         if self.provider is not None and self.provider.name == "cassette":
             yield
             return
-        from evalkit.providers.limits import queueing
+        from evalkit.providers.limits import queue_context
 
-        token = queueing.set(self._queued.waiting)
+        token = queue_context.set(self._queueing_time.measure)
         try:
             yield
         finally:
-            queueing.reset(token)
+            queue_context.reset(token)
 
-    def _opened(self) -> Provider:
+    def _open_provider(self) -> Provider:
         if self.provider is None:
             self.provider = self._open_model()
         return self.provider
 
-    async def _pace(self, reply: ModelTurn) -> None:
+    async def _wait_recorded_time(self, reply: ModelTurn) -> None:
         """Take the time that a recorded reply took, where the run asks for real time."""
         if self._settings.real_sleep and self.provider is not None and self.provider.name == "cassette":
             await asyncio.sleep(reply.duration_ms / 1000)
 
     def _log(self, request: ModelRequest) -> None:
         if LOGGER.isEnabledFor(logging.INFO):
-            from evalkit.providers.asked import asked
+            from evalkit.providers.asked import describe_request
 
-            data = asked(request)
+            data = describe_request(request)
             counts = (len(data["messages"]), len(data["functions"]))
-            told = {"case_id": self._case_id, "request": data}
-            LOGGER.info("asking the model: messages=%d functions=%d", *counts, extra=told)
+            details = {"case_id": self._case_id, "request": data}
+            LOGGER.info("asking the model: messages=%d functions=%d", *counts, extra=details)

@@ -26,12 +26,12 @@ def import_conftests(folder: Path, root: Path) -> None:
     Raises UnknownAgentError for one that can't be imported.
     """
     with _lock:
-        for file in _conftests(folder.resolve(), root.resolve()):
+        for file in _find_conftests(folder.resolve(), root.resolve()):
             if not _is_imported(file):
-                _import(file, root.resolve())
+                _import_file(file, root.resolve())
 
 
-def _conftests(folder: Path, root: Path) -> Iterator[Path]:
+def _find_conftests(folder: Path, root: Path) -> Iterator[Path]:
     """The files, outermost first; only `root`'s own for a folder outside it."""
     inside = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
     for depth in range(len(inside) + 1):
@@ -45,7 +45,7 @@ def _is_imported(file: Path) -> bool:
     return any(getattr(module, "__file__", None) == str(file) for module in list(sys.modules.values()))
 
 
-def _import(file: Path, root: Path) -> None:
+def _import_file(file: Path, root: Path) -> None:
     name = ".".join(file.relative_to(root).with_suffix("").parts)  # as pytest's importlib mode names it
     spec = spec_from_file_location(name, file)
     assert spec is not None, f"{file} is a Python file"
@@ -56,24 +56,24 @@ def _import(file: Path, root: Path) -> None:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        shown = file.relative_to(root).as_posix()
-        raise UnknownAgentError(f"importing {shown} raised {type(error).__name__}: {error}") from error
+        display_path = file.relative_to(root).as_posix()
+        raise UnknownAgentError(f"importing {display_path} raised {type(error).__name__}: {error}") from error
 
 
-def registered_elsewhere(name: str, folder: Path, root: Path) -> str:
+def explain_other_registration(name: str, folder: Path, root: Path) -> str:
     """What to do about an agent that a conftest.py of another folder than `folder` registers; "" if none does.
 
     The files are read, not run.
     """
     root, folder = root.resolve(), folder.resolve()
-    for file, names in _agents_by_file(root):
+    for file, names in _find_registrations(root):
         if name in names and not folder.is_relative_to(file.parent):
             both = Path(os.path.commonpath([file.parent, folder])) if folder.is_relative_to(root) else root
             here, better = (path.relative_to(root).as_posix() for path in (file, both / "conftest.py"))
             return f"agent '{name}' is registered in {here}, for the cases of that folder alone; move it to {better}"
     for above in root.parents[:_FOLDERS_ABOVE]:  # pytest was started below the project
         file = above / "conftest.py"
-        if file.is_file() and name in _registered_in(file):
+        if file.is_file() and name in _read_agent_names(file):
             return (
                 f"agent '{name}' is registered in {file}, above the root of this run, {root}; "
                 "start in the project's folder, or put a pyproject.toml there"
@@ -82,18 +82,18 @@ def registered_elsewhere(name: str, folder: Path, root: Path) -> str:
 
 
 @lru_cache(maxsize=4)
-def _agents_by_file(root: Path) -> tuple[tuple[Path, frozenset[str]], ...]:
+def _find_registrations(root: Path) -> tuple[tuple[Path, frozenset[str]], ...]:
     """The conftest.py files of a project, as far as it is worth looking, with the agents that their text registers."""
-    found = []
+    registrations = []
     for number, (folder, inner, files) in enumerate(os.walk(root)):
         if number == _MOST_FOLDERS:
             break
         inner[:] = sorted(name for name in inner if name not in _FOREIGN and not name.startswith("."))
         if "conftest.py" in files:
             file = Path(folder, "conftest.py")
-            found.append((file, _registered_in(file)))
-    return tuple(found)
+            registrations.append((file, _read_agent_names(file)))
+    return tuple(registrations)
 
 
-def _registered_in(file: Path) -> frozenset[str]:
+def _read_agent_names(file: Path) -> frozenset[str]:
     return frozenset(_REGISTERED.findall(file.read_text("utf-8", errors="replace")))

@@ -11,22 +11,22 @@ from pathlib import Path
 from evalkit.agents.clock import WaitingTime, now
 from evalkit.agents.grading import GRADE
 from evalkit.agents.live import MeteredProvider
-from evalkit.agents.models import cassette_name, shared_provider
+from evalkit.agents.models import build_cassette_name, get_shared_provider
 from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.asked import without_secrets
+from evalkit.providers.asked import redact_secrets
 from evalkit.providers.cassettefile import Cassette
 from evalkit.providers.grades import (
     ANY_GRADER,
     RECORD_COMMAND,
     RecordedGrades,
-    asked_of_grader,
+    build_grades_path,
+    describe_grading_request,
     find_grades,
-    grades_path,
-    shown,
+    format_path,
 )
-from evalkit.providers.limits import queueing
+from evalkit.providers.limits import queue_context
 from evalkit.providers.protocol import Provider
 
 LOGGER = logging.getLogger("evalkit.model")
@@ -41,36 +41,38 @@ class Grader:
         provider: Provider,
         name: str | None,
         cassette: str | None = None,
-        uncaught: Callable[[], AbstractContextManager[None]] = nullcontext,
+        interception_bypass: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.name = name
         self.cassette = cassette
         self._case_id = case_id
         self._provider = provider
-        self._uncaught = uncaught  # around its requests, where those of agents' clients are caught
+        self._interception_bypass = (
+            interception_bypass  # around its requests, where those of agents' clients are caught
+        )
 
     async def turn(self, request: ModelRequest, deadline_s: float) -> ModelTurn:
         """The grader's answer. Raises MissingCassetteError, StaleCassetteError, BudgetSpentError, and ProviderError,
         also if it takes longer than the deadline, which stands still while it waits for its turn at the service.
         """
         queued = WaitingTime()
-        running = asyncio.create_task(self._asked(request, queued))
+        running = asyncio.create_task(self._send_request(request, queued))
         until = now() + deadline_s
         try:
-            while not running.done() and (left := until + queued.seconds - now()) > 0:
-                await asyncio.wait({running}, timeout=max(left, 0.02))  # `left` stands still while it queues
+            while not running.done() and (remaining_s := until + queued.seconds - now()) > 0:
+                await asyncio.wait({running}, timeout=max(remaining_s, 0.02))  # `left` stands still while it queues
             if running.done():
                 return running.result()
         finally:
             running.cancel()
         raise ProviderError(f"the grader gave no answer within {deadline_s:g} s, its deadline (settings.deadline_s)")
 
-    async def _asked(self, request: ModelRequest, queued: WaitingTime) -> ModelTurn:
-        queueing.set(queued.waiting)
+    async def _send_request(self, request: ModelRequest, queued: WaitingTime) -> ModelTurn:
+        queue_context.set(queued.measure)
         if LOGGER.isEnabledFor(logging.INFO):
-            told = {"case_id": self._case_id, "request": asked_of_grader(request)}
-            LOGGER.info("asking the grader: %s", self.name, extra=told)
-        with self._uncaught():
+            details = {"case_id": self._case_id, "request": describe_grading_request(request)}
+            LOGGER.info("asking the grader: %s", self.name, extra=details)
+        with self._interception_bypass():
             return await self._provider.turn(request)
 
     def save(self) -> None:
@@ -80,7 +82,7 @@ class Grader:
             save()
 
 
-def grader_for(case_id: str, run: int, settings: Settings) -> Grader:
+def select_grader(case_id: str, run: int, settings: Settings) -> Grader:
     """The grader of one run of a case.
 
     Recorded grades answer, unless the run goes live, where the agent does not do what it did then, or
@@ -92,39 +94,39 @@ def grader_for(case_id: str, run: int, settings: Settings) -> Grader:
         provider: Provider = chosen(case_id, run)
         return Grader(case_id, provider, provider.name)
     root = settings.root or Path.cwd()
-    base = root / settings.cassettes / cassette_name(case_id)
+    base = root / settings.cassettes / build_cassette_name(case_id)
     goes_live = settings.model is not None and settings.record is None
     again = settings.record == "all" and settings.grader is not None
     recorded = None if goes_live or again else find_grades(base, run, root)
     if recorded is not None:
-        return _replayed(case_id, recorded, settings)
+        return _build_replaying_grader(case_id, recorded, settings)
     if settings.grader is None:
-        raise _nobody(shown(grades_path(base, run), root), goes_live=goes_live)
-    return _live(case_id, settings.grader, grades_path(base, run), settings)
+        raise _make_no_grader_error(format_path(build_grades_path(base, run), root), goes_live=goes_live)
+    return _build_live_grader(case_id, settings.grader, build_grades_path(base, run), settings)
 
 
-def _replayed(case_id: str, recorded: Cassette, settings: Settings) -> Grader:
+def _build_replaying_grader(case_id: str, recorded: Cassette, settings: Settings) -> Grader:
     secrets = tuple(settings.extra.get("secrets", ()))
     replay = RecordedGrades(recorded, grader=settings.grader, secrets=secrets)
     return Grader(case_id, replay, recorded.model if recorded.kind == "recorded" else None, recorded.kind)
 
 
-def _live(case_id: str, spec: str, path: Path, settings: Settings) -> Grader:
-    from evalkit.providers.http_interception import passing
+def _build_live_grader(case_id: str, spec: str, path: Path, settings: Settings) -> Grader:
+    from evalkit.providers.http_interception import bypass_interception
 
     secrets = tuple(settings.extra.get("secrets", ()))
-    provider: Provider = MeteredProvider(shared_provider(spec), spec, settings)
+    provider: Provider = MeteredProvider(get_shared_provider(spec), spec, settings)
     if settings.record is not None:
         from evalkit.providers.recording import RecordingProvider
 
-        shown_as = shown(path, settings.root or Path.cwd())
+        shown_as = format_path(path, settings.root or Path.cwd())
         provider = RecordingProvider(
-            provider, path, model=spec, shown_as=shown_as, secrets=secrets, told=asked_of_grader
+            provider, path, model=spec, display_path=shown_as, secrets=secrets, describe=describe_grading_request
         )
-    return Grader(case_id, provider, without_secrets(spec, secrets), uncaught=passing)
+    return Grader(case_id, provider, redact_secrets(spec, secrets), interception_bypass=bypass_interception)
 
 
-def _nobody(file: str, *, goes_live: bool) -> MeasurementError:
+def _make_no_grader_error(file: str, *, goes_live: bool) -> MeasurementError:
     if goes_live:
         return MeasurementError(
             f"the run goes live, and recorded grades are of other runs; name a model that grades: {ANY_GRADER}"

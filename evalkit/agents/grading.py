@@ -14,7 +14,7 @@ from typing import Any
 
 from evalkit.errors import MeasurementError
 from evalkit.model.case import Declaration
-from evalkit.model.codec import plain
+from evalkit.model.codec import to_plain_json
 from evalkit.model.settings import DEFAULT_SEED
 from evalkit.model.transcript import Grade, ModelRequest, ModelTurn
 
@@ -63,12 +63,12 @@ class UnreadableGradesError(MeasurementError):
     """The grader's answer is no grade of each criterion."""
 
 
-def grading_request(
+def build_grading_request(
     criteria: Sequence[str], about: str, evidence: Mapping[str, Any], redact: Callable[[str], str]
 ) -> ModelRequest:
     """The question. `about` says which part of the evidence is graded; `redact` takes secrets out of JSON text."""
     numbered = {str(number): criterion for number, criterion in enumerate(criteria, 1)}
-    document = json.dumps(plain({"criteria": numbered, "about": about, "evidence": evidence}))
+    document = json.dumps(to_plain_json({"criteria": numbered, "about": about, "evidence": evidence}))
     text = json.dumps(json.loads(redact(document)), ensure_ascii=False, indent=2)
     encodable = text.encode("utf-8", "backslashreplace").decode()  # lone surrogates, as JSON escapes them
     message = {"role": "user", "text": encodable}
@@ -78,47 +78,47 @@ def grading_request(
 def read_grades(reply: ModelTurn, criteria: Sequence[str]) -> tuple[Grade, ...]:
     """A grade for each criterion, in their order. Raises UnreadableGradesError for any other answer."""
     grades: dict[int, Grade] = {}
-    for place, entry in enumerate(_entries(reply), 1):
+    for place, entry in enumerate(_read_entries(reply), 1):
         data = entry if isinstance(entry, Mapping) else {"criterion": None}
         number: Any = data.get("criterion", place)
         if isinstance(number, bool) or number not in range(1, len(criteria) + 1):
-            raise _unreadable(reply, f"there is no criterion {number!r}")
+            raise _make_unreadable_error(reply, f"there is no criterion {number!r}")
         number = int(number)  # 1.0 is 1
         if number in grades:
-            raise _unreadable(reply, f"criterion {number} is graded twice")
+            raise _make_unreadable_error(reply, f"criterion {number} is graded twice")
         if not isinstance(data.get("pass"), bool):
-            raise _unreadable(reply, f"'pass' of criterion {number} is neither true nor false")
-        grades[number] = Grade(criterion=criteria[number - 1], passed=data["pass"] is True, reason=_reason(data))
+            raise _make_unreadable_error(reply, f"'pass' of criterion {number} is neither true nor false")
+        grades[number] = Grade(criterion=criteria[number - 1], passed=data["pass"] is True, reason=_read_reason(data))
     missing = [number for number in range(1, len(criteria) + 1) if number not in grades]
     if missing:
-        raise _unreadable(reply, f"criterion {missing[0]} has no grade")
+        raise _make_unreadable_error(reply, f"criterion {missing[0]} has no grade")
     return tuple(grades[number] for number in sorted(grades))
 
 
-def _reason(entry: Mapping[str, Any]) -> str:
-    told = entry.get("reason")
-    return " ".join(told.split())[:_LONGEST_REASON] if isinstance(told, str) else ""
+def _read_reason(entry: Mapping[str, Any]) -> str:
+    reason = entry.get("reason")
+    return " ".join(reason.split())[:_LONGEST_REASON] if isinstance(reason, str) else ""
 
 
-def _entries(reply: ModelTurn) -> Iterator[Any]:
+def _read_entries(reply: ModelTurn) -> Iterator[Any]:
     if not reply.calls:
-        yield from _listed(reply, _json_in(reply))
+        yield from _get_grades(reply, _parse_answer(reply))
     for call in reply.calls:
         if call.name != GRADE.name:
-            raise _unreadable(reply, f"it calls '{call.name}'")
+            raise _make_unreadable_error(reply, f"it calls '{call.name}'")
         if call.malformed is not None:
-            raise _unreadable(reply, call.malformed)
-        yield from _listed(reply, call.arguments)
+            raise _make_unreadable_error(reply, call.malformed)
+        yield from _get_grades(reply, call.arguments)
 
 
-def _listed(reply: ModelTurn, arguments: Any) -> list[Any]:
+def _get_grades(reply: ModelTurn, arguments: Any) -> list[Any]:
     grades = arguments.get("grades") if isinstance(arguments, Mapping) else None
     if not isinstance(grades, list):
-        raise _unreadable(reply, "there is no list of grades in it")
+        raise _make_unreadable_error(reply, "there is no list of grades in it")
     return grades
 
 
-def _json_in(reply: ModelTurn) -> Any:
+def _parse_answer(reply: ModelTurn) -> Any:
     """The answer as JSON, in a fence or not, behind thoughts or not; of a call that is written as JSON, the arguments.
 
     A text that was cut off is none: what it quoted last might look like the answer.
@@ -127,17 +127,19 @@ def _json_in(reply: ModelTurn) -> Any:
 
     text = re.sub(_THOUGHTS, "", reply.text.strip(), flags=re.DOTALL).strip()
     if not text or reply.finish_reason != "stop":
-        raise _unreadable(reply, f"it is no call, and ended with '{reply.finish_reason}'")
+        raise _make_unreadable_error(reply, f"it is no call, and ended with '{reply.finish_reason}'")
     fenced = re.fullmatch(_FENCE, text, re.DOTALL)
     data, problem = parse_arguments(fenced[1] if fenced else text)
     if problem is not None:
-        raise _unreadable(reply, "it is no call and no JSON")
+        raise _make_unreadable_error(reply, "it is no call and no JSON")
     if data.get("name") == GRADE.name:
         return data.get("arguments", data.get("parameters"))
     return data
 
 
-def _unreadable(reply: ModelTurn, why: str) -> UnreadableGradesError:
-    said = reply.text or json.dumps(plain([{call.name: call.arguments} for call in reply.calls]), ensure_ascii=False)
-    cut = said[:_SHOWN] + ("…" if len(said) > _SHOWN else "")
-    return UnreadableGradesError(f"the grader's answer can't be read: {why}" + (f"; it was {cut}" if said else ""))
+def _make_unreadable_error(reply: ModelTurn, why: str) -> UnreadableGradesError:
+    answer = reply.text or json.dumps(
+        to_plain_json([{call.name: call.arguments} for call in reply.calls]), ensure_ascii=False
+    )
+    cut = answer[:_SHOWN] + ("…" if len(answer) > _SHOWN else "")
+    return UnreadableGradesError(f"the grader's answer can't be read: {why}" + (f"; it was {cut}" if answer else ""))

@@ -14,7 +14,7 @@ class DisconnectedError(Exception):
     """The other side is gone."""
 
 
-class RefusedError(Exception):
+class RejectedMessageError(Exception):
     """A message that is not read: broken, or too large. `status` is what a server answers."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -32,13 +32,13 @@ class Channel:
         self.is_busy = False
         self._is_at_end = False
 
-    async def head(self) -> h11.Request | h11.Response | h11.ConnectionClosed:
+    async def read_head(self) -> h11.Request | h11.Response | h11.ConnectionClosed:
         """The first event of the next message. Interim responses are passed over."""
         try:
-            event = await self._event()
+            event = await self._read_event()
             while isinstance(event, h11.InformationalResponse):
-                event = await self._event()
-        except RefusedError:
+                event = await self._read_event()
+        except RejectedMessageError:
             if self._is_at_end:
                 raise DisconnectedError from None
             raise
@@ -47,27 +47,27 @@ class Channel:
         self.is_busy = not isinstance(event, h11.ConnectionClosed)
         return event
 
-    async def body(self, limit: int) -> bytes:
+    async def read_body(self, limit: int) -> bytes:
         """The rest of the message. RefusedError beyond `limit` bytes."""
         parts: list[bytes] = []
         size = 0
         while True:
-            event = await self._event()
+            event = await self._read_event()
             if isinstance(event, h11.EndOfMessage):
                 return b"".join(parts)
             if not isinstance(event, h11.Data):
                 raise DisconnectedError
             size += len(event.data)
             if size > limit:
-                raise RefusedError(413, f"a body may have {limit:,} bytes")
+                raise RejectedMessageError(413, f"a body may have {limit:,} bytes")
             parts.append(bytes(event.data))
 
-    async def _event(self) -> Any:
+    async def _read_event(self) -> Any:
         while True:
             try:
                 event = self.connection.next_event()
             except h11.RemoteProtocolError as error:
-                raise RefusedError(error.error_status_hint, str(error)) from None
+                raise RejectedMessageError(error.error_status_hint, str(error)) from None
             if event is h11.PAUSED:
                 raise DisconnectedError  # it goes on without having heard our answer
             if event is not h11.NEED_DATA:
@@ -78,7 +78,7 @@ class Channel:
             self._is_at_end = not data
             self.connection.receive_data(data)
 
-    async def gone(self) -> None:
+    async def wait_until_closed(self) -> None:
         """Returns when the other side has closed. What it sends meanwhile waits for its turn."""
         while data := await self._reader.read(_CHUNK):
             self.connection.receive_data(data)

@@ -38,7 +38,7 @@ Send = Callable[[Message], Awaitable[None]]
 CHANNELS = ("direct", "native", "text")
 
 
-class Served(Struct, frozen=True):
+class FunctionUrls(Struct, frozen=True):
     """Where the functions of a run are. The MCP server's places are None where the extra `mcp` is not installed.
 
     `mcp_command` is for clients that start their MCP server as a process (stdio): a program and its arguments.
@@ -49,7 +49,7 @@ class Served(Struct, frozen=True):
     mcp_command: tuple[str, ...] | None = None
 
 
-class Serving(AbstractAsyncContextManager[Served]):
+class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
     """``async with Serving(task) as served:`` the functions of `task` are at ``served.functions_url``.
 
     A sync agent writes ``with``: the server lives on the run's event loop, not in the agent's thread.
@@ -61,12 +61,12 @@ class Serving(AbstractAsyncContextManager[Served]):
         self._app = FunctionsApp(task, self._token)
         self._server = HttpServer(self._app)
 
-    async def __aenter__(self) -> Served:
+    async def __aenter__(self) -> FunctionUrls:
         await self._server.__aenter__()
         base = f"http://127.0.0.1:{self._server.port}/{self._token}"
         if not has_mcp():
-            return Served(base)
-        return Served(base, f"{base}/mcp", (sys.executable, "-m", "evalkit.functions.mcp_stdio", base))
+            return FunctionUrls(base)
+        return FunctionUrls(base, f"{base}/mcp", (sys.executable, "-m", "evalkit.functions.mcp_stdio", base))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -76,7 +76,7 @@ class Serving(AbstractAsyncContextManager[Served]):
         finally:
             await self._app.aclose()
 
-    def __enter__(self) -> Served:
+    def __enter__(self) -> FunctionUrls:
         return self._task.wait(self.__aenter__())
 
     def __exit__(
@@ -91,37 +91,37 @@ class FunctionsApp:
     def __init__(self, task: Task, token: str) -> None:
         self._task = task
         self._base = f"/{token}/"
-        self._mcp = McpApp(self._offer, self._call)
+        self._mcp = McpApp(self._list_functions, self._call)
 
     async def aclose(self) -> None:
         await self._mcp.aclose()
 
-    async def _offer(self) -> list[dict[str, Any]]:
-        return self._task.offered()
+    async def _list_functions(self) -> list[dict[str, Any]]:
+        return self._task.describe_functions()
 
     async def _call(self, name: str, arguments: Any) -> dict[str, Any]:
-        return await self._task.outcome_of(ModelCall(name=name, arguments=arguments, channel="direct"))
+        return await self._task.execute_remote_call(ModelCall(name=name, arguments=arguments, channel="direct"))
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         path, _, rest = scope["path"][len(self._base) :].partition("/")
         if not secrets.compare_digest(scope["path"][: len(self._base)].encode(), self._base.encode()):
-            await _answer(send, 404, {"error": {"type": "not_found", "message": "there is nothing at this URL"}})
+            await _send_json(send, 404, {"error": {"type": "not_found", "message": "there is nothing at this URL"}})
         elif path == "mcp" and not rest:
             await self._serve_mcp(scope, receive, send)
         elif path == "functions" and not rest and scope["method"] == "GET":
-            await _answer(send, 200, await self._offer())
+            await _send_json(send, 200, await self._list_functions())
         elif path == "call" and rest and scope["method"] == "POST":
             await self._serve_call(rest, scope, receive, send)
         else:
-            asked = f"{scope['method']} /{'/'.join(filter(None, (path, rest)))}"
-            message = f"there is no {asked}; there are GET /functions, POST /call/<name> and /mcp"
-            await _answer(send, 404, {"error": {"type": "not_found", "message": message}})
+            endpoint = f"{scope['method']} /{'/'.join(filter(None, (path, rest)))}"
+            message = f"there is no {endpoint}; there are GET /functions, POST /call/<name> and /mcp"
+            await _send_json(send, 404, {"error": {"type": "not_found", "message": message}})
 
     async def _serve_mcp(self, scope: Message, receive: Receive, send: Send) -> None:
         if has_mcp():
             await self._mcp(scope, receive, send)
         else:
-            await _answer(send, 501, {"error": {"type": "not_installed", "message": NEEDS_EXTRA}})
+            await _send_json(send, 501, {"error": {"type": "not_installed", "message": NEEDS_EXTRA}})
 
     async def _serve_call(self, name: str, scope: Message, receive: Receive, send: Send) -> None:
         query = parse_qs(scope["query_string"].decode("latin-1"))
@@ -130,9 +130,9 @@ class FunctionsApp:
             message = (
                 f"'turn' counts from 0 and 'channel' is one of {', '.join(CHANNELS)}; got {turn!r} and {channel!r}"
             )
-            await _answer(send, 400, {"error": {"type": "bad_request", "message": message}})
+            await _send_json(send, 400, {"error": {"type": "bad_request", "message": message}})
             return
-        arguments, malformed = _arguments((await receive())["body"])
+        arguments, malformed = _parse_arguments((await receive())["body"])
         call = ModelCall(
             name=name,
             arguments=arguments,
@@ -140,10 +140,10 @@ class FunctionsApp:
             call_id=query.get("call_id", [None])[-1],
             malformed=malformed,
         )
-        await _answer(send, 200, await self._task.outcome_of(call, turn=int(turn) if turn else None))
+        await _send_json(send, 200, await self._task.execute_remote_call(call, turn=int(turn) if turn else None))
 
 
-def _arguments(body: bytes) -> tuple[Any, str | None]:
+def _parse_arguments(body: bytes) -> tuple[Any, str | None]:
     """The arguments, and why they could not be read, if so. Nothing at all means that there are none."""
     if not body.strip():
         return {}, None
@@ -154,7 +154,7 @@ def _arguments(body: bytes) -> tuple[Any, str | None]:
     return arguments, None
 
 
-async def _answer(send: Send, status: int, data: Any) -> None:
+async def _send_json(send: Send, status: int, data: Any) -> None:
     body = json.dumps(data, default=str).encode("ascii")
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})

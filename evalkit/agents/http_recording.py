@@ -17,22 +17,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
-from evalkit.functions.active import CASE
+from evalkit.functions.active import CURRENT_CASE
 from evalkit.model.settings import Settings
 
 if TYPE_CHECKING:
     from evalkit.agents.task import Task
-    from evalkit.providers.http_messages import HttpAnswer
-    from evalkit.providers.http_tape import HttpTape
+    from evalkit.providers.http_messages import HttpResponse
+    from evalkit.providers.http_tape import Player
     from evalkit.providers.spending import Account
 
 NEEDS_EXTRA = "HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
 
-_open: list[HttpTape] = []
+_open_players: list[Player] = []
 _lock = threading.Lock()
 
 
-class _Listener:
+class _TrafficListener:
     """Tells a task of the traffic of its agent's own client."""
 
     def __init__(self, task: Task, settings: Settings) -> None:
@@ -40,42 +40,42 @@ class _Listener:
         self._prices = settings.prices
         self._account: Account | None = None
         if settings.max_cost_usd is not None:
-            from evalkit.agents.live import account_of
+            from evalkit.agents.live import get_run_account
 
-            self._account = account_of(settings)
+            self._account = get_run_account(settings)
 
-    def sending(self) -> None:
+    def on_request(self) -> None:
         if self._account is not None:
             self._account.check()
 
-    def refused(self, error: EvalkitError) -> None:
+    def on_refusal(self, error: EvalkitError) -> None:
         task = self._task()
         if task is not None:
-            task.note_fault(error)
+            task.record_fault(error)
 
-    def answered(self, answer: HttpAnswer, duration_ms: float, *, is_live: bool) -> None:
-        from evalkit.model.prices import cost_of
-        from evalkit.providers.http_turns import turn_in
+    def on_response(self, answer: HttpResponse, duration_ms: float, *, is_live: bool) -> None:
+        from evalkit.model.prices import compute_cost
+        from evalkit.providers.http_turns import find_turn
 
-        turn = turn_in(answer, duration_ms)
+        turn = find_turn(answer, duration_ms)
         task = self._task()
         if turn is not None and task is not None:
-            task.note_turn(turn, waited_ms=duration_ms if is_live else 0.0)
-            cost = cost_of(turn.usage, (turn.model,), self._prices) if is_live else None
+            task.record_turn(turn, waited_ms=duration_ms if is_live else 0.0)
+            cost = compute_cost(turn.usage, (turn.model,), self._prices) if is_live else None
             if self._account is not None and cost is not None:
                 self._account.add(cost)
 
 
-def tape_of_run(task: Task, settings: Settings) -> HttpTape | None:
+def create_player(task: Task, settings: Settings) -> Player | None:
     """The tape of the run that `task` is; None where requests go out as they are: live, switched off, no vcrpy."""
     goes_live = settings.model is not None and settings.record is None
     if goes_live or settings.http.cassettes is False or not _is_possible(settings):
         return None
-    from evalkit.agents.models import cassette_name
-    from evalkit.providers.http_tape import HttpTape, TapeOptions
+    from evalkit.agents.models import build_cassette_name
+    from evalkit.providers.http_tape import Player, PlayerOptions
 
-    options = TapeOptions(
-        model_cassette=cassette_name(task.case_id),
+    options = PlayerOptions(
+        model_cassette=build_cassette_name(task.case_id),
         cassettes=settings.cassettes,
         root=settings.root or Path.cwd(),
         run=task.run_index,
@@ -84,7 +84,7 @@ def tape_of_run(task: Task, settings: Settings) -> HttpTape | None:
         ignore_hosts=settings.http.ignore_hosts,
         ignore_fields=settings.http.ignore_fields,
     )
-    return HttpTape(options, _Listener(task, settings))
+    return Player(options, _TrafficListener(task, settings))
 
 
 def _is_possible(settings: Settings) -> bool:
@@ -101,55 +101,55 @@ def _has_vcrpy() -> bool:
 
 
 @contextmanager
-def caught(tape: HttpTape | None) -> Iterator[None]:
+def intercept_requests(player: Player | None) -> Iterator[None]:
     """While inside, `tape` answers the requests of this context. Who is left behind asks a closed tape for ever."""
-    if tape is None:
+    if player is None:
         yield
         return
-    from evalkit.functions.carrying import carry, stop_carrying
+    from evalkit.functions.carrying import start_propagation, stop_propagation
     from evalkit.providers.http_interception import install
 
     with _lock:
-        _open.append(tape)
-        carry("http")
-    install(_current)
+        _open_players.append(player)
+        start_propagation("http")
+    install(_find_player)
     try:
         yield
     finally:
-        tape.close()
+        player.close()
         with _lock:
-            if not any(other.is_open for other in _open):
-                stop_carrying("http")
+            if not any(open_player.is_open for open_player in _open_players):
+                stop_propagation("http")
 
 
-def release(tape: HttpTape | None) -> None:
+def release(player: Player | None) -> None:
     """The agent has ended: nobody can ask `tape` any more."""
-    if tape is None:
+    if player is None:
         return
     from evalkit.providers.http_interception import uninstall
 
     with _lock:
-        if tape not in _open:
+        if player not in _open_players:
             return
-        _open.remove(tape)
+        _open_players.remove(player)
     uninstall()
 
 
-def _current() -> HttpTape | None:
+def _find_player() -> Player | None:
     """The tape of the case in whose context this is called."""
-    case = CASE.get()
+    case = CURRENT_CASE.get()
     if case is not None:
         task: Any = case.dispatcher.task
-        tape: HttpTape | None = task.tape
+        tape: Player | None = task.tape
         return tape
     if threading.current_thread() is threading.main_thread():
         return None  # pytest's own, and its plugins': agents do not run there without a context
     with _lock:
-        going = [tape for tape in _open if tape.is_open]
-    if len(going) > 1:
+        open_players = [tape for tape in _open_players if tape.is_open]
+    if len(open_players) > 1:
         raise MissingCassetteError(
             f"an HTTP request came from thread '{threading.current_thread().name}', which was there before the "
-            f"{len(going)} cases that run, so nobody knows whose it is: tie what runs there to its case with "
+            f"{len(open_players)} cases that run, so nobody knows whose it is: tie what runs there to its case with "
             "evalkit.bind(function), or run one case at a time (--evalkit-concurrency 1)"
         )
-    return going[0] if going else None
+    return open_players[0] if open_players else None

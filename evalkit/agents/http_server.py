@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import h11
 
-from evalkit.agents.http_channel import Channel, DisconnectedError, RefusedError
+from evalkit.agents.http_channel import Channel, DisconnectedError, RejectedMessageError
 from evalkit.providers.own_hosts import OWN_HOSTS
 
 MAX_BODY = 10_000_000  # bytes of a request
@@ -52,18 +52,18 @@ class HttpServer:
         assert self._server is not None
         try:
             if kind is None:
-                await self._settled()
+                await self._finish_requests()
         finally:
             self._server.close()
-            left = dict(self._connections)
-            for task in left:
+            connections = dict(self._connections)
+            for task in connections:
                 task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
-            for channel in left.values():
+            await asyncio.gather(*connections, return_exceptions=True)
+            for channel in connections.values():
                 channel.abort()
             OWN_HOSTS.discard(f"127.0.0.1:{self.port}")
 
-    async def _settled(self) -> None:
+    async def _finish_requests(self) -> None:
         """Answer what has been asked: a client may be gone, and its last request still on the way through the loop."""
         for _ in range(10):  # from a connection that waits to be accepted to a request that was read
             await asyncio.sleep(0)
@@ -79,36 +79,36 @@ class HttpServer:
 
     async def _serve(self, channel: Channel) -> None:
         try:
-            while await self._exchange(channel) and channel.is_reusable():
+            while await self._serve_request(channel) and channel.is_reusable():
                 channel.connection.start_next_cycle()
         except (DisconnectedError, ConnectionError):
             pass  # the client is gone, and nobody is left to be told
         finally:
             channel.close()
 
-    async def _exchange(self, channel: Channel) -> bool:
+    async def _serve_request(self, channel: Channel) -> bool:
         """One request and its response; False when the client has no more."""
         try:
-            request = await channel.head()
+            request = await channel.read_head()
             if not isinstance(request, h11.Request):
                 return False
-            body = await channel.body(MAX_BODY)
-        except RefusedError as refused:
-            response = Response(channel, b"")
-            await response.plain(refused.status, str(refused))
+            body = await channel.read_body(MAX_BODY)
+        except RejectedMessageError as refused:
+            response = AsgiResponse(channel, b"")
+            await response.send_text(refused.status, str(refused))
             return False
-        response = Response(channel, request.method)
+        response = AsgiResponse(channel, request.method)
         try:
-            await self._app(_scope(request, self.port), _Body(channel, body).receive, response.send)
+            await self._app(_build_scope(request, self.port), _RequestBody(channel, body).receive, response.send)
         except (DisconnectedError, ConnectionError):
             raise
         except Exception:
             LOGGER.exception("the functions' server failed on %r", request.target)
-            await response.plain(500, "evalkit failed on this request; its log has the traceback")
+            await response.send_text(500, "evalkit failed on this request; its log has the traceback")
         return True
 
 
-def _scope(request: h11.Request, port: int) -> dict[str, Any]:
+def _build_scope(request: h11.Request, port: int) -> dict[str, Any]:
     raw_path, _, query = request.target.partition(b"?")
     return {
         "type": "http",
@@ -126,7 +126,7 @@ def _scope(request: h11.Request, port: int) -> dict[str, Any]:
     }
 
 
-class _Body:
+class _RequestBody:
     """`receive` of an ASGI app: the body, and then, whenever it happens, that the client has gone."""
 
     def __init__(self, channel: Channel, body: bytes) -> None:
@@ -137,36 +137,36 @@ class _Body:
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        await self._channel.gone()
+        await self._channel.wait_until_closed()
         return {"type": "http.disconnect"}
 
 
-class Response:
+class AsgiResponse:
     """`send` of an ASGI app."""
 
     def __init__(self, channel: Channel, method: bytes) -> None:
         self._channel = channel
         self._has_body = method != b"HEAD"
         self._start: Message | None = None
-        self._begun = False
+        self._has_started = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._start = message
             return
-        if not self._begun:
+        if not self._has_started:
             assert self._start is not None, "ASGI: the start of a response comes before its body"
             headers = [(name, value) for name, value in self._start.get("headers", ())]
             await self._channel.write(h11.Response(status_code=self._start["status"], headers=headers))
-            self._begun = True
+            self._has_started = True
         if message.get("body") and self._has_body:
             await self._channel.write(h11.Data(data=message["body"]))
         if not message.get("more_body", False):
             await self._channel.write(h11.EndOfMessage())
 
-    async def plain(self, status: int, text: str) -> None:
+    async def send_text(self, status: int, text: str) -> None:
         """A whole response of text, unless another has begun."""
-        if self._begun:
+        if self._has_started:
             raise DisconnectedError
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
         with suppress(h11.LocalProtocolError):  # the request was so broken that there is no answering it

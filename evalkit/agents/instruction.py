@@ -51,7 +51,7 @@ def _load(path: Path, mtime_ns: int, size: int, shown_as: str) -> Instruction:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _error(shown_as, 0, f"this is not UTF-8: byte {error.start}") from None
+        raise _make_error(shown_as, 0, f"this is not UTF-8: byte {error.start}") from None
     return parse_instruction(text, shown_as, path=path)
 
 
@@ -61,14 +61,14 @@ def parse_instruction(text: str, file: str, *, path: Path | None = None, check_t
     `check_targets` imports what a declaration's `patch` names, to see that it is there.
     """
     from evalkit.yamlfile.builder import load
-    from evalkit.yamlfile.places import positions
+    from evalkit.yamlfile.places import read_positions
 
     frontmatter, body = split_instruction(text.replace("\r\n", "\n"), file)
     data = load(frontmatter, file)
     instruction, problems = _read(data, body, path, check_targets)
     if problems:
-        places = positions(frontmatter)
-        raise SpecError(sorted((_located(problem, places, file) for problem in problems), key=_place))
+        places = read_positions(frontmatter)
+        raise SpecError(sorted((_locate(problem, places, file) for problem in problems), key=_get_location))
     return instruction
 
 
@@ -76,46 +76,46 @@ def split_instruction(text: str, file: str) -> tuple[str, str]:
     """Frontmatter, with an empty line for the fence so that its line numbers are the file's; and the body."""
     opening = _FENCE.match(text)
     if opening is None:
-        raise _error(file, 1, "an instruction file begins with '---', its frontmatter, and '---'")
+        raise _make_error(file, 1, "an instruction file begins with '---', its frontmatter, and '---'")
     closing = _FENCE.search(text, opening.end())
     if closing is None:
-        raise _error(file, 1, "the frontmatter that begins here is never closed; write a line '---' below it")
+        raise _make_error(file, 1, "the frontmatter that begins here is never closed; write a line '---' below it")
     return text[opening.end() : closing.start()], text[closing.end() :].strip()
 
 
-def _error(file: str, line: int, message: str) -> SpecError:
+def _make_error(file: str, line: int, message: str) -> SpecError:
     return SpecError([Problem(Location(file, line, 1 if line else 0), message, CODE)])
 
 
-def _located(problem: PathProblem, places: Any, file: str) -> Problem:
+def _locate(problem: PathProblem, places: Any, file: str) -> Problem:
     line, column = places.locate(problem.path, key=problem.at_key)
     return Problem(Location(file, line, column), problem.message, CODE)
 
 
-def _place(problem: Problem) -> Location:
+def _get_location(problem: Problem) -> Location:
     return problem.location
 
 
 def _read(data: Any, body: str, path: Path | None, check_targets: bool) -> tuple[Instruction, list[PathProblem]]:
     if not isinstance(data, Mapping):
         return Instruction(name="", body=body), [
-            PathProblem((), f"the frontmatter is a mapping with {_listed(FRONTMATTER_KEYS)}", CODE)
+            PathProblem((), f"the frontmatter is a mapping with {_join_names(FRONTMATTER_KEYS)}", CODE)
         ]
     problems = [
-        PathProblem((key,), f"unknown key '{key}' in the frontmatter{_hint(key)}", CODE, at_key=True)
+        PathProblem((key,), f"unknown key '{key}' in the frontmatter{_make_hint(key)}", CODE, at_key=True)
         for key in data
         if key not in FRONTMATTER_KEYS
     ]
-    words: dict[str, Any] = {key: _word(data, key, problems) for key in FRONTMATTER_KEYS[:-1]}
+    words: dict[str, Any] = {key: _read_text(data, key, problems) for key in FRONTMATTER_KEYS[:-1]}
     if "name" not in data:
         problems.append(PathProblem((), "the frontmatter needs a 'name'", CODE))
     if not body:
         problems.append(PathProblem((), "there is no instruction below the frontmatter", CODE))
-    functions = _functions(data, problems, check_targets)
+    functions = _read_functions(data, problems, check_targets)
     return Instruction(**words, body=body, available_functions=functions, path=path), problems
 
 
-def _functions(
+def _read_functions(
     data: Mapping[str, Any], problems: list[PathProblem], check_targets: bool
 ) -> tuple[Declaration, ...] | None:
     if "available_functions" not in data:
@@ -128,12 +128,14 @@ def _functions(
         return None
     from evalkit.functions.declarations import parse_declarations
 
-    declarations, found = parse_declarations(listed, path=("available_functions",), check_targets=check_targets)
-    problems.extend(found)
+    declarations, declaration_problems = parse_declarations(
+        listed, path=("available_functions",), check_targets=check_targets
+    )
+    problems.extend(declaration_problems)
     return declarations
 
 
-def _word(data: Mapping[str, Any], key: str, problems: list[PathProblem]) -> str | Mapping[str, Any]:
+def _read_text(data: Mapping[str, Any], key: str, problems: list[PathProblem]) -> str | Mapping[str, Any]:
     value = data.get(key, "")
     if key == "trigger" and isinstance(value, Mapping) and value:
         return value
@@ -146,9 +148,9 @@ def _word(data: Mapping[str, Any], key: str, problems: list[PathProblem]) -> str
     return ""
 
 
-def _hint(key: object) -> str:
-    return did_you_mean(key, FRONTMATTER_KEYS) or f"; it has {_listed(FRONTMATTER_KEYS)}"
+def _make_hint(key: object) -> str:
+    return did_you_mean(key, FRONTMATTER_KEYS) or f"; it has {_join_names(FRONTMATTER_KEYS)}"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(names)

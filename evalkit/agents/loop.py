@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from evalkit.agents.reply import COMPLETED, Reply
 from evalkit.agents.textturns import (
     TextReading,
-    calls_left,
-    correction_note,
+    build_correction_note,
+    describe_refused_calls,
+    describe_skipped_calls,
+    format_results,
+    mark_unreadable,
     read_text_calls,
-    refused_beside,
-    results_as_text,
-    unreadable,
 )
 from evalkit.errors import BudgetSpentError, ProviderError
 from evalkit.model.case import Declaration
@@ -54,8 +54,8 @@ async def run_loop(
     task.instruction_used = instruction.name
     before = len(task.calls)
     if message is not None:
-        _say(task, message)
-    stop_reason, text = await _converse(
+        _replace_message(task, message)
+    stop_reason, text = await _run_turns(
         task,
         ModelRequest(
             system=instruction.body,
@@ -64,19 +64,19 @@ async def run_loop(
             seed=task.settings.seed,
         ),
     )
-    if stop_reason == COMPLETED and require_last and not _ends_with(task, require_last, before):
+    if stop_reason == COMPLETED and require_last and not _is_last_call(task, require_last, before):
         stop_reason = missing_code
     return Reply(text, stop_reason=stop_reason, instruction_used=instruction.name)
 
 
-def _say(task: Task, message: str) -> None:
+def _replace_message(task: Task, message: str) -> None:
     """Replace the user's latest message."""
     if task.messages and task.messages[-1].get("role") == "user":
         task.messages.pop()
     task.messages.append({"role": "user", "text": message})
 
 
-async def _converse(task: Task, request: ModelRequest) -> tuple[str, str]:
+async def _run_turns(task: Task, request: ModelRequest) -> tuple[str, str]:
     """The loop itself: the stop reason, and the text of the last reply."""
     text = ""
     for _ in range(task.settings.max_iterations):
@@ -85,48 +85,52 @@ async def _converse(task: Task, request: ModelRequest) -> tuple[str, str]:
         try:
             turn = await task.turn(replace(request, messages=tuple(task.messages)))
         except (ProviderError, BudgetSpentError) as error:
-            task.note_fault(error)
+            task.record_fault(error)
             return error.code, text
         text = turn.text
-        stop_reason = await _answer(task, turn, request.functions)
+        stop_reason = await _handle_turn(task, turn, request.functions)
         if stop_reason is not None:
             return stop_reason, text
     return "max_iterations", text
 
 
-async def _answer(task: Task, turn: ModelTurn, functions: Sequence[Declaration]) -> str | None:
+async def _handle_turn(task: Task, turn: ModelTurn, functions: Sequence[Declaration]) -> str | None:
     """Dispatch the calls of `turn` and put the answers into the conversation, or say why the run stops here."""
-    offered = {function.name for function in functions} or None
+    function_names = {function.name for function in functions} or None
     if not turn.calls and functions and (reading := read_text_calls(turn, functions)) is not None:
         if reading.calls:
-            task.remarks += refused_beside(reading.refused, len(task.turns))
+            task.warnings += describe_refused_calls(reading.refusals, len(task.turns))
         else:
-            task.amend(unreadable(turn, reading.refused))
-        return await _answer_text(task, turn, reading, offered)
+            task.replace_last_turn(mark_unreadable(turn, reading.refusals))
+        return await _handle_text_calls(task, turn, reading, function_names)
     task.messages.append({"role": "model", "turn": turn})
     if not turn.calls:
         return STOP_REASONS.get(turn.finish_reason, turn.finish_reason)
     if turn.text and functions:
-        task.remarks += calls_left(turn, functions, len(task.turns))
-    task.messages.append({"role": "function", "results": await task.answer(turn, offered=offered)})
+        task.warnings += describe_skipped_calls(turn, functions, len(task.turns))
+    task.messages.append({"role": "function", "results": await task.execute_calls(turn, offered_names=function_names)})
     return None
 
 
-async def _answer_text(
-    task: Task, turn: ModelTurn, reading: TextReading, offered: AbstractSet[str] | None
+async def _handle_text_calls(
+    task: Task, turn: ModelTurn, reading: TextReading, function_names: AbstractSet[str] | None
 ) -> str | None:
     """The same for calls that stand in the reply's text."""
     task.messages.append({"role": "model", "turn": reading.history})
     correct = task.settings.correct_text_calls
     if not reading.calls and not correct:
         return "malformed_call"
-    results = await task.answer(replace(turn, calls=reading.calls), offered=offered) if reading.calls else []
-    parts = [results_as_text(results), correction_note(reading.slips) if correct and reading.slips else ""]
+    results = (
+        await task.execute_calls(replace(turn, calls=reading.calls), offered_names=function_names)
+        if reading.calls
+        else []
+    )
+    parts = [format_results(results), build_correction_note(reading.slips) if correct and reading.slips else ""]
     task.messages.append({"role": "user", "text": "\n\n".join(part for part in parts if part)})
     return None
 
 
-def _ends_with(task: Task, name: str, before: int) -> bool:
+def _is_last_call(task: Task, name: str, before: int) -> bool:
     """Whether the last function call since `before` is a successful call of `name`."""
     calls = task.calls[before:]
     return bool(calls) and calls[-1].name == name and calls[-1].outcome == "ok"

@@ -10,7 +10,7 @@ from typing import Any
 HIDDEN_KEYS = frozenset({"mock_function_responses", "mock_responses", "turns"})
 
 
-def visible_input(data: Mapping[str, Any]) -> dict[str, Any]:
+def copy_visible_input(data: Mapping[str, Any]) -> dict[str, Any]:
     """A private copy of a case's `input` without the mocks: what an agent changes in it, no other run sees."""
     return {key: _copy(value) for key, value in data.items() if key not in HIDDEN_KEYS}
 
@@ -23,7 +23,7 @@ def _copy(value: Any) -> Any:
     return value
 
 
-def text_of(user: Any) -> str:
+def format_message(user: Any) -> str:
     """What the user says, as text: a string as it is, an email with its headers, other data as JSON."""
     if user is None:
         return ""
@@ -34,24 +34,26 @@ def text_of(user: Any) -> str:
     if isinstance(user.get("message"), str) and len(user) == 1:
         return str(user["message"])
     if isinstance(user.get("email"), Mapping) and len(user) == 1:
-        return _email(user["email"])
+        return _format_email(user["email"])
     if "body" in user and {"subject", "from"} & set(user):
-        return _email(user)
-    return _mixed(user)
+        return _format_email(user)
+    return _format_mixed(user)
 
 
-def _mixed(user: Mapping[str, Any]) -> str:
+def _format_mixed(user: Mapping[str, Any]) -> str:
     rest = {key: value for key, value in user.items() if key not in ("message", "email")}
-    parts = [text_of({key: user[key]}) for key in ("message", "email") if key in user and _plain(key, user[key])]
-    left = {key: value for key, value in user.items() if key not in rest and not _plain(key, value)}
-    data = json.dumps({**left, **rest}, ensure_ascii=False, default=str, indent=2) if left or rest else ""
+    parts = [
+        format_message({key: user[key]}) for key in ("message", "email") if key in user and _is_plain(key, user[key])
+    ]
+    structured = {key: value for key, value in user.items() if key not in rest and not _is_plain(key, value)}
+    data = json.dumps({**structured, **rest}, ensure_ascii=False, default=str, indent=2) if structured or rest else ""
     return "\n\n".join([*parts, *([data] if data else [])])
 
 
-def _plain(key: str, value: Any) -> bool:
+def _is_plain(key: str, value: Any) -> bool:
     return isinstance(value, str if key == "message" else Mapping)
 
 
-def _email(email: Mapping[str, Any]) -> str:
+def _format_email(email: Mapping[str, Any]) -> str:
     headers = [f"{key.capitalize()}: {value}" for key, value in email.items() if key != "body" and value is not None]
     return "\n".join([*headers, "", str(email.get("body", "") or "")])

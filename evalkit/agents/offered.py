@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from evalkit.agents.signatures import async_function, sync_function
+from evalkit.agents.signatures import make_async_function, make_sync_function
 from evalkit.errors import did_you_mean
 from evalkit.model.case import Declaration
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
-Function = Callable[..., Any]
+FunctionCallable = Callable[..., Any]
 
 
-class Callables(Mapping[str, Function]):
+class FunctionMapping(Mapping[str, FunctionCallable]):
     """Functions by name, made when asked for: real ones, with a name, a docstring and a signature."""
 
-    def __init__(self, dispatcher: FakeDispatcher, make: Callable[[Declaration], Function]) -> None:
+    def __init__(self, dispatcher: FakeDispatcher, make: Callable[[Declaration], FunctionCallable]) -> None:
         self._dispatcher = dispatcher
         self._make = make
 
@@ -29,10 +29,10 @@ class Callables(Mapping[str, Function]):
         """The declared functions; those that are only mocked have no declaration."""
         return self._dispatcher.declarations
 
-    def __getitem__(self, name: str) -> Function:
+    def __getitem__(self, name: str) -> FunctionCallable:
         if name not in self._dispatcher.names:
-            known = ", ".join(self) or "none"
-            raise KeyError(f"no function '{name}'{did_you_mean(name, self) or ';'} (this case has {known})")
+            names = ", ".join(self) or "none"
+            raise KeyError(f"no function '{name}'{did_you_mean(name, self) or ';'} (this case has {names})")
         declared = (function for function in self.declarations if function.name == name)
         return self._make(next(declared, Declaration(name=name)))
 
@@ -43,15 +43,17 @@ class Callables(Mapping[str, Function]):
         return len(self._dispatcher.names)
 
 
-class Functions(Callables):
+class TaskFunctions(FunctionMapping):
     """``task.functions["check_warranty"](serial_number="SN1")`` is ``task.call("check_warranty", ...)``.
 
     For async agents ``await task.functions.aio["check_warranty"](serial_number="SN1")`` is ``await task.acall(...)``.
     """
 
     def __init__(self, dispatcher: FakeDispatcher, call: Callable[..., Any], acall: Callable[..., Any]) -> None:
-        super().__init__(dispatcher, lambda declaration: sync_function(declaration, call))
-        self.aio: Mapping[str, Function] = Callables(dispatcher, lambda declared: async_function(declared, acall))
+        super().__init__(dispatcher, lambda declaration: make_sync_function(declaration, call))
+        self.aio: Mapping[str, FunctionCallable] = FunctionMapping(
+            dispatcher, lambda declared: make_async_function(declared, acall)
+        )
 
     def to_json(self) -> list[dict[str, Any]]:
         """What is declared, as JSON: ``{name, description, parameters, returns}`` each."""

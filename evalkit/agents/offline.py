@@ -15,8 +15,8 @@ from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import MissingCassetteError
-from evalkit.functions.active import CASE
-from evalkit.functions.carrying import carry, stop_carrying
+from evalkit.functions.active import CURRENT_CASE
+from evalkit.functions.carrying import start_propagation, stop_propagation
 from evalkit.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ OWN_PEERS: set[str] = set()  # "host:port" of the services that are agents: it i
 _NEED = "offline"
 _MOST_NAMES = 1000
 _lock = threading.Lock()
-_ignored: dict[Task, tuple[str, ...]] = {}  # by run that is cut off: patterns of the hosts that it reaches all the same
+_ignored_hosts: dict[
+    Task, tuple[str, ...]
+] = {}  # by run that is cut off: patterns of the hosts that it reaches all the same
 _names: dict[str, str] = {}  # by address, the name that was asked for
 _undo: list[Callable[[], None]] = []
 _getaddrinfo = socket.getaddrinfo
@@ -35,21 +37,21 @@ _getaddrinfo = socket.getaddrinfo
 
 def cut_off(task: Task, settings: Settings) -> None:
     """From now on the run that `task` is reaches nobody, if it is offline and no cassette plays its requests."""
-    if task.tape is not None or settings.model is not None or settings.http.cassettes is False:
+    if task.http_player is not None or settings.model is not None or settings.http.cassettes is False:
         return
     with _lock:
-        if not _ignored:
+        if not _ignored_hosts:
             _install()
-        _ignored[task] = settings.http.ignore_hosts
+        _ignored_hosts[task] = settings.http.ignore_hosts
 
 
 def restore(task: Task) -> None:
     """The agent has ended, one that was left behind too."""
     with _lock:
-        if _ignored.pop(task, None) is not None and not _ignored:
+        if _ignored_hosts.pop(task, None) is not None and not _ignored_hosts:
             while _undo:
                 _undo.pop()()
-            stop_carrying(_NEED)
+            stop_propagation(_NEED)
             _names.clear()
 
 
@@ -58,18 +60,18 @@ def _install() -> None:
     _getaddrinfo = socket.getaddrinfo
     _replace(socket, "getaddrinfo", _resolve)
     for name in ("connect", "connect_ex"):
-        _replace(socket.socket, name, _guarded(getattr(socket.socket, name)))
-    carry(_NEED)
+        _replace(socket.socket, name, _wrap_connect(getattr(socket.socket, name)))
+    start_propagation(_NEED)
 
 
 def _replace(owner: Any, name: str, new: Any) -> None:
-    own = vars(owner).get(name)
+    original = vars(owner).get(name)
     setattr(owner, name, new)
-    _undo.append(lambda: delattr(owner, name) if own is None else setattr(owner, name, own))
+    _undo.append(lambda: delattr(owner, name) if original is None else setattr(owner, name, original))
 
 
-def _guarded(real: Callable[[socket.socket, Any], Any]) -> Callable[[socket.socket, Any], Any]:
-    def connecting(self: socket.socket, address: Any, /) -> Any:
+def _wrap_connect(real: Callable[[socket.socket, Any], Any]) -> Callable[[socket.socket, Any], Any]:
+    def connect(self: socket.socket, address: Any, /) -> Any:
         # A datagram socket is connected to nobody: that is how programs learn their own address.
         if self.type == socket.SOCK_STREAM and self.family in (socket.AF_INET, socket.AF_INET6):
             host, port = address[:2]
@@ -81,20 +83,20 @@ def _guarded(real: Callable[[socket.socket, Any], Any]) -> Callable[[socket.sock
                     raise
         return real(self, address)
 
-    return connecting
+    return connect
 
 
 def _resolve(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
     """`socket.getaddrinfo`, which remembers the names. One that nobody knows is as good as a public one."""
     try:
-        found = _getaddrinfo(host, port, *args, **kwargs)
+        addresses = _getaddrinfo(host, port, *args, **kwargs)
     except socket.gaierror:
         if isinstance(host, str) and "." in host:
             _refuse(host, port)
         raise
     if isinstance(host, str) and len(_names) < _MOST_NAMES:
-        _names.update((str(address[0]), host) for *_, address in found)
-    return found
+        _names.update((str(address[0]), host) for *_, address in addresses)
+    return addresses
 
 
 def _is_public(host: str) -> bool:
@@ -109,9 +111,9 @@ def _is_public(host: str) -> bool:
 
 def _refuse(host: str, port: object) -> None:
     """MissingCassetteError, if the case of this context is cut off from `host`."""
-    case = CASE.get()
+    case = CURRENT_CASE.get()
     task: Any = None if case is None else case.dispatcher.task
-    ignored = _ignored.get(task)
+    ignored = _ignored_hosts.get(task)
     if ignored is None or f"{host}:{port}" in OWN_PEERS:
         return
     if any(fnmatch(host, pattern) or fnmatch(f"{host}:{port}", pattern) for pattern in ignored):

@@ -14,7 +14,7 @@ from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelTurn
 
 
-class Known(Protocol):
+class DeclaredFunctions(Protocol):
     """The functions of a run: `canonical` gives the name that an alias stands for."""
 
     @property
@@ -23,7 +23,7 @@ class Known(Protocol):
     def canonical(self) -> Callable[[str], str]: ...
 
 
-class OpenCalls:
+class PendingToolCalls:
     """Calls that the model has asked for and code may still carry out. The caller holds a lock."""
 
     def __init__(self) -> None:
@@ -44,20 +44,20 @@ class OpenCalls:
         self._calls.clear()
         self._texts.clear()
 
-    def drop(self, index: int) -> None:
+    def discard_turn(self, index: int) -> None:
         """Those of turn `index` are somebody else's to carry out."""
         self._calls = [(turn, call) for turn, call in self._calls if turn != index]
         self._texts = [(turn, text) for turn, text in self._texts if turn != index]
 
-    def taken(self, name: str, arguments: Mapping[str, Any], known: Known) -> dict[str, Any]:
+    def take(self, name: str, arguments: Mapping[str, Any], declared: DeclaredFunctions) -> dict[str, Any]:
         """What the record of a call should say of its origin; the call is no longer open. Empty if no model asked."""
         if not self._calls and not self._texts:
             return {}
-        self._read_texts(known)
-        canonical = known.canonical(name)
+        self._read_texts(declared)
+        canonical = declared.canonical(name)
         best = -1
         for position, (turn, call) in enumerate(self._calls):
-            same = known.canonical(call.name) == canonical and _equal(call.arguments, arguments)
+            same = declared.canonical(call.name) == canonical and _is_equal(call.arguments, arguments)
             if same and (best < 0 or turn > self._calls[best][0]):
                 best = position
         if best < 0:
@@ -65,12 +65,12 @@ class OpenCalls:
         turn, call = self._calls.pop(best)
         return {"turn": turn, "channel": call.channel, "call_id": call.call_id, "repairs": call.repairs}
 
-    def _read_texts(self, known: Known) -> None:
+    def _read_texts(self, declared: DeclaredFunctions) -> None:
         if not self._texts:
             return
         from evalkit.providers.textcalls import parse_text_calls
 
-        functions = known.declarations
+        functions = declared.declarations
         for index, text in self._texts:
             parsed = parse_text_calls(text, functions) if functions else parse_text_calls(text)
             self.add(
@@ -83,8 +83,8 @@ class OpenCalls:
         self._texts.clear()
 
 
-def _equal(asked: Any, made: Any) -> bool:
+def _is_equal(expected: Any, actual: Any) -> bool:
     try:
-        return bool(asked == made)
+        return bool(expected == actual)
     except Exception:  # patched code passes what it likes: arrays have no truth value
         return False

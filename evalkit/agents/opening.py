@@ -17,8 +17,8 @@ from evalkit.errors import UsageError
 if TYPE_CHECKING:
     from evalkit.agents.task import Task
 
-_NONE = "it ended without yielding the agent"
-_TWICE = "it yielded a second time; it yields the agent once"
+_NEVER_YIELDED = "it ended without yielding the agent"
+_YIELDED_TWICE = "it yielded a second time; it yields the agent once"
 
 
 class Opening(Struct, frozen=True):
@@ -27,15 +27,15 @@ class Opening(Struct, frozen=True):
     make: Callable[..., Any]
     is_async: bool
 
-    def manager(self, task: Task) -> Any:
+    def create_manager(self, task: Task) -> Any:
         """A context manager over the agent, sync or async, not entered yet. Calls the agent's own code."""
-        made: Any = self.make(task) if _takes_a_task(self.make) else self.make()
-        if inspect.isasyncgen(made):
-            return _Awaited(made)
-        return _Resumed(made) if inspect.isgenerator(made) else made
+        opened: Any = self.make(task) if _can_take_task(self.make) else self.make()
+        if inspect.isasyncgen(opened):
+            return _AsyncGeneratorManager(opened)
+        return _GeneratorManager(opened) if inspect.isgenerator(opened) else opened
 
 
-def _takes_a_task(make: Callable[..., Any]) -> bool:
+def _can_take_task(make: Callable[..., Any]) -> bool:
     try:
         inspect.signature(make).bind(None)
     except (TypeError, ValueError):
@@ -43,7 +43,7 @@ def _takes_a_task(make: Callable[..., Any]) -> bool:
     return True
 
 
-class _Resumed:
+class _GeneratorManager:
     """A generator: up to its ``yield``, and on from there."""
 
     def __init__(self, generator: Generator[Any, Never, Any]) -> None:
@@ -52,15 +52,15 @@ class _Resumed:
     def __enter__(self) -> Any:
         for agent in self._generator:
             return agent
-        raise UsageError(_NONE)
+        raise UsageError(_NEVER_YIELDED)
 
     def __exit__(self, *_: object) -> None:
         for _second in self._generator:
             self._generator.close()
-            raise UsageError(_TWICE)
+            raise UsageError(_YIELDED_TWICE)
 
 
-class _Awaited:
+class _AsyncGeneratorManager:
     """The same of an async generator."""
 
     def __init__(self, generator: AsyncGenerator[Any, Never]) -> None:
@@ -69,9 +69,9 @@ class _Awaited:
     async def __aenter__(self) -> Any:
         async for agent in self._generator:
             return agent
-        raise UsageError(_NONE)
+        raise UsageError(_NEVER_YIELDED)
 
     async def __aexit__(self, *_: object) -> None:
         async for _second in self._generator:
             await self._generator.aclose()
-            raise UsageError(_TWICE)
+            raise UsageError(_YIELDED_TWICE)

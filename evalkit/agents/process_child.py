@@ -20,7 +20,7 @@ LINGER_S = 0.25  # how long stdout may stay open, in the hands of a grandchild, 
 STDERR_KEPT = 64_000  # bytes of the end of stderr
 
 _PROC = Path("/proc")
-_LIVE: set[int] = set()  # groups that must not outlive this interpreter
+_live_groups: set[int] = set()  # groups that must not outlive this interpreter
 
 
 class ChildProcess(asyncio.SubprocessProtocol):
@@ -28,13 +28,13 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     def __init__(self, limit: int, mark: bytes) -> None:
         self.stdout = bytearray()
-        self.flooded = False
+        self.is_flooded = False
         self._limit = limit
         self._mark = mark
         self._stderr = bytearray()
         self._is_closed = False  # stdout is at its end
         self._loop = asyncio.get_running_loop()
-        self._finished: asyncio.Future[None] = self._loop.create_future()
+        self._completion: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.SubprocessTransport | None = None
         self._group = 0
 
@@ -54,17 +54,17 @@ class ChildProcess(asyncio.SubprocessProtocol):
         assert isinstance(transport, asyncio.SubprocessTransport)
         self._transport = transport
         self._group = transport.get_pid()
-        _remember(self._group)
+        _register_group(self._group)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
             self._stderr += data
             if len(self._stderr) > 2 * STDERR_KEPT:
                 del self._stderr[:-STDERR_KEPT]
-        elif not self.flooded:
+        elif not self.is_flooded:
             self.stdout += data
             if len(self.stdout) > self._limit:
-                self.flooded = True
+                self.is_flooded = True
                 self._finish()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
@@ -80,53 +80,53 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._loop.call_later(LINGER_S, self._finish)
 
     def _finish(self) -> None:
-        if not self._finished.done():
-            self._finished.set_result(None)
+        if not self._completion.done():
+            self._completion.set_result(None)
 
     # What is asked of it
 
-    async def finished(self, stdin: bytes) -> None:
+    async def send_and_wait(self, stdin: bytes) -> None:
         """Hand it `stdin`, and wait until it has ended, or printed more than its limit."""
         assert self._transport is not None
         pipe = self._transport.get_pipe_transport(0)
         assert isinstance(pipe, asyncio.WriteTransport)
         pipe.write(stdin)  # one that does not read it is free to
         pipe.close()
-        await self._finished
+        await self._completion
 
     async def end(self) -> bool:
         """End it and all that it has started. True if SIGTERM was not enough for the process itself."""
         try:
-            if not self._survivors():
+            if not self._find_survivors():
                 return False
-            self._signal(signal.SIGTERM)
-            await self._gone(TERM_S)
+            self._send_signal(signal.SIGTERM)
+            await self._wait_until_gone(TERM_S)
             is_stubborn = self.returncode is None
-            if self._survivors():
-                self._signal(signal.SIGKILL)
-                await self._gone(KILL_S)
+            if self._find_survivors():
+                self._send_signal(signal.SIGKILL)
+                await self._wait_until_gone(KILL_S)
             return is_stubborn
         except BaseException:  # we are being stopped ourselves
-            self._signal(signal.SIGKILL)
+            self._send_signal(signal.SIGKILL)
             raise
         finally:
-            _LIVE.discard(self._group)
+            _live_groups.discard(self._group)
             if self._transport is not None:
                 self._transport.close()
 
-    async def _gone(self, seconds: float) -> None:
+    async def _wait_until_gone(self, seconds: float) -> None:
         """Wait until nothing is left, for a limited time."""
         until, pause = self._loop.time() + seconds, 0.005
-        while self._survivors() and self._loop.time() < until:
+        while self._find_survivors() and self._loop.time() < until:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.05)
 
-    def _survivors(self) -> list[int]:
+    def _find_survivors(self) -> list[int]:
         if self.returncode is None:
             return [self._group]
-        return survivors(self._group, self._mark)
+        return find_survivors(self._group, self._mark)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _send_signal(self, number: signal.Signals) -> None:
         if not hasattr(os, "killpg"):
             assert self._transport is not None
             with suppress(ProcessLookupError):
@@ -134,12 +134,14 @@ class ChildProcess(asyncio.SubprocessProtocol):
             return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._group, number)
-        for pid in survivors(self._group, self._mark):
+        for pid in find_survivors(self._group, self._mark):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
 
-async def start(words: Sequence[str], *, cwd: Path, env: Mapping[str, str], limit: int, mark: str) -> ChildProcess:
+async def start_process(
+    words: Sequence[str], *, cwd: Path, env: Mapping[str, str], limit: int, mark: str
+) -> ChildProcess:
     """Start the command. `mark` is a text in `env` that nothing else on this machine has. Raises OSError."""
     _, child = await asyncio.get_running_loop().subprocess_exec(
         lambda: ChildProcess(limit, mark.encode()), *words, cwd=cwd, env=dict(env), start_new_session=True
@@ -147,15 +149,15 @@ async def start(words: Sequence[str], *, cwd: Path, env: Mapping[str, str], limi
     return child
 
 
-def survivors(group: int, mark: bytes) -> list[int]:
+def find_survivors(group: int, mark: bytes) -> list[int]:
     """The processes of `group`, and on Linux all that have `mark` in their environment. Zombies do not count."""
     if not _PROC.is_dir():
-        return _group_alone(group)
+        return _find_group(group)
     running = [entry for entry in os.scandir(_PROC) if entry.name.isdecimal()]
-    return [int(entry.name) for entry in running if _belongs(entry.path, group, mark)]
+    return [int(entry.name) for entry in running if _is_member(entry.path, group, mark)]
 
 
-def _group_alone(group: int) -> list[int]:
+def _find_group(group: int) -> list[int]:
     try:
         os.killpg(group, 0)
     except (AttributeError, ProcessLookupError, PermissionError):
@@ -163,7 +165,7 @@ def _group_alone(group: int) -> list[int]:
     return [group]
 
 
-def _belongs(process: str, group: int, mark: bytes) -> bool:
+def _is_member(process: str, group: int, mark: bytes) -> bool:
     try:
         with open(f"{process}/stat", "rb") as file:
             state, _, its_group = file.read().rpartition(b")")[2].split(None, 3)[:3]
@@ -177,15 +179,15 @@ def _belongs(process: str, group: int, mark: bytes) -> bool:
         return False
 
 
-def _remember(group: int) -> None:
+def _register_group(group: int) -> None:
     """Kill `group` when the interpreter ends before it does: an interrupted run leaves nothing behind."""
-    if not _LIVE:
-        atexit.unregister(_kill_live)
-        atexit.register(_kill_live)
-    _LIVE.add(group)
+    if not _live_groups:
+        atexit.unregister(_stop_live_groups)
+        atexit.register(_stop_live_groups)
+    _live_groups.add(group)
 
 
-def _kill_live() -> None:
-    for group in tuple(_LIVE):
+def _stop_live_groups() -> None:
+    for group in tuple(_live_groups):
         with suppress(OSError, AttributeError):
             os.killpg(group, signal.SIGKILL)

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from evalkit.agents.reply import COMPLETED, Reply
-from evalkit.errors import ForeignAgentError, did_you_mean
+from evalkit.errors import RemoteAgentError, did_you_mean
 from evalkit.model.transcript import Usage
 
 if TYPE_CHECKING:
-    from evalkit.agents.http_functions import Served
+    from evalkit.agents.http_functions import FunctionUrls
     from evalkit.agents.task import Task
 
 PROTOCOL = 1
@@ -29,10 +29,10 @@ _KINDS: Mapping[str, tuple[type, str]] = {
 }
 REPLY_KEYS = tuple(_KINDS)
 USAGE_KEYS = Usage.__struct_fields__
-A_REPLY = 'a reply is one JSON object such as {"text": "..."}, or plain text'
+REPLY_FORM = 'a reply is one JSON object such as {"text": "..."}, or plain text'
 
 
-def request_for(task: Task, served: Served) -> bytes:
+def build_request(task: Task, served: FunctionUrls) -> bytes:
     """The request, as JSON in UTF-8."""
     settings = task.settings
     request = {
@@ -41,7 +41,7 @@ def request_for(task: Task, served: Served) -> bytes:
         "run": task.run_index,
         "input": task.input,
         "message": task.message,
-        "messages": [_message(message) for message in task.messages],
+        "messages": [_serialize_message(message) for message in task.messages],
         "state": task.state,
         "model": task.model,
         "settings": {
@@ -50,7 +50,7 @@ def request_for(task: Task, served: Served) -> bytes:
             "deadline_s": settings.deadline_s,
             "max_iterations": settings.max_iterations,
         },
-        "functions": task.offered(),
+        "functions": task.describe_functions(),
         "functions_url": served.functions_url,
         "mcp_url": served.mcp_url,
         "mcp_command": served.mcp_command,
@@ -58,7 +58,7 @@ def request_for(task: Task, served: Served) -> bytes:
     return json.dumps(request, ensure_ascii=True, default=str).encode("ascii")
 
 
-def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+def _serialize_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message of the conversation: what the user or the agent said, as text."""
     text = message["turn"].text if message.get("role") == "model" else message.get("text", "")
     return {"role": message.get("role"), "text": text}
@@ -71,7 +71,9 @@ def read_reply(content: bytes, who: str, task: Task) -> Reply:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _invalid(who, f"answered with something that is not UTF-8 (byte {error.start}); {A_REPLY}") from None
+        raise _make_invalid_reply_error(
+            who, f"answered with something that is not UTF-8 (byte {error.start}); {REPLY_FORM}"
+        ) from None
     stripped = text.strip()
     if not stripped.startswith("{"):
         _refuse_reply_after_logs(stripped, who)
@@ -79,10 +81,12 @@ def read_reply(content: bytes, who: str, task: Task) -> Reply:
     try:
         data = json.loads(stripped)
     except (ValueError, RecursionError) as error:
-        raise _invalid(who, f"answered with something that begins like JSON and is none: {error}; {A_REPLY}") from None
-    problems = _problems(data)
+        raise _make_invalid_reply_error(
+            who, f"answered with something that begins like JSON and is none: {error}; {REPLY_FORM}"
+        ) from None
+    problems = _find_problems(data)
     if problems:
-        raise _invalid(who, f"answered with a JSON object that is no reply: {'; '.join(problems)}")
+        raise _make_invalid_reply_error(who, f"answered with a JSON object that is no reply: {'; '.join(problems)}")
     if data.get("state") is not None:
         task.state.clear()
         task.state.update(data["state"])
@@ -106,29 +110,31 @@ def _refuse_reply_after_logs(text: str, who: str) -> None:
         return
     if is_reply:
         before = "a line" if len(lines) == 2 else f"{len(lines) - 1} lines"
-        raise _invalid(who, f"wrote {before} above its JSON reply; logs belong on stderr, stdout holds the reply alone")
+        raise _make_invalid_reply_error(
+            who, f"wrote {before} above its JSON reply; logs belong on stderr, stdout holds the reply alone"
+        )
 
 
-def _problems(data: Mapping[str, Any]) -> list[str]:
-    found = [f"unknown key {key!r}{did_you_mean(key, REPLY_KEYS)}" for key in data if key not in REPLY_KEYS]
-    if "text" not in data and not found:
-        found.append("it has no 'text'")
-    for key, (kind, what) in _KINDS.items():
+def _find_problems(data: Mapping[str, Any]) -> list[str]:
+    problems = [f"unknown key {key!r}{did_you_mean(key, REPLY_KEYS)}" for key in data if key not in REPLY_KEYS]
+    if "text" not in data and not problems:
+        problems.append("it has no 'text'")
+    for key, (kind, description) in _KINDS.items():
         if data.get(key) is not None and not isinstance(data[key], kind):
-            found += [f"'{key}' is {what}, got {_shown(data[key])}"]
+            problems += [f"'{key}' is {description}, got {_format_value(data[key])}"]
     usage = data.get("usage")
     for key, value in usage.items() if isinstance(usage, dict) else ():
         if key not in USAGE_KEYS:
-            found.append(f"unknown key {key!r} in usage{did_you_mean(key, USAGE_KEYS)}")
+            problems.append(f"unknown key {key!r} in usage{did_you_mean(key, USAGE_KEYS)}")
         elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            found.append(f"'usage.{key}' is a number of tokens, got {_shown(value)}")
-    return found
+            problems.append(f"'usage.{key}' is a number of tokens, got {_format_value(value)}")
+    return problems
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def _invalid(who: str, what: str) -> ForeignAgentError:
-    return ForeignAgentError(f"{who} {what}", code="invalid_reply")
+def _make_invalid_reply_error(who: str, problem: str) -> RemoteAgentError:
+    return RemoteAgentError(f"{who} {problem}", code="invalid_reply")

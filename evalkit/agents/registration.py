@@ -18,7 +18,7 @@ def agent(name: str, *, threads: int = 1) -> Callable[[F], F]:
     replaces itself (a reloaded conftest); another one of that name is a UsageError that names both places.
     """
     if not isinstance(name, str) or not name.strip():
-        raise UsageError(f'evalkit.agent needs a name, as in @evalkit.agent("warranty"), got {_shown(name)}')
+        raise UsageError(f'evalkit.agent needs a name, as in @evalkit.agent("warranty"), got {_describe_name(name)}')
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise UsageError(f"evalkit.agent(threads=...) is a number from 1, got {threads!r}")
 
@@ -31,7 +31,7 @@ def agent(name: str, *, threads: int = 1) -> Callable[[F], F]:
     return register
 
 
-def _shown(name: object) -> str:
+def _describe_name(name: object) -> str:
     if callable(name):
         return f"the function {getattr(name, '__name__', name)}; write the parentheses"
     return repr(name)

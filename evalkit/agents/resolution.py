@@ -50,68 +50,70 @@ def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
     first on ``sys.path``. Raises UnknownAgentError; a broken instruction file is a SpecError.
     """
     if isinstance(spec, Mapping):
-        return _foreign_agent(spec, root)
+        return _build_remote_agent(spec, root)
     if callable(spec):
-        return _agent(getattr(spec, "__name__", type(spec).__name__), spec)
+        return _build_agent(getattr(spec, "__name__", type(spec).__name__), spec)
     if not isinstance(spec, str) or not spec.strip():
-        raise UnknownAgentError(_no_agent(spec, case))
+        raise UnknownAgentError(_describe_missing_agent(spec, case))
     spec = spec.strip()
     if spec in AGENTS:
-        return _registered_agent(spec)
+        return _get_registered_agent(spec)
     if spec.endswith(".md"):
-        return _instruction_agent(spec, case, root)
+        return _build_instruction_agent(spec, case, root)
     if ":" in spec:
-        return _agent(spec, _import(spec, root))
-    from evalkit.agents.conftests import import_conftests, registered_elsewhere
+        return _build_agent(spec, _import_attribute(spec, root))
+    from evalkit.agents.conftests import explain_other_registration, import_conftests
 
-    put_first(root)
-    folder = next(iter(_folders(case, root)))
+    put_first_on_path(root)
+    folder = next(iter(_list_folders(case, root)))
     import_conftests(folder, root)
     if spec in AGENTS:
-        return _registered_agent(spec)
-    elsewhere = registered_elsewhere(spec, folder, root)
-    if elsewhere:
-        raise UnknownAgentError(elsewhere)
-    near = did_you_mean(spec, AGENTS)
+        return _get_registered_agent(spec)
+    explanation = explain_other_registration(spec, folder, root)
+    if explanation:
+        raise UnknownAgentError(explanation)
+    hint = did_you_mean(spec, AGENTS)
     how = f'An agent is registered in conftest.py with @evalkit.agent("{spec}"), or named as package.module:attribute'
-    advice = "" if near else f". {how} or instruction.md"
-    raise UnknownAgentError(f"unknown agent '{spec}'{near or '.'} {_registered()}{advice}")
+    advice = "" if hint else f". {how} or instruction.md"
+    raise UnknownAgentError(f"unknown agent '{spec}'{hint or '.'} {_list_registered()}{advice}")
 
 
-_looked_at: dict[str, AgentUnderTest] = {}  # registered agents by name: what they are is asked once, not for each case
+_registered_agents: dict[
+    str, AgentUnderTest
+] = {}  # registered agents by name: what they are is asked once, not for each case
 
 
-def _registered_agent(name: str) -> AgentUnderTest:
-    run, options = AGENTS.get(name), AGENTS.options(name)
-    known = _looked_at.get(name)
-    if known is None or known.run is not run or known.threads != options.get("threads", 1):
-        known = _looked_at[name] = _agent(name, run, **options)
-    return known
+def _get_registered_agent(name: str) -> AgentUnderTest:
+    run, options = AGENTS.get(name), AGENTS.get_options(name)
+    registered = _registered_agents.get(name)
+    if registered is None or registered.run is not run or registered.threads != options.get("threads", 1):
+        registered = _registered_agents[name] = _build_agent(name, run, **options)
+    return registered
 
 
-def _foreign_agent(spec: Mapping[str, Any], root: Path) -> AgentUnderTest:
+def _build_remote_agent(spec: Mapping[str, Any], root: Path) -> AgentUnderTest:
     """What a mapping describes: ``{command: ...}`` or ``{url: ...}``; the loader has read it more closely."""
     if ("command" in spec) == ("url" in spec):
         raise UnknownAgentError(f"an agent that is a mapping has one of 'command' and 'url', got {dict(spec)!r}")
     if "url" in spec:
-        from evalkit.agents.http_agent import url_agent
+        from evalkit.agents.http_agent import build_url_agent
 
-        return url_agent(spec)
-    from evalkit.agents.process_agent import process_agent
+        return build_url_agent(spec)
+    from evalkit.agents.process_agent import build_command_agent
 
-    return process_agent(spec, root)
+    return build_command_agent(spec, root)
 
 
-def _agent(name: str, run: Any, *, threads: int = 1) -> AgentUnderTest:
-    opening = opening_of(run)
+def _build_agent(name: str, run: Any, *, threads: int = 1) -> AgentUnderTest:
+    opening = find_opening(run)
     if opening is None:
-        return agent_of(name, run, threads=threads)
+        return build_called_agent(name, run, threads=threads)
     return AgentUnderTest(name, run, opening.is_async, threads, opening=opening)
 
 
-def opening_of(item: Any) -> Opening | None:
+def find_opening(item: Any) -> Opening | None:
     """How an agent with a set-up and a tear-down is opened; None for one that is called as it is."""
-    is_async = _has_set_up(item)
+    is_async = _has_async_setup(item)
     if is_async is None:
         return None
     from evalkit.agents.opening import Opening
@@ -119,12 +121,12 @@ def opening_of(item: Any) -> Opening | None:
     return Opening(item, is_async)
 
 
-def _has_set_up(item: Any) -> bool | None:
+def _has_async_setup(item: Any) -> bool | None:
     """Whether its set-up is awaited; None without one."""
     if inspect.isclass(item):
         is_async = hasattr(item, "__aenter__")
         return is_async if is_async or hasattr(item, "__enter__") else None
-    function = _inner(item) if inspect.isroutine(item) else type(item).__call__
+    function = _get_wrapped(item) if inspect.isroutine(item) else type(item).__call__
     if inspect.isasyncgenfunction(item) or inspect.isasyncgenfunction(function):
         return True
     if inspect.isgeneratorfunction(item) or inspect.isgeneratorfunction(function):
@@ -132,13 +134,13 @@ def _has_set_up(item: Any) -> bool | None:
     return None
 
 
-def _inner(function: Any) -> Any:
+def _get_wrapped(function: Any) -> Any:
     """What `contextlib.contextmanager` has wrapped. Any other decorator makes of a generator what it likes."""
     is_contextlib = getattr(function, "__globals__", {}).get("__name__") == "contextlib"
     return inspect.unwrap(function) if is_contextlib else function
 
 
-def agent_of(name: str, run: Callable[..., Any], *, threads: int = 1) -> AgentUnderTest:
+def build_called_agent(name: str, run: Callable[..., Any], *, threads: int = 1) -> AgentUnderTest:
     """The agent that is called as it is."""
     is_async = inspect.iscoroutinefunction(run) or (
         not inspect.isroutine(run) and not inspect.isclass(run) and inspect.iscoroutinefunction(type(run).__call__)
@@ -146,47 +148,49 @@ def agent_of(name: str, run: Callable[..., Any], *, threads: int = 1) -> AgentUn
     return AgentUnderTest(name, run, is_async, threads)
 
 
-def _no_agent(spec: Any, case: Case) -> str:
+def _describe_missing_agent(spec: Any, case: Case) -> str:
     if spec is None or spec == "":
-        where = case.id or "the case"
-        return f"{where} names no agent: write 'agent:' in the case or its suite.yaml. {_registered()}"
+        subject = case.id or "the case"
+        return f"{subject} names no agent: write 'agent:' in the case or its suite.yaml. {_list_registered()}"
     return f"'agent' is a name, module:attribute, an instruction file or a mapping, got {spec!r}"
 
 
-def _registered() -> str:
+def _list_registered() -> str:
     names = ", ".join(f"'{name}'" for name in AGENTS)
     return f"Registered: {names}" if names else "No agent is registered"
 
 
-def _import(spec: str, root: Path) -> Any:
+def _import_attribute(spec: str, root: Path) -> Any:
     module_name, _, path = spec.partition(":")
     if not path or not all(part.isidentifier() for part in [*module_name.split("."), *path.split(".")]):
-        raise UnknownAgentError(f"agent '{spec}' does not read as package.module:attribute. {_registered()}")
-    put_first(root)
+        raise UnknownAgentError(f"agent '{spec}' does not read as package.module:attribute. {_list_registered()}")
+    put_first_on_path(root)
     try:
-        found: Any = import_module(module_name)
+        value: Any = import_module(module_name)
     except Exception as error:
         raise UnknownAgentError(
-            f"agent '{spec}': importing {module_name} raised {type(error).__name__}: {error}{_from(module_name, root)}"
+            f"agent '{spec}': importing {module_name} raised {type(error).__name__}: {error}{_describe_lookup(module_name, root)}"
         ) from error
     for part in path.split("."):
-        if not hasattr(found, part):
-            names = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
+        if not hasattr(value, part):
+            names = [name for name in vars(value) if not name.startswith("_")] if hasattr(value, "__dict__") else []
             raise UnknownAgentError(f"agent '{spec}': {module_name} has no '{part}'{did_you_mean(part, names)}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise UnknownAgentError(f"agent '{spec}' is a {type(found).__name__}, which can't be called")
-    return found
+        value = getattr(value, part)
+    if not callable(value):
+        raise UnknownAgentError(f"agent '{spec}' is a {type(value).__name__}, which can't be called")
+    return value
 
 
-def _from(module_name: str, root: Path) -> str:
-    known = (root / Path(*module_name.split("."))).with_suffix(".py")
+def _describe_lookup(module_name: str, root: Path) -> str:
+    expected_file = (root / Path(*module_name.split("."))).with_suffix(".py")
     return (
-        "" if known.exists() else f" (looked for {known.relative_to(root).as_posix()} below the project's root first)"
+        ""
+        if expected_file.exists()
+        else f" (looked for {expected_file.relative_to(root).as_posix()} below the project's root first)"
     )
 
 
-def put_first(root: Path) -> None:
+def put_first_on_path(root: Path) -> None:
     """Put `root` first on ``sys.path``, unless it is on it."""
     entry = str(root.resolve())
     with _path_lock:
@@ -194,14 +198,14 @@ def put_first(root: Path) -> None:
             sys.path.insert(0, entry)
 
 
-def instruction_of(case: Case, root: Path) -> Instruction | None:
+def load_case_instruction(case: Case, root: Path) -> Instruction | None:
     """The instruction file that `case` names as its agent; None if its agent is something else."""
-    named = isinstance(case.agent, str) and case.agent.endswith(".md")
-    return _instruction(case.agent, case, root) if named else None
+    is_instruction = isinstance(case.agent, str) and case.agent.endswith(".md")
+    return _find_instruction(case.agent, case, root) if is_instruction else None
 
 
-def _instruction_agent(spec: str, case: Case, root: Path) -> AgentUnderTest:
-    instruction = _instruction(spec, case, root)
+def _build_instruction_agent(spec: str, case: Case, root: Path) -> AgentUnderTest:
+    instruction = _find_instruction(spec, case, root)
 
     async def run(task: Task) -> Reply:
         return await task.run_instruction(instruction)
@@ -209,24 +213,24 @@ def _instruction_agent(spec: str, case: Case, root: Path) -> AgentUnderTest:
     return AgentUnderTest(spec, run, is_async=True)
 
 
-def _instruction(spec: str, case: Case, root: Path) -> Instruction:
+def _find_instruction(spec: str, case: Case, root: Path) -> Instruction:
     from evalkit.agents.instruction import load_instruction
 
-    folders = list(dict.fromkeys(_folders(case, root)))
+    folders = list(dict.fromkeys(_list_folders(case, root)))
     path = next((folder / spec for folder in folders if (folder / spec).is_file()), None)
     if path is None:
-        looked = ", ".join(_shown(folder, root) for folder in folders)
-        near = did_you_mean(Path(spec).name, [file.name for folder in folders for file in folder.glob("*.md")])
-        raise UnknownAgentError(f"instruction file '{spec}' is in none of {looked}{near}")
-    return load_instruction(path, shown_as=_shown(path, root))
+        searched = ", ".join(_format_path(folder, root) for folder in folders)
+        hint = did_you_mean(Path(spec).name, [file.name for folder in folders for file in folder.glob("*.md")])
+        raise UnknownAgentError(f"instruction file '{spec}' is in none of {searched}{hint}")
+    return load_instruction(path, shown_as=_format_path(path, root))
 
 
-def _folders(case: Case, root: Path) -> Iterable[Path]:
+def _list_folders(case: Case, root: Path) -> Iterable[Path]:
     if case.path is not None:
         yield (root / case.path).parent
     yield from reversed(case.suite_dirs)
     yield root
 
 
-def _shown(path: Path, root: Path) -> str:
+def _format_path(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()

@@ -25,21 +25,21 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     real_sleep: bool = False
 
 
-def settings_in_force(case: CaseSettings, settings: Settings) -> TaskSettings:
+def merge_settings(case: CaseSettings, settings: Settings) -> TaskSettings:
     """`settings` (explicit ones win) and `case` (wins over defaults), merged."""
     return TaskSettings(
         model=settings.model or case.model,
         temperature=case.temperature if case.temperature_is_set else settings.temperature,
         seed=settings.seed if case.seed is None else case.seed,
-        deadline_s=_first(settings.deadline_s, case.deadline_s, DEFAULT_DEADLINE_S),
-        max_iterations=_first(settings.max_iterations, case.max_iterations, DEFAULT_MAX_ITERATIONS),
-        strict_mocks=_first(settings.strict_mocks, case.strict_mocks, False),
+        deadline_s=_pick_first(settings.deadline_s, case.deadline_s, DEFAULT_DEADLINE_S),
+        max_iterations=_pick_first(settings.max_iterations, case.max_iterations, DEFAULT_MAX_ITERATIONS),
+        strict_mocks=_pick_first(settings.strict_mocks, case.strict_mocks, False),
         correct_text_calls=bool(case.correct_text_calls),
         real_sleep=settings.real_sleep,
     )
 
 
-def _first(explicit: T | None, case: T | None, default: T) -> T:
+def _pick_first(explicit: T | None, case: T | None, default: T) -> T:
     if explicit is not None:
         return explicit
     return default if case is None else case

@@ -24,30 +24,30 @@ _TYPES: Mapping[str, Any] = {
 }
 
 
-def sync_function(declaration: Declaration, call: Callable[..., Any]) -> Callable[..., Any]:
+def make_sync_function(declaration: Declaration, call: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose call is ``call(name, **arguments)``."""
     name = declaration.name
 
-    def function(**arguments: Any) -> Any:
+    def call_declared(**arguments: Any) -> Any:
         return call(name, **arguments)
 
-    return _described(function, declaration)
+    return _describe(call_declared, declaration)
 
 
-def async_function(declaration: Declaration, acall: Callable[..., Any]) -> Callable[..., Any]:
+def make_async_function(declaration: Declaration, acall: Callable[..., Any]) -> Callable[..., Any]:
     """A coroutine function whose call is ``await acall(name, **arguments)``."""
     name = declaration.name
 
-    async def function(**arguments: Any) -> Any:
+    async def call_declared(**arguments: Any) -> Any:
         return await acall(name, **arguments)
 
-    return _described(function, declaration)
+    return _describe(call_declared, declaration)
 
 
-def _described(function: Any, declaration: Declaration) -> Callable[..., Any]:
+def _describe(function: Any, declaration: Declaration) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = declaration.name
     function.__doc__ = declaration.description or None
-    signature = signature_of(declaration.parameters)
+    signature = build_signature(declaration.parameters)
     function.__signature__ = signature
     named = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     function.__annotations__ = {**named, "return": Any}
@@ -55,29 +55,29 @@ def _described(function: Any, declaration: Declaration) -> Callable[..., Any]:
     return described
 
 
-def signature_of(parameters: Mapping[str, Any] | None) -> inspect.Signature:
+def build_signature(parameters: Mapping[str, Any] | None) -> inspect.Signature:
     """The signature that a JSON Schema of arguments describes; ``(**arguments)`` where Python can't say it."""
-    given = (parameters or {}).get("properties")
-    properties: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    declared = (parameters or {}).get("properties")
+    properties: Mapping[str, Any] = declared if isinstance(declared, Mapping) else {}
     if parameters is None or not all(name.isidentifier() and not iskeyword(name) for name in properties):
         everything = inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD, annotation=Any)
         return inspect.Signature([everything], return_annotation=Any)
     required = parameters.get("required") or ()
     return inspect.Signature(
-        [_parameter(name, schema, name in required) for name, schema in properties.items()], return_annotation=Any
+        [_build_parameter(name, schema, name in required) for name, schema in properties.items()], return_annotation=Any
     )
 
 
-def _parameter(name: str, schema: Any, required: bool) -> inspect.Parameter:
+def _build_parameter(name: str, schema: Any, required: bool) -> inspect.Parameter:
     default = inspect.Parameter.empty if required else schema.get("default") if isinstance(schema, Mapping) else None
-    annotation = _annotation(schema)
+    annotation = _get_annotation(schema)
     if not required and default is None and annotation is not Any:
         annotation = annotation | None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _annotation(schema: Any) -> Any:
+def _get_annotation(schema: Any) -> Any:
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     if kind == "array" and isinstance(schema.get("items"), Mapping):
-        return list[_annotation(schema["items"])]  # type: ignore[misc]
+        return list[_get_annotation(schema["items"])]  # type: ignore[misc]
     return _TYPES.get(kind, Any) if isinstance(kind, str) else Any

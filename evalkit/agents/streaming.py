@@ -19,14 +19,14 @@ class RunningStream:
 
     def __init__(self, index: int, functions: Iterable[Any]) -> None:
         self.index = index
-        self._seen = StreamAccumulator(list(functions) or None)
+        self._accumulator = StreamAccumulator(list(functions) or None)
         self._channel = "native"
 
     def feed(self, chunk: Chunk) -> None:
         self._channel = "text" if chunk.wire == "text" else "native"
-        chunk.feed(self._seen)
+        chunk.feed(self._accumulator)
 
-    def certain(self) -> list[ModelCall]:
+    def take_certain_calls(self) -> list[ModelCall]:
         """The calls that have become certain since it was last asked."""
         return [
             ModelCall(
@@ -36,19 +36,19 @@ class RunningStream:
                 channel=self._channel,
                 repairs=call.repairs,
             )
-            for call in self._seen.take()
+            for call in self._accumulator.take()
         ]
 
-    def ended(self) -> list[ModelCall]:
+    def finish(self) -> list[ModelCall]:
         """The calls that only the end has made certain. What is unfinished is none."""
         try:
-            self._seen.close()
+            self._accumulator.close()
         except IncompleteCallError:
-            return self.certain()
-        return self.certain()
+            return self.take_certain_calls()
+        return self.take_certain_calls()
 
-    def so_far(self) -> ModelTurn:
+    def build_turn(self) -> ModelTurn:
         """The turn of a stream that nobody read to its end."""
-        calls = () if self._channel == "text" else self._seen.completed
-        made = tuple(ModelCall(name=call.name, arguments=call.arguments, call_id=call.id) for call in calls)
-        return ModelTurn(text=self._seen.text, calls=made, finish_reason="truncated")
+        calls = () if self._channel == "text" else self._accumulator.completed
+        model_calls = tuple(ModelCall(name=call.name, arguments=call.arguments, call_id=call.id) for call in calls)
+        return ModelTurn(text=self._accumulator.text, calls=model_calls, finish_reason="truncated")

@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evalkit.agents.clock import WaitingTime
-from evalkit.agents.message import text_of
+from evalkit.agents.message import format_message
 from evalkit.agents.reply import Reply
 from evalkit.agents.settings import TaskSettings
 from evalkit.errors import EvalkitError, FunctionError, UsageError
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
 
 if TYPE_CHECKING:
-    from evalkit.agents.asking import Asking
-    from evalkit.agents.http_functions import Serving
+    from evalkit.agents.asking import ModelSession
+    from evalkit.agents.http_functions import FunctionsServer
     from evalkit.agents.instruction import Instruction
-    from evalkit.agents.live import Booking
-    from evalkit.agents.offered import Functions
+    from evalkit.agents.live import ClientBudget
+    from evalkit.agents.offered import TaskFunctions
     from evalkit.functions.dispatcher import FakeDispatcher
-    from evalkit.providers.http_tape import HttpTape
+    from evalkit.providers.http_tape import Player
     from evalkit.providers.protocol import Provider
     from evalkit.providers.streamed import Chunk
 
@@ -59,38 +59,40 @@ class Task:
         self.case_id = case_id
         self.run_index = run
         self.instruction_used: str | None = None
-        self.remarks: list[str] = []  # what the function-calling loop has to say, for the transcript's warnings
-        self.waited = WaitingTime()
+        self.warnings: list[str] = []  # what the function-calling loop has to say, for the transcript's warnings
+        self.waiting_time = WaitingTime()
         self._dispatcher = dispatcher
         dispatcher.task = self
-        self.queued = WaitingTime()  # for its turn at a model's service, because of a limit or a retry
+        self.queueing_time = WaitingTime()  # for its turn at a model's service, because of a limit or a retry
         self._open_model = open_model
-        self._asked: Asking | None = None
+        self._opened_session: ModelSession | None = None
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.tape: HttpTape | None = None  # None where requests of the agent's own client go out as they are
-        self.booking: Booking | None = None  # for agents whose own client goes live
+        self.http_player: Player | None = None  # None where requests of the agent's own client go out as they are
+        self.client_budget: ClientBudget | None = None  # for agents whose own client goes live
 
     @property
-    def _asking(self) -> Asking:
+    def _session(self) -> ModelSession:
         """The model's side. Made when it is first needed: there are agents without a model."""
         with self._lock:
-            if self._asked is None:
-                from evalkit.agents.asking import Asking
+            if self._opened_session is None:
+                from evalkit.agents.asking import ModelSession
 
-                self._asked = Asking(self._open_model, self.settings, self.waited, self.queued, self.case_id)
-                if self.tape is not None:
-                    from evalkit.providers.http_interception import passing
+                self._opened_session = ModelSession(
+                    self._open_model, self.settings, self.waiting_time, self.queueing_time, self.case_id
+                )
+                if self.http_player is not None:
+                    from evalkit.providers.http_interception import bypass_interception
 
-                    self._asked.uncaught = passing
-            return self._asked
+                    self._opened_session.interception_bypass = bypass_interception
+            return self._opened_session
 
     @cached_property
-    def functions(self) -> Functions:
+    def functions(self) -> TaskFunctions:
         """The functions by name, and their declarations in the forms that model APIs take."""
-        from evalkit.agents.offered import Functions
+        from evalkit.agents.offered import TaskFunctions
 
-        return Functions(self._dispatcher, self.call, self.acall)
+        return TaskFunctions(self._dispatcher, self.call, self.acall)
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -105,31 +107,31 @@ class Task:
     @property
     def turns(self) -> tuple[ModelTurn, ...]:
         """The model turns of this run so far; one that is still coming, as far as it has come."""
-        return () if self._asked is None else self._asked.turns
+        return () if self._opened_session is None else self._opened_session.turns
 
     @property
     def provider(self) -> Provider | None:
         """Where the turns come from; None as long as no turn was asked for."""
-        return None if self._asked is None else self._asked.provider
+        return None if self._opened_session is None else self._opened_session.provider
 
     @property
     def fault(self) -> EvalkitError | None:
         """Why the run can't be measured, if it can't."""
-        return None if self._asked is None else self._asked.fault
+        return None if self._opened_session is None else self._opened_session.fault
 
     @property
     def clock_ms(self) -> float:
         """The run's clock: recorded model time and mocked latency, in milliseconds."""
         return self._dispatcher.virtual_ms + sum(turn.duration_ms for turn in self.turns)
 
-    def begin(self, user: Any, *, index: int = 0) -> None:
+    def begin_turn(self, user: Any, *, index: int = 0) -> None:
         """Start user turn `index`, in which the user says `user` (a text, an email, other data)."""
-        self.message = text_of(user)
+        self.message = format_message(user)
         self.messages.append({"role": "user", "text": self.message})
         self._dispatcher.user_turn = index
-        self.attend()
+        self.bind_event_loop()
 
-    def attend(self) -> None:
+    def bind_event_loop(self) -> None:
         """From now on `wait` waits on the running event loop."""
         self._loop = asyncio.get_running_loop()
 
@@ -139,83 +141,89 @@ class Task:
 
     def call(self, name: str, /, **arguments: Any) -> Any:
         """Call a function through the dispatcher and return what it answers. Raises FunctionError when it fails."""
-        with self.waited.waiting():
-            return self._dispatcher.call(name, arguments, **self.attributed(name, arguments))
+        with self.waiting_time.measure():
+            return self._dispatcher.call(name, arguments, **self.get_attribution(name, arguments))
 
     async def acall(self, name: str, /, **arguments: Any) -> Any:
         """`call` for async agents."""
-        with self.waited.waiting():
-            return await self._dispatcher.acall(name, arguments, **self.attributed(name, arguments))
+        with self.waiting_time.measure():
+            return await self._dispatcher.acall(name, arguments, **self.get_attribution(name, arguments))
 
-    def attributed(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def get_attribution(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Turn, channel and id of the model's call that code is carrying out by this call, if it is one.
 
         Asked once for each call, of patched functions too.
         """
-        return {} if self._asked is None else self._asked.attributed(name, arguments, self._dispatcher)
+        return (
+            {}
+            if self._opened_session is None
+            else self._opened_session.get_attribution(name, arguments, self._dispatcher)
+        )
 
-    def offered(self) -> list[dict[str, Any]]:
+    def describe_functions(self) -> list[dict[str, Any]]:
         """Every function that can be called, as JSON: what an agent elsewhere is told of them."""
-        from evalkit.functions.offering import offered_functions
+        from evalkit.functions.offering import describe_functions
 
-        return offered_functions(self._dispatcher)
+        return describe_functions(self._dispatcher)
 
-    def serve(self) -> Serving:
+    def serve(self) -> FunctionsServer:
         """``async with task.serve() as served:`` the functions are at ``served.functions_url`` and ``served.mcp_url``.
 
         For agents that reach their functions over HTTP or MCP.
         """
-        from evalkit.agents.http_functions import Serving
+        from evalkit.agents.http_functions import FunctionsServer
 
-        return Serving(self)
+        return FunctionsServer(self)
 
-    async def outcome_of(self, call: ModelCall, *, turn: int | None = None) -> dict[str, Any]:
+    async def execute_remote_call(self, call: ModelCall, *, turn: int | None = None) -> dict[str, Any]:
         """Dispatch a call that came over a wire: ``{"result": ...}``, or ``{"error": {"type": ..., "message": ...}}``
         where it fails.
         """
-        from evalkit.functions.attempt import error_result
+        from evalkit.functions.attempt import build_error_result
 
-        known: Any = {"turn": turn, "channel": call.channel, "call_id": call.call_id, "malformed": call.malformed}
+        origin: Any = {"turn": turn, "channel": call.channel, "call_id": call.call_id, "malformed": call.malformed}
         try:
-            with self.waited.waiting():
-                return {"result": await self._dispatcher.acall(call.name, call.arguments, **known)}
+            with self.waiting_time.measure():
+                return {"result": await self._dispatcher.acall(call.name, call.arguments, **origin)}
         except EvalkitError as error:
-            return error_result(error)
+            return build_error_result(error)
 
-    async def carry_out(
+    async def execute_call(
         self,
         call: ModelCall,
         *,
         turn: int | None,
-        offered: Container[str] | None = None,
+        offered_names: Container[str] | None = None,
         real: Callable[[], Any] | None = None,
-        refused: FunctionError | None = None,
+        refusal: FunctionError | None = None,
         as_is: bool = False,
     ) -> Any:
         """Dispatch one call of model turn `turn` that a framework's own loop carries out. Raises FunctionError when it
         fails. For the rest see `FakeDispatcher.carry_out`.
         """
-        with nullcontext() if as_is else self.waited.waiting():
-            return await self._dispatcher.carry_out(
-                call, turn=turn, offered=offered, real=real, refused=refused, as_is=as_is
+        with nullcontext() if as_is else self.waiting_time.measure():
+            return await self._dispatcher.execute_call(
+                call, turn=turn, offered_names=offered_names, real=real, refusal=refusal, as_is=as_is
             )
 
-    async def answer(self, turn: ModelTurn, *, offered: Container[str] | None = None) -> list[tuple[ModelCall, Any]]:
+    async def execute_calls(
+        self, turn: ModelTurn, *, offered_names: Container[str] | None = None
+    ) -> list[tuple[ModelCall, Any]]:
         """Dispatch every call of the latest model turn, concurrently, and give the answers in reply order.
 
         A failed call is answered ``{"error": {"type": ..., "message": ...}}``. `offered` are the names that the model
         was told of: all others are unknown functions.
         """
-        index = self._asking.answered()
-        with self.waited.waiting():
-            return await self._dispatcher.acall_batch(turn.calls, turn=index, offered=offered)
+        index = self._session.finish_turn()
+        with self.waiting_time.measure():
+            return await self._dispatcher.acall_batch(turn.calls, turn=index, offered_names=offered_names)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. The turn is recorded; where it comes from (cassette, service) is the run's business.
 
         Raises MissingCassetteError, StaleCassetteError or ProviderError.
         """
-        return await self._asking.turn(request)
+        return await self._session.turn(request)
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Ask the model, and hand on its reply piece by piece: ``chunk.feed(accumulator)``.
@@ -224,7 +232,7 @@ class Task:
         turn if it is whole by then. A provider that does not stream gives its reply in whole pieces. Raises what `turn`
         raises.
         """
-        return self._asking.stream(request)
+        return self._session.stream(request)
 
     async def run_instruction(
         self,
@@ -258,32 +266,32 @@ class Task:
         if inside:
             _close(awaitable)
             raise UsageError("task.wait(...) is for sync agents; in an async agent write 'await' instead")
-        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), loop).result()
+        return asyncio.run_coroutine_threadsafe(_await(awaitable), loop).result()
 
-    def note_fault(self, error: EvalkitError) -> None:
+    def record_fault(self, error: EvalkitError) -> None:
         """Remember that the run could not be measured, however it ends."""
-        self._asking.fault = self.fault or error
+        self._session.fault = self.fault or error
 
-    def record_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> int:
+    def record_framework_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> int:
         """Add a turn whose calls a framework carries out with `carry_out`, and give its index."""
-        self.waited.add(waited_ms / 1000)
-        return self._asking.record(turn)
+        self.waiting_time.add(waited_ms / 1000)
+        return self._session.record(turn)
 
     def claim_turn(self, index: int, calls: tuple[ModelCall, ...]) -> None:
         """A framework carries out `calls`, as it reads those of this turn, with `carry_out`."""
-        self._asking.claim(index, calls)
+        self._session.claim(index, calls)
 
-    def amend(self, turn: ModelTurn) -> None:
+    def replace_last_turn(self, turn: ModelTurn) -> None:
         """Put `turn` on record in place of the latest one: what was read in its text is known now."""
-        self._asking.amend(turn)
+        self._session.replace_last_turn(turn)
 
-    def note_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> None:
+    def record_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> None:
         """Add a turn that the agent's own model client took; it waited so long for it."""
-        self._asking.add(turn)
-        self.waited.add(waited_ms / 1000)
+        self._session.add(turn)
+        self.waiting_time.add(waited_ms / 1000)
 
 
-async def _awaited(awaitable: Awaitable[T]) -> T:
+async def _await(awaitable: Awaitable[T]) -> T:
     return await awaitable
 
 

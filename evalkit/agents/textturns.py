@@ -19,7 +19,7 @@ from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelTurn
 
 _LONGEST_SLIP = 300
-_MARK = re.compile(r"[<{\[(]")  # no call is written without one of these
+_CALL_OPENING = re.compile(r"[<{\[(]")  # no call is written without one of these
 STANDARD_FORM = '<function>{"name": "...", "parameters": {...}}</function>'
 
 
@@ -33,12 +33,12 @@ class TextReading(Struct, frozen=True):
     calls: tuple[ModelCall, ...]
     history: ModelTurn
     slips: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
 
 
 def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextReading | None:
     """What the text of `turn` calls; None if it is plain prose."""
-    if _MARK.search(turn.text) is None:
+    if _CALL_OPENING.search(turn.text) is None:
         return None
     from evalkit.providers.textcalls import parse_text_calls
 
@@ -49,30 +49,30 @@ def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextRe
         ModelCall(name=call.name, arguments=call.arguments, channel="text", repairs=call.repairs, raw=call.raw)
         for call in parsed.calls
     )
-    mended = [f"{call.name}: {repair}" for call in parsed.calls for repair in call.repairs]
-    refused = [f"{refused.raw} was not made: {refused.reason}" for refused in parsed.rejected]
-    refused += [] if parsed.unfinished is None else [f"{parsed.unfinished} was not made: it is not finished"]
+    repairs = [f"{call.name}: {repair}" for call in parsed.calls for repair in call.repairs]
+    refusals = [f"{refusals.raw} was not made: {refusals.reason}" for refusals in parsed.rejected]
+    refusals += [] if parsed.unfinished is None else [f"{parsed.unfinished} was not made: it is not finished"]
     history = replace(turn, text=parsed.history, content=None)
-    return TextReading(calls, history, (*mended, *refused), tuple(refused))
+    return TextReading(calls, history, (*repairs, *refusals), tuple(refusals))
 
 
-def unreadable(turn: ModelTurn, refused: Sequence[str]) -> ModelTurn:
+def mark_unreadable(turn: ModelTurn, refusals: Sequence[str]) -> ModelTurn:
     """`turn`, which set out to call and could not be read, as the record has it: as if its service said so."""
-    said = "; ".join(_cut(slip) for slip in refused)
+    reasons = "; ".join(_shorten(slip) for slip in refusals)
     reason = "malformed_call" if turn.finish_reason == "stop" else turn.finish_reason
-    return replace(turn, finish_reason=reason, finish_message=turn.finish_message or said)
+    return replace(turn, finish_reason=reason, finish_message=turn.finish_message or reasons)
 
 
-def refused_beside(refused: Sequence[str], number: int) -> list[str]:
+def describe_refused_calls(refusals: Sequence[str], number: int) -> list[str]:
     """What to say of calls that could not be made of a reply others of which were."""
-    return [f"model turn {number}: {_cut(slip)}" for slip in refused]
+    return [f"model turn {number}: {_shorten(slip)}" for slip in refusals]
 
 
-def _cut(slip: str) -> str:
+def _shorten(slip: str) -> str:
     return slip if len(slip) <= _LONGEST_SLIP else f"{slip[: _LONGEST_SLIP // 2]}…{slip[-_LONGEST_SLIP // 2 :]}"
 
 
-def calls_left(turn: ModelTurn, functions: Sequence[Declaration], number: int) -> list[str]:
+def describe_skipped_calls(turn: ModelTurn, functions: Sequence[Declaration], number: int) -> list[str]:
     """What to say of calls that stand in the text of a reply which calls natively: those are made, these are not.
 
     Models write the same call both ways, and making it twice would be worse than leaving it.
@@ -80,13 +80,17 @@ def calls_left(turn: ModelTurn, functions: Sequence[Declaration], number: int) -
     reading = read_text_calls(turn, functions)
     if reading is None or not reading.calls:
         return []
-    made = [(call.name, call.arguments) for call in turn.calls]
-    new = dict.fromkeys(call.name for call in reading.calls if (call.name, call.arguments) not in made)
-    what = f"others as text, which were not made: {', '.join(new)}" if new else "the same as text, which was left"
-    return [f"model turn {number} called natively and wrote {what}"]
+    native_calls = [(call.name, call.arguments) for call in turn.calls]
+    text_calls = dict.fromkeys(call.name for call in reading.calls if (call.name, call.arguments) not in native_calls)
+    difference = (
+        f"others as text, which were not made: {', '.join(text_calls)}"
+        if text_calls
+        else "the same as text, which was left"
+    )
+    return [f"model turn {number} called natively and wrote {difference}"]
 
 
-def results_as_text(results: Iterable[tuple[ModelCall, Any]]) -> str:
+def format_results(results: Iterable[tuple[ModelCall, Any]]) -> str:
     """The answers to text calls, one line each, in the order of the calls."""
     return "\n".join(
         "<function_result>"
@@ -96,7 +100,7 @@ def results_as_text(results: Iterable[tuple[ModelCall, Any]]) -> str:
     )
 
 
-def correction_note(slips: Iterable[str]) -> str:
+def build_correction_note(slips: Iterable[str]) -> str:
     """What the model is told about the form of its calls."""
     listed = "\n".join(f"- {slip}" for slip in slips)
     return f"Write each function call exactly as {STANDARD_FORM}. In your last reply:\n{listed}"

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from evalkit.checks.compiling import compile_expectation
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement
-from evalkit.checks.keys import CALL_KEYS, DEFINITIONS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, Key, of_turn
+from evalkit.checks.keys import CALL_KEYS, DEFINITIONS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, Key, merge_turn_keys
 from evalkit.lazily import imported_on_use
 
 if TYPE_CHECKING:
     from evalkit.checks.custom import check
-    from evalkit.checks.on_fault import ending_as, expectation_on_fault, problems_of_on_fault
-    from evalkit.checks.turns import judge_conversation, part_of
+    from evalkit.checks.on_fault import allow_stop_reason, compile_on_fault, find_on_fault_problems
+    from evalkit.checks.turns import extract_turn, judge_conversation
 
 __all__ = [
     "CALL_KEYS",
@@ -33,14 +33,14 @@ __all__ = [
     "Expectation",
     "Judgement",
     "Key",
+    "allow_stop_reason",
     "check",
     "compile_expectation",
-    "ending_as",
-    "expectation_on_fault",
+    "compile_on_fault",
+    "extract_turn",
+    "find_on_fault_problems",
     "judge_conversation",
-    "of_turn",
-    "part_of",
-    "problems_of_on_fault",
+    "merge_turn_keys",
 ]
 
 _SELDOM = {

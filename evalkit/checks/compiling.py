@@ -7,23 +7,23 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from evalkit.checks.calls import FunctionCalls, is_listed
+from evalkit.checks.calls import ExpectedCallList, is_plain_list
 from evalkit.checks.expectation import Expectation, RunCheck
 from evalkit.checks.keys import BUDGETS, CALL_KEYS, CALL_ORDERS, EXPECTED_KEYS, EXTRA_CALLS, MODIFIERS, SCORES
-from evalkit.checks.read_call import CallReader, offered, read_grounded, text_argument
-from evalkit.checks.reading import Path, Reader, known_arguments, meant
+from evalkit.checks.read_call import CallReader, find_text_argument, list_declared_values, read_grounded
+from evalkit.checks.reading import ExpectationReader, KeyPath, find_declared_arguments, suggest
 from evalkit.checks.sequence import SequenceReader
 from evalkit.checks.stop_reason import COMPLETED, StopReason
 from evalkit.errors import PathProblem, did_you_mean
 from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import format_value
 
 if TYPE_CHECKING:
     from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls
-    from evalkit.checks.graded import ModelGraded
+    from evalkit.checks.graded import JudgeCriteria
 
-_Read = Callable[[Reader, Path, Any], RunCheck | None]
+_ReadCheck = Callable[[ExpectationReader, KeyPath, Any], RunCheck | None]
 # module:function of this room. Few cases have any of these keys, and a module is imported for the first that has.
 _READERS = {
     "final_function_call": "run_checks:read_final_call",
@@ -46,15 +46,15 @@ _CALLS = "expected_function_calls"
 
 
 @lru_cache(maxsize=256)  # most cases have it at one and the same path
-def _completes(path: Path) -> StopReason:
+def _build_completes(path: KeyPath) -> StopReason:
     """What goes without saying: the run completes."""
-    return StopReason(COMPLETED, path, written=False)
+    return StopReason(COMPLETED, path, is_explicit=False)
 
 
 def compile_expectation(
     expected: Mapping[str, Any],
     *,
-    path: Path = ("expected_output",),
+    path: KeyPath = ("expected_output",),
     declarations: Mapping[str, Declaration] | None = None,
     input: Any = None,
 ) -> tuple[Expectation, list[PathProblem]]:
@@ -64,36 +64,36 @@ def compile_expectation(
     and arguments are not checked. `input` is the case's, where ``{{ input... }}`` is looked up. Each problem has the
     path of its place, starting with `path`.
     """
-    return _Compilation(Reader(path, declarations or {}, input)).run(expected)
+    return _Compilation(ExpectationReader(path, declarations or {}, input)).run(expected)
 
 
 class _Compilation:
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ExpectationReader) -> None:
         self.path = reader.root
         self.reader = reader
 
     def run(self, expected: Any) -> tuple[Expectation, list[PathProblem]]:
         if not isinstance(expected, dict):
-            self.reader.wrong(self.path, expected, "a mapping of what is expected")
+            self.reader.report_wrong(self.path, expected, "a mapping of what is expected")
             return Expectation(), self.reader.problems
-        known = {key: value for key, value in expected.items() if self._is_known(key)}
-        valid = self._valid_arguments(known)
-        calls = CallReader(self.reader, valid_arguments=valid, ignored=self._ignored(known))
-        listed = self._calls(known, calls)
-        forbidden = self._forbidden(known, calls)
-        grounded = self._grounded(known)
-        graded = self._graded(known)
-        checks = self._run_checks(known)
+        known_keys = {key: value for key, value in expected.items() if self._is_known(key)}
+        valid = self._read_valid_arguments(known_keys)
+        calls = CallReader(self.reader, valid_arguments=valid, ignored=self._read_ignored_arguments(known_keys))
+        listed = self._read_calls(known_keys, calls)
+        forbidden = self._read_forbidden(known_keys, calls)
+        grounded = self._read_grounded(known_keys)
+        graded = self._read_criteria(known_keys)
+        checks = self._read_run_checks(known_keys)
         stop_reason = next((check for check in checks if isinstance(check, StopReason)), None)
         if not self.reader.problems:
-            self._demands_nothing(known, listed, forbidden, grounded, graded, checks)
-        self._contradictions(known, listed, forbidden)
+            self._check_demands(known_keys, listed, forbidden, grounded, graded, checks)
+        self._check_contradictions(known_keys, listed, forbidden)
         expectation = Expectation(
             calls=listed,
             forbidden=forbidden,
             grounded=grounded,
             valid_arguments=valid,
-            stop_reason=stop_reason or _completes(self.path),
+            stop_reason=stop_reason or _build_completes(self.path),
             checks=tuple(check for check in checks if check is not stop_reason),
             aliases=self.reader.aliases,
             graded=graded,
@@ -104,57 +104,57 @@ class _Compilation:
         if key in EXPECTED_KEYS or (isinstance(key, str) and key in CHECKS):
             return True
         names = [*EXPECTED_KEYS, *CHECKS]
-        self.reader.unknown_key(self.path, key, names, _hint(key, names) if isinstance(key, str) else "")
+        self.reader.report_unknown_key(self.path, key, names, _find_hint(key, names) if isinstance(key, str) else "")
         return False
 
-    def _valid_arguments(self, expected: Mapping[str, Any]) -> bool:
+    def _read_valid_arguments(self, expected: Mapping[str, Any]) -> bool:
         if "valid_arguments" not in expected:
             return True
-        return self.reader.boolean((*self.path, "valid_arguments"), expected["valid_arguments"]) is not False
+        return self.reader.read_boolean((*self.path, "valid_arguments"), expected["valid_arguments"]) is not False
 
-    def _ignored(self, expected: Mapping[str, Any]) -> tuple[str, ...]:
+    def _read_ignored_arguments(self, expected: Mapping[str, Any]) -> tuple[str, ...]:
         key = "ignored_arguments"
-        return tuple(self.reader.names((*self.path, key), expected[key]) or ()) if key in expected else ()
+        return tuple(self.reader.read_names((*self.path, key), expected[key]) or ()) if key in expected else ()
 
-    def _choice(self, expected: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
+    def _read_choice(self, expected: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
         """The value of a key with a default, which is the first choice."""
         if key not in expected:
             return choices[0]
         at = (*self.path, key)
-        return self.reader.choice(at, expected[key], choices) or choices[0]
+        return self.reader.read_choice(at, expected[key], choices) or choices[0]
 
-    def _calls(self, expected: Mapping[str, Any], calls: CallReader) -> FunctionCalls | None:
-        in_order = self._choice(expected, "call_order", CALL_ORDERS) == "strict"
-        extras = self._choice(expected, "extra_calls", EXTRA_CALLS) == "allow"
-        min_score = self._min_score(expected)
+    def _read_calls(self, expected: Mapping[str, Any], calls: CallReader) -> ExpectedCallList | None:
+        in_order = self._read_choice(expected, "call_order", CALL_ORDERS) == "strict"
+        extras = self._read_choice(expected, "extra_calls", EXTRA_CALLS) == "allow"
+        min_score = self._read_min_score(expected)
         if _CALLS not in expected:
             return None
         at = (*self.path, _CALLS)
         sequence = SequenceReader(self.reader, calls)
-        plan = sequence.plan(at, expected[_CALLS], in_order=in_order, extras=extras)
+        plan = sequence.read_plan(at, expected[_CALLS], in_order=in_order, extras=extras)
         if plan is None:
             return None
-        return FunctionCalls(at, tuple(sequence.leaves), plan, sequence.groups, min_score, is_listed(plan))
+        return ExpectedCallList(at, tuple(sequence.leaves), plan, sequence.groups, min_score, is_plain_list(plan))
 
-    def _min_score(self, expected: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    def _read_min_score(self, expected: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
         if "min_score" not in expected:
             return ()
         at, value = (*self.path, "min_score"), expected["min_score"]
         scores = value if isinstance(value, dict) else {"f1": value}
         if not scores:
-            self.reader.wrong(at, value, "a number from 0 to 1, or a mapping of scores to such numbers")
-        found = []
-        for name, least in scores.items():
+            self.reader.report_wrong(at, value, "a number from 0 to 1, or a mapping of scores to such numbers")
+        minimums = []
+        for name, minimum in scores.items():
             here = (*at, name) if isinstance(value, dict) else at
             if name not in SCORES:
-                self.reader.unknown_key(at, name, SCORES)
-            elif isinstance(least, bool) or not isinstance(least, (int, float)) or not 0 <= least <= 1:
-                self.reader.no_number(here, least, "a number from 0 to 1")
+                self.reader.report_unknown_key(at, name, SCORES)
+            elif isinstance(minimum, bool) or not isinstance(minimum, (int, float)) or not 0 <= minimum <= 1:
+                self.reader.report_wrong_number(here, minimum, "a number from 0 to 1")
             else:
-                found.append((name, least))
-        return tuple(found)
+                minimums.append((name, minimum))
+        return tuple(minimums)
 
-    def _forbidden(self, expected: Mapping[str, Any], calls: CallReader) -> ForbiddenCalls | None:
+    def _read_forbidden(self, expected: Mapping[str, Any], calls: CallReader) -> ForbiddenCalls | None:
         key = "forbidden_function_calls"
         if key not in expected:
             return None
@@ -162,7 +162,7 @@ class _Compilation:
 
         return read_forbidden(calls, (*self.path, key), expected[key])
 
-    def _grounded(self, expected: Mapping[str, Any]) -> GroundedCalls | None:
+    def _read_grounded(self, expected: Mapping[str, Any]) -> GroundedCalls | None:
         if "grounded" not in expected:
             return None
         at = (*self.path, "grounded")
@@ -170,91 +170,95 @@ class _Compilation:
         if names is None:
             return None
         declared = self.reader.declarations
-        known = [known_arguments(declaration) for declaration in declared.values()]
-        for name in names if declared and None not in known else ():
-            if not any(name in arguments for arguments in known if arguments is not None):
-                hint = did_you_mean(name, sorted(set().union(*(arguments or () for arguments in known))))
-                self.reader.problem(
-                    at, f"{self.reader.shown(at)}: no function has an argument '{name}'{hint}", "unknown_argument"
+        argument_sets = [find_declared_arguments(declaration) for declaration in declared.values()]
+        for name in names if declared and None not in argument_sets else ():
+            if not any(name in arguments for arguments in argument_sets if arguments is not None):
+                hint = did_you_mean(name, sorted(set().union(*(arguments or () for arguments in argument_sets))))
+                self.reader.add_problem(
+                    at,
+                    f"{self.reader.format_place(at)}: no function has an argument '{name}'{hint}",
+                    "unknown_argument",
                 )
         from evalkit.checks.every_call import GroundedCalls
 
-        return GroundedCalls(names, at, tuple((name, offered(declaration)) for name, declaration in declared.items()))
+        return GroundedCalls(
+            names, at, tuple((name, list_declared_values(declaration)) for name, declaration in declared.items())
+        )
 
-    def _graded(self, expected: Mapping[str, Any]) -> ModelGraded | None:
+    def _read_criteria(self, expected: Mapping[str, Any]) -> JudgeCriteria | None:
         if "judge" not in expected:
             return None
-        from evalkit.checks.graded import read_graded
+        from evalkit.checks.graded import read_criteria
 
-        return read_graded(self.reader, (*self.path, "judge"), expected["judge"])
+        return read_criteria(self.reader, (*self.path, "judge"), expected["judge"])
 
-    def _run_checks(self, expected: Mapping[str, Any]) -> list[RunCheck]:
+    def _read_run_checks(self, expected: Mapping[str, Any]) -> list[RunCheck]:
         checks: list[RunCheck | None] = []
         for key, value in expected.items():
             at = (*self.path, key)
             if key in _READERS or key not in EXPECTED_KEYS:
-                checks.append(_reader(_READERS.get(key, _CUSTOM))(self.reader, at, value))
+                checks.append(_load_reader(_READERS.get(key, _CUSTOM))(self.reader, at, value))
         return [check for check in checks if check is not None]
 
-    def _demands_nothing(self, expected: Mapping[str, Any], *found: Any) -> None:
+    def _check_demands(self, expected: Mapping[str, Any], *demands: Any) -> None:
         """A case that can't fail is no case."""
-        if any(found) and expected.keys() - MODIFIERS:
+        if any(demands) and expected.keys() - MODIFIERS:
             return
         keys = ", ".join(f"'{key}'" for key in expected)
-        what = f"only {keys}, which demand{'s' if len(expected) == 1 else ''} nothing" if expected else "empty"
-        message = f"{self.reader.shown(self.path)} is {what}; write what must hold, for example {_CALLS}"
-        self.reader.problem(self.path, message, "no_expectation")
+        description = f"only {keys}, which demand{'s' if len(expected) == 1 else ''} nothing" if expected else "empty"
+        message = f"{self.reader.format_place(self.path)} is {description}; write what must hold, for example {_CALLS}"
+        self.reader.add_problem(self.path, message, "no_expectation")
 
-    def _contradictions(
-        self, expected: Mapping[str, Any], calls: FunctionCalls | None, forbidden: ForbiddenCalls | None
+    def _check_contradictions(
+        self, expected: Mapping[str, Any], calls: ExpectedCallList | None, forbidden: ForbiddenCalls | None
     ) -> None:
         for key in ("response", "response_body"):
             excluded = f"{key}_excludes"
             if excluded in expected:
-                from evalkit.checks.contradictions import excluded_in_wanted
+                from evalkit.checks.contradictions import check_excluded_phrases
 
-                wanted = expected.get(f"{key}_contains")
-                excluded_in_wanted(self.reader, (*self.path, excluded), wanted, expected[excluded])
+                demanded = expected.get(f"{key}_contains")
+                check_excluded_phrases(self.reader, (*self.path, excluded), demanded, expected[excluded])
         if not _DEMAND_CALLS.isdisjoint(expected):
-            from evalkit.checks.contradictions import calls_beside_the_list
+            from evalkit.checks.contradictions import check_calls_outside_list
 
             never = [entry.function_name for entry in forbidden.forbidden if not entry.checks] if forbidden else []
-            calls_beside_the_list(self.reader, expected, calls.leaves if calls else (), never)
+            check_calls_outside_list(self.reader, expected, calls.leaves if calls else (), never)
         if forbidden is not None:
-            self._forbidden_and_wanted(expected, calls, forbidden)
+            self._check_forbidden(expected, calls, forbidden)
 
-    def _forbidden_and_wanted(
-        self, expected: Mapping[str, Any], calls: FunctionCalls | None, forbidden: ForbiddenCalls
+    def _check_forbidden(
+        self, expected: Mapping[str, Any], calls: ExpectedCallList | None, forbidden: ForbiddenCalls
     ) -> None:
-        from evalkit.checks.contradictions import always_forbidden
+        from evalkit.checks.contradictions import is_always_forbidden
 
         for entry in forbidden.forbidden:
             for leaf in calls.leaves if calls else ():
-                demanded, ruled_out = (_item(expected, call.path, self.path) for call in (leaf, entry))
-                if leaf.function_name == entry.function_name and always_forbidden(demanded, ruled_out):
-                    here, there = self.reader.shown(leaf.path), self.reader.shown(entry.path)
-                    self.reader.problem(leaf.path, f"{here} expects {leaf.function_name}, which {there} forbids")
+                demanded, ruled_out = (_get_item(expected, call.path, self.path) for call in (leaf, entry))
+                if leaf.function_name == entry.function_name and is_always_forbidden(demanded, ruled_out):
+                    here, there = self.reader.format_place(leaf.path), self.reader.format_place(entry.path)
+                    self.reader.add_problem(leaf.path, f"{here} expects {leaf.function_name}, which {there} forbids")
 
 
-def _reader(where: str) -> _Read:
+def _load_reader(where: str) -> _ReadCheck:
     module, _, function = where.partition(":")
-    found: _Read = getattr(import_module(f"evalkit.checks.{module}"), function)
-    return found
+    function_found: _ReadCheck = getattr(import_module(f"evalkit.checks.{module}"), function)
+    return function_found
 
 
-def _hint(key: str, names: list[str]) -> str:
+def _find_hint(key: str, names: list[str]) -> str:
     """What was probably meant by an unknown key of `expected_output`."""
     from difflib import get_close_matches
 
-    near = meant(key, names)
+    suggestion = suggest(key, names)
     if key in CALL_KEYS:
         return f"; it belongs in a call of {_CALLS}"
-    if text_argument(key) and not get_close_matches(key, names, 1, 0.85):
-        return f"; it belongs in a call of {_CALLS}{near.replace('; did', ', or did')}"
-    return near or f"; a key of your own needs a check registered with @evalkit.check({shown(key)})"
+    if find_text_argument(key) and not get_close_matches(key, names, 1, 0.85):
+        return f"; it belongs in a call of {_CALLS}{suggestion.replace('; did', ', or did')}"
+    return suggestion or f"; a key of your own needs a check registered with @evalkit.check({format_value(key)})"
 
 
-def _item(expected: Any, path: Path, root: Path) -> Any:
+def _get_item(expected: Any, path: KeyPath, root: KeyPath) -> Any:
     """What stands at `path` in the mapping that stands at `root`."""
     for step in path[len(root) :]:
         expected = expected[step]

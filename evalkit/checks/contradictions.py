@@ -7,13 +7,13 @@ from typing import Any
 
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.older import EMAIL, TICKET
-from evalkit.checks.phrases import text_pieces
-from evalkit.checks.reading import Path, Reader
+from evalkit.checks.phrases import extract_texts
+from evalkit.checks.reading import ExpectationReader, KeyPath
 from evalkit.checks.whole_checks import OutcomeCheck
 from evalkit.operators.compile import OperatorProblems, compile_value
-from evalkit.operators.equality import json_equal
+from evalkit.operators.equality import is_json_equal
 from evalkit.operators.phrases import fold_text
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import format_value
 
 _ENDS = ("_contains", "_excludes")
 _NOT_TEXT = ("result_contains",)
@@ -28,71 +28,75 @@ def is_plain(value: Any) -> bool:
     return not (isinstance(value, str) and "{{" in value)
 
 
-def within_call(reader: Reader, path: Path, written: Mapping[str, Any]) -> None:
+def check_within_call(reader: ExpectationReader, path: KeyPath, keys: Mapping[str, Any]) -> None:
     """Report what contradicts itself within one expected call."""
-    exact = written.get("arguments")
-    if "arguments" in written and (exact is None or isinstance(exact, dict)):
-        _against_exact(reader, path, written, exact or {})
-    _text_against_itself(reader, path, written)
-    contained = written.get("arguments_contain")
-    absent = written.get("arguments_absent")
+    exact = keys.get("arguments")
+    if "arguments" in keys and (exact is None or isinstance(exact, dict)):
+        _check_against_exact(reader, path, keys, exact or {})
+    _check_text_against_itself(reader, path, keys)
+    contained = keys.get("arguments_contain")
+    absent = keys.get("arguments_absent")
     for name in [absent] if isinstance(absent, str) else absent if isinstance(absent, list) else []:
         if isinstance(contained, dict) and name in contained and is_plain(contained[name]):
             at = (*path, "arguments_absent")
-            reader.problem(at, f"{reader.shown(at)} forbids '{name}', which arguments_contain demands")
+            reader.add_problem(at, f"{reader.format_place(at)} forbids '{name}', which arguments_contain demands")
 
 
-def _against_exact(reader: Reader, path: Path, written: Mapping[str, Any], exact: Mapping[Any, Any]) -> None:
+def _check_against_exact(
+    reader: ExpectationReader, path: KeyPath, keys: Mapping[str, Any], exact: Mapping[Any, Any]
+) -> None:
     """`arguments` says everything about the arguments: no other key may ask for something else."""
     if any(isinstance(key, str) and key.startswith("$") for key in exact):
         return
-    contained = written.get("arguments_contain")
+    contained = keys.get("arguments_contain")
     for name, value in contained.items() if isinstance(contained, dict) and is_plain(contained) else ():
         at = (*path, "arguments_contain", name)
         if name not in exact:
-            reader.problem(
-                at, f"{reader.shown(at)} can't be: arguments lists all of them, and '{name}' is not among them"
+            reader.add_problem(
+                at, f"{reader.format_place(at)} can't be: arguments lists all of them, and '{name}' is not among them"
             )
-        elif is_plain(exact[name]) and not _contains(value, exact[name], otherwise=True):
-            reader.problem(at, f"{reader.shown(at)} can't be: arguments says that '{name}' is {shown(exact[name])}")
-    for key, value in written.items():
+        elif is_plain(exact[name]) and not _is_contained(value, exact[name], otherwise=True):
+            reader.add_problem(
+                at, f"{reader.format_place(at)} can't be: arguments says that '{name}' is {format_value(exact[name])}"
+            )
+    for key, value in keys.items():
         if key.endswith(_ENDS) and key not in _NOT_TEXT:
-            _text_against_exact(reader, (*path, key), value, exact)
-    absent = written.get("arguments_absent")
+            _check_text_against_exact(reader, (*path, key), value, exact)
+    absent = keys.get("arguments_absent")
     for name in [absent] if isinstance(absent, str) else absent if isinstance(absent, list) else []:
         if isinstance(name, str) and name in exact and is_plain(exact[name]):
             at = (*path, "arguments_absent")
-            reader.problem(at, f"{reader.shown(at)} forbids '{name}', which arguments demands")
+            reader.add_problem(at, f"{reader.format_place(at)} forbids '{name}', which arguments demands")
 
 
-def _contains(value: Any, actual: Any, *, otherwise: bool) -> bool:
+def _is_contained(value: Any, actual: Any, *, otherwise: bool) -> bool:
     """Whether `actual` contains `value`; `otherwise` where that can't be said yet, or the value is itself a mistake."""
     try:
         matcher = compile_value(value, mode="contain")
     except OperatorProblems:
         return otherwise
-    return otherwise if matcher.has_templates else matcher.matches(actual)
+    return otherwise if matcher.has_templates else matcher.is_match(actual)
 
 
-def _text_against_exact(reader: Reader, path: Path, value: Any, exact: Mapping[Any, Any]) -> None:
+def _check_text_against_exact(reader: ExpectationReader, path: KeyPath, value: Any, exact: Mapping[Any, Any]) -> None:
     key = str(path[-1])
     name, excludes = key[: -len("_contains")], key.endswith("_excludes")
     if name not in exact:
-        reader.problem(
-            path, f"{reader.shown(path)} can't be: arguments lists all of them, and '{name}' is not among them"
+        reader.add_problem(
+            path, f"{reader.format_place(path)} can't be: arguments lists all of them, and '{name}' is not among them"
         )
         return
     if not is_plain(exact[name]):
         return
-    texts = text_pieces(exact[name])
-    for phrase in _phrases(value):
-        found = any(fold_text(phrase) in text for text in texts)
-        if found is excludes:
-            says = f"arguments says that '{name}' is {shown(exact[name])}"
-            reader.problem(path, f"{reader.shown(path)}: {shown(phrase)} can't be: {says}")
+    texts = extract_texts(exact[name])
+    for phrase in _list_plain_phrases(value):
+        is_found = any(fold_text(phrase) in text for text in texts)
+        if is_found is excludes:
+            says = f"arguments says that '{name}' is {format_value(exact[name])}"
+            reader.add_problem(path, f"{reader.format_place(path)}: {format_value(phrase)} can't be: {says}")
 
 
-def always_forbidden(demanded: Any, ruled_out: Any) -> bool:
+def is_always_forbidden(demanded: Any, ruled_out: Any) -> bool:
     """Whether every call that meets an expected call is forbidden by another entry, as far as plain values tell.
 
     Both are entries as written, of the same function.
@@ -102,40 +106,46 @@ def always_forbidden(demanded: Any, ruled_out: Any) -> bool:
     keys = ruled_out.keys() - {"function_name", "arguments_contain"}
     if not isinstance(demanded, dict):
         return ruled_out.keys() == {"function_name"}
-    if not all(key in demanded and json_equal(demanded[key], ruled_out[key]) for key in keys):
+    if not all(key in demanded and is_json_equal(demanded[key], ruled_out[key]) for key in keys):
         return False
-    wanted = ruled_out.get("arguments_contain")
-    if wanted is None:
+    contained_by_rule = ruled_out.get("arguments_contain")
+    if contained_by_rule is None:
         return True
     exact, contained = demanded.get("arguments"), demanded.get("arguments_contain")
-    if json_equal(wanted, exact) or json_equal(wanted, contained):
+    if is_json_equal(contained_by_rule, exact) or is_json_equal(contained_by_rule, contained):
         return True
     # What a text contains is contained in every longer text; of operators that can't be said.
-    said = exact if isinstance(exact, dict) else contained if is_plain(wanted) else None
-    return isinstance(said, dict) and is_plain(said) and _contains(wanted, said, otherwise=False)
+    arguments = exact if isinstance(exact, dict) else contained if is_plain(contained_by_rule) else None
+    return (
+        isinstance(arguments, dict)
+        and is_plain(arguments)
+        and _is_contained(contained_by_rule, arguments, otherwise=False)
+    )
 
 
-def calls_beside_the_list(
-    reader: Reader, expected: Mapping[str, Any], leaves: Iterable[ExpectedCall], never: Collection[str]
+def check_calls_outside_list(
+    reader: ExpectationReader, expected: Mapping[str, Any], leaves: Iterable[ExpectedCall], never: Collection[str]
 ) -> None:
     """Report calls that one key of `expected_output` demands, and another rules out. `never`: what is forbidden."""
     final = expected.get("final_function_call")
-    demanded = {"final_function_call": (reader.canonical(final) or final) if isinstance(final, str) else None}
+    demanded = {"final_function_call": (reader.find_canonical(final) or final) if isinstance(final, str) else None}
     for key, function in (("email_sent", EMAIL), ("ticket_created", TICKET)):
         succeeds = expected.get(key)
         demanded[key] = function if succeeds is True else None
         for leaf in leaves if succeeds is False else ():
             if leaf.function_name == function and _must_succeed(leaf):
-                reader.problem(leaf.path, f"{reader.shown(leaf.path)} expects {function}, which {key}: false rules out")
+                reader.add_problem(
+                    leaf.path, f"{reader.format_place(leaf.path)} expects {function}, which {key}: false rules out"
+                )
     demanded["ticket_fields"] = TICKET if "ticket_fields" in expected else None
     for key, called in demanded.items():
         at = (*reader.root, key)
         if called is not None and expected.get("expected_function_calls") == []:
-            reader.problem(at, f"{key} can't be: expected_function_calls is [], which means no call at all")
+            reader.add_problem(at, f"{key} can't be: expected_function_calls is [], which means no call at all")
         elif called in never:
-            reader.problem(at, f"{key} can't be: {called} is forbidden")
+            reader.add_problem(at, f"{key} can't be: {called} is forbidden")
     if demanded["ticket_fields"] and expected.get("ticket_created") is False:
-        reader.problem((*reader.root, "ticket_fields"), "ticket_fields can't be: ticket_created is false")
+        reader.add_problem((*reader.root, "ticket_fields"), "ticket_fields can't be: ticket_created is false")
 
 
 def _must_succeed(leaf: ExpectedCall) -> bool:
@@ -143,23 +153,23 @@ def _must_succeed(leaf: ExpectedCall) -> bool:
     return any(check.outcome == "ok" for check in outcomes)
 
 
-def _phrases(value: Any) -> list[str]:
+def _list_plain_phrases(value: Any) -> list[str]:
     items = value if isinstance(value, list) else [value]
     return [item for item in items if isinstance(item, str) and item.strip() and is_plain(item)]
 
 
-def _text_against_itself(reader: Reader, path: Path, written: Mapping[str, Any]) -> None:
+def _check_text_against_itself(reader: ExpectationReader, path: KeyPath, keys: Mapping[str, Any]) -> None:
     """A phrase that must be there and contains one that must not."""
-    for key, value in written.items():
+    for key, value in keys.items():
         if key.endswith("_excludes"):
-            wanted = written.get(f"{key.removesuffix('_excludes')}_contains")
-            excluded_in_wanted(reader, (*path, key), wanted, value)
+            demanded = keys.get(f"{key.removesuffix('_excludes')}_contains")
+            check_excluded_phrases(reader, (*path, key), demanded, value)
 
 
-def excluded_in_wanted(reader: Reader, path: Path, wanted: Any, excluded: Any) -> None:
+def check_excluded_phrases(reader: ExpectationReader, path: KeyPath, demanded: Any, excluded: Any) -> None:
     """Report the excluded phrases (at `path`) that stand in a phrase which is demanded of the same text."""
-    for phrase in _phrases(excluded):
-        for whole in _phrases(wanted):
-            if fold_text(phrase) in fold_text(whole):
-                message = f"{shown(phrase)} can't be excluded, {shown(whole)} is demanded of the same text"
-                reader.problem(path, f"{reader.shown(path)}: {message}")
+    for phrase in _list_plain_phrases(excluded):
+        for demanded_phrase in _list_plain_phrases(demanded):
+            if fold_text(phrase) in fold_text(demanded_phrase):
+                message = f"{format_value(phrase)} can't be excluded, {format_value(demanded_phrase)} is demanded of the same text"
+                reader.add_problem(path, f"{reader.format_place(path)}: {message}")

@@ -10,14 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reading import Path, Reader
-from evalkit.checks.reasons import failing, passing, place_of, run_reason, unmeasured
+from evalkit.checks.reading import ExpectationReader, KeyPath
+from evalkit.checks.reasons import build_failure, build_pass, build_run_reason, build_unmeasured, format_place
 from evalkit.checks.references import check_references
 from evalkit.errors import UsageError
 from evalkit.model.registry import CHECKS
-from evalkit.model.template import Template, TemplateError, parse, plain, render
+from evalkit.model.template import Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import format_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,7 +35,7 @@ def check(key: str) -> Callable[[F], F]:
 
     if key in EXPECTED_KEYS:
         raise UsageError(f"evalkit.check({key!r}): '{key}' is a key of evalkit; choose another name")
-    return CHECKS.decorator(key)
+    return CHECKS.build_decorator(key)
 
 
 class CustomCheck(Struct, frozen=True):
@@ -43,87 +43,91 @@ class CustomCheck(Struct, frozen=True):
 
     key: str
     expected: Any  # with Templates where the case has templates
-    path: Path
+    path: KeyPath
     has_templates: bool = False
 
     def judge(self, evidence: Evidence) -> CheckResult:
         function = CHECKS.get(self.key)
         if function is None:
             message = "can't be judged: no check of this name is registered in this process"
-            return unmeasured(self.key, message, place_of(self.path), "run")
+            return build_unmeasured(self.key, message, format_place(self.path), "run")
         expected = self.expected
         if self.has_templates:
             try:
-                expected = plain(render(expected, evidence.resolve))
+                expected = strip_literals(render_templates(expected, evidence.resolve))
             except TemplateError as error:
-                return self._failed([str(error)], "unresolved_reference")
+                return self._build_failure([str(error)], "unresolved_reference")
         try:
-            return self._result(function(expected, evidence.transcript))
+            return self._read_result(function(expected, evidence.transcript))
         except Exception as error:
-            return self._raised(error)
+            return self._report_exception(error)
 
-    def _raised(self, error: Exception) -> CheckResult:
+    def _report_exception(self, error: Exception) -> CheckResult:
         hint = "; return the reason instead of raising" if isinstance(error, AssertionError) else ""
-        said = f": {error}" if str(error) else ""
-        return self._broken(f"raised {type(error).__name__}{said}{hint}")
+        text = f": {error}" if str(error) else ""
+        return self._report_broken(f"raised {type(error).__name__}{text}{hint}")
 
-    def _broken(self, what: str) -> CheckResult:
-        message = f"the check '{self.key}' {what}"
-        reason = run_reason("check_raised", message, place_of(self.path), expected=self.expected)
+    def _report_broken(self, problem: str) -> CheckResult:
+        message = f"the check '{self.key}' {problem}"
+        reason = build_run_reason("check_raised", message, format_place(self.path), expected=self.expected)
         return CheckResult(check=self.key, status=ERROR, message=reason.message, reasons=(reason,))
 
-    def _result(self, returned: Any) -> CheckResult:
+    def _read_result(self, returned: Any) -> CheckResult:
         if isinstance(returned, CheckResult):
-            return self._own(returned)
+            return self._complete_result(returned)
         if returned is None or returned is True or returned in ("", []):
-            return passing(self.key, "passed")
+            return build_pass(self.key, "passed")
         if returned is False:
-            return self._failed(["returned False"])
+            return self._build_failure(["returned False"])
         if isinstance(returned, str):
-            return self._failed([returned])
+            return self._build_failure([returned])
         if isinstance(returned, list) and all(isinstance(item, str) for item in returned):
-            return self._failed(returned)
+            return self._build_failure(returned)
         if inspect.iscoroutine(returned):
             returned.close()
-            return self._broken("is asynchronous; checks are plain functions")
-        return self._broken(f"returned {shown(returned)}; it may return None, a boolean, a text or a list of texts")
+            return self._report_broken("is asynchronous; checks are plain functions")
+        return self._report_broken(
+            f"returned {format_value(returned)}; it may return None, a boolean, a text or a list of texts"
+        )
 
-    def _own(self, result: CheckResult) -> CheckResult:
+    def _complete_result(self, result: CheckResult) -> CheckResult:
         """A CheckResult made by the check itself; a failure without reasons gets one."""
         if result.status not in (PASSED, FAILED, ERROR, "not_judged"):
-            return self._broken(f"returned a CheckResult with status {shown(result.status)}")
+            return self._report_broken(f"returned a CheckResult with status {format_value(result.status)}")
         if result.status in (FAILED, ERROR) and not result.reasons:
             code = "check_failed" if result.status == FAILED else "not_measured"
-            reason = run_reason(code, f"{self.key}: {result.message}", place_of(self.path))
+            reason = build_run_reason(code, f"{self.key}: {result.message}", format_place(self.path))
             return replace(result, check=self.key, reasons=(reason,))
         return result
 
-    def _failed(self, messages: list[str], code: str = "check_failed") -> CheckResult:
+    def _build_failure(self, messages: list[str], code: str = "check_failed") -> CheckResult:
         expected = self.expected if code == "check_failed" else None
-        place = place_of(self.path)
-        reasons = [run_reason(code, f"{self.key}: {message}", place, expected=expected) for message in messages]
-        return failing(self.key, reasons, messages)
+        place = format_place(self.path)
+        reasons = [build_run_reason(code, f"{self.key}: {message}", place, expected=expected) for message in messages]
+        return build_failure(self.key, reasons, messages)
 
 
-def read_custom(reader: Reader, path: Path, value: Any) -> CustomCheck:
+def read_custom(reader: ExpectationReader, path: KeyPath, value: Any) -> CustomCheck:
     check_references(reader, path, value)
-    compiled, has_templates = _templates(reader, path, value)
+    compiled, has_templates = _parse_templates(reader, path, value)
     return CustomCheck(str(path[-1]), compiled if has_templates else value, path, has_templates)
 
 
-def _templates(reader: Reader, path: Path, value: Any) -> tuple[Any, bool]:
+def _parse_templates(reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[Any, bool]:
     """`value` with its templates parsed, and whether there are any."""
     if isinstance(value, str):
         try:
-            parsed = parse(value)
+            parsed = parse_template(value)
         except TemplateError as error:
-            reader.problem(path, f"{reader.shown(path)}: {error}")
+            reader.add_problem(path, f"{reader.format_place(path)}: {error}")
             return value, False
         return parsed, isinstance(parsed, Template)
     if isinstance(value, dict):
-        pairs = {key: _templates(reader, (*path, key), item) for key, item in value.items()}
-        return {key: item for key, (item, _) in pairs.items()}, any(found for _, found in pairs.values())
+        pairs = {key: _parse_templates(reader, (*path, key), item) for key, item in value.items()}
+        return {key: item for key, (item, _) in pairs.items()}, any(
+            has_templates for _, has_templates in pairs.values()
+        )
     if isinstance(value, list):
-        items = [_templates(reader, (*path, index), item) for index, item in enumerate(value)]
-        return [item for item, _ in items], any(found for _, found in items)
+        items = [_parse_templates(reader, (*path, index), item) for index, item in enumerate(value)]
+        return [item for item, _ in items], any(has_templates for _, has_templates in items)
     return value, False

@@ -11,7 +11,7 @@ from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Score
 
 
-class Draft(Struct):
+class CallResult(Struct):
     """What becomes a CallVerdict. `leaf` is the expected call that it was held against."""
 
     call: FunctionCall | None
@@ -21,7 +21,7 @@ class Draft(Struct):
     def add(self, *results: CheckResult) -> None:
         self.results += results
 
-    def verdict(self) -> CallVerdict:
+    def to_verdict(self) -> CallVerdict:
         status = PASSED
         for result in self.results:
             if result.status == FAILED:
@@ -38,14 +38,14 @@ class Draft(Struct):
         )
 
 
-class CallsJudged(Struct):
+class CallsResult(Struct):
     """What the expected calls came to. `drafts` are in the order of the trace; `results` are about the whole list."""
 
-    drafts: list[Draft]
+    call_results: list[CallResult]
     results: list[CheckResult] = field(default_factory=list)
     score: Score | None = None
 
 
-def unjudged(calls: Iterable[FunctionCall]) -> list[Draft]:
+def list_unjudged(calls: Iterable[FunctionCall]) -> list[CallResult]:
     """Drafts of calls that no expectation is held against."""
-    return [Draft(call) for call in calls]
+    return [CallResult(call) for call in calls]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from evalkit.checks.phrases import text_pieces
+from evalkit.checks.phrases import extract_texts
 from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.operators.phrases import fold_text
@@ -20,20 +20,20 @@ class Evidence:
     `calls` are judged; `known` are also those of earlier user turns, to which references and `grounded` may lead.
     """
 
-    __slots__ = ("_aliases", "_folded", "_grounding", "_resolve", "calls", "input", "known", "mode", "transcript")
+    __slots__ = ("_aliases", "_folded", "_grounding", "_resolve", "calls", "input", "known_calls", "mode", "transcript")
 
     def __init__(
         self,
         transcript: Transcript,
-        given: Any,
+        case_input: Any,
         mode: str,
-        known: tuple[FunctionCall, ...] | None = None,
+        known_calls: tuple[FunctionCall, ...] | None = None,
         aliases: Mapping[str, str] | None = None,
     ) -> None:
         self.transcript = transcript
         self.calls = transcript.calls
-        self.known = transcript.calls if known is None else known
-        self.input = given
+        self.known_calls = transcript.calls if known_calls is None else known_calls
+        self.input = case_input
         self.mode = mode
         self._aliases = aliases or {}
         self._folded: dict[int, list[str]] = {}
@@ -44,9 +44,9 @@ class Evidence:
     def resolve(self) -> Callable[[Reference], Any]:
         """What a reference in an expected value stands for; raises TemplateError where it leads nowhere."""
         if self._resolve is None:
-            from evalkit.checks.references import resolver
+            from evalkit.checks.references import build_resolver
 
-            self._resolve = resolver(self.known, self.input, self._aliases)
+            self._resolve = build_resolver(self.known_calls, self.input, self._aliases)
         return self._resolve
 
     @property
@@ -55,12 +55,12 @@ class Evidence:
         if self._grounding is None:
             from evalkit.checks.grounding import Grounding
 
-            self._grounding = Grounding(self.input, self.known)
+            self._grounding = Grounding(self.input, self.known_calls)
         return self._grounding
 
-    def texts(self, value: Any) -> list[str]:
+    def fold_texts(self, value: Any) -> list[str]:
         """The folded texts of a value of the transcript, folded once however many phrases are looked for."""
-        found = self._folded.get(id(value))  # the transcript keeps the value alive, and with it its id
-        if found is None:
-            found = self._folded[id(value)] = [fold_text(value)] if type(value) is str else text_pieces(value)
-        return found
+        texts = self._folded.get(id(value))  # the transcript keeps the value alive, and with it its id
+        if texts is None:
+            texts = self._folded[id(value)] = [fold_text(value)] if type(value) is str else extract_texts(value)
+        return texts

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
-from evalkit.checks.calls import FunctionCalls
-from evalkit.checks.drafts import CallsJudged, Draft, unjudged
+from evalkit.checks.calls import ExpectedCallList
+from evalkit.checks.drafts import CallResult, CallsResult, list_unjudged
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.judgement import Judgement, conclude
-from evalkit.checks.reading import Path
-from evalkit.checks.reasons import place_of, unmeasured
+from evalkit.checks.judgement import Judgement, build_judgement
+from evalkit.checks.reading import KeyPath
+from evalkit.checks.reasons import build_unmeasured, format_place
 from evalkit.checks.stop_reason import COMPLETED, StopReason
 from evalkit.errors import MeasurementError
 from evalkit.model.transcript import Transcript
@@ -20,22 +20,22 @@ from evalkit.model.verdict import CheckResult
 
 if TYPE_CHECKING:
     from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls
-    from evalkit.checks.graded import ModelGraded
+    from evalkit.checks.graded import JudgeCriteria
 
-_COMPLETES = StopReason(COMPLETED, (), written=False)
+_COMPLETES = StopReason(COMPLETED, (), is_explicit=False)
 
 
-class Keyed(Protocol):
+class KeyedCheck(Protocol):
     """Anything that stands in the case under a key."""
 
     @property
     def key(self) -> str: ...
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> KeyPath: ...
 
 
-class RunCheck(Keyed, Protocol):
+class RunCheck(KeyedCheck, Protocol):
     """A demand on the run: a frozen dataclass with one method, its fields the keys of the case."""
 
     def judge(self, evidence: Evidence) -> CheckResult | None: ...
@@ -44,14 +44,14 @@ class RunCheck(Keyed, Protocol):
 class Expectation(Struct, frozen=True):
     """What a case (or one user turn of it) demands. Made by `compile_expectation`; picklable."""
 
-    calls: FunctionCalls | None = None
+    calls: ExpectedCallList | None = None
     forbidden: ForbiddenCalls | None = None
     grounded: GroundedCalls | None = None
     valid_arguments: bool = True
     stop_reason: StopReason = _COMPLETES
     checks: tuple[RunCheck, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)  # of the functions that the case declares
-    graded: ModelGraded | None = None  # `judge`; the pipeline has it graded before the rest is concluded
+    graded: JudgeCriteria | None = None  # `judge`; the pipeline has it graded before the rest is concluded
 
     def judge(
         self,
@@ -69,34 +69,34 @@ class Expectation(Struct, frozen=True):
         `user_turn`: only what belongs to that turn of the conversation (from 0) is judged; `turn_starts` are then the
         numbers of model turns before each user turn, where the caller counted them.
         """
-        known = None
+        known_calls = None
         if user_turn is not None:
-            from evalkit.checks.turns import part_of
+            from evalkit.checks.turns import extract_turn
 
-            known = tuple(call for call in transcript.calls if call.user_turn <= user_turn)
-            transcript = part_of(transcript, user_turn, turn_starts)
-        evidence = Evidence(transcript, transcript.input if input is None else input, mode, known, self.aliases)
-        judged = self._calls(evidence)
+            known_calls = tuple(call for call in transcript.calls if call.user_turn <= user_turn)
+            transcript = extract_turn(transcript, user_turn, turn_starts)
+        evidence = Evidence(transcript, transcript.input if input is None else input, mode, known_calls, self.aliases)
+        judged = self._judge_calls(evidence)
         results = judged.results
-        results += self._over_calls(judged.drafts, evidence)
+        results += self._judge_over_calls(judged.call_results, evidence)
         for check in (self.stop_reason, *self.checks):
-            result = _guarded(check, evidence)
+            result = _judge_guarded(check, evidence)
             if result is not None:
                 results.append(result)
         if self.graded is not None:
             results += self.graded.judge(evidence)
-        return conclude(judged.drafts, results, judged.score, evidence, self.stop_reason)
+        return build_judgement(judged.call_results, results, judged.score, evidence, self.stop_reason)
 
-    def _calls(self, evidence: Evidence) -> CallsJudged:
+    def _judge_calls(self, evidence: Evidence) -> CallsResult:
         """The calls held against the list, if there is one."""
         if self.calls is None:
-            return CallsJudged(unjudged(evidence.calls), [], None)
+            return CallsResult(list_unjudged(evidence.calls), [], None)
         try:
             return self.calls.judge(evidence)
         except Exception as error:
-            return CallsJudged(unjudged(evidence.calls), [_broken(self.calls, error)], None)
+            return CallsResult(list_unjudged(evidence.calls), [_build_broken(self.calls, error)], None)
 
-    def _over_calls(self, drafts: Sequence[Draft], evidence: Evidence) -> list[CheckResult]:
+    def _judge_over_calls(self, drafts: Sequence[CallResult], evidence: Evidence) -> list[CheckResult]:
         results = []
         try:
             if any(draft.call is not None and (draft.call.problem or draft.call.violations) for draft in drafts):
@@ -104,24 +104,26 @@ class Expectation(Struct, frozen=True):
 
                 add_problems(drafts, valid_arguments=self.valid_arguments)
         except Exception as error:
-            results.append(_broken(self.stop_reason, error))
+            results.append(_build_broken(self.stop_reason, error))
         for check in (self.forbidden, self.grounded):
             if check is not None:
                 try:
                     results.append(check.judge(drafts, evidence))
                 except Exception as error:
-                    results.append(_broken(check, error))
+                    results.append(_build_broken(check, error))
         return results
 
 
-def _guarded(check: RunCheck, evidence: Evidence) -> CheckResult | None:
+def _judge_guarded(check: RunCheck, evidence: Evidence) -> CheckResult | None:
     try:
         return check.judge(evidence)
     except Exception as error:
-        return _broken(check, error)
+        return _build_broken(check, error)
 
 
-def _broken(check: Keyed, error: Exception) -> CheckResult:
+def _build_broken(check: KeyedCheck, error: Exception) -> CheckResult:
     """A check that could not do its work is no failure of the agent, and no pass either."""
-    told = str(error) if isinstance(error, MeasurementError) else f"judging it raised {type(error).__name__}: {error}"
-    return unmeasured(check.key, f"can't be judged: {told}", place_of(check.path), "run")
+    message = (
+        str(error) if isinstance(error, MeasurementError) else f"judging it raised {type(error).__name__}: {error}"
+    )
+    return build_unmeasured(check.key, f"can't be judged: {message}", format_place(check.path), "run")

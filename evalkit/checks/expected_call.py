@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.call_checks import CallCheck, bound
+from evalkit.checks.call_checks import CallCheck, bind_check
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reading import Path
+from evalkit.checks.reading import KeyPath
 from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
@@ -24,7 +24,7 @@ class ExpectedCall(Struct, frozen=True):
     """
 
     id: int
-    path: Path
+    path: KeyPath
     place: str
     function_name: str
     checks: tuple[CallCheck, ...] = ()
@@ -32,7 +32,7 @@ class ExpectedCall(Struct, frozen=True):
     min: int = 1
     max: int | None = 1
     optional: bool = False
-    counted: bool = False  # `times` is written
+    has_times: bool = False  # `times` is written
     per_call: bool = False  # uses {{ arguments... }}, and so means something else for each call
     has_templates: bool = False
 
@@ -40,61 +40,64 @@ class ExpectedCall(Struct, frozen=True):
         """The same with its templates rendered; a check whose template leads nowhere holds for no call."""
         if not self.has_templates:
             return self
-        return replace(self, checks=tuple(bound(check, resolve) for check in self.checks), has_templates=False)
+        return replace(self, checks=tuple(bind_check(check, resolve) for check in self.checks), has_templates=False)
 
-    def for_call(self, call: FunctionCall, evidence: Evidence) -> ExpectedCall:
+    def bind_to_call(self, call: FunctionCall, evidence: Evidence) -> ExpectedCall:
         """The same as it is meant for `call`."""
         if not self.has_templates:
             return self
-        from evalkit.checks.references import call_resolver
+        from evalkit.checks.references import build_call_resolver
 
-        return self.bind(call_resolver(evidence.resolve, call))
+        return self.bind(build_call_resolver(evidence.resolve, call))
 
-    def fits(self, call: FunctionCall, evidence: Evidence) -> bool:
+    def is_met_by(self, call: FunctionCall, evidence: Evidence) -> bool:
         """Whether `call` meets every demand. Its name is compared too."""
         if call.name != self.function_name:
             return False
-        checks = self.for_call(call, evidence).checks if self.has_templates else self.checks
+        checks = self.bind_to_call(call, evidence).checks if self.has_templates else self.checks
         for check in checks:  # plain loops: this is asked of every pair of a long list
-            if not check.holds(call, evidence):
+            if not check.is_met(call, evidence):
                 return False
         for check in self.implied:  # noqa: SIM110
-            if not check.holds(call, evidence):
+            if not check.is_met(call, evidence):
                 return False
         return True
 
-    def distance(self, call: FunctionCall, evidence: Evidence) -> float:
+    def measure_distance(self, call: FunctionCall, evidence: Evidence) -> float:
         """How far `call` is from fitting: the mean share of demands that fail, over the checks. In [0, 1]."""
         failing, number = 0.0, len(self.implied)
         for check in self.implied:
-            if not check.holds(call, evidence):
+            if not check.is_met(call, evidence):
                 failing += 1
-        for check in self.for_call(call, evidence).checks:
-            met, of = check.counted(call, evidence)
+        for check in self.bind_to_call(call, evidence).checks:
+            met, of = check.count_met(call, evidence)
             if of:
                 failing += 1 - met / of
                 number += 1
         return failing / number if number else 0.0
 
-    def arguments_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
+    def count_arguments_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
         """How many demands on arguments `call` meets, of how many."""
-        checks = self.for_call(call, evidence).checks
-        counts = [check.counted(call, evidence) for check in checks if check.on_arguments]
+        checks = self.bind_to_call(call, evidence).checks
+        counts = [check.count_met(call, evidence) for check in checks if check.on_arguments]
         return sum(met for met, _ in counts), sum(of for _, of in counts)
 
-    def argument_demands(self) -> int:
+    def count_argument_demands(self) -> int:
         """How many demands on arguments a call that was never made has missed."""
         return sum(check.size for check in self.checks)
 
-    def passed(self, call: FunctionCall) -> tuple[CheckResult, ...]:
+    def report_pass(self, call: FunctionCall) -> tuple[CheckResult, ...]:
         """The results for a call that is known to fit."""
-        return tuple([check.passed(call) for check in self.checks])
+        return tuple([check.report_pass(call) for check in self.checks])
 
-    def results(self, call: FunctionCall, evidence: Evidence) -> tuple[CheckResult, ...]:
+    def report_results(self, call: FunctionCall, evidence: Evidence) -> tuple[CheckResult, ...]:
         """The results for any call: each check that passed or failed, and implied ones that failed."""
-        mine = self.for_call(call, evidence)
-        judged = [
-            check.passed(call) if check.holds(call, evidence) else check.failed(call, evidence) for check in mine.checks
+        bound_call = self.bind_to_call(call, evidence)
+        results = [
+            check.report_pass(call) if check.is_met(call, evidence) else check.report_failure(call, evidence)
+            for check in bound_call.checks
         ]
-        judged += [check.failed(call, evidence) for check in mine.implied if not check.holds(call, evidence)]
-        return tuple(judged)
+        results += [
+            check.report_failure(call, evidence) for check in bound_call.implied if not check.is_met(call, evidence)
+        ]
+        return tuple(results)

@@ -27,27 +27,27 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from evalkit.checks.notations import Found, dates_in, numbers_in, times_in
-from evalkit.checks.reading import Path
+from evalkit.checks.notations import Notation, find_dates, find_numbers, find_times
+from evalkit.checks.reading import KeyPath
 from evalkit.model.transcript import FunctionCall
-from evalkit.operators.equality import ARRAY, BOOLEAN, NUMBER, OBJECT, STRING, json_equal, kind
+from evalkit.operators.equality import ARRAY, BOOLEAN, NUMBER, OBJECT, STRING, get_kind, is_json_equal
 from evalkit.operators.phrases import find_words, fold_text
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import format_value
 
 _MOCKS = ("mock_function_responses", "mock_responses")
-_AROUND = " \t.,;:!?()[]{}<>\"'`*«»“”„‘’…"
+_SURROUNDING = " \t.,;:!?()[]{}<>\"'`*«»“”„‘’…"
 _BETWEEN = re.compile(r"[\s;|]+|,(?!\d)|(?<!\d),")
 _AMOUNT = re.compile(r"[.,]\d+$")  # groups of digits may be a telephone number's, unless a fraction follows
 _JOINED = re.compile(r"[-_/:#]+")
 _MIDNIGHT = (0, 0, 0)
-_PART = 3  # characters; shorter parts of a joined word stand in any text by chance
-_IDENTIFIER = 5
-_DIGITS = 7  # of an identifier without letters, a telephone number above all
+_MIN_PART = 3  # characters; shorter parts of a joined word stand in any text by chance
+_MIN_IDENTIFIER = 5
+_MIN_DIGITS = 7  # of an identifier without letters, a telephone number above all
 _TELEPHONE = re.compile(r"\+?[0-9][0-9 ()-]*")
-_LONGEST = 64  # what is longer is prose
+_MAX_LENGTH = 64  # what is longer is prose
 
 
-class Source:
+class KnowledgeSource:
     """One thing that the agent was told, indexed when first asked: its texts, numbers, dates and times."""
 
     def __init__(self, value: Any) -> None:
@@ -56,34 +56,34 @@ class Source:
         self.text = "\n".join(self._gather(value))
 
     def _gather(self, value: Any) -> Iterator[str]:
-        pending, seen = [value], set()
+        pending, visited = [value], set()
         while pending:
             item = pending.pop()
-            of_kind = kind(item)
-            if of_kind == STRING:
+            value_kind = get_kind(item)
+            if value_kind == STRING:
                 yield fold_text(item)
-            elif of_kind == NUMBER:
-                self._numbers.update(_decimal(item))
-            elif of_kind in (OBJECT, ARRAY) and id(item) not in seen:
-                seen.add(id(item))
-                pending.extend(item.values() if of_kind == OBJECT else item)
-                if of_kind == OBJECT:
-                    yield from (fold_text(key) for key in item if kind(key) == STRING)
+            elif value_kind == NUMBER:
+                self._numbers.update(_to_decimal(item))
+            elif value_kind in (OBJECT, ARRAY) and id(item) not in visited:
+                visited.add(id(item))
+                pending.extend(item.values() if value_kind == OBJECT else item)
+                if value_kind == OBJECT:
+                    yield from (fold_text(key) for key in item if get_kind(key) == STRING)
 
     @cached_property
     def numbers(self) -> set[object]:
-        return self._numbers.union(*(found.readings | found.pieces for found in numbers_in(self.text)))
+        return self._numbers.union(*(found.readings | found.pieces for found in find_numbers(self.text)))
 
     @cached_property
     def dates(self) -> set[object]:
-        return set().union(*(found.readings for found in dates_in(self.text)))
+        return set().union(*(found.readings for found in find_dates(self.text)))
 
     @cached_property
     def times(self) -> set[object]:
-        return set().union(*(found.readings for found in times_in(self.text)))
+        return set().union(*(found.readings for found in find_times(self.text)))
 
 
-def _decimal(number: float) -> Iterator[Decimal]:
+def _to_decimal(number: float) -> Iterator[Decimal]:
     if isinstance(number, int):
         yield Decimal(number)
     elif number - number == 0:
@@ -93,31 +93,37 @@ def _decimal(number: float) -> Iterator[Decimal]:
 class Grounding:
     """What the agent knew before each call of a run."""
 
-    def __init__(self, given: Any, calls: Sequence[FunctionCall]) -> None:
+    def __init__(self, case_input: Any, calls: Sequence[FunctionCall]) -> None:
         self._calls = calls
-        self._results: dict[int, Source] = {}
-        told = {key: value for key, value in given.items() if key not in _MOCKS} if isinstance(given, dict) else given
-        turns = told.pop("turns", None) if isinstance(given, dict) else None
-        self._input = Source(told)
-        self._turns = [Source(_said(turn)) for turn in turns] if isinstance(turns, list) else []
+        self._results: dict[int, KnowledgeSource] = {}
+        knowledge = (
+            {key: value for key, value in case_input.items() if key not in _MOCKS}
+            if isinstance(case_input, dict)
+            else case_input
+        )
+        turns = knowledge.pop("turns", None) if isinstance(case_input, dict) else None
+        self._input = KnowledgeSource(knowledge)
+        self._turns = [KnowledgeSource(_get_user_message(turn)) for turn in turns] if isinstance(turns, list) else []
 
-    def sources(self, call: FunctionCall) -> list[Source]:
+    def list_sources(self, call: FunctionCall) -> list[KnowledgeSource]:
         """What was known before `call`: the input so far, and the results of earlier calls."""
-        known = [self._input, *self._turns[: call.user_turn + 1]]
+        sources = [self._input, *self._turns[: call.user_turn + 1]]
         for earlier in self._calls:
             if earlier.index < call.index and (call.turn is None or earlier.turn != call.turn):
                 if earlier.index not in self._results:
-                    self._results[earlier.index] = Source(earlier.result)
-                known.append(self._results[earlier.index])
-        return known
+                    self._results[earlier.index] = KnowledgeSource(earlier.result)
+                sources.append(self._results[earlier.index])
+        return sources
 
-    def untraced(self, call: FunctionCall, value: Any, offered: Sequence[Any] = ()) -> list[tuple[Path, Any]]:
+    def find_untraced(
+        self, call: FunctionCall, value: Any, declared_values: Sequence[Any] = ()
+    ) -> list[tuple[KeyPath, Any]]:
         """The parts of `value` that can't be traced, each with its path."""
-        tracer = _Tracer(self.sources(call), offered)
-        return [(leaf.path(), leaf.value) for leaf in _leaves(value) if not tracer.traces(leaf.value)]
+        tracer = _Tracer(self.list_sources(call), declared_values)
+        return [(leaf.build_path(), leaf.value) for leaf in _list_leaves(value) if not tracer.is_traceable(leaf.value)]
 
 
-def _said(turn: Any) -> Any:
+def _get_user_message(turn: Any) -> Any:
     return turn.get("user") if isinstance(turn, dict) else turn
 
 
@@ -128,7 +134,7 @@ class _Leaf(NamedTuple):
     step: str | int = 0
     parent: _Leaf | None = None
 
-    def path(self) -> Path:
+    def build_path(self) -> KeyPath:
         steps: list[str | int] = []
         part = self
         while part.parent is not None:
@@ -137,103 +143,107 @@ class _Leaf(NamedTuple):
         return tuple(reversed(steps))
 
 
-def _leaves(value: Any) -> Iterator[_Leaf]:
+def _list_leaves(value: Any) -> Iterator[_Leaf]:
     """Every scalar in `value`, in reading order. A container inside itself is visited once."""
-    pending, seen = [_Leaf(value)], set()
+    pending, visited = [_Leaf(value)], set()
     while pending:
         part = pending.pop()
-        of_kind = kind(part.value)
-        if of_kind not in (OBJECT, ARRAY):
+        value_kind = get_kind(part.value)
+        if value_kind not in (OBJECT, ARRAY):
             yield part
-        elif id(part.value) not in seen:
-            seen.add(id(part.value))
-            steps = part.value.items() if of_kind == OBJECT else enumerate(part.value)
-            inside = [_Leaf(item, step if isinstance(step, int) else shown_key(step), part) for step, item in steps]
+        elif id(part.value) not in visited:
+            visited.add(id(part.value))
+            steps = part.value.items() if value_kind == OBJECT else enumerate(part.value)
+            inside = [_Leaf(item, step if isinstance(step, int) else format_key(step), part) for step, item in steps]
             pending.extend(reversed(inside))
 
 
-def shown_key(key: Any) -> str:
+def format_key(key: Any) -> str:
     """A key as a step of a path, whatever it is."""
-    return str(key) if kind(key) == STRING else shown(key)
+    return str(key) if get_kind(key) == STRING else format_value(key)
 
 
 class _Tracer:
     """The rules of the module's docstring, over the sources of one call."""
 
-    def __init__(self, sources: Sequence[Source], offered: Sequence[Any]) -> None:
+    def __init__(self, sources: Sequence[KnowledgeSource], declared_values: Sequence[Any]) -> None:
         self.sources = sources
-        self.offered = offered
+        self.declared_values = declared_values
 
-    def traces(self, value: Any) -> bool:
-        of_kind = kind(value)
-        if value is None or of_kind == BOOLEAN:
+    def is_traceable(self, value: Any) -> bool:
+        value_kind = get_kind(value)
+        if value is None or value_kind == BOOLEAN:
             return True
-        if any(json_equal(value, offer) for offer in self.offered):
+        if any(is_json_equal(value, offer) for offer in self.declared_values):
             return True
-        if of_kind == NUMBER:
-            return self._known(lambda source: source.numbers, set(_decimal(value)))
-        return of_kind == STRING and self._text(fold_text(value))
+        if value_kind == NUMBER:
+            return self._is_known(lambda source: source.numbers, set(_to_decimal(value)))
+        return value_kind == STRING and self._is_text_traceable(fold_text(value))
 
-    def _known(self, index: Callable[[Source], set[object]], readings: set[Any] | frozenset[object]) -> bool:
+    def _is_known(
+        self, index: Callable[[KnowledgeSource], set[object]], readings: set[Any] | frozenset[object]
+    ) -> bool:
         return any(not readings.isdisjoint(index(source)) for source in self.sources)
 
-    def _stands(self, text: str) -> bool:
+    def _is_in_text(self, text: str) -> bool:
         return any(find_words(source.text, text) >= 0 for source in self.sources)
 
-    def _text(self, text: str) -> bool:
-        return not text or self._stands(text) or self._identifier(text) or self._composed(text)
+    def _is_text_traceable(self, text: str) -> bool:
+        return not text or self._is_in_text(text) or self._is_identifier_known(text) or self._is_composed(text)
 
-    def _composed(self, text: str) -> bool:
-        dates = dates_in(text)
-        if not all(self._known(lambda source: source.dates, found.readings) for found in dates):
+    def _is_composed(self, text: str) -> bool:
+        dates = find_dates(text)
+        if not all(self._is_known(lambda source: source.dates, found.readings) for found in dates):
             return False
-        rest = _without(text, dates)
-        times = times_in(rest)
-        if not all(self._time(found, bool(dates)) for found in times):
+        rest = _remove(text, dates)
+        times = find_times(rest)
+        if not all(self._is_time_known(found, bool(dates)) for found in times):
             return False
-        rest = _without(rest, times)
-        spaced = [found for found in numbers_in(rest) if " " in rest[slice(*found.span)]]  # 1 234,50
-        known = [found for found in spaced if self._known(lambda source: source.numbers, found.readings)]
+        rest = _remove(rest, times)
+        spaced = [found for found in find_numbers(rest) if " " in rest[slice(*found.span)]]  # 1 234,50
+        known = [found for found in spaced if self._is_known(lambda source: source.numbers, found.readings)]
         if any(_AMOUNT.search(rest[slice(*found.span)]) for found in spaced if found not in known):
             return False
-        return all(self._word(word.strip(_AROUND)) for word in _BETWEEN.split(_without(rest, known)))
+        return all(self._is_word_known(word.strip(_SURROUNDING)) for word in _BETWEEN.split(_remove(rest, known)))
 
-    def _time(self, found: Found, with_date: bool) -> bool:
+    def _is_time_known(self, time: Notation, with_date: bool) -> bool:
         """A time stands there; midnight beside a date says no more than the date."""
-        return (with_date and _MIDNIGHT in found.readings) or self._known(lambda source: source.times, found.readings)
+        return (with_date and _MIDNIGHT in time.readings) or self._is_known(lambda source: source.times, time.readings)
 
-    def _word(self, word: str) -> bool:
-        if not any(character.isalnum() for character in word) or self._stands(word):
+    def _is_word_known(self, word: str) -> bool:
+        if not any(character.isalnum() for character in word) or self._is_in_text(word):
             return True
-        numbers = numbers_in(word)
-        if len(numbers) == 1 and self._number(word, numbers[0]):
+        numbers = find_numbers(word)
+        if len(numbers) == 1 and self._is_known_number(word, numbers[0]):
             return True
-        if self._identifier(word):
+        if self._is_identifier_known(word):
             return True
         parts = _JOINED.split(word)
-        return len(parts) > 1 and all(len(part) >= _PART and self._word(part) for part in parts)
+        return len(parts) > 1 and all(len(part) >= _MIN_PART and self._is_word_known(part) for part in parts)
 
-    def _number(self, word: str, number: Found) -> bool:
+    def _is_known_number(self, word: str, number: Notation) -> bool:
         """A number with nothing but signs of currency or per cent around it. Several are a word that is joined."""
-        bare = not any(character.isalnum() for character in _without(word, [number]))
-        return bare and self._known(lambda source: source.numbers, number.readings)
+        bare = not any(character.isalnum() for character in _remove(word, [number]))
+        return bare and self._is_known(lambda source: source.numbers, number.readings)
 
-    def _identifier(self, word: str) -> bool:
+    def _is_identifier_known(self, word: str) -> bool:
         compact = re.sub("[ -]", "", word)
         if _TELEPHONE.fullmatch(word):
             compact, between = re.sub("[^0-9]", "", word), "[ ()-]{0,2}"
-            usual = len(compact) >= _DIGITS
+            usual = len(compact) >= _MIN_DIGITS
         else:
             between = "[ -]?"
-            usual = len(compact) >= _IDENTIFIER and compact.isalnum() and not (compact.isalpha() or compact.isdigit())
-        if not usual or len(compact) > _LONGEST:
+            usual = (
+                len(compact) >= _MIN_IDENTIFIER and compact.isalnum() and not (compact.isalpha() or compact.isdigit())
+            )
+        if not usual or len(compact) > _MAX_LENGTH:
             return False
         spaced = re.compile(r"(?<!\w)" + between.join(map(re.escape, compact)) + r"(?!\w)")
         return any(spaced.search(source.text) for source in self.sources)
 
 
-def _without(text: str, found: list[Found]) -> str:
+def _remove(text: str, notations: list[Notation]) -> str:
     """`text` with what was found cut out."""
-    for start, end in [each.span for each in reversed(found)]:
+    for start, end in [notation.span for notation in reversed(notations)]:
         text = f"{text[:start]} {text[end:]}"
     return text

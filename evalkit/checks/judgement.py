@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from evalkit.checks.drafts import Draft
+from evalkit.checks.drafts import CallResult
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reading import Path
-from evalkit.checks.reasons import NOT_JUDGED, place_of, rank, run_reason
+from evalkit.checks.reading import KeyPath
+from evalkit.checks.reasons import NOT_JUDGED, build_run_reason, format_place, rank
 from evalkit.checks.stop_reason import StopReason
 from evalkit.model.transcript import RunFault
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
@@ -26,8 +26,8 @@ class Judgement(Struct, frozen=True, kw_only=True):
     summary: str = ""
 
 
-def conclude(
-    drafts: Sequence[Draft],
+def build_judgement(
+    drafts: Sequence[CallResult],
     results: Sequence[CheckResult],
     score: Score | None,
     evidence: Evidence,
@@ -35,9 +35,9 @@ def conclude(
 ) -> Judgement:
     """Draw the conclusion. Failures decide before missing evidence; a fault of the world before both."""
     fault = evidence.transcript.fault
-    calls = tuple([draft.verdict() for draft in drafts])
+    calls = tuple([draft.to_verdict() for draft in drafts])
     if fault is not None:
-        return _faulted(fault, calls, results, score, evidence, stop_reason)
+        return _build_faulted(fault, calls, results, score, evidence, stop_reason)
     status = PASSED
     for verdict in calls:
         if verdict.status != PASSED:
@@ -49,22 +49,26 @@ def conclude(
             status = ERROR
     if status == PASSED:
         if evidence.mode == "judge" and results and all(result.status == NOT_JUDGED for result in results):
-            return _nothing_judged(calls, results, stop_reason.path[:-1] if stop_reason.written else stop_reason.path)
-        return Judgement(calls=calls, checks=tuple(results), score=score, summary=told_pass(calls, results))
-    reasons = ordered(calls, results)
+            return _build_nothing_judged(
+                calls, results, stop_reason.path[:-1] if stop_reason.is_explicit else stop_reason.path
+            )
+        return Judgement(calls=calls, checks=tuple(results), score=score, summary=format_pass_summary(calls, results))
+    reasons = sort_reasons(calls, results)
     return Judgement(
-        status=status, reasons=reasons, calls=calls, checks=tuple(results), score=score, summary=summed_up(reasons)
+        status=status, reasons=reasons, calls=calls, checks=tuple(results), score=score, summary=format_summary(reasons)
     )
 
 
-def _nothing_judged(calls: tuple[CallVerdict, ...], results: Sequence[CheckResult], root: Path) -> Judgement:
+def _build_nothing_judged(calls: tuple[CallVerdict, ...], results: Sequence[CheckResult], root: KeyPath) -> Judgement:
     """Calls alone tell nothing of what is demanded below `root`: that is no pass."""
-    found = [(result, place_of((*root, result.check))) for result in results]
-    reasons = tuple([run_reason("not_measured", f"{it.check}: {it.message}", place) for it, place in found])
-    return Judgement(status=ERROR, reasons=reasons, calls=calls, checks=tuple(results), summary=summed_up(reasons))
+    places = [(result, format_place((*root, result.check))) for result in results]
+    reasons = tuple(
+        [build_run_reason("not_measured", f"{result.check}: {result.message}", place) for result, place in places]
+    )
+    return Judgement(status=ERROR, reasons=reasons, calls=calls, checks=tuple(results), summary=format_summary(reasons))
 
 
-def _faulted(
+def _build_faulted(
     fault: RunFault,
     calls: tuple[CallVerdict, ...],
     results: Sequence[CheckResult],
@@ -73,32 +77,34 @@ def _faulted(
     stop_reason: StopReason,
 ) -> Judgement:
     """A run that ended early. If the world is to blame, what is missing is nobody's failure."""
-    expected = stop_reason.written and stop_reason.stop_reason == evidence.transcript.stop_reason
-    reason = run_reason(fault.code, fault.message, "")
+    expected = stop_reason.is_explicit and stop_reason.stop_reason == evidence.transcript.stop_reason
+    reason = build_run_reason(fault.code, fault.message, "")
     if not fault.measured:
-        made = tuple(verdict for verdict in calls if verdict.call is not None)
+        calls_made = tuple(verdict for verdict in calls if verdict.call is not None)
         return Judgement(
-            status=ERROR, reasons=(reason,), calls=made, checks=tuple(results), summary=summed_up((reason,))
+            status=ERROR, reasons=(reason,), calls=calls_made, checks=tuple(results), summary=format_summary((reason,))
         )
-    others = [result for result in results if result.check != stop_reason.key or expected]
-    reasons = ordered(calls, others)
+    other_results = [result for result in results if result.check != stop_reason.key or expected]
+    reasons = sort_reasons(calls, other_results)
     if not expected:
         reasons = (reason, *reasons)
-    statuses = [*(verdict.status for verdict in calls), *(result.status for result in others)]
+    statuses = [*(verdict.status for verdict in calls), *(result.status for result in other_results)]
     failed = not expected or FAILED in statuses
     status = FAILED if failed else ERROR if ERROR in statuses else PASSED
-    summary = summed_up(reasons) if reasons else told_pass(calls, results)
-    return Judgement(status=status, reasons=reasons, calls=calls, checks=tuple(others), score=score, summary=summary)
+    summary = format_summary(reasons) if reasons else format_pass_summary(calls, results)
+    return Judgement(
+        status=status, reasons=reasons, calls=calls, checks=tuple(other_results), score=score, summary=summary
+    )
 
 
-def ordered(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> tuple[Reason, ...]:
+def sort_reasons(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> tuple[Reason, ...]:
     """Every reason once, the most specific first."""
-    found = [reason for verdict in calls for result in verdict.results for reason in result.reasons]
-    found += [reason for result in results for reason in result.reasons]
-    return tuple(sorted(found, key=rank))
+    reasons = [reason for verdict in calls for result in verdict.results for reason in result.reasons]
+    reasons += [reason for result in results for reason in result.reasons]
+    return tuple(sorted(reasons, key=rank))
 
 
-def summed_up(reasons: Sequence[Reason]) -> str:
+def format_summary(reasons: Sequence[Reason]) -> str:
     """The first reason's first line, and how many more there are."""
     if not reasons:
         return ""
@@ -106,11 +112,11 @@ def summed_up(reasons: Sequence[Reason]) -> str:
     return first if len(reasons) == 1 else f"{first} (+{len(reasons) - 1} more)"
 
 
-def told_pass(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> str:
+def format_pass_summary(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> str:
     """What was judged and held, in one line."""
     count, passed = len(calls), len(results)
     for result in results:
         if result.status != PASSED:
             passed -= 1
-    more = f", {len(results) - passed} not judged" if passed < len(results) else ""
-    return f"{count} call{'' if count == 1 else 's'}, {passed} check{'' if passed == 1 else 's'} passed{more}"
+    suffix = f", {len(results) - passed} not judged" if passed < len(results) else ""
+    return f"{count} call{'' if count == 1 else 's'}, {passed} check{'' if passed == 1 else 's'} passed{suffix}"

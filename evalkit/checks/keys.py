@@ -17,7 +17,7 @@ class Key(NamedTuple):
     doc: str
 
 
-def _ref(name: str) -> dict[str, str]:
+def _make_ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/$defs/{name}"}
 
 
@@ -52,34 +52,35 @@ CALL_KEYS: dict[str, Key] = {
     "outcome": Key(
         {"enum": list(OUTCOMES)}, "Whether the call must succeed (`ok`, the default), fail (`error`), or either."
     ),
-    "times": Key(_ref("times"), "How often the call is made: a number, or `{min, max}`; once by default."),
+    "times": Key(_make_ref("times"), "How often the call is made: a number, or `{min, max}`; once by default."),
     "optional": Key(_BOOLEAN, "The call may be missing; if it is made, it must match."),
     "channel": Key(
-        _ref("channel"), "How the call must have arrived; `native` is not satisfied by a call recovered from text."
+        _make_ref("channel"), "How the call must have arrived; `native` is not satisfied by a call recovered from text."
     ),
     "valid": Key(_BOOLEAN, "`false`: arguments that violate the declared schema are expected here."),
     "grounded": Key(
-        _ref("grounded"), "Arguments of this call whose values must be traceable to the input or to an earlier result."
+        _make_ref("grounded"),
+        "Arguments of this call whose values must be traceable to the input or to an earlier result.",
     ),
 }
 
 GROUP_KEYS: dict[str, Key] = {
-    "in_order": Key(_ref("group"), "These calls in this order; inside `any_order`, chains may interleave."),
-    "any_order": Key(_ref("group"), "These calls in any order."),
-    "one_of": Key(_ref("alternatives"), "Exactly one of these alternatives, each a call or a list of calls."),
-    "in_parallel": Key(_ref("group"), "These calls, all in one model turn."),
+    "in_order": Key(_make_ref("group"), "These calls in this order; inside `any_order`, chains may interleave."),
+    "any_order": Key(_make_ref("group"), "These calls in any order."),
+    "one_of": Key(_make_ref("alternatives"), "Exactly one of these alternatives, each a call or a list of calls."),
+    "in_parallel": Key(_make_ref("group"), "These calls, all in one model turn."),
 }
 
 FORBIDDEN_KEYS: dict[str, Key] = {
     "function_name": Key(_NAME, "The function that must not be called."),
     "arguments": Key(_MAPPING, "Only calls with exactly these arguments are forbidden."),
     "arguments_contain": Key(_MAPPING, "Only calls with these arguments are forbidden."),
-    "channel": Key(_ref("channel"), "Only calls that arrive this way are forbidden."),
+    "channel": Key(_make_ref("channel"), "Only calls that arrive this way are forbidden."),
 }
 
 EXPECTED_KEYS: dict[str, Key] = {
     "expected_function_calls": Key(
-        {"type": "array", "items": _ref("expected_item")},
+        {"type": "array", "items": _make_ref("expected_item")},
         "The calls that the agent must make; `[]` means no call at all, absent means that calls are not judged.",
     ),
     "call_order": Key(
@@ -89,11 +90,11 @@ EXPECTED_KEYS: dict[str, Key] = {
         {"enum": list(EXTRA_CALLS)}, "`forbid` (default): no call beyond the list; `allow`: others may be made as well."
     ),
     "forbidden_function_calls": Key(
-        {"oneOf": [_ref("forbidden"), {"type": "array", "items": _ref("forbidden")}]},
+        {"oneOf": [_make_ref("forbidden"), {"type": "array", "items": _make_ref("forbidden")}]},
         "Calls that must not be attempted; failed attempts count.",
     ),
     "grounded": Key(
-        _ref("grounded"), "Arguments of every call that must be traceable to the input or to an earlier result."
+        _make_ref("grounded"), "Arguments of every call that must be traceable to the input or to an earlier result."
     ),
     "valid_arguments": Key(
         _BOOLEAN, "Every call's arguments must satisfy the function's declared schema; `true` unless switched off."
@@ -102,9 +103,9 @@ EXPECTED_KEYS: dict[str, Key] = {
         _NAMES, "Arguments that any call may be sent or not, with any value, where `arguments` does not name them."
     ),
     "final_function_call": Key(_NAME, "The function that must be called last."),
-    "response_contains": Key(_ref("phrases"), "Phrases that the final response must contain."),
-    "response_excludes": Key(_ref("phrases"), "Phrases that the final response must not contain."),
-    "response_matches": Key(_ref("phrases"), "Regular expressions that must be found in the final response."),
+    "response_contains": Key(_make_ref("phrases"), "Phrases that the final response must contain."),
+    "response_excludes": Key(_make_ref("phrases"), "Phrases that the final response must not contain."),
+    "response_matches": Key(_make_ref("phrases"), "Regular expressions that must be found in the final response."),
     "response_json": Key(
         {"type": ["object", "array", "string", "number", "null"], "minProperties": 1},
         "The final response must be JSON that satisfies this JSON Schema, or these values and operators.",
@@ -139,32 +140,37 @@ EXPECTED_KEYS: dict[str, Key] = {
         "Older key: `arguments_contain` of the first successful `create_ticket`.",
     ),
     "response_body_contains": Key(
-        _ref("phrases"), "Older key: phrases in the body of the last successful `send_email`, else in the response."
+        _make_ref("phrases"),
+        "Older key: phrases in the body of the last successful `send_email`, else in the response.",
     ),
     "response_body_excludes": Key(
-        _ref("phrases"),
+        _make_ref("phrases"),
         "Older key: phrases that must not be in the last successful `send_email`'s body, else the response.",
     ),
 }
 
 # Keys that only say how other keys are judged: a case that holds nothing else demands nothing.
 MODIFIERS = frozenset({"call_order", "extra_calls", "valid_arguments", "ignored_arguments", "min_score"})
-_OF_ALL_CALLS = ("ignored_arguments",)
+_KEYS_OF_ALL_CALLS = ("ignored_arguments",)
 
 
-def of_turn(expected: Mapping[str, Any], whole: Any) -> Mapping[str, Any]:
+def merge_turn_keys(expected: Mapping[str, Any], case_expected: Any) -> Mapping[str, Any]:
     """What a user turn expects, with what `whole`, the case's own `expected_output`, says of all calls."""
-    given = {key: whole[key] for key in _OF_ALL_CALLS if key in whole} if isinstance(whole, Mapping) else {}
-    return {**given, **expected} if given else expected
+    inherited = (
+        {key: case_expected[key] for key in _KEYS_OF_ALL_CALLS if key in case_expected}
+        if isinstance(case_expected, Mapping)
+        else {}
+    )
+    return {**inherited, **expected} if inherited else expected
 
 
 # `<argument>_contains` and `<argument>_excludes`; `result_contains` is about the result, the others are misspelled.
 _TEXT_KEYS = {
-    "patternProperties": {"^(?!(result|arguments)_(contains|excludes)$).+_(contains|excludes)$": _ref("phrases")}
+    "patternProperties": {"^(?!(result|arguments)_(contains|excludes)$).+_(contains|excludes)$": _make_ref("phrases")}
 }
 
 
-def described(table: Mapping[str, Key]) -> dict[str, Any]:
+def describe_keys(table: Mapping[str, Key]) -> dict[str, Any]:
     """The `properties` of a JSON Schema: each key's schema with its sentence as the description."""
     return {name: {**key.schema, "description": key.doc} for name, key in table.items()}
 
@@ -191,26 +197,26 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     "grounded": {"oneOf": [_BOOLEAN, {**_NAME, **NO_TEXT}, _NAMES["oneOf"][1]]},
     "expected_call": {
         "type": "object",
-        "properties": described(CALL_KEYS),
+        "properties": describe_keys(CALL_KEYS),
         **_TEXT_KEYS,
         "required": ["function_name"],
         "additionalProperties": False,
     },
     "expected_group": {
         "type": "object",
-        "properties": described(GROUP_KEYS),
+        "properties": describe_keys(GROUP_KEYS),
         "additionalProperties": False,
         "minProperties": 1,
         "maxProperties": 1,
     },
-    "expected_item": {"oneOf": [_NAME, _ref("expected_call"), _ref("expected_group")]},
-    "group": {"type": "array", "items": _ref("expected_item"), "minItems": 1, "maxItems": 6},
+    "expected_item": {"oneOf": [_NAME, _make_ref("expected_call"), _make_ref("expected_group")]},
+    "group": {"type": "array", "items": _make_ref("expected_item"), "minItems": 1, "maxItems": 6},
     "alternatives": {
         "type": "array",
         "items": {
             "oneOf": [
-                *[_NAME, _ref("expected_call"), _ref("expected_group")],
-                {"type": "array", "items": _ref("expected_item")},
+                *[_NAME, _make_ref("expected_call"), _make_ref("expected_group")],
+                {"type": "array", "items": _make_ref("expected_item")},
             ]
         },
         "minItems": 1,
@@ -221,7 +227,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
             _NAME,
             {
                 "type": "object",
-                "properties": described(FORBIDDEN_KEYS),
+                "properties": describe_keys(FORBIDDEN_KEYS),
                 **_TEXT_KEYS,
                 "required": ["function_name"],
                 "additionalProperties": False,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 Span = tuple[int, int]
 
 
-class Found(NamedTuple):
+class Notation(NamedTuple):
     """A stretch of text and what it can mean: one of its readings, or all of its pieces, each of them by itself."""
 
     span: Span
@@ -56,42 +56,42 @@ _TIME = re.compile(
 _NUMBER = re.compile(
     r"(?<![\w.,])(?P<sign>(?<!\S)[-\u2212])?(?P<n>\d{1,3}(?:[ ']\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)*)(?!\d)"
 )
-_TOO_LONG = 100  # digits; what is longer is no number that anybody calculates with
+_MAX_DIGITS = 100  # digits; what is longer is no number that anybody calculates with
 
 
-def dates_in(text: str) -> list[Found]:
+def find_dates(text: str) -> list[Notation]:
     """Every date in `text`, day, month and year, with the days it can mean."""
-    found = []
+    notations = []
     for match in _DATE.finditer(text):
-        readings = frozenset(day for day in _days(match) if day)
+        readings = frozenset(day for day in _read_days(match) if day)
         if readings:
-            found.append(Found(match.span(), readings))
-    return found
+            notations.append(Notation(match.span(), readings))
+    return notations
 
 
-def _days(match: re.Match[str]) -> Iterator[date | None]:
+def _read_days(match: re.Match[str]) -> Iterator[date | None]:
     part = match.groupdict()
     if part["y1"]:
-        yield _day(part["y1"], part["m1"], part["d1"])
+        yield _make_day(part["y1"], part["m1"], part["d1"])
     elif part["y2"]:
-        yield _day(part["y2"], part["b"], part["a"])
-        yield _day(part["y2"], part["a"], part["b"])
+        yield _make_day(part["y2"], part["b"], part["a"])
+        yield _make_day(part["y2"], part["a"], part["b"])
     elif part["y3"]:
-        yield _day(part["y3"], str(_MONTHS[part["m3"]]), part["d3"])
+        yield _make_day(part["y3"], str(_MONTHS[part["m3"]]), part["d3"])
     else:
-        yield _day(part["y4"], str(_MONTHS[part["m4"]]), part["d4"])
+        yield _make_day(part["y4"], str(_MONTHS[part["m4"]]), part["d4"])
 
 
-def _day(year: str, month: str, day: str) -> date | None:
+def _make_day(year: str, month: str, day: str) -> date | None:
     try:
         return date(int(year), int(month), int(day))
     except ValueError:
         return None
 
 
-def times_in(text: str) -> list[Found]:
+def find_times(text: str) -> list[Notation]:
     """Every time of day in `text`, as (hour, minute, second). Time zones are not compared."""
-    found = []
+    notations = []
     for match in _TIME.finditer(text):
         hour, half = int(match["h"]), match["ap"] or match["ap2"]
         if half:
@@ -100,30 +100,30 @@ def times_in(text: str) -> list[Found]:
             hour = hour % 12 + (12 if half == "p" else 0)
         minute, second = int(match["m"] or 0), int(match["s"] or 0)
         if hour < 24 and minute < 60 and second < 60:
-            found.append(Found(match.span(), frozenset({(hour, minute, second)})))
-    return found
+            notations.append(Notation(match.span(), frozenset({(hour, minute, second)})))
+    return notations
 
 
-def numbers_in(text: str) -> list[Found]:
+def find_numbers(text: str) -> list[Notation]:
     """Every number in `text` that is not part of a word, with its sign and every reading of its separators."""
-    found = []
+    notations = []
     for match in _NUMBER.finditer(text):
         # Exact: arithmetic on a Decimal would round it to the precision of the context.
         parts = re.split("[ ']", match["n"])
-        readings = _signed("".join(parts), match["sign"])
-        pieces = {reading for part in parts for reading in _signed(part, match["sign"])} if len(parts) > 1 else ()
+        readings = _read_signed("".join(parts), match["sign"])
+        pieces = {reading for part in parts for reading in _read_signed(part, match["sign"])} if len(parts) > 1 else ()
         if readings or pieces:
-            found.append(Found(match.span(), readings, frozenset(pieces)))
-    return found
+            notations.append(Notation(match.span(), readings, frozenset(pieces)))
+    return notations
 
 
-def _signed(digits: str, sign: str | None) -> frozenset[object]:
-    return frozenset(number.copy_negate() if sign else number for number in _readings(digits))
+def _read_signed(digits: str, sign: str | None) -> frozenset[object]:
+    return frozenset(number.copy_negate() if sign else number for number in _read_digits(digits))
 
 
-def _readings(digits: str) -> Iterator[Decimal]:
+def _read_digits(digits: str) -> Iterator[Decimal]:
     """What a run of digits and separators can mean. Leading zeros make an identifier, which is no number."""
-    if len(digits) > _TOO_LONG:
+    if len(digits) > _MAX_DIGITS:
         return
     if len(digits) > 1 and digits[0] == "0" and digits[1] not in ".,":
         return

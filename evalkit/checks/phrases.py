@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.reading import Path, Reader, written_at
-from evalkit.model.template import Reference, Template, TemplateError, parse, plain, render
-from evalkit.operators.equality import ARRAY, OBJECT, STRING, kind
+from evalkit.checks.reading import ExpectationReader, KeyPath, format_place_cached
+from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates, strip_literals
+from evalkit.operators.equality import ARRAY, OBJECT, STRING, get_kind
 from evalkit.operators.phrases import fold_text
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import format_value
 
 Resolve = Callable[[Reference], Any]
 
@@ -28,10 +28,10 @@ class Phrase(Struct, frozen=True):
         """The phrase with its template rendered. Raises TemplateError, also if what comes out is no text."""
         if isinstance(self.text, str):
             return self
-        value = plain(render(self.text, resolve))
+        value = strip_literals(render_templates(self.text, resolve))
         text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
         if not isinstance(text, str):
-            raise TemplateError(f"template {self.text} gave {shown(value)}, which is no text to look for")
+            raise TemplateError(f"template {self.text} gave {format_value(value)}, which is no text to look for")
         folded = fold_text(text)
         if not folded:
             raise TemplateError(f"template {self.text} gave an empty text, which every text contains")
@@ -50,77 +50,80 @@ class Phrases(Struct, frozen=True):
     def bind(self, resolve: Resolve) -> Phrases:
         return Phrases(tuple(phrase.bind(resolve) for phrase in self.items))
 
-    def all_in(self, texts: list[str]) -> bool:
+    def match_all(self, texts: list[str]) -> bool:
         """Whether each phrase stands in at least one of these folded texts."""
         return all(any(phrase.folded in piece for piece in texts) for phrase in self.items)
 
-    def missing(self, texts: list[str]) -> list[Phrase]:
+    def find_missing(self, texts: list[str]) -> list[Phrase]:
         """Those that stand in none of the texts."""
         return [phrase for phrase in self.items if not any(phrase.folded in piece for piece in texts)]
 
-    def found(self, texts: list[str]) -> list[Phrase]:
+    def find_present(self, texts: list[str]) -> list[Phrase]:
         """Those that stand in one of the texts."""
         return [phrase for phrase in self.items if any(phrase.folded in piece for piece in texts)]
 
-    def listed(self) -> str:
+    def format_list(self) -> str:
         """The phrases as messages show them."""
-        return ", ".join(shown(str(phrase.text)) for phrase in self.items)
+        return ", ".join(format_value(str(phrase.text)) for phrase in self.items)
 
 
-def read_phrases(reader: Reader, path: Path, value: Any) -> Phrases | None:
+def read_phrases(reader: ExpectationReader, path: KeyPath, value: Any) -> Phrases | None:
     """One phrase or a list of phrases. Empty lists, empty phrases and values that are not strings are problems."""
-    one = isinstance(value, str)
-    items = [value] if one else value
+    is_single = isinstance(value, str)
+    items = [value] if is_single else value
     if not isinstance(items, list):
         advice = "quote it" if isinstance(value, (int, float)) else ""
-        reader.wrong(path, value, "a phrase or a list of phrases", advice)
+        reader.report_wrong(path, value, "a phrase or a list of phrases", advice)
         return None
     if not items:
-        reader.problem(
-            path, f"{reader.shown(path)} is an empty list, which demands nothing; list a phrase, or leave it out"
+        reader.add_problem(
+            path, f"{reader.format_place(path)} is an empty list, which demands nothing; list a phrase, or leave it out"
         )
         return None
-    read = [_read_phrase(reader, path if one else (*path, index), item) for index, item in enumerate(items)]
+    read = [_read_phrase(reader, path if is_single else (*path, index), item) for index, item in enumerate(items)]
     phrases = tuple(phrase for phrase in read if phrase is not None)
     return Phrases(phrases) if len(phrases) == len(items) else None
 
 
-def _read_phrase(reader: Reader, path: Path, value: Any) -> Phrase | None:
+def _read_phrase(reader: ExpectationReader, path: KeyPath, value: Any) -> Phrase | None:
     if not isinstance(value, str):
-        reader.wrong(path, value, "a phrase", "quote it" if isinstance(value, (int, float)) or value is None else "")
+        reader.report_wrong(
+            path, value, "a phrase", "quote it" if isinstance(value, (int, float)) or value is None else ""
+        )
         return None
     try:
-        text = parse(value)
+        text = parse_template(value)
     except TemplateError as error:
-        reader.problem(path, f"{reader.shown(path)}: {error}")
+        reader.add_problem(path, f"{reader.format_place(path)}: {error}")
         return None
     folded = "" if isinstance(text, Template) else fold_text(text)
     if not folded and not isinstance(text, Template):
-        reader.problem(
-            path, f"{reader.shown(path)} is an empty phrase, which every text contains; write the text to look for"
+        reader.add_problem(
+            path,
+            f"{reader.format_place(path)} is an empty phrase, which every text contains; write the text to look for",
         )
         return None
-    return Phrase(text, folded, written_at(path))
+    return Phrase(text, folded, format_place_cached(path))
 
 
-def text_pieces(value: Any) -> list[str]:
+def extract_texts(value: Any) -> list[str]:
     """The folded texts of a value: of a string itself, of a list or mapping each key and leaf on its own.
 
     Null has no text. Numbers and booleans have that of their JSON. Safe for cyclic values.
     """
     pieces: list[str] = []
-    pending, seen = [value], set()
+    pending, visited = [value], set()
     while pending:
         item = pending.pop()
-        of_kind = kind(item)
-        if of_kind in (OBJECT, ARRAY):
-            if id(item) not in seen:
-                seen.add(id(item))
-                pending.extend(reversed(list(item.values()) if of_kind == OBJECT else item))
-                if of_kind == OBJECT:
-                    pieces.extend(fold_text(key) for key in item if kind(key) == STRING)
-        elif of_kind == STRING:
+        value_kind = get_kind(item)
+        if value_kind in (OBJECT, ARRAY):
+            if id(item) not in visited:
+                visited.add(id(item))
+                pending.extend(reversed(list(item.values()) if value_kind == OBJECT else item))
+                if value_kind == OBJECT:
+                    pieces.extend(fold_text(key) for key in item if get_kind(key) == STRING)
+        elif value_kind == STRING:
             pieces.append(fold_text(item))
         elif item is not None:
-            pieces.append(shown(item))
+            pieces.append(format_value(item))
     return pieces

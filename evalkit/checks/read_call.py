@@ -10,14 +10,14 @@ from evalkit.checks.call_checks import AbsentCheck, CallCheck, ValuesCheck
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.keys import CALL_KEYS, CHANNELS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, OUTCOMES
 from evalkit.checks.phrases import read_phrases
-from evalkit.checks.reading import Path, Reader, known_arguments, meant, written_at
+from evalkit.checks.reading import ExpectationReader, KeyPath, find_declared_arguments, format_place_cached, suggest
 from evalkit.checks.text_check import TextCheck
 from evalkit.checks.whole_checks import ChannelCheck, GroundedCheck, OutcomeCheck, ValidCheck
-from evalkit.errors import nearest
+from evalkit.errors import find_nearest
 from evalkit.model.case import Declaration
 from evalkit.operators.compile import Mode
 
-_MODES: dict[str, Mode] = {"arguments": "equal", "arguments_contain": "contain", "result_contains": "partial"}
+_MATCHING_MODES: dict[str, Mode] = {"arguments": "equal", "arguments_contain": "contain", "result_contains": "partial"}
 _ANYTHING = {"$one_of": [{"$absent": True}, {"$any": True}]}
 _BOOLEANS = frozenset({"yes", "no", "on", "off", "true", "false"})  # texts in YAML 1.2, and meant as something else
 _TEXT_ENDS = ("_contains", "_excludes")
@@ -31,212 +31,220 @@ class CallReader:
     Of the arguments `ignored` nothing is demanded where a call does not name them.
     """
 
-    def __init__(self, reader: Reader, *, valid_arguments: bool, ignored: Sequence[str] = ()) -> None:
+    def __init__(self, reader: ExpectationReader, *, valid_arguments: bool, ignored: Sequence[str] = ()) -> None:
         self.reader = reader
         self.valid_arguments = valid_arguments
         self._ignored = dict.fromkeys(ignored, _ANYTHING)
 
-    def expected(self, path: Path, item: Any, id: int) -> ExpectedCall | None:
+    def read_expected(self, path: KeyPath, item: Any, id: int) -> ExpectedCall | None:
         """An expected call: a mapping with `function_name`, or a bare name."""
-        written = self._written(path, item, CALL_KEYS)
-        if written is None:
+        keys = self._read_keys(path, item, CALL_KEYS)
+        if keys is None:
             return None
-        name = self.reader.function(
-            path if isinstance(item, str) else (*path, "function_name"), written["function_name"]
+        name = self.reader.read_function(
+            path if isinstance(item, str) else (*path, "function_name"), keys["function_name"]
         )
-        checks = self._checks(path, written, name)
-        least, most = self._times(path, written)
-        optional = bool(self._boolean(path, written, "optional"))
-        if len(written) > 2:  # its name, and more than one demand
-            from evalkit.checks.contradictions import within_call
+        checks = self._read_checks(path, keys, name)
+        minimum, maximum = self._read_times(path, keys)
+        optional = bool(self._read_boolean(path, keys, "optional"))
+        if len(keys) > 2:  # its name, and more than one demand
+            from evalkit.checks.contradictions import check_within_call
 
-            within_call(self.reader, path, written)
+            check_within_call(self.reader, path, keys)
         per_call = False
-        for key, value in written.items():
-            per_call = self.reader.references((*path, key), value, in_call=True) or per_call
+        for key, value in keys.items():
+            per_call = self.reader.check_references((*path, key), value, in_call=True) or per_call
         if name is None:
             return None
         return ExpectedCall(
             id,
             path,
-            written_at(path),
+            format_place_cached(path),
             name,
             tuple(checks),
-            _implied(path, "outcome" not in written, self.valid_arguments and "valid" not in written),
-            min=least,
-            max=most,
+            _build_implied(path, "outcome" not in keys, self.valid_arguments and "valid" not in keys),
+            min=minimum,
+            max=maximum,
             optional=optional,
-            counted="times" in written,
+            has_times="times" in keys,
             per_call=per_call,
             has_templates=any(check.has_templates for check in checks),
         )
 
-    def forbidden(self, path: Path, item: Any) -> ExpectedCall | None:
+    def forbidden(self, path: KeyPath, item: Any) -> ExpectedCall | None:
         """A forbidden call: what it takes to be one of them. Whether it succeeded does not matter."""
-        written = self._written(path, item, FORBIDDEN_KEYS)
-        if written is None:
+        keys = self._read_keys(path, item, FORBIDDEN_KEYS)
+        if keys is None:
             return None
-        name = self.reader.function(
-            path if isinstance(item, str) else (*path, "function_name"), written["function_name"]
+        name = self.reader.read_function(
+            path if isinstance(item, str) else (*path, "function_name"), keys["function_name"]
         )
-        checks = self._checks(path, written, name)
+        checks = self._read_checks(path, keys, name)
         if name is None:
             return None
-        for key, value in written.items():
-            self.reader.references((*path, key), value)
+        for key, value in keys.items():
+            self.reader.check_references((*path, key), value)
         has_templates = any(check.has_templates for check in checks)
-        return ExpectedCall(0, path, written_at(path), name, tuple(checks), has_templates=has_templates)
+        return ExpectedCall(0, path, format_place_cached(path), name, tuple(checks), has_templates=has_templates)
 
-    def _written(self, path: Path, item: Any, known: Mapping[str, object]) -> dict[str, Any] | None:
+    def _read_keys(self, path: KeyPath, item: Any, known_keys: Mapping[str, object]) -> dict[str, Any] | None:
         """The mapping that `item` is or stands for, without the keys that it may not have."""
         if isinstance(item, str) and item.strip():
             return {"function_name": item}
         if not isinstance(item, dict):
-            self.reader.wrong(path, item, "the name of a function or a mapping with 'function_name'")
+            self.reader.report_wrong(path, item, "the name of a function or a mapping with 'function_name'")
             return None
-        written: dict[str, Any] = {}
-        explained = False
+        keys: dict[str, Any] = {}
+        is_explained = False
         for key, value in item.items():
-            if isinstance(key, str) and (key in known or self._is_text_key(key, item)):
-                written[key] = value
+            if isinstance(key, str) and (key in known_keys or self._is_text_key(key, item)):
+                keys[key] = value
             else:
-                explained = self._unknown(path, key, item, known) or explained
-        if "function_name" not in written and explained:
+                is_explained = self._report_unknown_key(path, key, item, known_keys) or is_explained
+        if "function_name" not in keys and is_explained:
             return None
-        if "function_name" not in written:
-            self.reader.problem(
-                path, f"{self.reader.shown(path)} has no 'function_name'; write which function is meant"
+        if "function_name" not in keys:
+            self.reader.add_problem(
+                path, f"{self.reader.format_place(path)} has no 'function_name'; write which function is meant"
             )
             return None
-        return written
+        return keys
 
     def _is_text_key(self, key: str, item: Mapping[Any, Any]) -> bool:
-        argument = text_argument(key)
+        argument = find_text_argument(key)
         if argument is None or key in CALL_KEYS:
             return False
-        return key not in _MISSPELLED or argument in (self._known_arguments(item) or ())
+        return key not in _MISSPELLED or argument in (self._find_declared_arguments(item) or ())
 
-    def _known_arguments(self, item: Mapping[Any, Any]) -> frozenset[str] | None:
+    def _find_declared_arguments(self, item: Mapping[Any, Any]) -> frozenset[str] | None:
         name = item.get("function_name")
-        canonical = self.reader.canonical(name) if isinstance(name, str) else None
-        return known_arguments(self.reader.declarations.get(canonical or ""))
+        canonical = self.reader.find_canonical(name) if isinstance(name, str) else None
+        return find_declared_arguments(self.reader.declarations.get(canonical or ""))
 
-    def _unknown(self, path: Path, key: object, item: Mapping[Any, Any], known: Mapping[str, object]) -> bool:
+    def _report_unknown_key(
+        self, path: KeyPath, key: object, item: Mapping[Any, Any], known_keys: Mapping[str, object]
+    ) -> bool:
         """Report a key. Returns whether what was meant by it explains a missing function_name."""
         hint = "; it belongs in expected_output, beside the list" if key in EXPECTED_KEYS else ""
-        text_keys = [f"{name}_{end}" for name in self._known_arguments(item) or () for end in ("contains", "excludes")]
-        groups = GROUP_KEYS if known is CALL_KEYS and "function_name" not in item else ()
-        names = [*known, *groups, *text_keys]
-        self.reader.unknown_key(path, key, names, hint or _text_key_meant(key, names))
-        return isinstance(key, str) and any(f"'{name}'" in meant(key, names) for name in ("function_name", *groups))
+        text_keys = [
+            f"{name}_{end}" for name in self._find_declared_arguments(item) or () for end in ("contains", "excludes")
+        ]
+        groups = GROUP_KEYS if known_keys is CALL_KEYS and "function_name" not in item else ()
+        names = [*known_keys, *groups, *text_keys]
+        self.reader.report_unknown_key(path, key, names, hint or _suggest_text_key(key, names))
+        return isinstance(key, str) and any(f"'{name}'" in suggest(key, names) for name in ("function_name", *groups))
 
-    def _checks(self, path: Path, written: Mapping[str, Any], name: str | None) -> list[CallCheck]:
+    def _read_checks(self, path: KeyPath, keys: Mapping[str, Any], name: str | None) -> list[CallCheck]:
         checks: list[CallCheck | None] = []
-        judges_arguments = self.valid_arguments and written.get("valid") is not False
-        for key, value in written.items():
+        judges_arguments = self.valid_arguments and keys.get("valid") is not False
+        for key, value in keys.items():
             if key == "function_name":
                 continue
             at = (*path, key)
-            argument = text_argument(key) if key not in CALL_KEYS else None
+            argument = find_text_argument(key) if key not in CALL_KEYS else None
             if argument is not None:
                 if judges_arguments:
-                    self.reader.argument(at, name, argument, at_key=True)
-                checks.append(self._text(at, argument, value))
-            elif key in _MODES:
-                checks.append(self._values(at, key, value, name if judges_arguments else None))
+                    self.reader.check_argument(at, name, argument, at_key=True)
+                checks.append(self._read_text(at, argument, value))
+            elif key in _MATCHING_MODES:
+                checks.append(self._read_values(at, key, value, name if judges_arguments else None))
             elif key in _READERS:
                 checks.append(_READERS[key](self, at, value, name))
         return [check for check in checks if check is not None]
 
-    def _text(self, path: Path, argument: str, value: Any) -> TextCheck | None:
+    def _read_text(self, path: KeyPath, argument: str, value: Any) -> TextCheck | None:
         if isinstance(value, dict):
-            self.reader.wrong(path, value, "a phrase or a list of phrases", "did you mean 'arguments_contain'?")
+            self.reader.report_wrong(path, value, "a phrase or a list of phrases", "did you mean 'arguments_contain'?")
             return None
         phrases = read_phrases(self.reader, path, value)
         return TextCheck(argument, phrases, str(path[-1]).endswith("_excludes"), path) if phrases else None
 
-    def _values(self, path: Path, key: str, value: Any, name: str | None) -> ValuesCheck | None:
+    def _read_values(self, path: KeyPath, key: str, value: Any, name: str | None) -> ValuesCheck | None:
         if key != "result_contains":
-            value = self.reader.mapping(path, value)
+            value = self.reader.read_mapping(path, value)
             if value is None:
                 return None
         names = tuple(value) if isinstance(value, dict) and not is_operator(value) else ()
         if key != "result_contains":
             for argument in names:
-                self.reader.argument((*path, argument), name, argument, at_key=True)
-        wanted = value
+                self.reader.check_argument((*path, argument), name, argument, at_key=True)
+        expected = value
         if self._ignored and key == "arguments" and not is_operator(value):
-            wanted = {**self._ignored, **value}
-        matcher = self.reader.matcher(path, wanted, _MODES[key])
+            expected = {**self._ignored, **value}
+        matcher = self.reader.read_matcher(path, expected, _MATCHING_MODES[key])
         return ValuesCheck(key, matcher, path, names, value) if matcher else None
 
-    def _absent(self, path: Path, value: Any, name: str | None) -> AbsentCheck | None:
-        names = self.reader.names(path, value)
+    def _read_absent(self, path: KeyPath, value: Any, name: str | None) -> AbsentCheck | None:
+        names = self.reader.read_names(path, value)
         for argument in names or ():
-            self.reader.argument(path, name, argument)
+            self.reader.check_argument(path, name, argument)
         return AbsentCheck(names, path) if names else None
 
-    def _outcome(self, path: Path, value: Any, name: str | None) -> OutcomeCheck | None:
-        outcome = self.reader.choice(path, value, OUTCOMES)
+    def _read_outcome(self, path: KeyPath, value: Any, name: str | None) -> OutcomeCheck | None:
+        outcome = self.reader.read_choice(path, value, OUTCOMES)
         return OutcomeCheck(outcome, path) if outcome in ("ok", "error") else None
 
-    def _valid(self, path: Path, value: Any, name: str | None) -> ValidCheck | None:
-        valid = self.reader.boolean(path, value)
+    def _read_valid(self, path: KeyPath, value: Any, name: str | None) -> ValidCheck | None:
+        valid = self.reader.read_boolean(path, value)
         return None if valid is None else ValidCheck(valid, path)
 
-    def _channel(self, path: Path, value: Any, name: str | None) -> ChannelCheck | None:
+    def _read_channel(self, path: KeyPath, value: Any, name: str | None) -> ChannelCheck | None:
         values = value if isinstance(value, list) and value else [value]
-        channels = [self.reader.choice(path, item, CHANNELS) for item in values]
-        found = tuple(channel for channel in channels if channel is not None)
-        return ChannelCheck(found, path) if len(found) == len(values) else None
+        channels = [self.reader.read_choice(path, item, CHANNELS) for item in values]
+        valid_channels = tuple(channel for channel in channels if channel is not None)
+        return ChannelCheck(valid_channels, path) if len(valid_channels) == len(values) else None
 
-    def _grounded(self, path: Path, value: Any, name: str | None) -> GroundedCheck | None:
+    def _read_grounded(self, path: KeyPath, value: Any, name: str | None) -> GroundedCheck | None:
         names = read_grounded(self.reader, path, value)
         for argument in names or ():
-            self.reader.argument(path, name, argument)
-        return None if names is None else GroundedCheck(names, path, offered(self.reader.declarations.get(name or "")))
+            self.reader.check_argument(path, name, argument)
+        return (
+            None
+            if names is None
+            else GroundedCheck(names, path, list_declared_values(self.reader.declarations.get(name or "")))
+        )
 
-    def _boolean(self, path: Path, written: Mapping[str, Any], key: str) -> bool | None:
-        return self.reader.boolean((*path, key), written[key]) if key in written else None
+    def _read_boolean(self, path: KeyPath, keys: Mapping[str, Any], key: str) -> bool | None:
+        return self.reader.read_boolean((*path, key), keys[key]) if key in keys else None
 
-    def _times(self, path: Path, written: Mapping[str, Any]) -> tuple[int, int | None]:
-        if "times" not in written:
+    def _read_times(self, path: KeyPath, keys: Mapping[str, Any]) -> tuple[int, int | None]:
+        if "times" not in keys:
             return 1, 1
         from evalkit.checks.times import read_times
 
-        return read_times(self.reader, (*path, "times"), written["times"])
+        return read_times(self.reader, (*path, "times"), keys["times"])
 
 
-_READERS: dict[str, Callable[[CallReader, Path, Any, str | None], CallCheck | None]] = {
-    "arguments_absent": CallReader._absent,
-    "outcome": CallReader._outcome,
-    "channel": CallReader._channel,
-    "valid": CallReader._valid,
-    "grounded": CallReader._grounded,
+_READERS: dict[str, Callable[[CallReader, KeyPath, Any, str | None], CallCheck | None]] = {
+    "arguments_absent": CallReader._read_absent,
+    "outcome": CallReader._read_outcome,
+    "channel": CallReader._read_channel,
+    "valid": CallReader._read_valid,
+    "grounded": CallReader._read_grounded,
 }
 
 
 @lru_cache(maxsize=256)  # the calls of all cases stand at the same few paths
-def _implied(path: Path, succeeds: bool, is_valid: bool) -> tuple[CallCheck, ...]:
+def _build_implied(path: KeyPath, succeeds: bool, is_valid: bool) -> tuple[CallCheck, ...]:
     """What goes without saying: the call succeeds, and its arguments are valid."""
     outcome: tuple[CallCheck, ...] = (OutcomeCheck("ok", path),) if succeeds else ()
     return (*outcome, ValidCheck(True, path, "valid_arguments")) if is_valid else outcome
 
 
-def text_argument(key: str) -> str | None:
+def find_text_argument(key: str) -> str | None:
     """The argument that a key like `body_contains` is about; None for other keys."""
     if key.endswith(_TEXT_ENDS) and key not in _TEXT_ENDS:
         return key[: -len("_contains")]  # both ends are as long
     return None
 
 
-def _text_key_meant(key: object, known: list[str]) -> str:
+def _suggest_text_key(key: object, names: list[str]) -> str:
     """The text key of an argument that nothing declares: `body_contain` is meant to be `body_contains`."""
-    if not isinstance(key, str) or meant(key, known):
+    if not isinstance(key, str) or suggest(key, names):
         return ""
     argument, _, end = key.rpartition("_")
-    near = nearest(end, ("contains", "excludes")) if argument else None
-    return f"; did you mean '{argument}_{near}'?" if near else ""
+    ending = find_nearest(end, ("contains", "excludes")) if argument else None
+    return f"; did you mean '{argument}_{ending}'?" if ending else ""
 
 
 def is_operator(value: Mapping[Any, Any]) -> bool:
@@ -247,31 +255,31 @@ def is_operator(value: Mapping[Any, Any]) -> bool:
     return bool(value)
 
 
-def read_grounded(reader: Reader, path: Path, value: Any) -> tuple[str, ...] | None:
+def read_grounded(reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[str, ...] | None:
     """The names of the arguments that must be grounded, () for all of them; None for none."""
     if value is True:
         return ()
     if value is False:
         return None
     if isinstance(value, list) or (isinstance(value, str) and value.lower() not in _BOOLEANS):
-        return reader.names(path, value)
-    from evalkit.operators.advice import boolean_advice
+        return reader.read_names(path, value)
+    from evalkit.operators.advice import suggest_boolean
 
     listed = f" (an argument of that name: [{value}])" if isinstance(value, str) else ""
-    reader.wrong(path, value, "true, or names of arguments", boolean_advice(value) + listed)
+    reader.report_wrong(path, value, "true, or names of arguments", suggest_boolean(value) + listed)
     return None
 
 
-def offered(declaration: Declaration | None) -> tuple[Any, ...]:
+def list_declared_values(declaration: Declaration | None) -> tuple[Any, ...]:
     """The values that a declaration itself offers: every `enum`, `const` and `default` in its parameters."""
-    found: list[Any] = []
+    values: list[Any] = []
     pending: list[Any] = [declaration.parameters] if declaration else []
     while pending:
         schema = pending.pop()
         if isinstance(schema, Mapping):
-            found += schema["enum"] if isinstance(schema.get("enum"), list) else []
-            found += [schema[word] for word in ("const", "default") if word in schema]
+            values += schema["enum"] if isinstance(schema.get("enum"), list) else []
+            values += [schema[word] for word in ("const", "default") if word in schema]
             pending += schema.values()
         elif isinstance(schema, list):
             pending += schema
-    return tuple(found)
+    return tuple(values)

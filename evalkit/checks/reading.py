@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from evalkit.errors import PathProblem, did_you_mean, shown_path
+from evalkit.errors import PathProblem, did_you_mean, format_path
 from evalkit.model.case import Declaration
 from evalkit.model.template import has_braces
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
 from evalkit.operators.matcher import Matcher
-from evalkit.operators.shown import shown, type_shown
+from evalkit.operators.shown import describe_type, format_value
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 # What people write for a key, where no similarity of letters leads to the right one.
 SYNONYMS = {
@@ -43,25 +43,25 @@ SYNONYMS = {
 
 
 # Where something stands in the case file, as reasons write it. The calls of all cases stand at the same few paths.
-written_at = lru_cache(maxsize=512)(shown_path)
+format_place_cached = lru_cache(maxsize=512)(format_path)
 
-_FEW = 6  # names that a message can list
+_MAX_LISTED = 6  # names that a message can list
 
 
-def meant(key: str, known: list[str]) -> str:
+def suggest(key: str, names: list[str]) -> str:
     """The key that was probably meant, as the end of a message; all keys where they are few and none is near."""
     synonym = SYNONYMS.get(key.lower())
-    if synonym in known:
+    if synonym in names:
         return f"; did you mean '{synonym}'?"
-    return did_you_mean(key, known) or (f"; known are: {', '.join(known)}" if len(known) <= _FEW else "")
+    return did_you_mean(key, names) or (f"; known are: {', '.join(names)}" if len(names) <= _MAX_LISTED else "")
 
 
-class Reader:
+class ExpectationReader:
     """Reads typed values and gathers every problem, each with its path and the next step."""
 
-    def __init__(self, root: Path, declarations: Mapping[str, Declaration], given: Any = None) -> None:
+    def __init__(self, root: KeyPath, declarations: Mapping[str, Declaration], case_input: Any = None) -> None:
         self.root = root
-        self.given = given  # the case's input, where it is known
+        self.case_input = case_input  # the case's input, where it is known
         self.declarations = declarations
         self.problems: list[PathProblem] = []
         self._canonical = {name: name for name in declarations}
@@ -70,124 +70,131 @@ class Reader:
             self.aliases.update(dict.fromkeys(declaration.aliases, name))
         self._canonical.update(self.aliases)
 
-    def problem(self, path: Path, message: str, code: str = "invalid_case", *, at_key: bool = False) -> None:
+    def add_problem(self, path: KeyPath, message: str, code: str = "invalid_case", *, at_key: bool = False) -> None:
         self.problems.append(PathProblem(path, message, code, at_key))
 
-    def shown(self, path: Path) -> str:
+    def format_place(self, path: KeyPath) -> str:
         """`path` as messages write it: from below `expected_output`, whose own name stands for the root."""
         inside = path[len(self.root) :]
-        return shown_path(inside) if inside else shown_path(self.root)
+        return format_path(inside) if inside else format_path(self.root)
 
-    def unknown_key(self, path: Path, key: object, known: Iterable[str], hint: str = "") -> None:
+    def report_unknown_key(self, path: KeyPath, key: object, known_keys: Iterable[str], hint: str = "") -> None:
         """Report `key`, which `path` may not hold; `hint` replaces the nearest name."""
         if not isinstance(key, str):
-            self.problem(path, f"key {shown(key)} in {self.shown(path)} is {type_shown(key)}; keys are names, quote it")
+            self.add_problem(
+                path,
+                f"key {format_value(key)} in {self.format_place(path)} is {describe_type(key)}; keys are names, quote it",
+            )
             return
-        text = f"unknown key '{key}' in {self.shown(path)}{hint or meant(key, list(known))}"
-        self.problem((*path, key), text, at_key=True)
+        text = f"unknown key '{key}' in {self.format_place(path)}{hint or suggest(key, list(known_keys))}"
+        self.add_problem((*path, key), text, at_key=True)
 
-    def wrong(self, path: Path, value: Any, expected: str, advice: str = "") -> None:
+    def report_wrong(self, path: KeyPath, value: Any, expected: str, advice: str = "") -> None:
         """Report a value of the wrong kind: the place, what was expected, what is there, what to write."""
-        got = shown(value) if isinstance(value, (str, int, float)) or value is None else type_shown(value)
+        actual = format_value(value) if isinstance(value, (str, int, float)) or value is None else describe_type(value)
         if isinstance(value, (list, dict)) and not value:
-            got = "an empty list" if isinstance(value, list) else "an empty mapping"
-        self.problem(path, f"{self.shown(path)} must be {expected}, got {got}{advice and f'; {advice}'}")
+            actual = "an empty list" if isinstance(value, list) else "an empty mapping"
+        self.add_problem(path, f"{self.format_place(path)} must be {expected}, got {actual}{advice and f'; {advice}'}")
 
-    def no_number(self, path: Path, value: Any, expected: str, otherwise: str = "") -> None:
+    def report_wrong_number(self, path: KeyPath, value: Any, expected: str, default_advice: str = "") -> None:
         """`wrong`, with the digits to write where a text stands for a number."""
-        from evalkit.operators.advice import number_advice
+        from evalkit.operators.advice import suggest_number
 
-        self.wrong(path, value, expected, number_advice(value) or otherwise)
+        self.report_wrong(path, value, expected, suggest_number(value) or default_advice)
 
-    def mapping(self, path: Path, value: Any) -> dict[str, Any] | None:
+    def read_mapping(self, path: KeyPath, value: Any) -> dict[str, Any] | None:
         """A mapping of arguments; null means that there are none."""
         if value is None:
             return {}
         if isinstance(value, dict):
             return value
-        self.wrong(path, value, "a mapping of argument names to values")
+        self.report_wrong(path, value, "a mapping of argument names to values")
         return None
 
-    def boolean(self, path: Path, value: Any) -> bool | None:
+    def read_boolean(self, path: KeyPath, value: Any) -> bool | None:
         if isinstance(value, bool):
             return value
-        from evalkit.operators.advice import boolean_advice
+        from evalkit.operators.advice import suggest_boolean
 
-        self.wrong(path, value, "true or false", boolean_advice(value))
+        self.report_wrong(path, value, "true or false", suggest_boolean(value))
         return None
 
-    def number(self, path: Path, value: Any, *, whole: bool, least: int = 0) -> float | None:
+    def read_number(self, path: KeyPath, value: Any, *, is_whole: bool, minimum: int = 0) -> float | None:
         """A number from `least` on; `whole`: without a fraction."""
-        kind = f"a whole number from {least}" if whole else f"a number from {least}"
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < float("inf"):
-            self.no_number(path, value, kind)
+        kind = f"a whole number from {minimum}" if is_whole else f"a number from {minimum}"
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not minimum <= value < float("inf"):
+            self.report_wrong_number(path, value, kind)
             return None
-        if whole and value != int(value):
-            self.wrong(path, value, kind)
+        if is_whole and value != int(value):
+            self.report_wrong(path, value, kind)
             return None
         return value
 
-    def choice(self, path: Path, value: Any, choices: tuple[str, ...]) -> str | None:
+    def read_choice(self, path: KeyPath, value: Any, choices: tuple[str, ...]) -> str | None:
         if isinstance(value, str) and value in choices:
             return value
         listed = ", ".join(f"'{choice}'" for choice in choices[:-1]) + f" or '{choices[-1]}'"
-        self.problem(path, f"{self.shown(path)} must be {listed}, got {shown(value)}{did_you_mean(value, choices)}")
+        self.add_problem(
+            path, f"{self.format_place(path)} must be {listed}, got {format_value(value)}{did_you_mean(value, choices)}"
+        )
         return None
 
-    def name(self, path: Path, value: Any, what: str = "a name") -> str | None:
+    def read_name(self, path: KeyPath, value: Any, expected: str = "a name") -> str | None:
         if isinstance(value, str) and value.strip():
             return value
-        self.wrong(path, value, what, "quote it" if isinstance(value, (int, float)) else "")
+        self.report_wrong(path, value, expected, "quote it" if isinstance(value, (int, float)) else "")
         return None
 
-    def names(self, path: Path, value: Any) -> tuple[str, ...] | None:
+    def read_names(self, path: KeyPath, value: Any) -> tuple[str, ...] | None:
         """One name, or a list of names without repetition."""
         if isinstance(value, str):
             value = [value]
         if not isinstance(value, list) or not value:
-            self.wrong(path, value, "a name or a list of names")
+            self.report_wrong(path, value, "a name or a list of names")
             return None
-        read = [self.name((*path, index), item) for index, item in enumerate(value)]
-        found = [name for name in read if name is not None]
-        return tuple(dict.fromkeys(found)) if len(found) == len(read) else None
+        read = [self.read_name((*path, index), item) for index, item in enumerate(value)]
+        valid_names = [name for name in read if name is not None]
+        return tuple(dict.fromkeys(valid_names)) if len(valid_names) == len(read) else None
 
-    def matcher(self, path: Path, value: Any, mode: Mode) -> Matcher | None:
+    def read_matcher(self, path: KeyPath, value: Any, mode: Mode) -> Matcher | None:
         """`value` compiled by the operators' rules; their problems become problems of the case."""
         try:
             return compile_value(value, mode=mode, path=path)
-        except OperatorProblems as found:
-            self.problems.extend(found.problems)
+        except OperatorProblems as error:
+            self.problems.extend(error.problems)
             return None
 
-    def function(self, path: Path, value: Any) -> str | None:
+    def read_function(self, path: KeyPath, value: Any) -> str | None:
         """A function's name, in its canonical form where it is an alias; unknown if functions are declared."""
-        name = self.name(path, value, "the name of a function")
+        name = self.read_name(path, value, "the name of a function")
         if name is None or not self.declarations:
             return name
         if name not in self._canonical:
             known = ", ".join(sorted(self.declarations))
             hint = did_you_mean(name, self._canonical) or f"; declared are: {known}"
-            self.problem(path, f"{self.shown(path)}: no function '{name}' is declared{hint}", "unknown_function")
+            self.add_problem(
+                path, f"{self.format_place(path)}: no function '{name}' is declared{hint}", "unknown_function"
+            )
             return None
         return self._canonical[name]
 
-    def canonical(self, name: str) -> str | None:
+    def find_canonical(self, name: str) -> str | None:
         """The declared name that `name` is or is an alias of; None if nothing of that name is declared."""
         return self._canonical.get(name)
 
-    def argument(self, path: Path, function: str | None, argument: str, *, at_key: bool = False) -> None:
+    def check_argument(self, path: KeyPath, function: str | None, argument: str, *, at_key: bool = False) -> None:
         """Report `argument` if the declaration of `function` rules it out."""
         declaration = self.declarations.get(function or "")
-        if declaration is None or declaration.parameters is None or _names(declaration.parameters, argument):
+        if declaration is None or declaration.parameters is None or _has_property(declaration.parameters, argument):
             return
-        known = known_arguments(declaration)
+        known = find_declared_arguments(declaration)
         if known is not None and argument not in known:
             has = ", ".join(sorted(known)) or "no arguments"
             hint = did_you_mean(argument, known) or f"; it has: {has}"
             message = f"function '{function}' has no argument '{argument}'{hint}"
-            self.problem(path, message, "unknown_argument", at_key=at_key)
+            self.add_problem(path, message, "unknown_argument", at_key=at_key)
 
-    def references(self, path: Path, value: Any, *, in_call: bool = False) -> bool:
+    def check_references(self, path: KeyPath, value: Any, *, in_call: bool = False) -> bool:
         """`references.check_references`, for values that may hold any."""
         if not has_braces(value):
             return False
@@ -196,21 +203,23 @@ class Reader:
         return check_references(self, path, value, in_call=in_call)
 
 
-def _names(schema: Mapping[str, Any], argument: str) -> bool:
+def _has_property(schema: Mapping[str, Any], argument: str) -> bool:
     """Whether the schema itself says that there is such an argument: then it is known, whatever else it says."""
     properties = schema.get("properties") if type(schema) is dict else None
     return type(properties) is dict and argument in properties
 
 
-_OPEN = frozenset(("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"))
+_OPEN_KEYWORDS = frozenset(
+    ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas")
+)
 
 
-def known_arguments(declaration: Declaration | None) -> frozenset[str] | None:
+def find_declared_arguments(declaration: Declaration | None) -> frozenset[str] | None:
     """The names that a function's schema allows; None where it does not say (or says so elsewhere in the schema)."""
     if declaration is None or declaration.parameters is None:
         return None
     schema = declaration.parameters
-    if not isinstance(schema, Mapping) or not _OPEN.isdisjoint(schema) or schema.get("additionalProperties"):
+    if not isinstance(schema, Mapping) or not _OPEN_KEYWORDS.isdisjoint(schema) or schema.get("additionalProperties"):
         return None
     properties = schema.get("properties")
     return frozenset(properties) if isinstance(properties, Mapping) else frozenset()

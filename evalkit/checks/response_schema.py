@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reading import Path, Reader
-from evalkit.checks.reasons import failed, failing, passing, place_of, run_reason
+from evalkit.checks.reading import ExpectationReader, KeyPath
+from evalkit.checks.reasons import build_failure, build_pass, build_run_failure, build_run_reason, format_place
 from evalkit.checks.references import check_references
-from evalkit.checks.response import ResponseJson, parsed
-from evalkit.errors import did_you_mean, shown_path
+from evalkit.checks.response import ResponseJson, parse_response
+from evalkit.errors import did_you_mean, format_path
 from evalkit.model.verdict import CheckResult, Reason
 
 if TYPE_CHECKING:
@@ -22,54 +22,64 @@ if TYPE_CHECKING:
 
 _NAMING = ("$schema", "$id", "$ref", "$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "$comment", "$vocabulary")
 # Words that describe and demand nothing; `format` is a note too, unless a validator is told otherwise.
-_NOTES = (
+_ANNOTATIONS = (
     "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "$comment",
     "$defs", "definitions", "format", "contentEncoding", "contentMediaType", "contentSchema",
 )  # fmt: skip
-_BELOW = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # name -> schema
-_ONE = (
+_SUBSCHEMA_MAP_KEYWORDS = (
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+)  # name -> schema
+_SUBSCHEMA_KEYWORDS = (
     "items", "additionalItems", "contains", "additionalProperties", "unevaluatedProperties", "unevaluatedItems",
     "propertyNames", "not", "if", "then", "else",
 )  # fmt: skip
-_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SUBSCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
 KEYWORDS = frozenset(
     {
-        *_NAMING, *_NOTES, *_BELOW, *_ONE, *_MANY,
+        *_NAMING, *_ANNOTATIONS, *_SUBSCHEMA_MAP_KEYWORDS, *_SUBSCHEMA_KEYWORDS, *_SUBSCHEMA_LIST_KEYWORDS,
         "type", "enum", "const", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
         "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "maxContains",
         "minContains", "maxProperties", "minProperties", "required", "dependentRequired", "dependencies",
     }
 )  # fmt: skip
-_DATA = "to compare with values, write {$eq: ...} around them"
+_VALUES_ADVICE = "to compare with values, write {$eq: ...} around them"
 
 
 class ResponseSchema(Struct, frozen=True):
     """`response_json`: the response is JSON that satisfies this schema."""
 
     schema: str  # as JSON; the validator is compiled once per process
-    path: Path
+    path: KeyPath
 
     key = "response_json"
 
     def judge(self, evidence: Evidence) -> CheckResult:
-        value, wrong = parsed(evidence.transcript.response)
+        value, wrong = parse_response(evidence.transcript.response)
         if wrong:
-            return failed(self.key, "response_mismatch", wrong, place_of(self.path))
-        reasons = list(self._reasons(value))
-        return failing(self.key, reasons) if reasons else passing(self.key, "the response satisfies the schema")
+            return build_run_failure(self.key, "response_mismatch", wrong, format_place(self.path))
+        reasons = list(self._find_reasons(value))
+        return (
+            build_failure(self.key, reasons) if reasons else build_pass(self.key, "the response satisfies the schema")
+        )
 
-    def _reasons(self, value: Any) -> Iterator[Reason]:
-        errors = sorted(compiled(self.schema).iter_errors(value), key=lambda error: list(map(str, error.absolute_path)))
+    def _find_reasons(self, value: Any) -> Iterator[Reason]:
+        errors = sorted(
+            compile_schema(self.schema).iter_errors(value), key=lambda error: list(map(str, error.absolute_path))
+        )
         for error in errors:
             at = tuple(error.absolute_path)
             schema_path = tuple(error.absolute_schema_path)
-            message = f"{shown_path(('response', *at))}: {error.message} (schema: {shown_path(schema_path)})"
-            place = place_of((*self.path, *schema_path))
-            yield run_reason("response_mismatch", message, place, path=at, actual=error.instance)
+            message = f"{format_path(('response', *at))}: {error.message} (schema: {format_path(schema_path)})"
+            place = format_place((*self.path, *schema_path))
+            yield build_run_reason("response_mismatch", message, place, path=at, actual=error.instance)
 
 
 @lru_cache(maxsize=256)
-def compiled(schema: str) -> Validator:
+def compile_schema(schema: str) -> Validator:
     """The validator of a schema given as JSON. References outside of it are never fetched."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
@@ -80,30 +90,34 @@ def compiled(schema: str) -> Validator:
     return chosen(loaded, registry=Registry())
 
 
-def read_response_json(reader: Reader, path: Path, value: Any) -> ResponseJson | ResponseSchema | None:
+def read_response_json(reader: ExpectationReader, path: KeyPath, value: Any) -> ResponseJson | ResponseSchema | None:
     """A JSON Schema, an operator, or values with operators in them; which of these is decided by the keys."""
     if isinstance(value, bool) or value == {}:
-        reader.wrong(path, value, "a JSON Schema such as {type: object}, or values to compare with", "")
+        reader.report_wrong(path, value, "a JSON Schema such as {type: object}, or values to compare with", "")
         return None
     if not _is_schema(value):
-        misspelled = _misspelled(value)
+        misspelled = _find_misspelled(value)
         if misspelled:
             hint = f"; did you mean '{misspelled[1]}'? To compare with values, write {{$eq: ...}} around them"
-            reader.unknown_key(path, misspelled[0], (), hint)
+            reader.report_unknown_key(path, misspelled[0], (), hint)
             return None
         check_references(reader, path, value)
-        matcher = reader.matcher(path, value, "partial")
+        matcher = reader.read_matcher(path, value, "partial")
         return ResponseJson(matcher, path) if matcher else None
-    if not value.keys() - _NOTES:
-        reader.problem(path, f"{reader.shown(path)} is a JSON Schema that accepts anything; {_DATA}")
+    if not value.keys() - _ANNOTATIONS:
+        reader.add_problem(
+            path, f"{reader.format_place(path)} is a JSON Schema that accepts anything; {_VALUES_ADVICE}"
+        )
         return None
     before = len(reader.problems)
-    for at, word in _unknown_words(value, path):
-        reader.unknown_key(at, word, KEYWORDS, f"{did_you_mean(word, KEYWORDS)} (a JSON Schema; {_DATA})")
-    for at, target in _references(value, path):
-        if not _resolves(value, target):
-            reader.problem(
-                at, f"{reader.shown(at)}: $ref '{target}' leads nowhere; only parts of this schema can be meant"
+    for at, word in _find_unknown_words(value, path):
+        reader.report_unknown_key(
+            at, word, KEYWORDS, f"{did_you_mean(word, KEYWORDS)} (a JSON Schema; {_VALUES_ADVICE})"
+        )
+    for at, target in _find_references(value, path):
+        if not _can_resolve(value, target):
+            reader.add_problem(
+                at, f"{reader.format_place(at)}: $ref '{target}' leads nowhere; only parts of this schema can be meant"
             )
     _check_schema(reader, path, value)
     return ResponseSchema(json.dumps(value), path) if len(reader.problems) == before else None
@@ -114,20 +128,20 @@ def _is_schema(value: Any) -> bool:
     return isinstance(value, dict) and any(key in KEYWORDS for key in value)
 
 
-def _misspelled(value: Any) -> tuple[str, str] | None:
+def _find_misspelled(value: Any) -> tuple[str, str] | None:
     """A key that is almost a word of JSON Schema, and that word."""
     from difflib import get_close_matches
 
     words = [word for word in KEYWORDS if not word.startswith("$")]
     for key in value if isinstance(value, dict) else ():
         plain = isinstance(key, str) and not key.startswith("$")
-        near = get_close_matches(key, words, 1, 0.85) if plain else []
-        if near:
-            return key, near[0]
+        matches = get_close_matches(key, words, 1, 0.85) if plain else []
+        if matches:
+            return key, matches[0]
     return None
 
 
-def _subschemas(schema: Any, path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+def _walk_subschemas(schema: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
     """The schema and every schema inside it, each with its path."""
     pending = [(path, schema)]
     while pending:
@@ -136,33 +150,33 @@ def _subschemas(schema: Any, path: Path) -> Iterator[tuple[Path, Mapping[str, An
             continue
         yield at, item
         for word, inner in item.items():
-            if word in _BELOW and isinstance(inner, dict):
+            if word in _SUBSCHEMA_MAP_KEYWORDS and isinstance(inner, dict):
                 pending += [((*at, word, name), part) for name, part in inner.items()]
-            elif word in _ONE:
+            elif word in _SUBSCHEMA_KEYWORDS:
                 pending.append(((*at, word), inner))
-            if word in (*_MANY, "items") and isinstance(inner, list):
+            if word in (*_SUBSCHEMA_LIST_KEYWORDS, "items") and isinstance(inner, list):
                 pending += [((*at, word, index), part) for index, part in enumerate(inner)]
 
 
-def _unknown_words(schema: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    for at, item in _subschemas(schema, path):
+def _find_unknown_words(schema: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    for at, item in _walk_subschemas(schema, path):
         yield from ((at, word) for word in item if word not in KEYWORDS)
 
 
-def _references(schema: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    for at, item in _subschemas(schema, path):
+def _find_references(schema: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    for at, item in _walk_subschemas(schema, path):
         if isinstance(item.get("$ref"), str):
             yield (*at, "$ref"), item["$ref"]
 
 
-def _resolves(schema: Any, target: str) -> bool:
+def _can_resolve(schema: Any, target: str) -> bool:
     """Whether a reference leads to a part of the schema itself. Anchors are left to the validator."""
     from urllib.parse import unquote
 
     if not target.startswith("#"):
         return False
     if target != "#" and not target.startswith("#/"):
-        return any(item.get("$anchor") == target[1:] for _, item in _subschemas(schema, ()))
+        return any(item.get("$anchor") == target[1:] for _, item in _walk_subschemas(schema, ()))
     value = schema
     for step in target.split("/")[1:]:
         name = unquote(step).replace("~1", "/").replace("~0", "~")
@@ -175,7 +189,7 @@ def _resolves(schema: Any, target: str) -> bool:
     return True
 
 
-def _check_schema(reader: Reader, path: Path, value: Any) -> None:
+def _check_schema(reader: ExpectationReader, path: KeyPath, value: Any) -> None:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
@@ -184,4 +198,4 @@ def _check_schema(reader: Reader, path: Path, value: Any) -> None:
         validator_for(value, default=Draft202012Validator).check_schema(value)
     except SchemaError as error:
         at = (*path, *error.absolute_path)
-        reader.problem(at, f"{reader.shown(at)} is not valid JSON Schema: {error.message}; {_DATA}")
+        reader.add_problem(at, f"{reader.format_place(at)} is not valid JSON Schema: {error.message}; {_VALUES_ADVICE}")

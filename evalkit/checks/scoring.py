@@ -20,29 +20,29 @@ from collections.abc import Mapping, Sequence
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_call import ExpectedCall
 from evalkit.checks.matching.assignment import Assignment
-from evalkit.checks.reading import Path
-from evalkit.checks.reasons import failed, place_of
-from evalkit.checks.strays import Stray
+from evalkit.checks.reading import KeyPath
+from evalkit.checks.reasons import build_run_failure, format_place
+from evalkit.checks.strays import DisallowedExtra
 from evalkit.model.verdict import CheckResult, Score
 
 
-def score(
+def compute_score(
     leaves: Sequence[ExpectedCall],
     assignment: Assignment,
-    strays: Mapping[int, Stray],
+    disallowed: Mapping[int, DisallowedExtra],
     forbids_extras: bool,
     evidence: Evidence,
 ) -> Score:
     """The partial credit of an assignment that does not satisfy its plan."""
-    held = [(leaves[pair.leaf_id], pair.actual_index) for pair in (*assignment.pairs, *assignment.wrong_order)]
-    held += [(stray.leaf, stray.place) for stray in strays.values() if not stray.miscounted]
+    compared = [(leaves[pair.leaf_id], pair.actual_index) for pair in (*assignment.pairs, *assignment.wrong_order)]
+    compared += [(stray.leaf, stray.place) for stray in disallowed.values() if not stray.miscounted]
     missing = [(leaves[leaf_id], count) for leaf_id, count in assignment.missing]
     met = sum(pair.fits for pair in assignment.pairs)
-    miscounted = sum(stray.miscounted for stray in strays.values())
-    judged = len(evidence.calls) if forbids_extras else len(held) + miscounted
-    expected = len(held) + sum(count for _, count in missing)
-    demands = [leaf.arguments_met(evidence.calls[place], evidence) for leaf, place in held]
-    demands += [(0, leaf.argument_demands() * count) for leaf, count in missing]
+    miscounted = sum(stray.miscounted for stray in disallowed.values())
+    judged = len(evidence.calls) if forbids_extras else len(compared) + miscounted
+    expected = len(compared) + sum(count for _, count in missing)
+    demands = [leaf.count_arguments_met(evidence.calls[place], evidence) for leaf, place in compared]
+    demands += [(0, leaf.count_argument_demands() * count) for leaf, count in missing]
     demanded = sum(of for _, of in demands)
     return Score(
         precision=met / judged if judged else float(not expected),
@@ -52,15 +52,15 @@ def score(
     )
 
 
-def judged_by_score(min_score: tuple[tuple[str, float], ...], found: Score, path: Path) -> CheckResult:
+def judge_score(min_score: tuple[tuple[str, float], ...], score: Score, path: KeyPath) -> CheckResult:
     """Whether every score that the case asks for is reached."""
-    short = [(name, least) for name, least in min_score if getattr(found, name) < least]
-    told = [
-        f"{name} is {getattr(found, name):.3g}, {'expected ' if short else ''}at least {least:g}"
-        for name, least in short or min_score
+    short = [(name, minimum) for name, minimum in min_score if getattr(score, name) < minimum]
+    parts = [
+        f"{name} is {getattr(score, name):.3g}, {'expected ' if short else ''}at least {minimum:g}"
+        for name, minimum in short or min_score
     ]
     if not short:
-        return CheckResult(check="min_score", message=", ".join(told))
-    place = place_of((*path[:-1], "min_score"))
-    actual = {name: getattr(found, name) for name, _ in short}
-    return failed("min_score", "score_too_low", ", ".join(told), place, expected=dict(short), actual=actual)
+        return CheckResult(check="min_score", message=", ".join(parts))
+    place = format_place((*path[:-1], "min_score"))
+    actual = {name: getattr(score, name) for name, _ in short}
+    return build_run_failure("min_score", "score_too_low", ", ".join(parts), place, expected=dict(short), actual=actual)

@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.call_checks import arguments_of
+from evalkit.checks.call_checks import get_arguments
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.phrases import Phrase, Phrases
-from evalkit.checks.reading import Path
-from evalkit.checks.reasons import call_reason, failed_call, failing, place_of
+from evalkit.checks.reading import KeyPath
+from evalkit.checks.reasons import build_call_failure, build_call_reason, build_failure, format_place
 from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
-from evalkit.operators.shown import shown, type_shown
+from evalkit.operators.shown import describe_type, format_value
 
-_MISSING: Any = object()
+_NO_ARGUMENT: Any = object()
 
 
 class TextCheck(Struct, frozen=True):
@@ -28,7 +28,7 @@ class TextCheck(Struct, frozen=True):
     argument: str
     phrases: Phrases
     excludes: bool
-    path: Path
+    path: KeyPath
 
     on_arguments: ClassVar[bool] = True
 
@@ -47,61 +47,61 @@ class TextCheck(Struct, frozen=True):
     def bind(self, resolve: Callable[[Reference], Any]) -> TextCheck:
         return replace(self, phrases=self.phrases.bind(resolve))
 
-    def _value(self, call: FunctionCall) -> Any:
-        arguments = arguments_of(call)
-        return arguments.get(self.argument, _MISSING) if isinstance(arguments, dict) else _MISSING
+    def _get_value(self, call: FunctionCall) -> Any:
+        arguments = get_arguments(call)
+        return arguments.get(self.argument, _NO_ARGUMENT) if isinstance(arguments, dict) else _NO_ARGUMENT
 
-    def _wrong(self, value: Any, evidence: Evidence) -> list[Phrase]:
+    def _find_wrong(self, value: Any, evidence: Evidence) -> list[Phrase]:
         """The phrases that are missing, or that are found and excluded; all of them where there is no text."""
-        if value is _MISSING or value is None:
+        if value is _NO_ARGUMENT or value is None:
             return list(self.phrases.items)
-        texts = evidence.texts(value)
-        return self.phrases.found(texts) if self.excludes else self.phrases.missing(texts)
+        texts = evidence.fold_texts(value)
+        return self.phrases.find_present(texts) if self.excludes else self.phrases.find_missing(texts)
 
-    def holds(self, call: FunctionCall, evidence: Evidence) -> bool:
-        value = self._value(call)
-        if value is _MISSING or value is None:
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        value = self._get_value(call)
+        if value is _NO_ARGUMENT or value is None:
             return False
         if not self.excludes:
-            return self.phrases.all_in(evidence.texts(value))
-        return not self.phrases.found(evidence.texts(value))
+            return self.phrases.match_all(evidence.fold_texts(value))
+        return not self.phrases.find_present(evidence.fold_texts(value))
 
-    def passed(self, call: FunctionCall) -> CheckResult:
-        return _text_passing(self.argument, self.excludes, len(self.phrases.items))
+    def report_pass(self, call: FunctionCall) -> CheckResult:
+        return _build_text_pass(self.argument, self.excludes, len(self.phrases.items))
 
-    def failed(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        value = self._value(call)
-        if value is _MISSING or value is None:
-            return self._no_text(call, value)
+    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        value = self._get_value(call)
+        if value is _NO_ARGUMENT or value is None:
+            return self._report_no_text(call, value)
         verb, code = ("contains", "text_forbidden") if self.excludes else ("does not contain", "text_missing")
         reasons, lines = [], []
-        for phrase in self._wrong(value, evidence):
-            lines.append(f"{self.argument} {verb} {shown(phrase.text)}")
+        for phrase in self._find_wrong(value, evidence):
+            lines.append(f"{self.argument} {verb} {format_value(phrase.text)}")
             detail = {"path": (self.argument,), "expected": phrase.text, "actual": value}
-            reasons.append(call_reason(code, lines[-1], call, phrase.place, **detail))
-        return failing(self.key, reasons, lines)
+            reasons.append(build_call_reason(code, lines[-1], call, phrase.place, **detail))
+        return build_failure(self.key, reasons, lines)
 
-    def _no_text(self, call: FunctionCall, value: Any) -> CheckResult:
-        wanted = f"a text {'without' if self.excludes else 'that contains'} {self.phrases.listed()}"
+    def _report_no_text(self, call: FunctionCall, value: Any) -> CheckResult:
+        expected = f"a text {'without' if self.excludes else 'that contains'} {self.phrases.format_list()}"
         if value is None:
-            code, what = "text_missing", "is null"
+            code, problem = "text_missing", "is null"
         else:
-            code, what = "missing_argument", f"is missing ({_sent(call)})"
-        message = f"{self.argument} {what}, expected {wanted}"
-        return failed_call(self.key, code, message, call, place_of(self.path), path=(self.argument,))
+            code, problem = "missing_argument", f"is missing ({_describe_sent(call)})"
+        message = f"{self.argument} {problem}, expected {expected}"
+        return build_call_failure(self.key, code, message, call, format_place(self.path), path=(self.argument,))
 
-    def counted(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
-        return len(self.phrases.items) - len(self._wrong(self._value(call), evidence)), len(self.phrases.items)
+    def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
+        return len(self.phrases.items) - len(self._find_wrong(self._get_value(call), evidence)), len(self.phrases.items)
 
 
 @cache
-def _text_passing(argument: str, excludes: bool, count: int) -> CheckResult:
+def _build_text_pass(argument: str, excludes: bool, count: int) -> CheckResult:
     key, verb = (f"{argument}_excludes", "contains none of") if excludes else (f"{argument}_contains", "contains")
     return CheckResult(check=key, message=f"{argument} {verb} {count} phrase{'' if count == 1 else 's'}")
 
 
-def _sent(call: FunctionCall) -> str:
-    arguments = arguments_of(call)
+def _describe_sent(call: FunctionCall) -> str:
+    arguments = get_arguments(call)
     if not isinstance(arguments, dict):
-        return f"the arguments are {type_shown(arguments)}"
+        return f"the arguments are {describe_type(arguments)}"
     return f"sent: {', '.join(map(str, arguments))}" if arguments else "no arguments were sent"

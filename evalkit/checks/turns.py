@@ -8,22 +8,22 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.checks.expectation import Expectation
-from evalkit.checks.judgement import Judgement, summed_up, told_pass
-from evalkit.checks.reasons import OTHER, RANK, rank
+from evalkit.checks.judgement import Judgement, format_pass_summary, format_summary
+from evalkit.checks.reasons import OTHER_RANK, RANK, rank
 from evalkit.checks.stop_reason import COMPLETED
 from evalkit.model.transcript import ModelTurn, Transcript, Usage
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason
 
 
-def part_of(transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None = None) -> Transcript:
+def extract_turn(transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None = None) -> Transcript:
     """What happened between one message of the user and the next.
 
     Calls keep their index. Model turns and tokens are counted where the turns can be told apart; time is recorded for
     the whole run only. A turn that the run went on from was completed, whatever happened later.
     """
     answered = user_turn < len(transcript.responses)
-    went_on = user_turn < _ended_in(transcript, turn_starts)
-    turns = _turns_of(transcript, user_turn, turn_starts)
+    went_on = user_turn < _find_last_turn(transcript, turn_starts)
+    turns = _list_model_turns(transcript, user_turn, turn_starts)
     return replace(
         transcript,
         calls=tuple(call for call in transcript.calls if call.user_turn == user_turn),
@@ -31,13 +31,13 @@ def part_of(transcript: Transcript, user_turn: int, turn_starts: Sequence[int] |
         response=transcript.responses[user_turn] if answered else "",
         stop_reason=COMPLETED if went_on else transcript.stop_reason,
         fault=None if went_on else transcript.fault,
-        usage=_usage(turns),
+        usage=_sum_usage(turns),
         cost_usd=None,
         timing=None,
     )
 
 
-def _ended_in(transcript: Transcript, turn_starts: Sequence[int] | None) -> int:
+def _find_last_turn(transcript: Transcript, turn_starts: Sequence[int] | None) -> int:
     """The user turn in which the run ended: with its reply, or with a fault instead of one."""
     if turn_starts:
         return len(turn_starts) - 1
@@ -45,7 +45,9 @@ def _ended_in(transcript: Transcript, turn_starts: Sequence[int] | None) -> int:
     return last_answered if transcript.fault is None else last_answered + 1
 
 
-def _turns_of(transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None) -> tuple[ModelTurn, ...]:
+def _list_model_turns(
+    transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None
+) -> tuple[ModelTurn, ...]:
     """The model turns of a user turn.
 
     Where nobody counted them, each user turn ends with a model turn without calls; () if that does not hold.
@@ -65,7 +67,7 @@ def _turns_of(transcript: Transcript, user_turn: int, turn_starts: Sequence[int]
     return tuple(parts[user_turn])
 
 
-def _usage(turns: Sequence[ModelTurn]) -> Usage | None:
+def _sum_usage(turns: Sequence[ModelTurn]) -> Usage | None:
     usages = [turn.usage for turn in turns]
     if not usages or None in usages:
         return None
@@ -85,74 +87,77 @@ def judge_conversation(
 
     If the turn in which the run ended expects just that end, the whole does too, unless it says otherwise.
     """
-    last = _ended_in(transcript, turn_starts)
+    last = _find_last_turn(transcript, turn_starts)
     ending = turns[last] if 0 <= last < len(turns) else None
     expectation = expectation or Expectation()
-    if ending is not None and ending.stop_reason.written and not expectation.stop_reason.written:
+    if ending is not None and ending.stop_reason.is_explicit and not expectation.stop_reason.is_explicit:
         expectation = replace(expectation, stop_reason=ending.stop_reason)
-    whole = expectation.judge(transcript, input=input, mode=mode)
+    case_judgement = expectation.judge(transcript, input=input, mode=mode)
     if transcript.fault is not None and not transcript.fault.measured:
-        return whole
+        return case_judgement
     parts = [
-        _of_turn(turn.judge(transcript, input=input, mode=mode, user_turn=number, turn_starts=turn_starts), number)
+        _mark_turn(turn.judge(transcript, input=input, mode=mode, user_turn=number, turn_starts=turn_starts), number)
         for number, turn in enumerate(turns)
         if turn is not None
     ]
-    return merged(whole, parts)
+    return merge_judgements(case_judgement, parts)
 
 
-def _of_turn(part: Judgement, number: int) -> Judgement:
+def _mark_turn(part: Judgement, number: int) -> Judgement:
     """`part`, in which each reason that names no call says which user turn it is about."""
     if part.status == PASSED:
         return part
 
-    def told(reason: Reason) -> Reason:
-        is_of_turn = reason.call is None and reason.place and not _is_everywhere(reason)
+    def mark_reason(reason: Reason) -> Reason:
+        is_of_turn = reason.call is None and reason.place and not _is_unconditional(reason)
         return replace(reason, message=f"user turn {number + 1}: {reason.message}") if is_of_turn else reason
 
-    def reworded(results: Iterable[CheckResult]) -> tuple[CheckResult, ...]:
-        return tuple(replace(it, reasons=tuple(map(told, it.reasons))) if it.reasons else it for it in results)
+    def mark_results(results: Iterable[CheckResult]) -> tuple[CheckResult, ...]:
+        return tuple(
+            replace(result, reasons=tuple(map(mark_reason, result.reasons))) if result.reasons else result
+            for result in results
+        )
 
     return replace(
         part,
-        reasons=tuple(map(told, part.reasons)),
-        calls=tuple(replace(line, results=reworded(line.results)) for line in part.calls),
-        checks=reworded(part.checks),
+        reasons=tuple(map(mark_reason, part.reasons)),
+        calls=tuple(replace(line, results=mark_results(line.results)) for line in part.calls),
+        checks=mark_results(part.checks),
     )
 
 
-def merged(whole: Judgement, parts: Iterable[Judgement]) -> Judgement:
+def merge_judgements(case_judgement: Judgement, parts: Iterable[Judgement]) -> Judgement:
     """One judgement of several over the same calls. What fails the same call for the same reason is told once."""
     parts = list(parts)
     if not parts:
-        return whole
-    statuses = [whole.status, *(part.status for part in parts)]
-    status = next((known for known in (FAILED, ERROR) if known in statuses), PASSED)
-    reasons = _once([*whole.reasons, *(reason for part in parts for reason in part.reasons)])
-    checks: list[CheckResult] = [*whole.checks, *(check for part in parts for check in part.checks)]
-    calls = _merged_calls(whole, parts)
-    summary = summed_up(reasons) if status != PASSED else told_pass(calls, checks)
+        return case_judgement
+    statuses = [case_judgement.status, *(part.status for part in parts)]
+    status = next((candidate for candidate in (FAILED, ERROR) if candidate in statuses), PASSED)
+    reasons = _merge_reasons([*case_judgement.reasons, *(reason for part in parts for reason in part.reasons)])
+    checks: list[CheckResult] = [*case_judgement.checks, *(check for part in parts for check in part.checks)]
+    calls = _merge_calls(case_judgement, parts)
+    summary = format_summary(reasons) if status != PASSED else format_pass_summary(calls, checks)
     return Judgement(
-        status=status, reasons=reasons, calls=calls, checks=tuple(checks), score=whole.score, summary=summary
+        status=status, reasons=reasons, calls=calls, checks=tuple(checks), score=case_judgement.score, summary=summary
     )
 
 
-def _once(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+def _merge_reasons(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """What is true whatever is expected is found by the whole and by its turn; of demands, each has its place."""
-    found: dict[tuple[object, ...], Reason] = {}
+    unique: dict[tuple[object, ...], Reason] = {}
     for reason in reasons:
-        place = "" if _is_everywhere(reason) else reason.place
-        found.setdefault((reason.code, reason.message, reason.call, place), reason)
-    return tuple(sorted(found.values(), key=rank))
+        place = "" if _is_unconditional(reason) else reason.place
+        unique.setdefault((reason.code, reason.message, reason.call, place), reason)
+    return tuple(sorted(unique.values(), key=rank))
 
 
-def _is_everywhere(reason: Reason) -> bool:
-    return RANK.get(reason.code, OTHER) <= RANK["unmocked_call"] or reason.code == "invalid_arguments"
+def _is_unconditional(reason: Reason) -> bool:
+    return RANK.get(reason.code, OTHER_RANK) <= RANK["unmocked_call"] or reason.code == "invalid_arguments"
 
 
-def _merged_calls(whole: Judgement, parts: Sequence[Judgement]) -> tuple[CallVerdict, ...]:
+def _merge_calls(case_judgement: Judgement, parts: Sequence[Judgement]) -> tuple[CallVerdict, ...]:
     """Each call with what the whole and its turn found; missing calls of a turn follow that turn's calls."""
-    lines: list[CallVerdict] = list(whole.calls)
+    lines: list[CallVerdict] = list(case_judgement.calls)
     place = 0
     for part in parts:
         for verdict in part.calls:
@@ -163,13 +168,16 @@ def _merged_calls(whole: Judgement, parts: Sequence[Judgement]) -> tuple[CallVer
                 lines.insert(place, verdict)
                 place += 1
             else:
-                lines[at] = _both(lines[at], verdict)
+                lines[at] = _merge_verdicts(lines[at], verdict)
                 place = at + 1
     return tuple(lines)
 
 
-def _both(one: CallVerdict, other: CallVerdict) -> CallVerdict:
-    results = (*one.results, *(result for result in other.results if result not in one.results))
-    first = one if one.expectation else other
-    status = FAILED if FAILED in (one.status, other.status) else PASSED
-    return replace(first, status=status, results=results)
+def _merge_verdicts(first_verdict: CallVerdict, second_verdict: CallVerdict) -> CallVerdict:
+    results = (
+        *first_verdict.results,
+        *(result for result in second_verdict.results if result not in first_verdict.results),
+    )
+    described = first_verdict if first_verdict.expectation else second_verdict
+    status = FAILED if FAILED in (first_verdict.status, second_verdict.status) else PASSED
+    return replace(described, status=status, results=results)

@@ -26,9 +26,9 @@ def main() -> None:
         click.echo(f"evalkit: {error.filename or 'a file'}: {error.strerror or error}", err=True)
         status = USAGE
     except EvalkitError as error:
-        from evalkit.reports.hostile import visible_lines
+        from evalkit.reports.hostile import escape_lines
 
-        click.echo(visible_lines(f"evalkit: {error}"), err=True)
+        click.echo(escape_lines(f"evalkit: {error}"), err=True)
         status = USAGE if isinstance(error, UsageError) else 1
     sys.exit(status if isinstance(status, int) else 0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 
-def write(path: Path, text: str) -> None:
+def write_output(path: Path, text: str) -> None:
     """What `-o` names, in a folder that is made if need be, as pytest's `--evalkit-html` does."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text + "\n", "utf-8")

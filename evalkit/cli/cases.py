@@ -11,15 +11,15 @@ from msgspec import Struct
 from evalkit.errors import Problem, SpecError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
-from evalkit.project import project_table, read_value
-from evalkit.spec.discovery import find_cases, without_modules
+from evalkit.project import read_project_table, read_value
+from evalkit.spec.discovery import drop_modules, find_cases
 from evalkit.spec.loading import load_case
 
 _SETTINGS = ("deadline_s", "max_iterations", "temperature", "seed", "strict_mocks")
 _FOLDERS = ("cassettes", "mocks")
 
 
-class Loaded(Struct, frozen=True):
+class LoadedFile(Struct, frozen=True):
     """A case file: the case, or what is wrong with the file."""
 
     id: str
@@ -32,22 +32,22 @@ class Project:
 
     def __init__(self) -> None:
         self.root = Path.cwd()
-        table = project_table(self.root)
-        told = {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in table}
-        self.paths = without_modules(told.get("paths", ("scenarios",)))
-        self.agent: str | None = told.get("agent")
-        values: dict[str, Any] = {name: told[name] for name in _SETTINGS if name in told}
-        values |= {name: Path(told[name]) for name in _FOLDERS if name in told}
+        table = read_project_table(self.root)
+        options = {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in table}
+        self.paths = drop_modules(options.get("paths", ("scenarios",)))
+        self.agent: str | None = options.get("agent")
+        values: dict[str, Any] = {name: options[name] for name in _SETTINGS if name in options}
+        values |= {name: Path(options[name]) for name in _FOLDERS if name in options}
         self.settings = Settings(root=self.root, **values)
 
-    def cases(self, paths: Sequence[str]) -> Iterator[Loaded]:
+    def load_cases(self, paths: Sequence[str]) -> Iterator[LoadedFile]:
         """The cases in `paths`, by default in the project's. UsageError for a path that does not exist."""
-        for found in find_cases(paths or self.paths, self.root):
-            name = found.path.relative_to(self.root) if found.path.is_relative_to(self.root) else found.path
-            if found.problem is not None:
-                yield Loaded(name.as_posix(), None, (found.problem,))
+        for file in find_cases(paths or self.paths, self.root):
+            name = file.path.relative_to(self.root) if file.path.is_relative_to(self.root) else file.path
+            if file.problem is not None:
+                yield LoadedFile(name.as_posix(), None, (file.problem,))
                 continue
             try:
-                yield Loaded(name.as_posix(), load_case(found.path, root=self.root, settings=self.settings))
+                yield LoadedFile(name.as_posix(), load_case(file.path, root=self.root, settings=self.settings))
             except SpecError as error:
-                yield Loaded(name.as_posix(), None, error.problems)
+                yield LoadedFile(name.as_posix(), None, error.problems)

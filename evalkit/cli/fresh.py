@@ -13,11 +13,11 @@ from evalkit.cli.initial import SCHEMA
 from evalkit.errors import SpecError, UsageError
 from evalkit.functions.declarations import parse_declarations
 from evalkit.model.case import Declaration
-from evalkit.probing.schemas import schema_example
-from evalkit.project import project_table
-from evalkit.spec.discovery import without_modules
-from evalkit.spec.naming import is_case_name, stem_problem
-from evalkit.spec.suites import suites_of
+from evalkit.probing.schemas import make_schema_example
+from evalkit.project import read_project_table
+from evalkit.spec.discovery import drop_modules
+from evalkit.spec.naming import find_name_problem, is_case_name
+from evalkit.spec.suites import load_suites
 
 _NUMBERED = re.compile(r".*_[0-9]+")
 _HINT = "# Says nothing yet: put in what your case is about, and see `evalkit smoke` for whether it can be met.\n"
@@ -28,38 +28,38 @@ def write_case(target: Path, message: str | None) -> Path:
 
     Raises UsageError, and writes nothing, where the name is none, the file is there, or the suite is broken.
     """
-    path = _path(target)
-    problem = stem_problem(path.name)
+    path = _resolve_path(target)
+    problem = find_name_problem(path.name)
     if problem is not None:
         raise UsageError(f"{path}: {problem}")
     if path.exists():
         raise UsageError(f"{path} is there already; name only its category, and it gets the next number")
-    case = _case(path, message)
+    case = _build_case(path, message)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_schema_line(path.parent) + _HINT + yamlfile.dump(case), "utf-8", newline="\n")
+    path.write_text(_build_schema_line(path.parent) + _HINT + yamlfile.dump(case), "utf-8", newline="\n")
     return path
 
 
-def note_on(path: Path) -> str:
+def explain_uncollected(path: Path) -> str:
     """What to say of a case that `pytest --evalkit` does not find by itself; "" if it does."""
-    folders = without_modules(project_table(Path.cwd()).get("paths", ("scenarios",)))
+    folders = drop_modules(read_project_table(Path.cwd()).get("paths", ("scenarios",)))
     if any(path.resolve().is_relative_to(Path(folder).resolve()) for folder in folders):
         return ""
     return f"note: it is not below {' or '.join(folders)}, so name it: pytest --evalkit {path.as_posix()}"
 
 
-def _schema_line(folder: Path) -> str:
+def _build_schema_line(folder: Path) -> str:
     """For editors, where the project has the schema that `evalkit init` writes."""
     root = Path.cwd()
-    around = [one for one in (folder.resolve(), *folder.resolve().parents) if one.is_relative_to(root)]
+    folders = [one for one in (folder.resolve(), *folder.resolve().parents) if one.is_relative_to(root)]
     name = Path(SCHEMA).name
-    schema = next((one / name for one in around if (one / name).is_file()), None)
+    schema = next((one / name for one in folders if (one / name).is_file()), None)
     if schema is None:
         return ""
     return f"# yaml-language-server: $schema={Path(os.path.relpath(schema, folder)).as_posix()}\n"
 
 
-def _path(target: Path) -> Path:
+def _resolve_path(target: Path) -> Path:
     if target.is_dir():
         raise UsageError(f"{target} is a folder; name a category in it, such as {(target / 'late_parcel').as_posix()}")
     if target.suffix in (".yaml", ".yml"):
@@ -67,39 +67,39 @@ def _path(target: Path) -> Path:
     if _NUMBERED.fullmatch(target.name):
         return target.with_name(f"{target.name}.yaml")
     folder = target.parent
-    beside = [path.stem for path in folder.iterdir() if is_case_name(path.name)] if folder.is_dir() else []
-    numbers = [stem.removeprefix(f"{target.name}_") for stem in beside if stem.startswith(f"{target.name}_")]
-    taken = [number for number in numbers if number.isdigit()]
-    width = max(map(len, taken), default=3)
-    return folder / f"{target.name}_{max(map(int, taken), default=0) + 1:0{width}}.yaml"
+    stems = [path.stem for path in folder.iterdir() if is_case_name(path.name)] if folder.is_dir() else []
+    numbers = [stem.removeprefix(f"{target.name}_") for stem in stems if stem.startswith(f"{target.name}_")]
+    case_numbers = [number for number in numbers if number.isdigit()]
+    width = max(map(len, case_numbers), default=3)
+    return folder / f"{target.name}_{max(map(int, case_numbers), default=0) + 1:0{width}}.yaml"
 
 
-def _case(path: Path, message: str | None) -> dict[str, Any]:
-    suite = suites_of(str(path.parent.resolve()), str(Path.cwd()))
+def _build_case(path: Path, message: str | None) -> dict[str, Any]:
+    suite = load_suites(str(path.parent.resolve()), str(Path.cwd()))
     if suite.problems:
         raise SpecError(suite.problems)
-    given = suite.data.get("input")
-    mocks = given.get("mock_function_responses") if isinstance(given, Mapping) else None
+    suite_input = suite.data.get("input")
+    mocks = suite_input.get("mock_function_responses") if isinstance(suite_input, Mapping) else None
     declared, problems = parse_declarations(suite.data.get("functions"), check_targets=False)
     if problems:
         raise UsageError(f"the functions of the suite: {problems[0].message}; see `evalkit lint`")
     unanswered = [one for one in declared if one.name not in (mocks or {})]
-    said: dict[str, Any] = {"message": message or "What the user says"}
+    case_input: dict[str, Any] = {"message": message or "What the user says"}
     if unanswered:
-        said["mock_function_responses"] = {
-            one.name: schema_example(one.returns or {"type": "object"}) for one in unanswered
+        case_input["mock_function_responses"] = {
+            one.name: make_schema_example(one.returns or {"type": "object"}) for one in unanswered
         }
-    agent = {} if "agent" in suite.data else _agent_beside(path.parent)
-    if not agent and not declared and "agent" not in {**suite.data, **project_table(Path.cwd())}:
+    agent = {} if "agent" in suite.data else _find_agent(path.parent)
+    if not agent and not declared and "agent" not in {**suite.data, **read_project_table(Path.cwd())}:
         agent = {"agent": "your_agent"}
-    calls = {"expected_function_calls": [_expected(one) for one in declared]}
-    return {"description": "What this case is about", **agent, "input": said, "expected_output": calls}
+    calls = {"expected_function_calls": [_build_expected_call(one) for one in declared]}
+    return {"description": "What this case is about", **agent, "input": case_input, "expected_output": calls}
 
 
-def _agent_beside(folder: Path) -> dict[str, Any]:
+def _find_agent(folder: Path) -> dict[str, Any]:
     """The agent that the last case of `folder` names, if one does."""
-    beside = sorted(path for path in folder.iterdir() if is_case_name(path.name)) if folder.is_dir() else []
-    for path in reversed(beside):
+    paths = sorted(path for path in folder.iterdir() if is_case_name(path.name)) if folder.is_dir() else []
+    for path in reversed(paths):
         try:
             data = yamlfile.load(path.read_bytes(), str(path))
         except SpecError:
@@ -109,6 +109,6 @@ def _agent_beside(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _expected(one: Declaration) -> dict[str, Any]:
-    arguments = schema_example(one.parameters) if one.parameters else {}
-    return {"function_name": one.name, **({"arguments": arguments} if arguments else {})}
+def _build_expected_call(function: Declaration) -> dict[str, Any]:
+    arguments = make_schema_example(function.parameters) if function.parameters else {}
+    return {"function_name": function.name, **({"arguments": arguments} if arguments else {})}

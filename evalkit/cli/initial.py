@@ -15,10 +15,10 @@ SCHEMA = "scenarios/case.schema.json"
 
 def write_suite(folder: Path) -> list[Path]:
     """The files written. UsageError, and nothing written, if one of them exists already."""
-    from evalkit.spec.schema import case_schema
+    from evalkit.spec.schema import build_case_schema
 
-    texts = {AGENTS if name == "conftest.py" else f"{SUITE}/{name}": text for name, text in _templates().items()}
-    texts[SCHEMA] = json.dumps(case_schema(), indent=2) + "\n"
+    texts = {AGENTS if name == "conftest.py" else f"{SUITE}/{name}": text for name, text in _read_templates().items()}
+    texts[SCHEMA] = json.dumps(build_case_schema(), indent=2) + "\n"
     there = [name for name in texts if (folder / name).exists()]
     if there:
         raise UsageError(
@@ -31,9 +31,9 @@ def write_suite(folder: Path) -> list[Path]:
     return [folder / name for name in texts]
 
 
-def _templates() -> dict[str, str]:
+def _read_templates() -> dict[str, str]:
     # Kept as .txt, so that neither a wheel's compiler nor pytest takes them for code or cases of evalkit's own.
-    found = (entry for entry in files("evalkit.cli").joinpath("template").iterdir() if entry.name.endswith(".txt"))
+    entries = (entry for entry in files("evalkit.cli").joinpath("template").iterdir() if entry.name.endswith(".txt"))
     return {
-        entry.name.removesuffix(".txt"): entry.read_text("utf-8") for entry in sorted(found, key=lambda it: it.name)
+        entry.name.removesuffix(".txt"): entry.read_text("utf-8") for entry in sorted(entries, key=lambda it: it.name)
     }

@@ -10,18 +10,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.lint.baseline import baseline_text
-from evalkit.lint.fixing import apply, planned
-from evalkit.lint.formats import rendered
-from evalkit.lint.options import PROJECT_KEYS, LintOptions, options_of_project
-from evalkit.lint.report import LintReport, lint
+from evalkit.lint.baseline import serialize_baseline
+from evalkit.lint.fixing import apply_changes, plan_changes
+from evalkit.lint.formats import render_report
+from evalkit.lint.options import PROJECT_KEYS, LintOptions, read_project_options
+from evalkit.lint.report import LintReport, check_project
 from evalkit.lint.rules import GROUPS, RULES
-from evalkit.project import project_table, read_value
+from evalkit.project import read_project_table, read_value
 
 DEFAULT_BASELINE = "evalkit-lint-baseline.json"
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class LintActions(Struct, frozen=True, kw_only=True):
     """What the command line asks for, beside the options."""
 
     form: str = "text"
@@ -30,39 +30,39 @@ class Asked(Struct, frozen=True, kw_only=True):
     write_baseline: bool = False
 
 
-def run_lint(paths: tuple[str, ...], asked: Asked, **told: Any) -> tuple[str, int]:
+def run_lint(paths: tuple[str, ...], actions: LintActions, **overrides: Any) -> tuple[str, int]:
     """What to print, and the exit status: 1 if a finding is severe enough to fail, else 0."""
-    options = project_options(Path.cwd(), paths, **told)
-    if asked.write_baseline:
-        return _written(options), 0
-    report = lint(options)
+    options = load_lint_options(Path.cwd(), paths, **overrides)
+    if actions.write_baseline:
+        return _write_baseline(options), 0
+    report = check_project(options)
     lines: list[str] = []
-    if asked.fix or asked.diff:
-        changes = planned(report.findings, options.root)
-        if asked.diff:
-            return "\n".join(changes.diff()), report.exit_status
-        apply(changes, options.root)
-        lines = [f"mended: {changes.mended}"] if asked.form == "text" and changes.mended else []
-        report = lint(options)
-    return "\n".join([*lines, rendered(report, asked.form, version=evalkit.__version__)]), report.exit_status
+    if actions.fix or actions.diff:
+        changes = plan_changes(report.findings, options.root)
+        if actions.diff:
+            return "\n".join(changes.format_diff()), report.exit_status
+        apply_changes(changes, options.root)
+        lines = [f"mended: {changes.fixed_count}"] if actions.form == "text" and changes.fixed_count else []
+        report = check_project(options)
+    return "\n".join([*lines, render_report(report, actions.form, version=evalkit.__version__)]), report.exit_status
 
 
-def project_options(root: Path, paths: tuple[str, ...] = (), **told: Any) -> LintOptions:
+def load_lint_options(root: Path, paths: tuple[str, ...] = (), **overrides: Any) -> LintOptions:
     """The options of the project in `root`; `paths` and `told` are the command line's."""
-    table = project_table(root)
-    said = {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in PROJECT_KEYS if name in table}
-    return options_of_project(said, root=root, paths=paths, **told)
+    table = read_project_table(root)
+    options = {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in PROJECT_KEYS if name in table}
+    return read_project_options(options, root=root, paths=paths, **overrides)
 
 
-def _written(options: LintOptions) -> str:
+def _write_baseline(options: LintOptions) -> str:
     name = options.baseline or DEFAULT_BASELINE
-    report: LintReport = lint(replace(options, baseline=None))
-    (options.root / name).write_text(baseline_text(report.findings), "utf-8")
+    report: LintReport = check_project(replace(options, baseline=None))
+    (options.root / name).write_text(serialize_baseline(report.findings), "utf-8")
     hint = "" if options.baseline else f'; now set baseline = "{name}" in [tool.evalkit.lint]'
     return f"wrote {len(report.findings)} findings to {name}{hint}"
 
 
-def rule_lines() -> Iterator[str]:
+def describe_rules() -> Iterator[str]:
     """The rules, one line each."""
     for prefix, title in GROUPS.items():
         yield f"{title}"

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evalkit.cli.gating import baseline_run, policy
+from evalkit.cli.gating import build_policy, load_baseline
 from evalkit.errors import UsageError
-from evalkit.execution.shards import fingerprint
-from evalkit.gate.counts import outcome_of
+from evalkit.execution.shards import compute_fingerprint
+from evalkit.gate.counts import build_outcome
 from evalkit.gate.decision import decide_outcomes
-from evalkit.gate.rates import cases, names
+from evalkit.gate.rates import format_case_count, join_names
 from evalkit.model.run import GateDecision, Run
 from evalkit.reports.runfile import write_run
 from evalkit.reports.stored import StoredRun
@@ -22,14 +22,14 @@ from evalkit.stats.accounting import Tally
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     """What came of it: how many verdicts, and the gate's decision on the whole."""
 
     verdicts: int
     decision: GateDecision
 
 
-def merge_runs(paths: Sequence[Path], output: Path) -> Merged:
+def merge_runs(paths: Sequence[Path], output: Path) -> MergeResult:
     """Write one run file with all verdicts of those at `paths`; shards in the order of what was split.
 
     UsageError for runs of different commits, for a case that is in two of the runs, and for shards that are missing,
@@ -50,28 +50,28 @@ def merge_runs(paths: Sequence[Path], output: Path) -> Merged:
         return _join(stored, output)
 
 
-def _join(stored: Sequence[StoredRun], output: Path) -> Merged:
+def _join(stored: Sequence[StoredRun], output: Path) -> MergeResult:
     outcomes, tally = [], Tally()
-    where: dict[str, tuple[StoredRun, int]] = {}
+    places: dict[str, tuple[StoredRun, int]] = {}
     for each in stored:
-        for index, verdict in enumerate(each.verdicts()):
-            outcomes.append(outcome_of(verdict))
+        for index, verdict in enumerate(each.iter_verdicts()):
+            outcomes.append(build_outcome(verdict))
             tally.add(verdict)
-            where[verdict.case_id] = (each, index)
+            places[verdict.case_id] = (each, index)
     runs = [each.run for each in stored]
-    selected = _in_order(runs)
+    selected = _order_cases(runs)
     collected = max(run.collected for run in runs) if runs[0].shard else sum(run.collected for run in runs)
     part = any(run.metadata.get("part") for run in runs)
-    baseline = baseline_run(None)
+    baseline = load_baseline(None)
     decision = decide_outcomes(
         outcomes,
-        policy({}),
+        build_policy({}),
         selected=selected,
         collected=collected,
         part=part,
-        baseline=None if baseline is None else [outcome_of(verdict) for verdict in baseline.verdicts],
+        baseline=None if baseline is None else [build_outcome(verdict) for verdict in baseline.verdicts],
     )
-    whole = Run(
+    merged_run = Run(
         collected=collected,
         selected=selected,
         started=min(run.started for run in runs),
@@ -80,18 +80,18 @@ def _join(stored: Sequence[StoredRun], output: Path) -> Merged:
         interrupted=any(run.interrupted for run in runs),
         metadata={
             "gate": decision,
-            "accounting": tally.result().to_json(),
-            **_common(runs),
+            "accounting": tally.to_accounting().to_json(),
+            **_find_common_metadata(runs),
             "part": part,
             "merged": [each.path.name for each in stored],
         },
     )
-    order = [place for case_id in dict.fromkeys((*selected, *where)) if (place := where.get(case_id)) is not None]
-    write_run(output, whole, (each.line(index) for each, index in order))
-    return Merged(len(order), decision)
+    order = [place for case_id in dict.fromkeys((*selected, *places)) if (place := places.get(case_id)) is not None]
+    write_run(output, merged_run, (each.read_line(index) for each, index in order))
+    return MergeResult(len(order), decision)
 
 
-def _in_order(runs: Sequence[Run]) -> tuple[str, ...]:
+def _order_cases(runs: Sequence[Run]) -> tuple[str, ...]:
     """All selected cases: those of shards as they stood before the split, others run by run."""
     placed = []
     for number, run in enumerate(runs):
@@ -103,7 +103,7 @@ def _in_order(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(case_id for _, case_id in sorted(placed, key=lambda each: each[0]))
 
 
-def _common(runs: Sequence[Run]) -> dict[str, Any]:
+def _find_common_metadata(runs: Sequence[Run]) -> dict[str, Any]:
     """What the runs were told, as far as it is the same."""
     first = runs[0].metadata
     keys = ("model", "commit", "settings")
@@ -113,7 +113,7 @@ def _common(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _refuse_gaps(paths: Sequence[Path], shards: Sequence[str | None]) -> None:
-    found: dict[int, Path] = {}
+    paths_by_number: dict[int, Path] = {}
     totals = set()
     for path, shard in zip(paths, shards, strict=True):
         parts = re.fullmatch(r"(\d+)/(\d+)", shard or "")
@@ -121,14 +121,14 @@ def _refuse_gaps(paths: Sequence[Path], shards: Sequence[str | None]) -> None:
             raise UsageError(f"{path}: is no shard, and the others are; merge the runs of one sharded suite")
         number, total = int(parts[1]), int(parts[2])
         totals.add(total)
-        if number in found:
-            raise UsageError(f"shard {shard} is told twice: {found[number]} and {path}")
-        found[number] = path
+        if number in paths_by_number:
+            raise UsageError(f"shard {shard} is told twice: {paths_by_number[number]} and {path}")
+        paths_by_number[number] = path
     if len(totals) > 1:
         raise UsageError(f"these are shards of different splits: {', '.join(f'n/{total}' for total in sorted(totals))}")
-    missing = [f"{number}/{max(totals)}" for number in range(1, max(totals) + 1) if number not in found]
+    missing = [f"{number}/{max(totals)}" for number in range(1, max(totals) + 1) if number not in paths_by_number]
     if missing:
-        raise UsageError(f"shards are missing: {names(missing)}; without them nothing can be said of the whole")
+        raise UsageError(f"shards are missing: {join_names(missing)}; without them nothing can be said of the whole")
 
 
 def _refuse_overlaps(paths: Sequence[Path], runs: Sequence[Run]) -> None:
@@ -136,65 +136,65 @@ def _refuse_overlaps(paths: Sequence[Path], runs: Sequence[Run]) -> None:
     for path, run in zip(paths, runs, strict=True):
         for case_id in dict.fromkeys(run.selected):
             if case_id in owner:
-                raise UsageError(f"{case_id} is in two of the runs: {owner[case_id]} and {path}{_split_by(run)}")
+                raise UsageError(f"{case_id} is in two of the runs: {owner[case_id]} and {path}{_explain_overlap(run)}")
             owner[case_id] = path
 
 
-def _split_by(run: Run) -> str:
+def _explain_overlap(run: Run) -> str:
     return "; were the shards split by different --evalkit-durations?" if run.shard else ""
 
 
 def _refuse_other_commits(paths: Sequence[Path], runs: Sequence[Run]) -> None:
-    known = [
+    commits = [
         (path, run.metadata["commit"]) for path, run in zip(paths, runs, strict=True) if run.metadata.get("commit")
     ]
-    for path, commit in known[1:]:
-        if commit != known[0][1]:
-            first, begun = known[0]
+    for path, commit in commits[1:]:
+        if commit != commits[0][1]:
+            first, first_commit = commits[0]
             raise UsageError(
-                f"{first} is of commit {begun[:12]}, and {path} of {commit[:12]}; merge runs of one commit"
+                f"{first} is of commit {first_commit[:12]}, and {path} of {commit[:12]}; merge runs of one commit"
             )
 
 
 def _refuse_other_settings(paths: Sequence[Path], runs: Sequence[Run]) -> None:
-    first = _told(runs[0])
+    first = _read_settings(runs[0])
     for path, run in zip(paths[1:], runs[1:], strict=True):
-        told = _told(run)
-        differing = [key for key in dict.fromkeys((*first, *told)) if first.get(key) != told.get(key)]
+        settings = _read_settings(run)
+        differing = [key for key in dict.fromkeys((*first, *settings)) if first.get(key) != settings.get(key)]
         if differing:
-            shown = ", ".join(f"{key} {first.get(key)!r} and {told.get(key)!r}" for key in differing)
-            raise UsageError(f"{paths[0]} and {path} were not run alike: {shown}; merge shards of one run")
+            differences = ", ".join(f"{key} {first.get(key)!r} and {settings.get(key)!r}" for key in differing)
+            raise UsageError(f"{paths[0]} and {path} were not run alike: {differences}; merge shards of one run")
 
 
-def _told(run: Run) -> Mapping[str, Any]:
+def _read_settings(run: Run) -> Mapping[str, Any]:
     settings = run.metadata.get("settings") or {}
     return {"evalkit": run.evalkit, "model": run.metadata.get("model"), **settings}
 
 
 def _refuse_other_selections(paths: Sequence[Path], runs: Sequence[Run]) -> None:
     """Shards know what was split; only one of which no process came to its end may not."""
-    known = [(path, run.selection) for path, run in zip(paths, runs, strict=True) if run.selection is not None]
-    if not known:
+    selections = [(path, run.selection) for path, run in zip(paths, runs, strict=True) if run.selection is not None]
+    if not selections:
         raise UsageError("none of these shards says what was split; run them again")
-    path, whole = known[0]
-    for other, selection in known[1:]:
-        if (selection.count, selection.fingerprint) != (whole.count, whole.fingerprint):
+    path, first_selection = selections[0]
+    for other_path, selection in selections[1:]:
+        if (selection.count, selection.fingerprint) != (first_selection.count, first_selection.fingerprint):
             raise UsageError(
-                f"{path} is a shard of {cases(whole.count)} ({whole.fingerprint}), and {other} of "
-                f"{cases(selection.count)} ({selection.fingerprint}); shards select the same cases: the same files, "
+                f"{path} is a shard of {format_case_count(first_selection.count)} ({first_selection.fingerprint}), and {other_path} of "
+                f"{format_case_count(selection.count)} ({selection.fingerprint}); shards select the same cases: the same files, "
                 "paths, -k and -m"
             )
-        if whole.content and selection.content and selection.content != whole.content:
+        if first_selection.content and selection.content and selection.content != first_selection.content:
             raise UsageError(
-                f"{path} and {other} are of different versions of the case files or suites; merge shards of one version"
+                f"{path} and {other_path} are of different versions of the case files or suites; merge shards of one version"
             )
 
 
 def _refuse_losses(runs: Sequence[Run]) -> None:
-    whole = next(run.selection for run in runs if run.selection is not None)
-    joined = [case_id for run in runs for case_id in run.selected]
-    if len(joined) != whole.count or fingerprint(joined) != whole.fingerprint:
+    selection = next(run.selection for run in runs if run.selection is not None)
+    case_ids = [case_id for run in runs for case_id in run.selected]
+    if len(case_ids) != selection.count or compute_fingerprint(case_ids) != selection.fingerprint:
         raise UsageError(
-            f"the shards hold {len(joined)} of the {cases(whole.count)} that were split; "
+            f"the shards hold {len(case_ids)} of the {format_case_count(selection.count)} that were split; "
             "were they split by different --evalkit-durations?"
         )

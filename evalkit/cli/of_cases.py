@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from evalkit.cli.arguments import OUTPUT, write
+from evalkit.cli.arguments import OUTPUT, write_output
 
 PATHS = click.argument("paths", nargs=-1)
 FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -31,10 +31,10 @@ def schema(kind: str) -> None:
     """Print the JSON Schema of case files, for editors, or that of run files."""
     import json
 
-    from evalkit.reports.schema import run_schema
-    from evalkit.spec.schema import case_schema
+    from evalkit.reports.schema import build_run_schema
+    from evalkit.spec.schema import build_case_schema
 
-    click.echo(json.dumps(case_schema() if kind == "case" else run_schema(), indent=2))
+    click.echo(json.dumps(build_case_schema() if kind == "case" else build_run_schema(), indent=2))
 
 
 @click.command(short_help="Find mistakes that the cases would not notice.")
@@ -48,12 +48,12 @@ def mutate(paths: tuple[str, ...], min_score: str | None, without: tuple[str, ..
     Kinds of mutants: drop_call, repeat_call, swap_calls, extra_call, unlisted_call, forbidden_call, change_argument,
     drop_argument, add_argument, lose_fact, fail_call, change_result, change_response, stop_reason.
     """
-    from evalkit.cli.mutate import as_json, as_text, exit_status, scores
+    from evalkit.cli.mutate import compute_exit_status, score_cases, to_json, to_text
 
-    exit_status([], min_score)
-    found = scores(paths, without)
-    status = exit_status(found, min_score)
-    for line in [as_json(found, status)] if form == "json" else as_text(found, min_score, status):
+    compute_exit_status([], min_score)
+    case_scores = score_cases(paths, without)
+    status = compute_exit_status(case_scores, min_score)
+    for line in [to_json(case_scores, status)] if form == "json" else to_text(case_scores, min_score, status):
         click.echo(line)
     return status
 
@@ -82,16 +82,16 @@ def lint_command(paths: tuple[str, ...], output: Path | None, rules: bool, **opt
 
     Declarations, code, dispatch tables, instructions, cases and mocks must agree; exits with 1 if they do not.
     """
-    from evalkit.cli.linting import Asked, rule_lines, run_lint
+    from evalkit.cli.linting import LintActions, describe_rules, run_lint
 
     if rules:
-        click.echo("\n".join(rule_lines()))
+        click.echo("\n".join(describe_rules()))
         return 0
     flags = {name: options.pop(name) for name in ("form", "fix", "diff", "write_baseline")}
     said = {name: value or None for name, value in options.items()}
-    text, status = run_lint(paths, Asked(**flags), **said)  # type: ignore[arg-type]  # click has typed them
+    text, status = run_lint(paths, LintActions(**flags), **said)  # type: ignore[arg-type]  # click has typed them
     if output is not None:
-        write(output, text)
+        write_output(output, text)
     elif text:
         click.echo(text)
     return status
@@ -104,11 +104,11 @@ def lint_command(paths: tuple[str, ...], output: Path | None, rules: bool, **opt
 def smoke(paths: tuple[str, ...], verbose: bool, form: str) -> int:
     """Make each case's expected calls against its own mocks and declarations, and report the cases of PATHS that
     nothing could satisfy."""
-    from evalkit.cli.smoke import as_json, as_text, exit_status, smoked
+    from evalkit.cli.smoke import check_cases, compute_exit_status, to_json, to_text
 
-    found = smoked(paths)
-    status = exit_status(found)
-    for line in [as_json(found, status)] if form == "json" else as_text(found, verbose=verbose):
+    results = check_cases(paths)
+    status = compute_exit_status(results)
+    for line in [to_json(results, status)] if form == "json" else to_text(results, verbose=verbose):
         click.echo(line)
     return status
 
@@ -127,9 +127,9 @@ def record_mocks_command(
 
     This reaches whatever the function reaches. Secrets are redacted.
     """
-    from evalkit.cli.recording import record_mocks, wanted_calls
+    from evalkit.cli.recording import parse_calls, record_mocks
 
-    for line in record_mocks(target, wanted_calls(given, calls, key), to, force=force):
+    for line in record_mocks(target, parse_calls(given, calls, key), to, force=force):
         click.echo(line)
 
 
@@ -151,13 +151,13 @@ def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str |
     What was said becomes the input, what was called the expectation, what was answered the mocks, and what the model
     said the cassette. Read the cases before you keep them: they hold an agent to what it did, right or wrong.
     """
-    from evalkit.cli.importing import Import, import_logs
-    from evalkit.reports.hostile import visible_lines
+    from evalkit.cli.importing import ImportRequest, import_logs
+    from evalkit.reports.hostile import escape_lines
 
     problems = 0
-    for line, wrong in import_logs(logs, Import(to=to, category=category, form=form, agent=agent)):
+    for line, wrong in import_logs(logs, ImportRequest(to=to, category=category, form=form, agent=agent)):
         problems += wrong
-        click.echo(visible_lines(line), err=wrong)
+        click.echo(escape_lines(line), err=wrong)
     return 1 if problems else 0
 
 
@@ -169,11 +169,11 @@ def new_command(target: Path, message: str | None) -> None:
 
     The functions that the folder's suite.yaml declares stand in it, with arguments and answers that fit their schemas.
     """
-    from evalkit.cli.fresh import note_on, write_case
+    from evalkit.cli.fresh import explain_uncollected, write_case
 
     path = write_case(target, message)
     click.echo(f"wrote {path}")
-    note = note_on(path)
+    note = explain_uncollected(path)
     if note:
         click.echo(note)
 

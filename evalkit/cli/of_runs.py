@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from evalkit.cli.arguments import OUTPUT, write
+from evalkit.cli.arguments import OUTPUT, write_output
 
 RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 
@@ -28,18 +28,18 @@ RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/l
 def report(run: Path, form: str, baseline: Path | None, title: str, output: Path | None, **shown: bool) -> None:
     """Render a run file again."""
     from evalkit.cli.publishing import FORMATS, Publication
-    from evalkit.cli.rendering import rendered
+    from evalkit.cli.rendering import render_run
 
     if form in FORMATS:
-        text = Publication(run, baseline).text(form, title).removesuffix("\n")
+        text = Publication(run, baseline).render(form, title).removesuffix("\n")
     else:
-        text = rendered(run, form, to_terminal=output is None, **shown)
+        text = render_run(run, form, to_terminal=output is None, **shown)
     if output is None:
-        from evalkit.reports.hostile import without_commands
+        from evalkit.reports.hostile import escape_json_commands
 
-        click.echo(without_commands(text) if form in ("json", "otel") else text)
+        click.echo(escape_json_commands(text) if form in ("json", "otel") else text)
     else:
-        write(output, text)
+        write_output(output, text)
 
 
 @click.command("export", short_help="Send a run as OpenTelemetry spans.")
@@ -53,7 +53,7 @@ def export_command(run: Path, endpoint: str, *, content: bool) -> None:
     """
     from evalkit.cli.publishing import Publication
 
-    click.echo(Publication(run, None).sent(endpoint, content=content))
+    click.echo(Publication(run, None).send(endpoint, content=content))
 
 
 @click.command(short_help="Say what changed between two runs, case by case.")
@@ -61,9 +61,9 @@ def export_command(run: Path, endpoint: str, *, content: bool) -> None:
 @click.argument("head", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 def compare(base: Path, head: Path) -> None:
     """Say what changed from the run BASE to the run HEAD, case by case."""
-    from evalkit.cli.gating import changes
+    from evalkit.cli.gating import describe_changes
 
-    for line in changes(base, head):
+    for line in describe_changes(base, head):
         click.echo(line)
 
 
@@ -72,14 +72,14 @@ def compare(base: Path, head: Path) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The joined run.")
 def merge(runs: tuple[Path, ...], output: Path) -> int:
     """Join the run files of shards into one, and gate on the whole. Overlaps and gaps are refused."""
-    from evalkit.cli.gating import decision_lines
+    from evalkit.cli.gating import describe_decision
     from evalkit.cli.merging import merge_runs
 
-    found = merge_runs(runs, output)
-    head = f"joined {len(runs)} run{'s' * (len(runs) > 1)}: {found.verdicts} verdicts in {output}"
-    for line in (head, *decision_lines(found.decision)):
+    result = merge_runs(runs, output)
+    head = f"joined {len(runs)} run{'s' * (len(runs) > 1)}: {result.verdicts} verdicts in {output}"
+    for line in (head, *describe_decision(result.decision)):
         click.echo(line)
-    return found.decision.exit_status
+    return result.decision.exit_status
 
 
 @click.command(short_help="Keep how long cases took, to balance shards.")
@@ -91,9 +91,9 @@ def durations(runs: tuple[Path, ...], output: Path) -> None:
     """Keep how long each case of RUNS took, to balance shards by: `--evalkit-shard I/N --evalkit-durations FILE`."""
     from evalkit.reports.durations import read_durations, write_durations
 
-    found = read_durations(runs)
-    write_durations(output, found)
-    click.echo(f"{len(found)} durations, {sum(found.values()):.3g} s in all, in {output}")
+    seconds_by_case = read_durations(runs)
+    write_durations(output, seconds_by_case)
+    click.echo(f"{len(seconds_by_case)} durations, {sum(seconds_by_case.values()):.3g} s in all, in {output}")
 
 
 @click.command(short_help="Decide the gate on a run file.")
@@ -104,9 +104,9 @@ def durations(runs: tuple[Path, ...], output: Path) -> None:
 @click.option("--no-regressions", is_flag=True, default=None, help="No case that passed in the baseline may fail.")
 def gate(run: Path, baseline: Path | None, **options: object) -> int:
     """Decide the gate on a run file, by [tool.evalkit] and the options; exits with 0, 1 or 6."""
-    from evalkit.cli.gating import gate_lines
+    from evalkit.cli.gating import describe_gate
 
-    lines, status = gate_lines(run, options, baseline)
+    lines, status = describe_gate(run, options, baseline)
     for line in lines:
         click.echo(line)
     return status
@@ -129,13 +129,15 @@ def comment(
     """
     import os
 
-    from evalkit.cli.comment import marker_of, publish, target_of
+    from evalkit.cli.comment import build_marker, find_target, publish
     from evalkit.cli.publishing import Publication
 
-    marker, target = marker_of(name), target_of(os.environ, repo, pr)
+    marker, target = build_marker(name), find_target(os.environ, repo, pr)
     report = Publication(run, baseline)
     click.echo(
-        publish(target, marker, lambda limit, first: report.markdown(title=title, limit=limit, marker=first, url=url))
+        publish(
+            target, marker, lambda limit, first: report.to_markdown(title=title, limit=limit, marker=first, url=url)
+        )
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from evalkit.cli.gating import baseline_run, policy
-from evalkit.cli.redacting import redactor
+from evalkit.cli.gating import build_policy, load_baseline
+from evalkit.cli.redacting import build_redactor
 from evalkit.gate.decision import decide
 from evalkit.model.run import GateDecision, Run
 from evalkit.reports.runfile import load_run
@@ -19,47 +19,49 @@ class Publication:
 
     def __init__(self, run: Path, baseline: Path | None) -> None:
         self.run: Run = load_run(run)
-        self.baseline: Run | None = baseline_run(baseline)
-        self.decision: GateDecision = decide(self.run, policy({}), self.baseline)
-        self.redact = redactor(Path.cwd())
+        self.baseline: Run | None = load_baseline(baseline)
+        self.decision: GateDecision = decide(self.run, build_policy({}), self.baseline)
+        self.redact = build_redactor(Path.cwd())
 
-    def markdown(self, *, title: str, limit: int, marker: str = "", url: str = "") -> str:
+    def to_markdown(self, *, title: str, limit: int, marker: str = "", url: str = "") -> str:
         """The report as Markdown, below `limit` bytes."""
         from evalkit.reports.markdown import MarkdownOptions, render_markdown
 
         options = MarkdownOptions(title=title, limit=limit, marker=marker, report_url=url)
         return render_markdown(self.run, self.decision, self.baseline, options, self.redact)
 
-    def text(self, form: str, title: str) -> str:
+    def render(self, form: str, title: str) -> str:
         """The report in one of FORMATS."""
         if form == "markdown":
             from evalkit.reports.markdown import LIMIT
 
-            return self.markdown(title=title, limit=LIMIT)
+            return self.to_markdown(title=title, limit=LIMIT)
         if form == "github":
-            from evalkit.reports.github import github_annotations
+            from evalkit.reports.github import render_github_annotations
 
-            return "\n".join(github_annotations(self.run, folder=folder_in_repository(), redact=self.redact))
+            return "\n".join(
+                render_github_annotations(self.run, folder=find_folder_in_repository(), redact=self.redact)
+            )
         if form == "html":
             from evalkit.reports.html import render_html
 
             return render_html(self.run, self.decision, self.baseline, title=title, redact=self.redact)
         if form == "otel":
-            from evalkit.reports.otel.exporting import otlp_lines
+            from evalkit.reports.otel.exporting import render_otlp_lines
 
-            return "\n".join(otlp_lines(self.run, self.redact))
+            return "\n".join(render_otlp_lines(self.run, self.redact))
         from evalkit.reports.junit import render_junit
 
         return render_junit(self.run, self.redact)
 
-    def sent(self, endpoint: str, *, content: bool) -> str:
+    def send(self, endpoint: str, *, content: bool) -> str:
         """Send the run's spans to an OTLP/HTTP endpoint, and say how many it took."""
         from evalkit.reports.otel.exporting import send
 
         return f"{endpoint} took {send(self.run, endpoint, self.redact, content=content)} spans"
 
 
-def folder_in_repository() -> str:
+def find_folder_in_repository() -> str:
     """The current folder from the checkout's root, on a GitHub runner; there, annotations are relative to the root."""
     root = os.environ.get("GITHUB_WORKSPACE")
     if not root or not Path.cwd().is_relative_to(root):

@@ -8,81 +8,83 @@ from pathlib import Path
 
 from msgspec import Struct, to_builtins
 
-from evalkit.agents.resolution import instruction_of
-from evalkit.cli.cases import Loaded, Project
+from evalkit.agents.resolution import load_case_instruction
+from evalkit.cli.cases import LoadedFile, Project
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
-from evalkit.probing.walking import Finding, Walked, walk_case
-from evalkit.reports.hostile import visible
+from evalkit.probing.walking import SmokeFinding, SmokeResult, run_smoke_check
+from evalkit.reports.hostile import escape_controls
 
 CLEAN, FOUND, NOT_MEASURED = 0, 1, 6
 
 
-class Smoked(Struct, frozen=True):
+class SmokeRow(Struct, frozen=True):
     """What the walk through one case found, or the problems of a file that is no valid case."""
 
-    walked: Walked
+    report: SmokeResult
     problems: tuple[str, ...] = ()
 
 
-def smoked(paths: Sequence[str]) -> list[Smoked]:
+def check_cases(paths: Sequence[str]) -> list[SmokeRow]:
     """Every case of `paths`, walked through. No agent runs and no model is asked."""
     project = Project()
-    found = [_one(loaded, project.settings) for loaded in project.cases(paths)]
-    if not found:
+    results = [_check_case(loaded, project.settings) for loaded in project.load_cases(paths)]
+    if not results:
         raise UsageError(f"no case in {', '.join(paths or project.paths)}")
-    return found
+    return results
 
 
-def _one(loaded: Loaded, settings: Settings) -> Smoked:
+def _check_case(loaded: LoadedFile, settings: Settings) -> SmokeRow:
     if loaded.case is None:
-        return Smoked(Walked(loaded.id), tuple(map(str, loaded.problems)))
-    instruction = instruction_of(loaded.case, settings.root or Path.cwd())
-    brought = (instruction.available_functions if instruction else None) or ()
-    return Smoked(walk_case(loaded.case, settings, {function.name: function for function in brought}))
+        return SmokeRow(SmokeResult(loaded.id), tuple(map(str, loaded.problems)))
+    instruction = load_case_instruction(loaded.case, settings.root or Path.cwd())
+    functions = (instruction.available_functions if instruction else None) or ()
+    return SmokeRow(run_smoke_check(loaded.case, settings, {function.name: function for function in functions}))
 
 
-def exit_status(found: Sequence[Smoked]) -> int:
+def compute_exit_status(results: Sequence[SmokeRow]) -> int:
     """1 if a case can't be satisfied, else 6 if a file could not be checked, else 0."""
-    if any(one.walked.findings for one in found):
+    if any(one.report.findings for one in results):
         return FOUND
-    return NOT_MEASURED if any(one.problems for one in found) else CLEAN
+    return NOT_MEASURED if any(one.problems for one in results) else CLEAN
 
 
-def as_json(found: Sequence[Smoked], status: int) -> str:
+def to_json(results: Sequence[SmokeRow], status: int) -> str:
     """The findings as one JSON document."""
-    cases = [{**to_builtins(one.walked), "problems": list(one.problems)} for one in found]
+    cases = [{**to_builtins(one.report), "problems": list(one.problems)} for one in results]
     return json.dumps({"version": 1, "exit_status": status, "cases": cases}, indent=2)
 
 
-def as_text(found: Sequence[Smoked], *, verbose: bool) -> list[str]:
+def to_text(results: Sequence[SmokeRow], *, verbose: bool) -> list[str]:
     """A line per finding and what to do, then what was checked; `verbose` also says what was not."""
     lines: list[str] = []
-    for one in found:
-        lines += [f"{visible(problem)}" for problem in one.problems]
-        lines += [line for finding in one.walked.findings for line in _lines(finding)]
+    for result in results:
+        lines += [f"{escape_controls(problem)}" for problem in result.problems]
+        lines += [line for finding in result.report.findings for line in _format_finding(finding)]
         if verbose:
-            lines += [f"{one.walked.case_id}: not checked: {visible(note)}" for note in one.walked.not_checked]
-    return [*lines, _whole(found)]
+            lines += [
+                f"{result.report.case_id}: not checked: {escape_controls(note)}" for note in result.report.not_checked
+            ]
+    return [*lines, _format_total(results)]
 
 
-def _lines(finding: Finding) -> list[str]:
+def _format_finding(finding: SmokeFinding) -> list[str]:
     first, *more = finding.message.splitlines() or [""]
-    shown = [f"{finding.location}: {first} [{finding.code}]", *(f"    {line}" for line in more)]
-    return [visible(line) for line in [*shown, f"    {finding.advice}"]]
+    lines = [f"{finding.location}: {first} [{finding.code}]", *(f"    {line}" for line in more)]
+    return [escape_controls(line) for line in [*lines, f"    {finding.advice}"]]
 
 
-def _whole(found: Sequence[Smoked]) -> str:
-    walked = [one.walked for one in found if not one.problems]
+def _format_total(results: Sequence[SmokeRow]) -> str:
+    walked = [one.report for one in results if not one.problems]
     wrong = sum(bool(one.findings) for one in walked)
     calls, notes = sum(one.calls for one in walked), sum(len(one.not_checked) for one in walked)
-    said = f"{_count(len(walked), 'case')} walked through with {_count(calls, 'call')}: "
-    said += f"{wrong} can't be satisfied" if wrong else "each can be satisfied"
-    broken = len(found) - len(walked)
+    text = f"{_count(len(walked), 'case')} walked through with {_count(calls, 'call')}: "
+    text += f"{wrong} can't be satisfied" if wrong else "each can be satisfied"
+    broken = len(results) - len(walked)
     if broken:
-        said += f"; {_count(broken, 'file')} not checked, as they are no valid cases"
-    return said + (f"; {_count(notes, 'detail')} not checked (-v tells)" if notes else "")
+        text += f"; {_count(broken, 'file')} not checked, as they are no valid cases"
+    return text + (f"; {_count(notes, 'detail')} not checked (-v tells)" if notes else "")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

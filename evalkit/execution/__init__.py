@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from evalkit.execution.executor import Executor as Executor
-from evalkit.execution.flight import Job as Job
+from evalkit.execution.flight import RunRequest as RunRequest
 
-__all__ = ["Executor", "Job"]
+__all__ = ["Executor", "RunRequest"]

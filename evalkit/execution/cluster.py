@@ -21,8 +21,8 @@ from urllib.parse import parse_qs, urlsplit
 from msgspec import Struct, field
 
 from evalkit.errors import UsageError
-from evalkit.execution.executor import broken
-from evalkit.execution.flight import Job
+from evalkit.execution.executor import build_error_verdict
+from evalkit.execution.flight import RunRequest
 from evalkit.model.verdict import Verdict
 
 DEFAULT_PORT = 8786
@@ -49,14 +49,14 @@ def parse_address(text: str) -> Address:
         port = parts.port or DEFAULT_PORT
     except ValueError:
         port = 0
-    known = parts.scheme in _SCHEMES and parts.hostname and port and set(options) <= {"root"}
-    if not known or parts.path.strip("/") or parts.fragment:
+    is_valid = parts.scheme in _SCHEMES and parts.hostname and port and set(options) <= {"root"}
+    if not is_valid or parts.path.strip("/") or parts.fragment:
         raise ValueError("the address of a Dask scheduler, such as dask://host:8786")
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return Address(f"{_SCHEMES[parts.scheme]}://{host}:{port}", options.get("root", [None])[0])
 
 
-class Work(Struct, frozen=True):
+class WorkerTasks(Struct, frozen=True):
     """What the workers do. `task`, `check` and `stop` run there, and are imported there by their names.
 
     ``task(pack(jobs))`` gives a list with an answer per job, or a text that says why none could be given, or None if an
@@ -65,38 +65,38 @@ class Work(Struct, frozen=True):
     here as soon as an answer has come, in a thread of Dask's, and raises nothing.
     """
 
-    terms: bytes
+    spec: bytes
     project: bytes
     task: Callable[[bytes], Any]
-    pack: Callable[[Sequence[Job]], bytes]
-    unpack: Callable[[Job, Any], Verdict]
+    pack: Callable[[Sequence[RunRequest]], bytes]
+    unpack: Callable[[RunRequest, Any], Verdict]
     check: Callable[[bytes], str | None]
     stop: Callable[[bytes], None]
-    landed: Callable[[Job, Any], None]
+    on_answer: Callable[[RunRequest, Any], None]
 
 
-class Parcel(Struct, eq=False):
+class Batch(Struct, eq=False):
     """Cases on their way together."""
 
-    jobs: tuple[Job, ...]
+    requests: tuple[RunRequest, ...]
     future: Any
-    landed: threading.Event = field(default_factory=threading.Event)
+    arrived: threading.Event = field(default_factory=threading.Event)
     answers: dict[str, Any] = field(default_factory=dict)  # by case id
     error: Exception | None = None
 
-    def land(self, landed: Callable[[Job, Any], None], future: Any) -> None:
+    def receive(self, on_answer: Callable[[RunRequest, Any], None], future: Any) -> None:
         """Fetch the answers, in a thread of Dask's: what stays on a worker is lost with it, and would be run again."""
         try:
-            found = future.result()
-            answers = found if isinstance(found, list) else [found] * len(self.jobs)
-            self.answers.update(zip((job.case.id for job in self.jobs), answers, strict=True))
-            if isinstance(found, list):
-                for job, answer in zip(self.jobs, found, strict=True):
-                    landed(job, answer)
+            result = future.result()
+            answers = result if isinstance(result, list) else [result] * len(self.requests)
+            self.answers.update(zip((job.case.id for job in self.requests), answers, strict=True))
+            if isinstance(result, list):
+                for job, answer in zip(self.requests, result, strict=True):
+                    on_answer(job, answer)
         except Exception as error:
             self.error = error
         self.future = None  # the cluster may forget it, and need not run it again if its worker dies now
-        self.landed.set()
+        self.arrived.set()
 
 
 class LostError(Exception):
@@ -110,16 +110,16 @@ class ClusterExecutor:
         """`concurrency` cases overlap in each process of the cluster. `singly`: no parcel holds several, so that no
         verdict waits for another. After `patience_s` without any worker, the cases that are left are not measured."""
         self._address = address
-        self._work: Work
+        self._work: WorkerTasks
         self._concurrency = concurrency
         self._singly = singly
         self._patience_s = patience_s
         self.client: Any = None  # Dask's, once connected
         self._threads = self._processes = 1
-        self._parcels: dict[str, Parcel] = {}  # by case id: sent and not taken yet
+        self._batches: dict[str, Batch] = {}  # by case id: sent and not taken yet
         self._suspects: set[str] = set()  # cases that were with another one when its worker died
         self._last_worker_seen = 0.0
-        self._gone: str | None = None  # why there is no cluster any more
+        self._failure: str | None = None  # why there is no cluster any more
         self.seconds = 0.0  # how long the case took whose verdict was given last, on its worker
 
     @property
@@ -134,7 +134,7 @@ class ClusterExecutor:
 
     def connect(self) -> int:
         """Find the scheduler; the number of its workers' processes. UsageError that says what is wrong."""
-        self.client = _client(self._address.scheduler)
+        self.client = _connect_client(self._address.scheduler)
         with suppress(TimeoutError):
             self.client.wait_for_workers(1, timeout=_WORKERS_S)
         threads = self.client.nthreads()
@@ -144,56 +144,56 @@ class ClusterExecutor:
         self._last_worker_seen = time.monotonic()
         return self._processes
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: WorkerTasks) -> None:
         """Say what is to be done, and try whether the workers can. UsageError that says what is wrong."""
         self._work = work
         try:
-            found = self.client.run(work.check, work.project, on_error="return")
+            results = self.client.run(work.check, work.project, on_error="return")
         except Exception as error:  # what the workers could not even read
             raise UsageError(f"the workers can't run evalkit: {type(error).__name__}: {error}") from None
-        wrong = {worker: said for worker, said in found.items() if said is not None}
-        if wrong:
-            worker, said = min(wrong.items())
-            what = f"{type(said).__name__}: {said}" if isinstance(said, BaseException) else said
-            more = f" ({len(wrong)} of {len(found)} workers)" if len(found) > 1 else ""
-            raise UsageError(f"worker {worker} can't run the cases{more}: {what}")
+        failures = {worker: said for worker, said in results.items() if said is not None}
+        if failures:
+            worker, said = min(failures.items())
+            problem = f"{type(said).__name__}: {said}" if isinstance(said, BaseException) else said
+            note = f" ({len(failures)} of {len(results)} workers)" if len(results) > 1 else ""
+            raise UsageError(f"worker {worker} can't run the cases{note}: {problem}")
 
-    def run(self, job: Job, ahead: Iterable[Job] = ()) -> Verdict:
+    def run(self, request: RunRequest, ahead: Iterable[RunRequest] = ()) -> Verdict:
         """The verdict of `job`. Jobs `ahead`, in the order in which they will be asked for, are sent out meanwhile.
 
         KeyboardInterrupt passes through; everything is then called back.
         """
         try:
-            self._send([job, *ahead])
-            return self._taken(job)
+            self._send([request, *ahead])
+            return self._take_verdict(request)
         except BaseException:
-            self.settle()
+            self.cancel_pending()
             raise
 
-    def settle(self) -> None:
+    def cancel_pending(self) -> None:
         """Call back what was sent out and will not be asked for."""
-        futures = [future for parcel in set(self._parcels.values()) if (future := parcel.future) is not None]
-        self._parcels.clear()
+        futures = [future for parcel in set(self._batches.values()) if (future := parcel.future) is not None]
+        self._batches.clear()
         if futures and self.client is not None:
             with suppress(Exception):  # a cluster that is gone has nothing to call back
                 self.client.cancel(futures)
-                self.client.run(self._work.stop, self._work.terms)
+                self.client.run(self._work.stop, self._work.spec)
 
     def close(self) -> None:
         """Leave the cluster as it was."""
-        self.settle()
+        self.cancel_pending()
         if self.client is not None:
             with suppress(Exception):
-                if self._gone is None:
-                    self.client.run(self._work.stop, self._work.terms)
+                if self._failure is None:
+                    self.client.run(self._work.stop, self._work.spec)
                 self.client.close(timeout=5)
             self.client = None
 
     # On the way out
 
-    def _send(self, jobs: Sequence[Job]) -> None:
-        new = [job for job in jobs if job.case.id not in self._parcels]
-        if self._gone is not None or not new:
+    def _send(self, requests: Sequence[RunRequest]) -> None:
+        new = [job for job in requests if job.case.id not in self._batches]
+        if self._failure is not None or not new:
             return
         if new[0].case.id in self._suspects:
             self._post([new.pop(0)])
@@ -201,84 +201,84 @@ class ClusterExecutor:
         for start in range(0, len(new), size):
             self._post(new[start : start + size])
 
-    def _post(self, jobs: Sequence[Job]) -> None:
-        future = self.client.submit(self._work.task, self._work.pack(jobs), pure=False)
-        parcel = Parcel(tuple(jobs), future)
-        self._parcels.update((job.case.id, parcel) for job in jobs)
-        future.add_done_callback(partial(parcel.land, self._work.landed))
+    def _post(self, requests: Sequence[RunRequest]) -> None:
+        future = self.client.submit(self._work.task, self._work.pack(requests), pure=False)
+        batch = Batch(tuple(requests), future)
+        self._batches.update((job.case.id, batch) for job in requests)
+        future.add_done_callback(partial(batch.receive, self._work.on_answer))
 
     # On the way back
 
-    def _taken(self, job: Job) -> Verdict:
+    def _take_verdict(self, request: RunRequest) -> Verdict:
         self.seconds = 0.0
-        while self._gone is None:
-            parcel = self._parcels[job.case.id]
+        while self._failure is None:
+            batch = self._batches[request.case.id]
             try:
-                self._wait(parcel)
+                self._wait(batch)
             except LostError as lost:
-                self._forget(parcel)
-                if len(parcel.jobs) == 1 or self._gone is not None:
-                    return broken(job.case, "crashed", str(lost))
-                self._suspects.update(each.case.id for each in parcel.jobs)
-                self._send([job])
+                self._drop_batch(batch)
+                if len(batch.requests) == 1 or self._failure is not None:
+                    return build_error_verdict(request.case, "crashed", str(lost))
+                self._suspects.update(each.case.id for each in batch.requests)
+                self._send([request])
                 continue
-            del self._parcels[job.case.id]
-            return self._verdict(job, parcel.answers[job.case.id])
-        return broken(job.case, "crashed", self._gone)
+            del self._batches[request.case.id]
+            return self._unpack_verdict(request, batch.answers[request.case.id])
+        return build_error_verdict(request.case, "crashed", self._failure)
 
-    def _forget(self, parcel: Parcel) -> None:
-        for each in parcel.jobs:
-            self._parcels.pop(each.case.id, None)
+    def _drop_batch(self, batch: Batch) -> None:
+        for request in batch.requests:
+            self._batches.pop(request.case.id, None)
 
-    def _verdict(self, job: Job, answer: Any) -> Verdict:
+    def _unpack_verdict(self, request: RunRequest, answer: Any) -> Verdict:
         if answer is None:
             raise KeyboardInterrupt
         if isinstance(answer, str):
-            return broken(job.case, "not_measured", answer)
+            return build_error_verdict(request.case, "not_measured", answer)
         self.seconds = answer[1]
-        return self._work.unpack(job, answer)
+        return self._work.unpack(request, answer)
 
-    def _wait(self, parcel: Parcel) -> None:
-        while not parcel.landed.wait(_LOOK_S):
-            self._look()
-        if parcel.error is None:
+    def _wait(self, batch: Batch) -> None:
+        while not batch.arrived.wait(_LOOK_S):
+            self._check_cluster()
+        if batch.error is None:
             return
         from distributed import KilledWorker
 
-        error = parcel.error
+        error = batch.error
         if isinstance(error, KilledWorker):
             tries = f"{error.allowed_failures + 1} workers died of it, the last was {error.last_worker.address}"
             raise LostError(f"the worker that ran this case died each time: {tries}")
         raise LostError(f"the cluster lost this case: {type(error).__name__}: {error}")  # cancelled by another, say
 
-    def _look(self) -> None:
+    def _check_cluster(self) -> None:
         """Whether anybody is still there who could run something."""
         try:
             threads = self.client.nthreads()
         except Exception as error:
-            self._gone = f"the cluster is gone: {type(error).__name__}: {error}"
-            raise LostError(self._gone) from None
+            self._failure = f"the cluster is gone: {type(error).__name__}: {error}"
+            raise LostError(self._failure) from None
         now = time.monotonic()
         if threads:
             self._last_worker_seen = now
         elif now - self._last_worker_seen > self._patience_s:
-            self._gone = f"the cluster has had no worker for {self._patience_s:g} s"
-            raise LostError(self._gone)
+            self._failure = f"the cluster has had no worker for {self._patience_s:g} s"
+            raise LostError(self._failure)
 
 
-def _client(address: str) -> Any:
+def _connect_client(address: str) -> Any:
     try:
         from distributed import Client
     except ModuleNotFoundError:
         raise UsageError("Dask is not installed: pip install 'pytest-evalkit[dask]'") from None
     try:
-        _reach(address)
+        _check_reachable(address)
         return Client(address, timeout=_CONNECT_S, set_as_default=False)
     except OSError as error:  # TimeoutError is one
         raise UsageError(f"{address}: no Dask scheduler answers there: {error}") from None
 
 
-def _reach(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Dask itself tries for its whole timeout where nobody listens, and waits for ever for a server that is none of
     its own. One of Dask's speaks first: a length of eight bytes, and so much data."""
     parts = urlsplit(address)
@@ -286,11 +286,11 @@ def _reach(address: str) -> None:
     while True:
         try:
             with socket.create_connection((parts.hostname or "", parts.port or DEFAULT_PORT), _CONNECT_S) as server:
-                said = b"" if parts.scheme == "tls" else server.recv(8)
+                greeting = b"" if parts.scheme == "tls" else server.recv(8)
             break
         except ConnectionRefusedError:
             if time.monotonic() > end:
                 raise
             time.sleep(0.1)
-    if parts.scheme != "tls" and not 0 < int.from_bytes(said, sys.byteorder) < _LONGEST_GREETING:
+    if parts.scheme != "tls" and not 0 < int.from_bytes(greeting, sys.byteorder) < _LONGEST_GREETING:
         raise UsageError(f"{address}: what answers there is no Dask scheduler")

@@ -11,10 +11,10 @@ from msgspec import Struct, field
 
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.watch import Watch
+from evalkit.pipeline.watch import Watchdog
 
 
-class Job(Struct, frozen=True):
+class RunRequest(Struct, frozen=True):
     """A case to run; `agent` in place of the case's own; `context` that its agent should see, None for the caller's.
 
     `done` is set when there is a verdict, and the executor waits for it: a caller may bring one that does more.
@@ -26,12 +26,12 @@ class Job(Struct, frozen=True):
     done: threading.Event | None = None
 
 
-class Flight(Struct, eq=False):
+class ScheduledRun(Struct, eq=False):
     """One run of a job on a loop."""
 
-    job: Job
+    request: RunRequest
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
-    watch: Watch = field(default_factory=Watch)
+    watch: Watchdog = field(default_factory=Watchdog)
     done: threading.Event = field(default_factory=threading.Event)
     task: asyncio.Task[None] | None = None
     verdict: Verdict | None = None
@@ -39,11 +39,11 @@ class Flight(Struct, eq=False):
     seconds: float = 0.0  # from its start to its verdict
 
     def __post_init__(self) -> None:
-        self.done = self.job.done or self.done
+        self.done = self.request.done or self.done
 
-    def again(self) -> Flight:
+    def copy(self) -> ScheduledRun:
         """The same job anew, for another loop."""
-        return Flight(self.job, self.context)
+        return ScheduledRun(self.request, self.context)
 
     def finish(self, verdict: Verdict | None, error: BaseException | None = None) -> None:
         """Settle it, unless it is settled already: an agent that was left behind may come back late."""

@@ -12,15 +12,15 @@ from weakref import WeakKeyDictionary
 
 from evalkit.agents.clock import keep_time
 from evalkit.agents.models import aclose_shared
-from evalkit.execution.flight import Flight
-from evalkit.pipeline.hosting import closing_s, open_agents, torn_down
+from evalkit.execution.flight import ScheduledRun
+from evalkit.pipeline.hosting import get_closing_timeout, list_open_agents, wait_for_teardown
 from evalkit.pipeline.pool import LoopPool
 
-_owner: contextvars.ContextVar[Flight | None] = contextvars.ContextVar("evalkit_flight", default=None)
+_owner: contextvars.ContextVar[ScheduledRun | None] = contextvars.ContextVar("evalkit_flight", default=None)
 _CLOSING_S = 2.0
 _MOMENT_S = 0.25
 
-Work = Callable[[Flight], Coroutine[Any, Any, None]]
+RunWork = Callable[[ScheduledRun], Coroutine[Any, Any, None]]
 
 
 class BackgroundLoop:
@@ -31,21 +31,21 @@ class BackgroundLoop:
         self._loop.set_default_executor(LoopPool(concurrency))
         keep_time(self._loop)
         self._slots = asyncio.Semaphore(concurrency)  # first come, first served
-        self._loop.set_task_factory(self._made_task)  # type: ignore[arg-type]  # a coroutine is all that asyncio gives
-        self._owners: WeakKeyDictionary[asyncio.Task[Any], Flight] = WeakKeyDictionary()
+        self._loop.set_task_factory(self._create_task)  # type: ignore[arg-type]  # a coroutine is all that asyncio gives
+        self._owners: WeakKeyDictionary[asyncio.Task[Any], ScheduledRun] = WeakKeyDictionary()
         self.interrupt: BaseException | None = None  # a KeyboardInterrupt that a task of an agent raised
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="evalkit-cases", daemon=True)
         self._thread.start()
 
-    def _made_task(
+    def _create_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
     ) -> asyncio.Task[Any]:
         task = asyncio.Task(coroutine, loop=loop, **options)
         context = options.get("context")
-        flight = _owner.get() if context is None else context.get(_owner, None)
-        if flight is not None:
-            self._owners[task] = flight
+        scheduled_run = _owner.get() if context is None else context.get(_owner, None)
+        if scheduled_run is not None:
+            self._owners[task] = scheduled_run
         return task
 
     def _run(self) -> None:
@@ -60,24 +60,24 @@ class BackgroundLoop:
         with suppress(RuntimeError):
             self._loop.close()
 
-    def start(self, flights: Sequence[Flight], work: Work) -> None:
+    def start(self, runs: Sequence[ScheduledRun], work: RunWork) -> None:
         """Start ``work(flight)`` for each flight, in its context. One call for many: waking the loop's thread costs."""
-        self._loop.call_soon_threadsafe(self._begin, flights, work)
+        self._loop.call_soon_threadsafe(self._begin, runs, work)
 
-    def _begin(self, flights: Sequence[Flight], work: Work) -> None:
-        for flight in flights:
-            context = flight.context.copy()
-            context.run(_owner.set, flight)
-            flight.task = self._loop.create_task(self._in_its_turn(flight, work), context=context)
+    def _begin(self, runs: Sequence[ScheduledRun], work: RunWork) -> None:
+        for scheduled_run in runs:
+            context = scheduled_run.context.copy()
+            context.run(_owner.set, scheduled_run)
+            scheduled_run.task = self._loop.create_task(self._run_in_slot(scheduled_run, work), context=context)
 
-    async def _in_its_turn(self, flight: Flight, work: Work) -> None:
+    async def _run_in_slot(self, scheduled_run: ScheduledRun, work: RunWork) -> None:
         try:
             async with self._slots:
-                await work(flight)
+                await work(scheduled_run)
         finally:
-            flight.task = None  # `_owners` would keep both for as long as there is the loop
+            scheduled_run.task = None  # `_owners` would keep both for as long as there is the loop
 
-    def blocked_by(self) -> Flight | None:
+    def find_blocking_run(self) -> ScheduledRun | None:
         """The flight whose code the loop is executing right now; None while it waits."""
         task = asyncio.current_task(self._loop)
         return None if task is None else self._owners.get(task)
@@ -89,9 +89,9 @@ class BackgroundLoop:
             self._loop.call_soon_threadsafe(answered.set)
         return not answered.wait(_MOMENT_S)
 
-    def cancel(self, flight: Flight) -> None:
+    def cancel(self, scheduled_run: ScheduledRun) -> None:
         """Let a flight end that nobody waits for any more."""
-        task = flight.task
+        task = scheduled_run.task
         if task is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(task.cancel)
@@ -100,31 +100,31 @@ class BackgroundLoop:
         """Close what live providers hold for this loop, and end it. A loop that is stuck is left behind."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end)
-        self._thread.join(timeout=_CLOSING_S + closing_s())
+        self._thread.join(timeout=_CLOSING_S + get_closing_timeout())
 
     def _end(self) -> None:
-        closing = self._loop.create_task(self._closed())
+        closing = self._loop.create_task(self._close_all())
         closing.add_done_callback(lambda _: self._stop())
 
     def _stop(self) -> None:
         self._is_over = True
         self._loop.stop()
 
-    async def _closed(self) -> None:
+    async def _close_all(self) -> None:
         """Cases first, which cancel their agents, then what else there is.
 
         What is ending already is left to its end: a second cancellation would cut off its clean-up.
         """
         mine = {asyncio.current_task()}
         cases = {task for task, flight in list(self._owners.items()) if flight.task is task and not task.done()}
-        await _cancelled(cases - mine)
-        await _cancelled(asyncio.all_tasks() - mine - open_agents())
-        await torn_down()
+        await _cancel_tasks(cases - mine)
+        await _cancel_tasks(asyncio.all_tasks() - mine - list_open_agents())
+        await wait_for_teardown()
         await aclose_shared()
         await self._loop.shutdown_asyncgens()
 
 
-async def _cancelled(tasks: Set[asyncio.Task[Any] | None]) -> None:
+async def _cancel_tasks(tasks: Set[asyncio.Task[Any] | None]) -> None:
     running = [task for task in tasks if task is not None]
     for task in running:
         if not task.cancelling():

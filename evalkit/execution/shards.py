@@ -35,7 +35,7 @@ def parse_shard(text: str) -> Shard:
     return Shard(number, total)
 
 
-def fingerprint(case_ids: Iterable[str]) -> str:
+def compute_fingerprint(case_ids: Iterable[str]) -> str:
     """The same for the same ids, whatever their order: 16 hexadecimal digits."""
     digest = sha256()
     for case_id in sorted(set(case_ids)):
@@ -49,12 +49,12 @@ def split(case_ids: Sequence[str], total: int, seconds: Mapping[str, float] | No
     `seconds` are durations of an earlier run, by case id. A case that is not among them counts with the mean of those
     that are.
     """
-    known = {case_id: seconds[case_id] for case_id in case_ids if case_id in seconds} if seconds else {}
-    row = sorted(set(case_ids), key=_hash)
-    return _balanced(row, total, known) if any(known.values()) else _cut(row, total)
+    durations = {case_id: seconds[case_id] for case_id in case_ids if case_id in seconds} if seconds else {}
+    row = sorted(set(case_ids), key=_compute_hash)
+    return _balance(row, total, durations) if any(durations.values()) else _cut(row, total)
 
 
-def _hash(case_id: str) -> bytes:
+def _compute_hash(case_id: str) -> bytes:
     return sha256(case_id.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -62,12 +62,12 @@ def _cut(row: Sequence[str], total: int) -> dict[str, int]:
     return {case_id: place * total // len(row) + 1 for place, case_id in enumerate(row)}
 
 
-def _balanced(row: Sequence[str], total: int, known: Mapping[str, float]) -> dict[str, int]:
-    mean = sum(known.values()) / len(known)
+def _balance(row: Sequence[str], total: int, durations: Mapping[str, float]) -> dict[str, int]:
+    mean = sum(durations.values()) / len(durations)
     loads = [(0.0, number) for number in range(1, total + 1)]
     parts = {}
-    for case_id in sorted(row, key=lambda each: -known.get(each, mean)):  # stable: ties in the order of the hash
+    for case_id in sorted(row, key=lambda each: -durations.get(each, mean)):  # stable: ties in the order of the hash
         load, number = heapq.heappop(loads)
         parts[case_id] = number
-        heapq.heappush(loads, (load + known.get(case_id, mean), number))
+        heapq.heappush(loads, (load + durations.get(case_id, mean), number))
     return parts

@@ -12,18 +12,18 @@ from evalkit.lazily import imported_on_use
 if TYPE_CHECKING:
     from evalkit.functions.active import PatchedCase as PatchedCase
     from evalkit.functions.attempt import MockedError as MockedError
-    from evalkit.functions.attempt import error_result as error_result
+    from evalkit.functions.attempt import build_error_result as build_error_result
     from evalkit.functions.carrying import bind as bind
     from evalkit.functions.declarations import parse_declarations as parse_declarations
     from evalkit.functions.dispatcher import FakeDispatcher as FakeDispatcher
     from evalkit.functions.includes import IncludeError as IncludeError
-    from evalkit.functions.includes import mock_files as mock_files
+    from evalkit.functions.includes import open_mock_files as open_mock_files
     from evalkit.functions.mockreader import parse_mocks as parse_mocks
     from evalkit.functions.mocks import MockSet as MockSet
-    from evalkit.functions.offering import offered_functions as offered_functions
-    from evalkit.functions.patching import patched as patched
-    from evalkit.functions.violations import argument_names as argument_names
-    from evalkit.functions.violations import argument_violations as argument_violations
+    from evalkit.functions.offering import describe_functions as describe_functions
+    from evalkit.functions.patching import patch_functions as patch_functions
+    from evalkit.functions.violations import find_argument_names as find_argument_names
+    from evalkit.functions.violations import find_argument_violations as find_argument_violations
 
 _HOMES = {
     "FakeDispatcher": "dispatcher",

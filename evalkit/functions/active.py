@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from evalkit.functions.dispatcher import FakeDispatcher
     from evalkit.functions.patchpoint import PatchPoint
 
-CASE: ContextVar[Any] = ContextVar("evalkit_case", default=None)
-LOCK = threading.RLock()  # over everything that is installed, and over ACTIVE
-ACTIVE: list[PatchedCase] = []
+CURRENT_CASE: ContextVar[Any] = ContextVar("evalkit_case", default=None)
+PATCH_LOCK = threading.RLock()  # over everything that is installed, and over ACTIVE
+ACTIVE_CASES: list[PatchedCase] = []
 
 
 class PatchedCase:
@@ -33,46 +33,46 @@ class PatchedCase:
         self.is_over = False
         self._remove = remove
         self.is_abandoned = False
-        self._running = 0  # tasks and threads that the agent started
+        self._workers = 0  # tasks and threads that the agent started
         self._is_closed = False  # `patched` has been left
         self._is_removed = False
 
-    def keep(self) -> None:
+    def keep_installed(self) -> None:
         """Leave this case's patches installed when it ends, until `release`: its agent was abandoned in a thread."""
         self.is_abandoned = True
 
     def release(self) -> None:
         """The abandoned agent has ended."""
-        with LOCK:
+        with PATCH_LOCK:
             self.is_abandoned = False
-            self._settle()
+            self._remove_if_unused()
 
     def leave(self) -> None:
         """The case is over: from now on nobody's calls are its."""
-        with LOCK:
+        with PATCH_LOCK:
             if not self.is_over:
                 self.is_over = True
-                ACTIVE.remove(self)
+                ACTIVE_CASES.remove(self)
 
     def close(self) -> None:
         """`patched` has been left."""
-        with LOCK:
+        with PATCH_LOCK:
             self.leave()
             self._is_closed = True
-            self._settle()
+            self._remove_if_unused()
 
-    def begun(self) -> None:
+    def start_worker(self) -> None:
         """The agent has started a task or a thread."""
-        with LOCK:
-            self._running += 1
+        with PATCH_LOCK:
+            self._workers += 1
 
-    def ended(self, *_: object) -> None:
+    def finish_worker(self, *_: object) -> None:
         """One of them has ended."""
-        with LOCK:
-            self._running -= 1
-            self._settle()
+        with PATCH_LOCK:
+            self._workers -= 1
+            self._remove_if_unused()
 
-    def _settle(self) -> None:
-        if self._is_closed and not (self.is_abandoned or self._running or self._is_removed):
+    def _remove_if_unused(self) -> None:
+        if self._is_closed and not (self.is_abandoned or self._workers or self._is_removed):
             self._is_removed = True
             self._remove(self.names)

@@ -18,44 +18,48 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from evalkit.errors import FunctionError, MockError
-from evalkit.functions.attempt import Attempt, MockedError, error_result
-from evalkit.functions.jsondata import NotJsonError, as_json, copied, recorded
-from evalkit.functions.mockchecks import broken_returns, return_problems
-from evalkit.functions.mocks import Call, Failure, Leaf, Real, Static
-from evalkit.functions.routing import Routes
-from evalkit.functions.statics import rendered
+from evalkit.functions.attempt import MockedError, PendingCall, build_error_result
+from evalkit.functions.jsondata import NotJsonError, copy_json, to_json, to_recordable_json
+from evalkit.functions.mockchecks import explain_broken_returns, find_return_problems
+from evalkit.functions.mocks import CallableAnswer, FailureAnswer, Leaf, RealAnswer, StaticAnswer
+from evalkit.functions.routing import FunctionTable
+from evalkit.functions.statics import render_answer
 from evalkit.model.settings import Settings
 from evalkit.model.template import TemplateError
 
 if TYPE_CHECKING:
-    from evalkit.functions.resolving import Roots
+    from evalkit.functions.resolving import TemplateRoots
 
 
-def _nobody() -> None:
+def _get_no_task() -> None:
     """No task has been told of yet."""
 
 
-class Answering(Struct):
+class MockResponder(Struct):
     """What answers need of the run. Plain callables run one at a time, so that their `state` needs no lock."""
 
-    routes: Routes
+    functions: FunctionTable
     settings: Settings
     input: Any
     state: dict[str, Any]
-    roots: Callable[[Any], Roots]
-    task: Callable[[], Any] = _nobody  # a weak reference
+    build_roots: Callable[[Any], TemplateRoots]
+    get_task: Callable[[], Any] = _get_no_task  # a weak reference
     implementations: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    _one_at_a_time: threading.RLock = field(default_factory=threading.RLock)
+    _callable_lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def must_wait(self, attempt: Attempt) -> bool:
+    def must_wait(self, call: PendingCall) -> bool:
         """Whether this call takes time that others can use."""
-        if attempt.chosen is None:
+        if call.selection is None:
             return False
-        leaf = attempt.chosen.leaf
-        sleeps = self.settings.real_sleep and attempt.delay_ms > 0
-        return sleeps or isinstance(leaf, Real) or (isinstance(leaf, Call) and self._is_async(leaf))
+        leaf = call.selection.leaf
+        sleeps = self.settings.real_sleep and call.delay_ms > 0
+        return (
+            sleeps
+            or isinstance(leaf, RealAnswer)
+            or (isinstance(leaf, CallableAnswer) and self._is_async_callable(leaf))
+        )
 
-    def _is_async(self, leaf: Call) -> bool:
+    def _is_async_callable(self, leaf: CallableAnswer) -> bool:
         from evalkit.functions.callables import is_async, load_callable
 
         try:
@@ -63,130 +67,130 @@ class Answering(Struct):
         except MockError:
             return False  # `begin` will say so
 
-    def begin(self, attempt: Attempt) -> None:
-        if attempt.chosen is None:
+    def begin(self, call: PendingCall) -> None:
+        if call.selection is None:
             return
-        leaf = attempt.chosen.leaf
+        leaf = call.selection.leaf
         try:
-            raw = self._produce(attempt, leaf)
+            raw = self._produce(call, leaf)
         except (Exception, SystemExit) as error:
-            attempt.error = self.understood(attempt, error)
+            call.error = self.convert_error(call, error)
             return
-        if isinstance(leaf, (Call, Real)) and inspect.isawaitable(raw):
-            attempt.pending = raw
+        if isinstance(leaf, (CallableAnswer, RealAnswer)) and inspect.isawaitable(raw):
+            call.awaitable = raw
         else:
-            attempt.raw = raw
+            call.raw_result = raw
 
-    def _produce(self, attempt: Attempt, leaf: Leaf) -> Any:
+    def _produce(self, call: PendingCall, leaf: Leaf) -> Any:
         match leaf:
-            case Static():
-                return rendered(leaf.value, self._resolver(attempt)) if leaf.templated else leaf.value
-            case Failure():
-                raise self._failure(attempt, leaf)
-            case Call():
-                return self._called(attempt, leaf)
-            case Real():
+            case StaticAnswer():
+                return render_answer(leaf.value, self._get_resolver(call)) if leaf.has_templates else leaf.value
+            case FailureAnswer():
+                raise self._build_failure(call, leaf)
+            case CallableAnswer():
+                return self._call_callable(call, leaf)
+            case RealAnswer():
                 from evalkit.functions.callables import is_async
 
-                real = self._real(attempt)
+                real = self._find_real_function(call)
                 # Real functions wait for the network: not in the way of other cases on this loop.
-                return asyncio.to_thread(real) if attempt.in_loop and not is_async(real) else real()
+                return asyncio.to_thread(real) if call.is_async and not is_async(real) else real()
 
-    def _resolver(self, attempt: Attempt) -> Any:
-        return self.roots(attempt.arguments).resolve
+    def _get_resolver(self, call: PendingCall) -> Any:
+        return self.build_roots(call.arguments).resolve
 
-    def _failure(self, attempt: Attempt, leaf: Failure) -> MockedError:
-        resolve = self._resolver(attempt)
-        error = MockedError(leaf.type, str(rendered(leaf.message, resolve)))
-        error.detail = rendered(leaf.detail, resolve)
+    def _build_failure(self, call: PendingCall, leaf: FailureAnswer) -> MockedError:
+        resolve = self._get_resolver(call)
+        error = MockedError(leaf.type, str(render_answer(leaf.message, resolve)))
+        error.detail = render_answer(leaf.detail, resolve)
         error.exception = leaf.exception
         return error
 
-    def _called(self, attempt: Attempt, leaf: Call) -> Any:
-        from evalkit.functions.callables import bound, load_callable
+    def _call_callable(self, call: PendingCall, leaf: CallableAnswer) -> Any:
+        from evalkit.functions.callables import bind_arguments, load_callable
 
-        run = {"state": self.state, "input": self.input, "task": self.task()}
-        ready = bound(load_callable(leaf.target), copied(attempt.arguments), run)
-        with self._one_at_a_time:
-            return ready()
+        run = {"state": self.state, "input": self.input, "task": self.get_task()}
+        bound_call = bind_arguments(load_callable(leaf.target), copy_json(call.arguments), run)
+        with self._callable_lock:
+            return bound_call()
 
-    def _real(self, attempt: Attempt) -> Callable[[], Any]:
-        if not self.settings.allow_real and not attempt.origin.as_is:
+    def _find_real_function(self, call: PendingCall) -> Callable[[], Any]:
+        if not self.settings.allow_real and not call.context.as_is:
             raise MockError(
                 "{$real: true} reaches the real function, which this run does not allow "
                 "(--evalkit-allow-real, Settings.allow_real)"
             )
-        if attempt.real is not None:
-            return attempt.real
-        implementation = self.implementations.get(attempt.name)
+        if call.real is not None:
+            return call.real
+        implementation = self.implementations.get(call.name)
         if implementation is None:
             raise MockError("{$real: true} finds no real function: none is patched, and the agent brought none")
-        return lambda: implementation(**copied(attempt.arguments))
+        return lambda: implementation(**copy_json(call.arguments))
 
-    def finish(self, attempt: Attempt) -> None:
-        if attempt.error is None:
+    def finish(self, call: PendingCall) -> None:
+        if call.error is None:
             try:
-                self._accept(attempt)
+                self._set_result(call)
             except Exception as error:
-                attempt.error = self.understood(attempt, error)
-        if attempt.error is not None:
-            attempt.result = error_result(attempt.error)
+                call.error = self.convert_error(call, error)
+        if call.error is not None:
+            call.result = build_error_result(call.error)
 
-    def _accept(self, attempt: Attempt) -> None:
-        leaf = attempt.chosen.leaf if attempt.chosen is not None else None
-        if isinstance(leaf, Static):
-            attempt.result = attempt.raw
+    def _set_result(self, call: PendingCall) -> None:
+        leaf = call.selection.leaf if call.selection is not None else None
+        if isinstance(leaf, StaticAnswer):
+            call.result = call.raw_result
         else:
-            lenient = attempt.keep_raw or isinstance(leaf, Real)
-            attempt.result = recorded(attempt.raw) if lenient else as_json(attempt.raw)
-        if isinstance(leaf, Call) or (isinstance(leaf, Static) and leaf.templated):
-            self._check_returns(attempt)
-        keep = attempt.keep_raw and not isinstance(leaf, Static)
-        attempt.value = attempt.raw if keep else copied(attempt.result)
+            lenient = call.returns_raw or isinstance(leaf, RealAnswer)
+            call.result = to_recordable_json(call.raw_result) if lenient else to_json(call.raw_result)
+        if isinstance(leaf, CallableAnswer) or (isinstance(leaf, StaticAnswer) and leaf.has_templates):
+            self._check_returns(call)
+        keep = call.returns_raw and not isinstance(leaf, StaticAnswer)
+        call.returned_value = call.raw_result if keep else copy_json(call.result)
 
-    def _check_returns(self, attempt: Attempt) -> None:
-        declaration = self.routes.declaration(attempt.name)
+    def _check_returns(self, call: PendingCall) -> None:
+        declaration = self.functions.find_declaration(call.name)
         if declaration is not None and declaration.returns is not None:
-            for path, message in return_problems(attempt.result, declaration.returns):
-                raise MockError(broken_returns(attempt.name, path, message))
+            for path, message in find_return_problems(call.result, declaration.returns):
+                raise MockError(explain_broken_returns(call.name, path, message))
 
-    def understood(self, attempt: Attempt, error: BaseException) -> BaseException:
+    def convert_error(self, call: PendingCall, error: BaseException) -> BaseException:
         """`error` as the caller gets it: a declared failure, the agent's mistake, or a MockError saying what broke."""
         if isinstance(error, FunctionError):
             return error
-        leaf = attempt.chosen.leaf if attempt.chosen is not None else None
-        if isinstance(leaf, Real) and not isinstance(error, MockError):
-            return error if attempt.keep_raw else _chained(FunctionError(type(error).__name__, str(error)), error)
-        if self._is_the_callers(attempt, error):
-            why = attempt.violations[0].message if attempt.violations else str(error)
-            return FunctionError("invalid_arguments", f"{attempt.name} does not take these arguments: {why}")
-        return _chained(MockError(f"the mock of {attempt.name} is broken: {_what(leaf, error)}"), error)
+        leaf = call.selection.leaf if call.selection is not None else None
+        if isinstance(leaf, RealAnswer) and not isinstance(error, MockError):
+            return error if call.returns_raw else _set_cause(FunctionError(type(error).__name__, str(error)), error)
+        if self._is_caller_error(call, error):
+            reason = call.violations[0].message if call.violations else str(error)
+            return FunctionError("invalid_arguments", f"{call.name} does not take these arguments: {reason}")
+        return _set_cause(MockError(f"the mock of {call.name} is broken: {_explain_error(leaf, error)}"), error)
 
-    def _is_the_callers(self, attempt: Attempt, error: BaseException) -> bool:
+    def _is_caller_error(self, call: PendingCall, error: BaseException) -> bool:
         """Whether the arguments are to blame, not the mock that stumbles over them."""
         from evalkit.functions.callables import ArgumentsRefusedError
 
         if isinstance(error, ArgumentsRefusedError):
-            declaration = self.routes.declaration(attempt.name)
-            return bool(attempt.violations) or declaration is None or declaration.parameters is None
-        return isinstance(error, TemplateError) and bool(attempt.violations) and "{ arguments" in f"{error}"
+            declaration = self.functions.find_declaration(call.name)
+            return bool(call.violations) or declaration is None or declaration.parameters is None
+        return isinstance(error, TemplateError) and bool(call.violations) and "{ arguments" in f"{error}"
 
 
-def _chained(error: Exception, cause: BaseException) -> Exception:
+def _set_cause(error: Exception, cause: BaseException) -> Exception:
     error.__cause__ = cause
     return error
 
 
-def _what(leaf: Leaf | None, error: BaseException) -> str:
+def _explain_error(leaf: Leaf | None, error: BaseException) -> str:
     from evalkit.functions.callables import ArgumentsRefusedError
 
     if isinstance(error, (MockError, TemplateError)):
         return str(error)
-    target = leaf.target if isinstance(leaf, Call) else "it"
+    target = leaf.target if isinstance(leaf, CallableAnswer) else "it"
     if isinstance(error, NotJsonError):
         return f"{target} returned something else than JSON: {error}"
     if isinstance(error, ArgumentsRefusedError):
         return f"{target} does not take these arguments: {error}"
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{target} raised {type(error).__name__}: {error}{where}"
+    location = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{target} raised {type(error).__name__}: {error}{location}"

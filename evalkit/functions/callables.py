@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from evalkit.errors import MockError
-from evalkit.functions.targets import TargetError, find
+from evalkit.functions.targets import TargetError, find_object
 
 _RUN_NAMES = ("state", "input", "task")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_EXAMPLE = "mocks.warranty:create_ticket"
+_CALL_EXAMPLE = "mocks.warranty:create_ticket"
 
 
 class ArgumentsRefusedError(Exception):
@@ -24,12 +24,12 @@ class ArgumentsRefusedError(Exception):
 def load_callable(target: str) -> Callable[..., Any]:
     """What `$call` names. It was there when the case was loaded; a worker process may see another world."""
     try:
-        found = find(target, _EXAMPLE).value
+        function = find_object(target, _CALL_EXAMPLE).value
     except TargetError as error:
         raise MockError(f"$call {target}: {error}") from error
-    if not callable(found):
+    if not callable(function):
         raise MockError(f"$call {target}: it is not callable")
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -37,7 +37,9 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def bound(function: Callable[..., Any], arguments: Mapping[str, Any], run: Mapping[str, Any]) -> Callable[[], Any]:
+def bind_arguments(
+    function: Callable[..., Any], arguments: Mapping[str, Any], run: Mapping[str, Any]
+) -> Callable[[], Any]:
     """`function` with its arguments filled in, ready to be called. ArgumentsRefusedError where they don't fit.
 
     Parameters named `state`, `input` or `task` get the run's, unless an argument has that name; positional-only ones
@@ -67,17 +69,17 @@ def bound(function: Callable[..., Any], arguments: Mapping[str, Any], run: Mappi
 def wait_for(awaitable: Awaitable[Any]) -> Any:
     """The result of `awaitable` for code that is not async: in a loop of its own, beside one that may be running."""
 
-    async def whole() -> Any:
+    async def run_awaitable() -> Any:
         return await awaitable
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(whole())
-    return _in_thread(lambda: asyncio.run(whole()))
+        return asyncio.run(run_awaitable())
+    return _run_in_thread(lambda: asyncio.run(run_awaitable()))
 
 
-def _in_thread(work: Callable[[], Any]) -> Any:
+def _run_in_thread(work: Callable[[], Any]) -> Any:
     context = contextvars.copy_context()
     outcome: list[Any] = []
     failure: list[BaseException] = []

@@ -14,47 +14,47 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from evalkit.functions.active import CASE
+from evalkit.functions.active import CURRENT_CASE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_start = threading.Thread.start
-_submit = ThreadPoolExecutor.submit
-_lock = threading.Lock()
-_needed_by: set[str] = set()
+_original_start = threading.Thread.start
+_original_submit = ThreadPoolExecutor.submit
+_propagation_lock = threading.Lock()
+_users: set[str] = set()
 
 
-def carry(need: str) -> None:
+def start_propagation(user: str) -> None:
     """Patch the start points, unless they are. `need` names what for, to be given to `stop_carrying` in the end."""
-    global _start, _submit
-    with _lock:
-        if not _needed_by:
-            _start, _submit = threading.Thread.start, ThreadPoolExecutor.submit
+    global _original_start, _original_submit
+    with _propagation_lock:
+        if not _users:
+            _original_start, _original_submit = threading.Thread.start, ThreadPoolExecutor.submit
             threading.Thread.start = _start_in_case  # type: ignore[method-assign]
             ThreadPoolExecutor.submit = _submit_in_case  # type: ignore[assignment,method-assign]
-        _needed_by.add(need)
+        _users.add(user)
 
 
-def stop_carrying(need: str) -> None:
+def stop_propagation(user: str) -> None:
     """`need` is over. The last one takes the patches away."""
-    with _lock:
-        if need in _needed_by:
-            _needed_by.remove(need)
-            if not _needed_by:
-                threading.Thread.start = _start  # type: ignore[method-assign]
-                ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign]
+    with _propagation_lock:
+        if user in _users:
+            _users.remove(user)
+            if not _users:
+                threading.Thread.start = _original_start  # type: ignore[method-assign]
+                ThreadPoolExecutor.submit = _original_submit  # type: ignore[method-assign]
 
 
 def _start_in_case(self: threading.Thread) -> None:
-    case = CASE.get()
+    case = CURRENT_CASE.get()
     if case is None:
-        _start(self)
+        _original_start(self)
         return
     run = self.run
 
     def run_in_case() -> None:
         del self.run
-        CASE.set(case)
+        CURRENT_CASE.set(case)
         try:
             run()
         finally:
@@ -63,33 +63,33 @@ def _start_in_case(self: threading.Thread) -> None:
     self.run = run_in_case  # type: ignore[method-assign]
     case.begun()
     try:
-        _start(self)
+        _original_start(self)
     except BaseException:
         case.ended()
         raise
 
 
 def _submit_in_case(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    case = CASE.get()
+    case = CURRENT_CASE.get()
     if case is None:
-        return _submit(self, fn, *args, **kwargs)
+        return _original_submit(self, fn, *args, **kwargs)
     # The pool may start a worker now, which lives on: it must not stay in this case.
-    token = CASE.set(None)
+    token = CURRENT_CASE.set(None)
     try:
-        future = _submit(self, functools.partial(_run_in_case, case, fn), *args, **kwargs)
+        future = _original_submit(self, functools.partial(_run_in_case, case, fn), *args, **kwargs)
     finally:
-        CASE.reset(token)
+        CURRENT_CASE.reset(token)
     case.begun()
     future.add_done_callback(case.ended)
     return future
 
 
 def _run_in_case(case: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    token = CASE.set(case)
+    token = CURRENT_CASE.set(case)
     try:
         return fn(*args, **kwargs)
     finally:
-        CASE.reset(token)
+        CURRENT_CASE.reset(token)
 
 
 def bind(function: F) -> F:
@@ -98,17 +98,17 @@ def bind(function: F) -> F:
     For work that is handed to threads or loops which were there before the case, as through a queue. Takes functions
     and coroutine functions. Outside of a case it returns `function` unchanged, so that production code may use it.
     """
-    case = CASE.get()
+    case = CURRENT_CASE.get()
     if case is None:
         return function
     if inspect.iscoroutinefunction(function):
 
-        async def bound_async(*args: Any, **kwargs: Any) -> Any:
-            token = CASE.set(case)
+        async def run_bound(*args: Any, **kwargs: Any) -> Any:
+            token = CURRENT_CASE.set(case)
             try:
                 return await function(*args, **kwargs)
             finally:
-                CASE.reset(token)
+                CURRENT_CASE.reset(token)
 
-        return functools.wraps(function)(bound_async)  # type: ignore[return-value]
+        return functools.wraps(function)(run_bound)  # type: ignore[return-value]
     return functools.wraps(function)(functools.partial(_run_in_case, case, function))  # type: ignore[return-value]

@@ -19,10 +19,10 @@ class RunClock:
             with self._lock:
                 self.virtual_ms += ms
 
-    def overlap(self, batch: Hashable, ms: float) -> None:
+    def add_overlapping(self, batch: Hashable, ms: float) -> None:
         """One call of `batch`, whose calls overlap: together they take as long as the longest."""
         with self._lock:
-            before = self._overlapping.get(batch, 0.0)
-            if ms > before:
+            longest_ms = self._overlapping.get(batch, 0.0)
+            if ms > longest_ms:
                 self._overlapping[batch] = ms
-                self.virtual_ms += ms - before
+                self.virtual_ms += ms - longest_ms

@@ -16,16 +16,16 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from evalkit.errors import shown_path
-from evalkit.functions.jsondata import DEPTH, NotJsonError, Path
+from evalkit.errors import format_path
+from evalkit.functions.jsondata import MAX_DEPTH, KeyPath, NotJsonError
 
 
-def refuse(value: Any, path: Path, why: str) -> Any:
-    where = f"at {shown_path(path)}: " if path else ""
-    raise NotJsonError(f"{where}{why or label(value, path, why) + ' is not JSON'}")
+def raise_not_json(value: Any, path: KeyPath, reason: str) -> Any:
+    location = f"at {format_path(path)}: " if path else ""
+    raise NotJsonError(f"{location}{reason or build_type_label(value, path, reason) + ' is not JSON'}")
 
 
-def label(value: Any, path: Path, why: str) -> Any:
+def build_type_label(value: Any, path: KeyPath, reason: str) -> Any:
     if isinstance(value, float):
         return value  # nan and infinity: json writes them, and the agent did send them
     kind = type(value)
@@ -33,14 +33,14 @@ def label(value: Any, path: Path, why: str) -> Any:
     return f"<{name}>"
 
 
-class Converter:
+class JsonConverter:
     """`odd` answers for what has no JSON form: it raises, or gives a text in its place."""
 
-    def __init__(self, odd: Callable[[Any, Path, str], Any]) -> None:
-        self._odd = odd
-        self._inside: set[int] = set()
+    def __init__(self, fallback: Callable[[Any, KeyPath, str], Any]) -> None:
+        self._fallback = fallback
+        self._open_ids: set[int] = set()
 
-    def convert(self, value: Any, path: Path) -> Any:
+    def convert(self, value: Any, path: KeyPath) -> Any:
         if isinstance(value, Enum):
             return self.convert(value.value, path)
         if value is None or isinstance(value, bool):
@@ -48,18 +48,20 @@ class Converter:
         if isinstance(value, (str, int)):
             return str(value) if isinstance(value, str) else int(value)  # without its subclass
         if isinstance(value, float):
-            return float(value) if math.isfinite(value) else self._odd(value, path, f"{value} is not JSON")
-        if id(value) in self._inside or len(self._inside) > DEPTH:
-            return self._odd(value, path, "the value contains itself" if id(value) in self._inside else "too deep")
-        self._inside.add(id(value))
+            return float(value) if math.isfinite(value) else self._fallback(value, path, f"{value} is not JSON")
+        if id(value) in self._open_ids or len(self._open_ids) > MAX_DEPTH:
+            return self._fallback(
+                value, path, "the value contains itself" if id(value) in self._open_ids else "too deep"
+            )
+        self._open_ids.add(id(value))
         try:
-            return self._container(value, path)
+            return self._convert_container(value, path)
         finally:
-            self._inside.discard(id(value))
+            self._open_ids.discard(id(value))
 
-    def _container(self, value: Any, path: Path) -> Any:
+    def _convert_container(self, value: Any, path: KeyPath) -> Any:
         if isinstance(value, Mapping):
-            return {self._key(key, path): self.convert(item, (*path, str(key))) for key, item in value.items()}
+            return {self._convert_key(key, path): self.convert(item, (*path, str(key))) for key, item in value.items()}
         if isinstance(value, (list, tuple, deque)):
             return [self.convert(item, (*path, index)) for index, item in enumerate(value)]
         if isinstance(value, (set, frozenset)):
@@ -68,33 +70,35 @@ class Converter:
             return {name: self.convert(getattr(value, name), (*path, name)) for name in value.__struct_fields__}
         if is_dataclass(value) and not isinstance(value, type):
             return {f.name: self.convert(getattr(value, f.name), (*path, f.name)) for f in fields(value)}
-        return self._object(value, path)
+        return self._convert_object(value, path)
 
-    def _key(self, key: Any, path: Path) -> str:
+    def _convert_key(self, key: Any, path: KeyPath) -> str:
         if isinstance(key, Enum):
-            return self._key(key.value, path)
+            return self._convert_key(key.value, path)
         if isinstance(key, str):
             return str(key)
         if key is None or isinstance(key, bool):
             return {None: "null", True: "true", False: "false"}[key]  # as the json module writes them
-        return str(key if isinstance(key, (int, float)) else self._odd(key, path, ""))
+        return str(key if isinstance(key, (int, float)) else self._fallback(key, path, ""))
 
-    def _object(self, value: Any, path: Path) -> Any:
+    def _convert_object(self, value: Any, path: KeyPath) -> Any:
         if isinstance(value, (date, time)):
             return value.isoformat()
         if isinstance(value, (UUID, PurePath)):
             return str(value)
         if isinstance(value, Decimal) and not value.is_finite():
-            return self._odd(value, path, f"{value} is not JSON")
+            return self._fallback(value, path, f"{value} is not JSON")
         if isinstance(value, (Decimal, Fraction)):
             return int(value) if value == int(value) else float(value)
         for method, options in (("model_dump", {"mode": "json"}), ("_asdict", {}), ("tolist", {})):
             # pydantic models; objects that show themselves as mappings; numpy's scalars and arrays
-            if not isinstance(value, type) and callable(found := getattr(value, method, None)):
+            if not isinstance(value, type) and callable(converter := getattr(value, method, None)):
                 try:
-                    return self.convert(found(**options), path)
+                    return self.convert(converter(**options), path)
                 except NotJsonError:
                     raise
                 except Exception as error:
-                    return self._odd(value, path, f"{label(value, path, '')} failed in {method}(): {error}")
-        return self._odd(value, path, "")
+                    return self._fallback(
+                        value, path, f"{build_type_label(value, path, '')} failed in {method}(): {error}"
+                    )
+        return self._fallback(value, path, "")

@@ -6,23 +6,28 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evalkit.errors import PathProblem, did_you_mean, shown_path
-from evalkit.functions.schemas import compiled
+from evalkit.errors import PathProblem, did_you_mean, format_path
+from evalkit.functions.schemas import compile_schema
 from evalkit.model.case import Declaration
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import format_value
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 KEYS = ("description", "parameters", "returns", "patch", "alias")
-_FOREIGN = {"inputSchema": "parameters", "input_schema": "parameters", "arguments": "parameters", "args": "parameters"}
-_NO_OBJECTS = ("string", "number", "integer", "boolean", "array", "null")
+_FOREIGN_KEYS = {
+    "inputSchema": "parameters",
+    "input_schema": "parameters",
+    "arguments": "parameters",
+    "args": "parameters",
+}
+_NON_OBJECT_TYPES = ("string", "number", "integer", "boolean", "array", "null")
 _SCHEMA_KEYS = frozenset(("type", "properties", "$ref", "anyOf", "oneOf", "allOf", "required", "additionalProperties"))
 
-_READ: dict[str, tuple[Declaration, ...]] = {}
-_REMEMBERED = 1_000
+_CACHE: dict[str, tuple[Declaration, ...]] = {}
+_CACHE_SIZE = 1_000
 
 
-def is_name(text: str) -> bool:
+def is_function_name(text: str) -> bool:
     """Whether a function may be called so: what Gemini takes; OpenAI takes less."""
     if text.isidentifier() and text.isascii() and len(text) <= 128:
         return True  # nearly all, without compiling the pattern
@@ -30,7 +35,7 @@ def is_name(text: str) -> bool:
 
 
 def parse_declarations(
-    data: Any, *, path: Path = ("functions",), check_targets: bool = True
+    data: Any, *, path: KeyPath = ("functions",), check_targets: bool = True
 ) -> tuple[tuple[Declaration, ...], list[PathProblem]]:
     """The declarations in `data`, and everything that is wrong with them.
 
@@ -39,146 +44,151 @@ def parse_declarations(
     compiled once. `check_targets` imports what `patch` names, to see that it is there.
     """
     key = f"{check_targets}{data!r}"
-    known = _READ.get(key)
-    if known is not None:
-        return known, []
-    reader = _Reader(check_targets)
+    cached = _CACHE.get(key)
+    if cached is not None:
+        return cached, []
+    reader = _DeclarationReader(check_targets)
     declarations = tuple(reader.read(data, path))
-    reader.names_are_distinct(declarations, path, isinstance(data, list))
+    reader.check_names(declarations, path, isinstance(data, list))
     if not reader.problems:
-        if len(_READ) >= _REMEMBERED:
-            _READ.clear()
-        declarations = _READ.setdefault(key, declarations)
+        if len(_CACHE) >= _CACHE_SIZE:
+            _CACHE.clear()
+        declarations = _CACHE.setdefault(key, declarations)
     return declarations, reader.problems
 
 
-class _Reader:
+class _DeclarationReader:
     def __init__(self, check_targets: bool) -> None:
         self.problems: list[PathProblem] = []
         self._check_targets = check_targets
-        self._entries: dict[int, Path] = {}
+        self._entries: dict[int, KeyPath] = {}
 
-    def _wrong(self, path: Path, message: str, *, at_key: bool = False) -> None:
+    def _add_problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> None:
         self.problems.append(PathProblem(path, message, at_key=at_key))
 
-    def read(self, data: Any, path: Path) -> Iterator[Declaration]:
+    def read(self, data: Any, path: KeyPath) -> Iterator[Declaration]:
         if isinstance(data, Mapping):
             for name, entry in data.items():
-                yield from self._entry(name, {} if entry is None else entry, (*path, name), KEYS)
+                yield from self._read_entry(name, {} if entry is None else entry, (*path, name), KEYS)
         elif isinstance(data, list):
             for index, entry in enumerate(data):
-                yield from self._listed(entry, (*path, index))
+                yield from self._read_listed(entry, (*path, index))
         elif data is not None:
-            self._wrong(
-                path, f"{shown_path(path)} must map names to declarations, or list declarations; got {shown(data)}"
+            self._add_problem(
+                path,
+                f"{format_path(path)} must map names to declarations, or list declarations; got {format_value(data)}",
             )
 
-    def _listed(self, entry: Any, path: Path) -> Iterator[Declaration]:
+    def _read_listed(self, entry: Any, path: KeyPath) -> Iterator[Declaration]:
         if not isinstance(entry, Mapping):
-            self._wrong(path, f"a declaration is a mapping with a 'name'; got {shown(entry)}")
+            self._add_problem(path, f"a declaration is a mapping with a 'name'; got {format_value(entry)}")
         elif entry.get("type") == "function" and isinstance(entry.get("function"), Mapping):
-            self._wrong(path, "this is OpenAI's envelope; write what stands under its 'function' key directly")
+            self._add_problem(path, "this is OpenAI's envelope; write what stands under its 'function' key directly")
         elif "name" not in entry:
-            self._wrong(path, f"{shown_path(path)} has no 'name'")
+            self._add_problem(path, f"{format_path(path)} has no 'name'")
         else:
-            yield from self._entry(entry["name"], entry, path, ("name", *KEYS))
+            yield from self._read_entry(entry["name"], entry, path, ("name", *KEYS))
 
-    def _entry(self, name: Any, entry: Any, path: Path, keys: tuple[str, ...]) -> Iterator[Declaration]:
-        if not isinstance(name, str) or not is_name(name):
+    def _read_entry(self, name: Any, entry: Any, path: KeyPath, keys: tuple[str, ...]) -> Iterator[Declaration]:
+        if not isinstance(name, str) or not is_function_name(name):
             at = (*path, "name") if "name" in keys else path
-            self._wrong(
+            self._add_problem(
                 at,
                 f"{name!r} cannot name a function: a letter or _ first, then letters, digits, _ . : -, at most 128",
                 at_key=at == path,
             )
             return
         if not isinstance(entry, Mapping):
-            self._wrong(path, f"{shown_path(path)} must be a mapping of {', '.join(KEYS)}; got {shown(entry)}")
+            self._add_problem(
+                path, f"{format_path(path)} must be a mapping of {', '.join(KEYS)}; got {format_value(entry)}"
+            )
             return
         for key in entry:
             if key not in keys:
-                near = f"; did you mean '{_FOREIGN[key]}'?" if key in _FOREIGN else did_you_mean(key, keys)
-                self._wrong((*path, key), f"unknown key '{key}' in {shown_path(path)}{near}", at_key=True)
-        yield self._declaration(name, entry, path)
+                hint = f"; did you mean '{_FOREIGN_KEYS[key]}'?" if key in _FOREIGN_KEYS else did_you_mean(key, keys)
+                self._add_problem((*path, key), f"unknown key '{key}' in {format_path(path)}{hint}", at_key=True)
+        yield self._read_declaration(name, entry, path)
 
-    def _declaration(self, name: str, entry: Mapping[str, Any], path: Path) -> Declaration:
+    def _read_declaration(self, name: str, entry: Mapping[str, Any], path: KeyPath) -> Declaration:
         description = entry.get("description")
         if description is not None and not isinstance(description, str):
-            self._wrong((*path, "description"), f"the description must be text; got {shown(description)}")
+            self._add_problem((*path, "description"), f"the description must be text; got {format_value(description)}")
             description = None
         declaration = Declaration(
             name=name,
             description=description or "",
-            parameters=self._parameters(entry.get("parameters"), (*path, "parameters")),
-            returns=self._schema(entry.get("returns"), (*path, "returns")),
-            patch=self._patch(entry.get("patch"), (*path, "patch")),
-            aliases=self._aliases(entry.get("alias"), (*path, "alias"), name),
+            parameters=self._read_parameters(entry.get("parameters"), (*path, "parameters")),
+            returns=self._read_schema(entry.get("returns"), (*path, "returns")),
+            patch=self._read_patch(entry.get("patch"), (*path, "patch")),
+            aliases=self._read_aliases(entry.get("alias"), (*path, "alias"), name),
         )
         self._entries[id(declaration)] = path
         return declaration
 
-    def _parameters(self, schema: Any, path: Path) -> Mapping[str, Any] | None:
+    def _read_parameters(self, schema: Any, path: KeyPath) -> Mapping[str, Any] | None:
         if not isinstance(schema, Mapping):
-            return self._schema(schema, path)
+            return self._read_schema(schema, path)
         if schema and _SCHEMA_KEYS.isdisjoint(schema) and all(isinstance(part, Mapping) for part in schema.values()):
-            self._wrong(path, "parameters is a JSON Schema: put the arguments under 'properties'")
+            self._add_problem(path, "parameters is a JSON Schema: put the arguments under 'properties'")
             return None
-        if schema.get("type") in _NO_OBJECTS:
-            self._wrong((*path, "type"), f"parameters must have type 'object'; got {shown(schema['type'])}")
+        if schema.get("type") in _NON_OBJECT_TYPES:
+            self._add_problem(
+                (*path, "type"), f"parameters must have type 'object'; got {format_value(schema['type'])}"
+            )
             return None
-        return self._schema(schema, path)
+        return self._read_schema(schema, path)
 
-    def _schema(self, schema: Any, path: Path) -> Mapping[str, Any] | None:
+    def _read_schema(self, schema: Any, path: KeyPath) -> Mapping[str, Any] | None:
         if schema is None:
             return None
         if not isinstance(schema, Mapping):
-            self._wrong(path, f"{path[-1]} must be a JSON Schema (a mapping); got {shown(schema)}")
+            self._add_problem(path, f"{path[-1]} must be a JSON Schema (a mapping); got {format_value(schema)}")
             return None
-        found = compiled(schema).problems()
-        for where, message in found:
-            self._wrong((*path, *where), f"{shown_path((*path, *where))}: {message}")
-        return None if found else schema
+        problems = compile_schema(schema).find_problems()
+        for steps, message in problems:
+            self._add_problem((*path, *steps), f"{format_path((*path, *steps))}: {message}")
+        return None if problems else schema
 
-    def _patch(self, target: Any, path: Path) -> str | None:
+    def _read_patch(self, target: Any, path: KeyPath) -> str | None:
         if target is None:
             return None
-        from evalkit.functions.patchable import patch_problem
+        from evalkit.functions.patchable import find_patch_problem
 
-        problem = patch_problem(target, look=self._check_targets)
+        problem = find_patch_problem(target, check_exists=self._check_targets)
         if problem:
-            self._wrong(path, f"cannot patch: {problem}")
+            self._add_problem(path, f"cannot patch: {problem}")
             return None
         return str(target)
 
-    def _aliases(self, value: Any, path: Path, own: str) -> tuple[str, ...]:
+    def _read_aliases(self, value: Any, path: KeyPath, function_name: str) -> tuple[str, ...]:
         names = [value] if isinstance(value, str) else [] if value is None else value
         if not isinstance(names, list):
-            self._wrong(path, f"alias must be a name or a list of names; got {shown(value)}")
+            self._add_problem(path, f"alias must be a name or a list of names; got {format_value(value)}")
             return ()
         for name in names:
-            if not isinstance(name, str) or not is_name(name):
-                self._wrong(path, f"{name!r} cannot be an alias: it is no function name")
-            elif name == own:
-                self._wrong(path, f"'{name}' is the function's own name; leave it out of 'alias'")
-        return tuple(dict.fromkeys(name for name in names if isinstance(name, str) and name != own))
+            if not isinstance(name, str) or not is_function_name(name):
+                self._add_problem(path, f"{name!r} cannot be an alias: it is no function name")
+            elif name == function_name:
+                self._add_problem(path, f"'{name}' is the function's own name; leave it out of 'alias'")
+        return tuple(dict.fromkeys(name for name in names if isinstance(name, str) and name != function_name))
 
-    def names_are_distinct(self, declarations: tuple[Declaration, ...], path: Path, is_list: bool) -> None:
+    def check_names(self, declarations: tuple[Declaration, ...], path: KeyPath, is_list: bool) -> None:
         """No two functions answer to one name, and no two replace one real function."""
-        taken: dict[str, Path] = {}
+        owners: dict[str, KeyPath] = {}
         for declaration in declarations:
             entry = self._entries[id(declaration)]
-            self._take(taken, declaration.name, (*entry, "name") if is_list else entry, entry, "name")
+            self._claim_name(owners, declaration.name, (*entry, "name") if is_list else entry, entry, "name")
         for declaration in declarations:
             entry = self._entries[id(declaration)]
             for name in declaration.aliases:
-                self._take(taken, name, (*entry, "alias"), entry, "alias")
-        patched: dict[str, Path] = {}
+                self._claim_name(owners, name, (*entry, "alias"), entry, "alias")
+        target_owners: dict[str, KeyPath] = {}
         for declaration in declarations:
             if declaration.patch:
                 entry = self._entries[id(declaration)]
-                self._take(patched, declaration.patch, (*entry, "patch"), entry, "patch target")
+                self._claim_name(target_owners, declaration.patch, (*entry, "patch"), entry, "patch target")
 
-    def _take(self, taken: dict[str, Path], name: str, path: Path, entry: Path, what: str) -> None:
-        other = taken.setdefault(name, entry)
-        if other is not entry:
-            self._wrong(path, f"{what} '{name}' is taken already by {shown_path(other)}")
+    def _claim_name(self, owners: dict[str, KeyPath], name: str, path: KeyPath, entry: KeyPath, role: str) -> None:
+        owner = owners.setdefault(name, entry)
+        if owner is not entry:
+            self._add_problem(path, f"{role} '{name}' is taken already by {format_path(owner)}")

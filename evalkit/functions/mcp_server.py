@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from mcp.server import Server
 
 # What is offered: [{name, description, parameters}]. What comes of a call: {"result": ...} or {"error": {...}}.
-Offer = Callable[[], Awaitable[list[dict[str, Any]]]]
-Call = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
+ListFunctions = Callable[[], Awaitable[list[dict[str, Any]]]]
+CallFunction = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 
-NAME = "evalkit"
+SERVER_NAME = "evalkit"
 NEEDS_EXTRA = "the mock MCP server needs the package 'mcp': pip install 'pytest-evalkit[mcp]'"
 
 
@@ -27,7 +27,7 @@ def has_mcp() -> bool:
     return find_spec("mcp") is not None
 
 
-def mock_server(offer: Offer, call: Call) -> Server[Any]:
+def build_mock_server(list_functions: ListFunctions, call_function: CallFunction) -> Server[Any]:
     """A server, to be run over any transport of the `mcp` package.
 
     A function that fails is a tool result with `isError`, as a real tool's failure is; so is a call of a name that
@@ -39,20 +39,20 @@ def mock_server(offer: Offer, call: Call) -> Server[Any]:
     async def list_tools(context: Any, parameters: Any) -> ListToolsResult:
         return ListToolsResult(
             tools=[
-                Tool(name=listed["name"], description=listed["description"], input_schema=listed["parameters"])
-                for listed in await offer()
+                Tool(name=function["name"], description=function["description"], input_schema=function["parameters"])
+                for function in await list_functions()
             ]
         )
 
     async def call_tool(context: Any, parameters: CallToolRequestParams) -> CallToolResult:
-        outcome = await call(parameters.name, parameters.arguments or {})
-        failed = "error" in outcome
-        value = dict(outcome) if failed else outcome["result"]
+        outcome = await call_function(parameters.name, parameters.arguments or {})
+        is_error = "error" in outcome
+        value = dict(outcome) if is_error else outcome["result"]
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         return CallToolResult(
             content=[TextContent(text=text)],
             structured_content=value if isinstance(value, dict) else None,
-            is_error=failed,
+            is_error=is_error,
         )
 
-    return Server(NAME, on_list_tools=list_tools, on_call_tool=call_tool)
+    return Server(SERVER_NAME, on_list_tools=list_tools, on_call_tool=call_tool)

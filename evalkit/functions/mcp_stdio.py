@@ -14,29 +14,29 @@ from typing import Any
 from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
 
-from evalkit.functions.mcp_server import mock_server
+from evalkit.functions.mcp_server import build_mock_server
 
 USAGE = "usage: python -m evalkit.functions.mcp_stdio FUNCTIONS_URL"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until stdin ends."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if len(given) != 1 or not given[0].startswith("http"):
+    values = sys.argv[1:] if arguments is None else arguments
+    if len(values) != 1 or not values[0].startswith("http"):
         raise SystemExit(USAGE)
-    asyncio.run(_serve(given[0].rstrip("/")))
+    asyncio.run(_serve(values[0].rstrip("/")))
 
 
 async def _serve(base: str) -> None:
     from mcp.server.stdio import stdio_server
 
-    async def offer() -> Any:
+    async def list_functions() -> Any:
         return await asyncio.to_thread(_fetch, f"{base}/functions")
 
-    async def call(name: str, arguments: dict[str, Any]) -> Any:
+    async def call_function(name: str, arguments: dict[str, Any]) -> Any:
         return await asyncio.to_thread(_fetch, f"{base}/call/{quote(name, safe='')}", json.dumps(arguments).encode())
 
-    server = mock_server(offer, call)
+    server = build_mock_server(list_functions, call_function)
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 

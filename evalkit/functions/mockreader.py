@@ -10,30 +10,30 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from evalkit.errors import PathProblem, shown_path
-from evalkit.functions.jsondata import NotJsonError, as_json
-from evalkit.functions.mockchecks import Place, Surroundings
-from evalkit.functions.mocks import Answer, MockSet, Path, Static
-from evalkit.functions.statics import needs_compiling
+from evalkit.errors import PathProblem, format_path
+from evalkit.functions.jsondata import NotJsonError, to_json
+from evalkit.functions.mockchecks import MockContext, MockPlace
+from evalkit.functions.mocks import Answer, KeyPath, MockSet, StaticAnswer
+from evalkit.functions.statics import must_compile
 from evalkit.model.case import Declaration
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import format_value
 
 if TYPE_CHECKING:
-    from evalkit.functions.directives import Directives
+    from evalkit.functions.directives import DirectiveReader
 
-NOTHING = Static(None)  # stands where a problem was found, so that reading can go on and find the others
+PLACEHOLDER = StaticAnswer(None)  # stands where a problem was found, so that reading can go on and find the others
 
 Include = Callable[[str], Any]
-_UNKNOWN: Any = object()
+_NO_INPUT: Any = object()
 
 
 def parse_mocks(
     data: Any,
     *,
-    path: Path = ("input", "mock_function_responses"),
+    path: KeyPath = ("input", "mock_function_responses"),
     declarations: Mapping[str, Declaration] | None = None,
     include: Include | None = None,
-    input: Any = _UNKNOWN,
+    input: Any = _NO_INPUT,
     check_targets: bool = True,
 ) -> tuple[MockSet, list[PathProblem]]:
     """The mocks in `data`, and everything that is wrong with them; ``None`` and ``{}`` mock nothing.
@@ -45,10 +45,10 @@ def parse_mocks(
     if data is None:
         return MockSet(), []
     if not isinstance(data, Mapping):
-        message = f"{shown_path(path)} must map function names to answers; got {shown(data)}"
+        message = f"{format_path(path)} must map function names to answers; got {format_value(data)}"
         return MockSet(), [PathProblem(path, message)]
-    has_input = input is not _UNKNOWN
-    around = Surroundings(
+    has_input = input is not _NO_INPUT
+    context = MockContext(
         declarations or {},
         tuple(map(str, data)),
         input if has_input else None,
@@ -56,63 +56,63 @@ def parse_mocks(
         check_targets,
         locate=getattr(include, "locate", None),
     )
-    reader = Reader(around, include)
+    reader = MockReader(context, include)
     answers: dict[str, Answer] = {}
     for name, value in data.items():
-        if reader.name_is_free(name, path, answers):
-            answers[name] = reader.answer(value, Place((*path, name), name))
-    return MockSet(answers), around.problems
+        if reader.check_name(name, path, answers):
+            answers[name] = reader.read_answer(value, MockPlace((*path, name), name))
+    return MockSet(answers), context.problems
 
 
-class Reader:
+class MockReader:
     """Reads the mocks of one case; what is wrong with them is gathered in `around`."""
 
-    def __init__(self, around: Surroundings, include: Include | None) -> None:
-        self.around = around
+    def __init__(self, context: MockContext, include: Include | None) -> None:
+        self.context = context
         self.include = include
 
-    def wrong(self, place: Place, message: str, *steps: str | int, at_key: bool = False) -> Answer:
-        self.around.wrong(place, message, *steps, at_key=at_key)
-        return NOTHING
+    def add_problem(self, place: MockPlace, message: str, *steps: str | int, at_key: bool = False) -> Answer:
+        self.context.add_problem(place, message, *steps, at_key=at_key)
+        return PLACEHOLDER
 
-    def name_is_free(self, name: Any, path: Path, answers: Mapping[str, Answer]) -> bool:
+    def check_name(self, name: Any, path: KeyPath, answers: Mapping[str, Answer]) -> bool:
         """Whether `name` can name a function that has no mock yet, under an alias of it either."""
         if not isinstance(name, str) or not name:
-            self.around.problems.append(PathProblem((*path, name), f"{name!r} is no function name", at_key=True))
+            self.context.problems.append(PathProblem((*path, name), f"{name!r} is no function name", at_key=True))
             return False
-        canonical = self.around.canonical(name)
-        for other in answers if self.around.has_aliases else ():
-            if self.around.canonical(other) == canonical:
-                message = f"'{name}' and '{other}' are one function, '{canonical}'; mock it once"
-                self.around.problems.append(PathProblem((*path, name), message, at_key=True))
+        canonical = self.context.resolve_name(name)
+        for mock_name in answers if self.context.has_aliases else ():
+            if self.context.resolve_name(mock_name) == canonical:
+                message = f"'{name}' and '{mock_name}' are one function, '{canonical}'; mock it once"
+                self.context.problems.append(PathProblem((*path, name), message, at_key=True))
                 return False
         return True
 
     @cached_property
-    def _directives(self) -> Directives:
+    def _directive_reader(self) -> DirectiveReader:
         """Imported for the first mock that has one: most are plain JSON."""
-        from evalkit.functions.directives import Directives
+        from evalkit.functions.directives import DirectiveReader
 
-        return Directives(self)
+        return DirectiveReader(self)
 
-    def answer(self, value: Any, place: Place) -> Answer:
+    def read_answer(self, value: Any, place: MockPlace) -> Answer:
         """What stands at a directive position: a directive, or JSON."""
         if type(value) is dict or isinstance(value, Mapping):
             for key in value:
                 if isinstance(key, str) and key.startswith("$"):
-                    return self._directives.read(value, place)
-        return self.static(value, place)
+                    return self._directive_reader.read(value, place)
+        return self.read_static(value, place)
 
-    def static(self, value: Any, place: Place, *, literal: bool = False) -> Answer:
+    def read_static(self, value: Any, place: MockPlace, *, literal: bool = False) -> Answer:
         try:
-            plain = as_json(value)
+            data = to_json(value)
         except NotJsonError as error:
-            return self.wrong(place, f"a mock must be JSON: {error}")
-        if literal or not needs_compiling(plain):
-            self.around.check_returns(plain, place)
-            return Static(plain, False, place.path, place.source)
-        static = self.around.compiled(plain, place)
-        self.around.check_references(static, place)
-        if not static.templated:
-            self.around.check_returns(static.value, place)
-        return Static(static.value, static.templated, place.path, place.source)
+            return self.add_problem(place, f"a mock must be JSON: {error}")
+        if literal or not must_compile(data):
+            self.context.check_returns(data, place)
+            return StaticAnswer(data, False, place.path, place.source)
+        static = self.context.compile_answer(data, place)
+        self.context.check_references(static, place)
+        if not static.has_templates:
+            self.context.check_returns(static.value, place)
+        return StaticAnswer(static.value, static.has_templates, place.path, place.source)

@@ -12,23 +12,23 @@ from typing import Any
 
 from msgspec import Struct, field
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 ERROR, REPEAT_LAST, CYCLE = "error", "repeat_last", "cycle"
 ENDINGS = (ERROR, REPEAT_LAST, CYCLE)
 
 
-class Static(Struct, frozen=True):
+class StaticAnswer(Struct, frozen=True):
     """JSON that is returned each time; `templated`: it holds `Template` objects to be rendered first."""
 
     value: Any
-    templated: bool = False
-    path: Path = ()  # in the case
+    has_templates: bool = False
+    path: KeyPath = ()  # in the case
     source: str = ""  # the `$include` that it came from
     is_fault: bool = False  # a result of the fault sweep, which may break the `returns` schema
 
 
-class Failure(Struct, frozen=True):
+class FailureAnswer(Struct, frozen=True):
     """`$error`: the function fails, and the agent sees it. `message` and `detail` may hold templates."""
 
     type: str
@@ -37,24 +37,24 @@ class Failure(Struct, frozen=True):
     exception: str | None = None  # "module:Class" that patched code gets raised
 
 
-class Call(Struct, frozen=True):
+class CallableAnswer(Struct, frozen=True):
     """`$call`: a Python callable answers."""
 
     target: str
 
 
-class Real(Struct, frozen=True):
+class RealAnswer(Struct, frozen=True):
     """`{$real: true}`: the real function answers, where the settings allow it."""
 
 
-class Delayed(Struct, frozen=True):
+class DelayedAnswer(Struct, frozen=True):
     """`$delay_ms`: latency on the run's clock, in milliseconds."""
 
     delay_ms: float
     answer: Answer
 
 
-class Sequence(Struct, frozen=True):
+class SequenceAnswer(Struct, frozen=True):
     """`$sequence`: one element per call, then as `ending` says."""
 
     id: int
@@ -62,7 +62,7 @@ class Sequence(Struct, frozen=True):
     ending: str = ERROR
 
 
-class Rule(Struct, frozen=True):
+class MatchRule(Struct, frozen=True):
     """One `$match` rule: `matcher` over the arguments (an `evalkit.operators` Matcher), `when` as it was written."""
 
     matcher: Any
@@ -70,16 +70,16 @@ class Rule(Struct, frozen=True):
     answer: Answer
 
 
-class Match(Struct, frozen=True):
+class MatchAnswer(Struct, frozen=True):
     """`$match`: the first rule that fits the arguments answers, else `default`."""
 
     id: int
-    rules: tuple[Rule, ...]
+    rules: tuple[MatchRule, ...]
     default: Answer | None = None
 
 
-Answer = Static | Failure | Call | Real | Delayed | Sequence | Match
-Leaf = Static | Failure | Call | Real
+Answer = StaticAnswer | FailureAnswer | CallableAnswer | RealAnswer | DelayedAnswer | SequenceAnswer | MatchAnswer
+Leaf = StaticAnswer | FailureAnswer | CallableAnswer | RealAnswer
 
 
 class MockSet(Struct, frozen=True):
@@ -101,18 +101,18 @@ class MockSet(Struct, frozen=True):
         return len(self.answers)
 
 
-def leaves(answer: Answer) -> Iterator[Leaf]:
+def iter_leaves(answer: Answer) -> Iterator[Leaf]:
     """Everything that `answer` can come to."""
     match answer:
-        case Delayed():
-            yield from leaves(answer.answer)
-        case Sequence():
+        case DelayedAnswer():
+            yield from iter_leaves(answer.answer)
+        case SequenceAnswer():
             for element in answer.elements:
-                yield from leaves(element)
-        case Match():
+                yield from iter_leaves(element)
+        case MatchAnswer():
             for rule in answer.rules:
-                yield from leaves(rule.answer)
+                yield from iter_leaves(rule.answer)
             if answer.default is not None:
-                yield from leaves(answer.default)
+                yield from iter_leaves(answer.default)
         case _:
             yield answer

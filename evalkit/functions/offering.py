@@ -8,21 +8,21 @@ from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.model.case import Declaration
 
 
-def offered_functions(dispatcher: FakeDispatcher) -> list[dict[str, Any]]:
+def describe_functions(dispatcher: FakeDispatcher) -> list[dict[str, Any]]:
     """``{name, description, parameters, returns?}`` of every function that can be called, the declared ones first.
 
     One that is only mocked takes any arguments: what is not listed, most clients do not call.
     """
-    declared = {function.name: function for function in dispatcher.declarations}
-    return [_as_json(declared.get(name) or Declaration(name=name)) for name in dispatcher.names]
+    declarations = {function.name: function for function in dispatcher.declarations}
+    return [_describe_function(declarations.get(name) or Declaration(name=name)) for name in dispatcher.names]
 
 
-def _as_json(function: Declaration) -> dict[str, Any]:
-    listed: dict[str, Any] = {
+def _describe_function(function: Declaration) -> dict[str, Any]:
+    description: dict[str, Any] = {
         "name": function.name,
         "description": function.description,
         "parameters": {"type": "object", **(function.parameters or {})},
     }
     if function.returns is not None:
-        listed["returns"] = dict(function.returns)
-    return listed
+        description["returns"] = dict(function.returns)
+    return description

@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.functions.targets import TargetError, find
+from evalkit.functions.targets import TargetError, find_object
 
 PLAIN, ASYNC, GENERATOR, ASYNC_GENERATOR = "plain", "async", "generator", "async generator"
 
-_EXAMPLE = "shop.clients:WarrantyClient.check"
+_PATCH_EXAMPLE = "shop.clients:WarrantyClient.check"
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # of a class's __flags__
 
 
@@ -39,14 +39,14 @@ class PatchTarget(Struct, frozen=True, eq=False):
         """Whether the function itself can be changed, so that every reference to it is patched."""
         return type(self.function) is FunctionType and self.name in getattr(self.owner, "__dict__", {})
 
-    def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name, as they were passed (no defaults). TypeError where they don't fit."""
-        given = args[1:] if self.takes_self else args
+        positional = args[1:] if self.takes_self else args
         if self.signature is None:
-            return {**({"args": list(given)} if given else {}), **kwargs}
+            return {**({"args": list(positional)} if positional else {}), **kwargs}
         arguments: dict[str, Any] = {}
-        bound = self.signature.bind(*given, **kwargs).arguments
-        for name, value in bound.items():
+        bound_arguments = self.signature.bind(*positional, **kwargs).arguments
+        for name, value in bound_arguments.items():
             kind = self.signature.parameters[name].kind
             if kind is inspect.Parameter.VAR_KEYWORD:
                 arguments.update(value)
@@ -55,15 +55,15 @@ class PatchTarget(Struct, frozen=True, eq=False):
         return arguments
 
 
-def patch_target(text: Any) -> PatchTarget:
+def find_patch_target(text: Any) -> PatchTarget:
     """The target that `text` names. TargetError where there is none, or none that can be replaced."""
-    owner, name, value = find(text, _EXAMPLE)
+    owner, name, value = find_object(text, _PATCH_EXAMPLE)
     stored = inspect.getattr_static(owner, name, value)
     if isinstance(value, type):
-        raise TargetError(f"'{text}' is a class; name one of its methods, as in '{text}.{_a_method(value)}'")
+        raise TargetError(f"'{text}' is a class; name one of its methods, as in '{text}.{_find_method_name(value)}'")
     if isinstance(stored, property) or not callable(value):
-        what = "a property" if isinstance(stored, property) else f"no function but a {type(value).__name__}"
-        raise TargetError(f"'{text}' is {what}")
+        description = "a property" if isinstance(stored, property) else f"no function but a {type(value).__name__}"
+        raise TargetError(f"'{text}' is {description}")
     if isinstance(owner, type) and (not owner.__flags__ & _HEAP_TYPE or owner.__flags__ & _IMMUTABLE_TYPE):
         raise TargetError(f"'{text}' belongs to a built-in type, whose methods Python does not let be replaced")
     if isinstance(stored, (staticmethod, classmethod)):
@@ -73,17 +73,17 @@ def patch_target(text: Any) -> PatchTarget:
     else:
         function, takes_self = value, False
     return PatchTarget(
-        text, owner, name, stored, function, _kind(function), takes_self, _signature(function, takes_self)
+        text, owner, name, stored, function, _find_kind(function), takes_self, _find_signature(function, takes_self)
     )
 
 
-def patch_problem(text: Any, *, look: bool = True) -> str | None:
+def find_patch_problem(text: Any, *, check_exists: bool = True) -> str | None:
     """Why `text` can't be patched, or None. Without `look` nothing is imported, and only its form is judged."""
     try:
-        if look:
-            patch_target(text)
+        if check_exists:
+            find_patch_target(text)
         elif not isinstance(text, str) or ":" not in text:
-            raise TargetError(f"{text!r} does not name a Python object; write it as {_EXAMPLE!r}")
+            raise TargetError(f"{text!r} does not name a Python object; write it as {_PATCH_EXAMPLE!r}")
     except TargetError as error:
         return str(error)
     return None
@@ -93,12 +93,12 @@ def is_module(owner: Any) -> bool:
     return isinstance(owner, ModuleType)
 
 
-def _a_method(cls: type) -> str:
+def _find_method_name(cls: type) -> str:
     public = (name for name, value in vars(cls).items() if not name.startswith("_") and callable(value))
     return next(public, "method")
 
 
-def _kind(function: Callable[..., Any]) -> str:
+def _find_kind(function: Callable[..., Any]) -> str:
     if inspect.isasyncgenfunction(function):
         return ASYNC_GENERATOR
     if inspect.isgeneratorfunction(function):
@@ -109,7 +109,7 @@ def _kind(function: Callable[..., Any]) -> str:
     return ASYNC if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(called) else PLAIN
 
 
-def _signature(function: Callable[..., Any], takes_self: bool) -> inspect.Signature | None:
+def _find_signature(function: Callable[..., Any], takes_self: bool) -> inspect.Signature | None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

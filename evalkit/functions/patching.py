@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from evalkit.functions.active import ACTIVE, CASE, LOCK, PatchedCase
+from evalkit.functions.active import ACTIVE_CASES, CURRENT_CASE, PATCH_LOCK, PatchedCase
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.model.case import Declaration
 
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def patched(declarations: Iterable[Declaration], dispatcher: FakeDispatcher) -> Iterator[PatchedCase]:
+def patch_functions(declarations: Iterable[Declaration], dispatcher: FakeDispatcher) -> Iterator[PatchedCase]:
     """While inside, the functions that `declarations` patch answer from `dispatcher`, for this context alone.
 
     The context is that of the current task or thread and of what it starts: tasks, threads, executors. A target that
     does not exist is a MockError, on entering. Without any `patch` this costs next to nothing.
     """
-    with LOCK:
-        case = PatchedCase(dispatcher, _installed(declarations), _remove)
-        ACTIVE.append(case)
-    before = _tasks() if case.names else set()
+    with PATCH_LOCK:
+        case = PatchedCase(dispatcher, _install_declared(declarations), _remove_points)
+        ACTIVE_CASES.append(case)
+    before = _list_tasks() if case.names else set()
     for point, name in case.names.items():
         if point.implementation is not None:
             dispatcher.implementations.setdefault(name, point.implementation)
-    token = CASE.set(case)
+    token = CURRENT_CASE.set(case)
     try:
         yield case
     finally:
-        CASE.reset(token)
-        for task in _tasks() - before if case.names else ():
-            if _may_be_of(task, case):
-                case.begun()
-                task.add_done_callback(case.ended)
+        CURRENT_CASE.reset(token)
+        for task in _list_tasks() - before if case.names else ():
+            if _may_belong_to(task, case):
+                case.start_worker()
+                task.add_done_callback(case.finish_worker)
         case.close()
 
 
-def _tasks() -> set[asyncio.Task[Any]]:
+def _list_tasks() -> set[asyncio.Task[Any]]:
     """What runs on this loop beside the current task."""
     import asyncio
 
@@ -58,25 +58,25 @@ def _tasks() -> set[asyncio.Task[Any]]:
         return set()  # there is no loop
 
 
-def _may_be_of(task: asyncio.Task[Any], case: PatchedCase) -> bool:
+def _may_belong_to(task: asyncio.Task[Any], case: PatchedCase) -> bool:
     """Whether the agent of `case` may have started `task`, for which nobody waited. Before Python 3.12 no task tells:
     those of cases that overlap are taken for it too, until they end."""
     context = getattr(task, "get_context", None)
-    return context is None or context().get(CASE) is case
+    return context is None or context().get(CURRENT_CASE) is case
 
 
-def _installed(declarations: Iterable[Declaration]) -> Mapping[PatchPoint, str]:
+def _install_declared(declarations: Iterable[Declaration]) -> Mapping[PatchPoint, str]:
     """Nothing of patching is imported for a case that patches nothing."""
-    wanted = [declaration for declaration in declarations if declaration.patch]
-    if not wanted:
+    patches = [declaration for declaration in declarations if declaration.patch]
+    if not patches:
         return {}
-    from evalkit.functions.installing import install
+    from evalkit.functions.installing import install_patches
 
-    return install(wanted)
+    return install_patches(patches)
 
 
-def _remove(points: Iterable[PatchPoint]) -> None:
+def _remove_points(points: Iterable[PatchPoint]) -> None:
     if points:
-        from evalkit.functions.installing import remove
+        from evalkit.functions.installing import remove_patches
 
-        remove(points)
+        remove_patches(points)

@@ -16,8 +16,8 @@ from evalkit.functions.quickschema import compile_quick
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-Path = tuple[str | int, ...]
-Found = tuple[Path, str]  # where in the schema, and what is wrong there
+KeyPath = tuple[str | int, ...]
+SchemaProblem = tuple[KeyPath, str]  # where in the schema, and what is wrong there
 
 
 class CompiledSchema:
@@ -31,46 +31,46 @@ class CompiledSchema:
         self._validator: Any = None
         self._lock = threading.Lock()
 
-    def fits(self, value: Any) -> bool:
+    def is_valid(self, value: Any) -> bool:
         """Whether `value` is valid."""
         if self._quick is not None and self._quick(value):
             return True
-        return next(self._errors(value), None) is None
+        return next(self._iter_errors(value), None) is None
 
-    def errors(self, value: Any) -> list[ValidationError]:
+    def find_errors(self, value: Any) -> list[ValidationError]:
         """Every violation, in order of its path in the value; empty iff `value` is valid."""
         if self._quick is not None and self._quick(value):
             return []
-        return sorted(self._errors(value), key=lambda error: [str(step) for step in error.absolute_path])
+        return sorted(self._iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path])
 
-    def _errors(self, value: Any) -> Iterator[ValidationError]:
+    def _iter_errors(self, value: Any) -> Iterator[ValidationError]:
         from jsonschema.exceptions import ValidationError
 
         try:
-            yield from self._full().iter_errors(value)
+            yield from self._get_validator().iter_errors(value)
         except Exception as error:  # an unresolvable or endless reference behind an `if` that no sample reached
             yield ValidationError(f"could not be checked: {type(error).__name__}: {error}")
 
-    def _full(self) -> Any:
+    def _get_validator(self) -> Any:
         with self._lock:
             if self._validator is None:
                 from jsonschema_specifications import REGISTRY
 
                 # An explicit registry: with the default one jsonschema fetches what it does not know.
-                self._validator = validator_class(self.schema)(self.schema, registry=REGISTRY)
+                self._validator = get_validator_class(self.schema)(self.schema, registry=REGISTRY)
             return self._validator
 
-    def problems(self) -> list[Found]:
+    def find_problems(self) -> list[SchemaProblem]:
         """What is wrong with the schema itself."""
         if self._quick is not None:
             return []
-        from evalkit.functions.schemaproblems import problems_of
+        from evalkit.functions.schemaproblems import find_schema_problems
 
-        return problems_of(self.schema) or list(self._endless())
+        return find_schema_problems(self.schema) or list(self._find_endless_reference())
 
-    def _endless(self) -> Iterator[Found]:
+    def _find_endless_reference(self) -> Iterator[SchemaProblem]:
         try:
-            list(self._full().iter_errors({}))
+            list(self._get_validator().iter_errors({}))
         except RecursionError:
             yield (), "it refers to itself without end"
         except Exception as error:
@@ -80,16 +80,16 @@ class CompiledSchema:
 _COMPILED: dict[str, CompiledSchema] = {}
 
 
-def compiled(schema: Mapping[str, Any]) -> CompiledSchema:
+def compile_schema(schema: Mapping[str, Any]) -> CompiledSchema:
     """The compiled form of `schema`: the same object for every equal schema in this process."""
     key = json.dumps(schema, sort_keys=True, default=repr)
-    found = _COMPILED.get(key)
-    if found is None:
-        found = _COMPILED.setdefault(key, CompiledSchema(schema))
-    return found
+    compiled_schema = _COMPILED.get(key)
+    if compiled_schema is None:
+        compiled_schema = _COMPILED.setdefault(key, CompiledSchema(schema))
+    return compiled_schema
 
 
-def validator_class(schema: Mapping[str, Any]) -> Any:
+def get_validator_class(schema: Mapping[str, Any]) -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
 

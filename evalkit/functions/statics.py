@@ -6,68 +6,68 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from evalkit.errors import PathProblem
-from evalkit.functions.jsondata import copied
-from evalkit.functions.mocks import Path, Static
-from evalkit.model.template import Reference, Template, TemplateError, parse, render
+from evalkit.functions.jsondata import copy_json
+from evalkit.functions.mocks import KeyPath, StaticAnswer
+from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates
 
 Resolve = Callable[[Reference], Any]
 
 
-def compile_static(value: Any, path: Path, problems: list[PathProblem]) -> Static:
+def compile_static(value: Any, path: KeyPath, problems: list[PathProblem]) -> StaticAnswer:
     """`value` (JSON that nobody else holds) with its templates parsed and each ``{$literal: X}`` replaced by X."""
-    if not needs_compiling(value):
-        return Static(value, False)
-    found: list[Template] = []
-    return Static(_compiled(value, path, problems, found), bool(found))
+    if not must_compile(value):
+        return StaticAnswer(value, False)
+    templates: list[Template] = []
+    return StaticAnswer(_compile_templates(value, path, problems, templates), bool(templates))
 
 
-def needs_compiling(value: Any) -> bool:
+def must_compile(value: Any) -> bool:
     """Whether JSON data may hold a template or a `$literal`."""
     kind = type(value)
     if kind is str:
         return "{{" in value
     if kind is dict:
-        return "$literal" in value or any(map(needs_compiling, value.values()))
-    return kind is list and any(map(needs_compiling, value))
+        return "$literal" in value or any(map(must_compile, value.values()))
+    return kind is list and any(map(must_compile, value))
 
 
-def _compiled(value: Any, path: Path, problems: list[PathProblem], found: list[Template]) -> Any:
+def _compile_templates(value: Any, path: KeyPath, problems: list[PathProblem], templates: list[Template]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"$literal"}:
             return value["$literal"]
-        return {key: _compiled(item, (*path, key), problems, found) for key, item in value.items()}
+        return {key: _compile_templates(item, (*path, key), problems, templates) for key, item in value.items()}
     if isinstance(value, list):
-        return [_compiled(item, (*path, index), problems, found) for index, item in enumerate(value)]
+        return [_compile_templates(item, (*path, index), problems, templates) for index, item in enumerate(value)]
     if not isinstance(value, str):
         return value
     try:
-        parsed = parse(value)
+        parsed = parse_template(value)
     except TemplateError as error:
         problems.append(PathProblem(path, str(error)))
         return value
     if isinstance(parsed, Template):
-        found.append(parsed)
+        templates.append(parsed)
     return parsed
 
 
-def references(value: Any, path: Path = ()) -> Iterator[tuple[Path, Reference]]:
+def find_references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Reference]]:
     """Every reference in a compiled value, with the path of its string."""
     if isinstance(value, Template):
         yield from ((path, part) for part in value.parts if isinstance(part, Reference))
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from references(item, (*path, key))
+            yield from find_references(item, (*path, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from references(item, (*path, index))
+            yield from find_references(item, (*path, index))
 
 
-def rendered(value: Any, resolve: Resolve) -> Any:
+def render_answer(value: Any, resolve: Resolve) -> Any:
     """`value` with its templates filled in, as new JSON data. What was filled in is not looked at again."""
     if isinstance(value, Template):
-        return copied(render(value, resolve).value)
+        return copy_json(render_templates(value, resolve).value)
     if isinstance(value, dict):
-        return {key: rendered(item, resolve) for key, item in value.items()}
+        return {key: render_answer(item, resolve) for key, item in value.items()}
     if isinstance(value, list):
-        return [rendered(item, resolve) for item in value]
+        return [render_answer(item, resolve) for item in value]
     return value

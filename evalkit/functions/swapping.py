@@ -58,7 +58,7 @@ class CodeSwap:
         real.__kwdefaults__ = function.__kwdefaults__
         real.__qualname__ = function.__qualname__
         self.real: Callable[..., Any] = real
-        self._hooked = _hooked(function.__code__, hook)
+        self._hooked_code = _build_hooked_code(function.__code__, hook)
         self._signature: Any = _ABSENT
 
     def install(self) -> None:
@@ -67,7 +67,7 @@ class CodeSwap:
         self._signature = vars(self._function).get("__signature__", _ABSENT)
         # Frameworks that read signatures while the case runs must still see the function's own.
         self._function.__signature__ = inspect.signature(self._function)  # type: ignore[attr-defined]
-        self._function.__code__ = self._hooked
+        self._function.__code__ = self._hooked_code
 
     def remove(self) -> None:
         self._function.__code__ = self._original
@@ -77,8 +77,8 @@ class CodeSwap:
             self._function.__signature__ = self._signature  # type: ignore[attr-defined]
 
 
-def _hooked(original: CodeType, hook: Hook) -> CodeType:
-    code = _trampoline(_kind_of(original), len(original.co_freevars))
+def _build_hooked_code(original: CodeType, hook: Hook) -> CodeType:
+    code = _build_trampoline(_find_code_kind(original), len(original.co_freevars))
     return code.replace(
         co_consts=tuple(hook if constant == _PLACEHOLDER else constant for constant in code.co_consts),
         co_name=original.co_name,
@@ -88,7 +88,7 @@ def _hooked(original: CodeType, hook: Hook) -> CodeType:
     )
 
 
-def _kind_of(code: CodeType) -> str:
+def _find_code_kind(code: CodeType) -> str:
     import inspect
 
     if code.co_flags & inspect.CO_ASYNC_GENERATOR:
@@ -99,7 +99,7 @@ def _kind_of(code: CodeType) -> str:
 
 
 @cache
-def _trampoline(kind: str, free_variables: int) -> CodeType:
+def _build_trampoline(kind: str, free_variables: int) -> CodeType:
     """Code of the given kind that hands everything to the constant `hook`. A function takes only code with as many
     free variables as it has cells, so that many are named, in a branch that is never compiled."""
     names = [f"free_{number}" for number in range(free_variables)]
@@ -123,35 +123,35 @@ class AttributeSwap:
     def __init__(self, target: PatchTarget, hook: Hook) -> None:
         self._target = target
         self.real: Callable[..., Any] = target.function
-        self._own = vars(target.owner).get(target.name, _ABSENT) if hasattr(target.owner, "__dict__") else _ABSENT
-        self._wrapper = _wrapper(target, hook)
+        self._original = vars(target.owner).get(target.name, _ABSENT) if hasattr(target.owner, "__dict__") else _ABSENT
+        self._wrapper = _build_wrapper(target, hook)
         self._places: list[tuple[dict[str, Any], str]] = []
 
     def install(self) -> None:
         setattr(self._target.owner, self._target.name, self._wrapper)
         if is_module(self._target.owner):
-            self._places = list(_module_names(self.real))
+            self._places = list(_find_module_names(self.real))
             for namespace, name in self._places:
                 namespace[name] = self._wrapper
 
     def remove(self) -> None:
-        if self._own is _ABSENT:
+        if self._original is _ABSENT:
             delattr(self._target.owner, self._target.name)
         else:
-            setattr(self._target.owner, self._target.name, self._own)
+            setattr(self._target.owner, self._target.name, self._original)
         for namespace, name in self._places:
             if namespace.get(name) is self._wrapper:
                 namespace[name] = self.real
 
 
-def _module_names(value: Any) -> list[tuple[dict[str, Any], str]]:
+def _find_module_names(value: Any) -> list[tuple[dict[str, Any], str]]:
     """Every module-level name that refers to `value`."""
     spaces = [vars(module) for module in tuple(sys.modules.values()) if is_module(module)]
-    return [(space, name) for space in spaces for name, found in tuple(space.items()) if found is value]
+    return [(space, name) for space in spaces for name, candidate in tuple(space.items()) if candidate is value]
 
 
-def _wrapper(target: PatchTarget, hook: Hook) -> Any:
-    function = _of_kind(target.kind, hook)
+def _build_wrapper(target: PatchTarget, hook: Hook) -> Any:
+    function = _build_function(target.kind, hook)
     functools.update_wrapper(function, target.function)
     if isinstance(target.stored, (staticmethod, classmethod)):
         return type(target.stored)(function)
@@ -160,28 +160,28 @@ def _wrapper(target: PatchTarget, hook: Hook) -> Any:
     return function
 
 
-def _of_kind(kind: str, hook: Hook) -> FunctionType:
+def _build_function(kind: str, hook: Hook) -> FunctionType:
     if kind == ASYNC:
 
-        async def calls_async(*args: Any, **kwargs: Any) -> Any:
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
             return await hook(args, kwargs)
 
-        return calls_async  # type: ignore[return-value]
+        return call_async  # type: ignore[return-value]
     if kind == GENERATOR:
 
-        def generates(*args: Any, **kwargs: Any) -> Any:
+        def generate(*args: Any, **kwargs: Any) -> Any:
             return (yield from hook(args, kwargs))
 
-        return generates  # type: ignore[return-value]
+        return generate  # type: ignore[return-value]
     if kind == ASYNC_GENERATOR:
 
-        async def generates_async(*args: Any, **kwargs: Any) -> Any:
+        async def generate_async(*args: Any, **kwargs: Any) -> Any:
             async for item in hook(args, kwargs):
                 yield item
 
-        return generates_async  # type: ignore[return-value]
+        return generate_async  # type: ignore[return-value]
 
-    def calls(*args: Any, **kwargs: Any) -> Any:
+    def call_hook(*args: Any, **kwargs: Any) -> Any:
         return hook(args, kwargs)
 
-    return calls  # type: ignore[return-value]
+    return call_hook  # type: ignore[return-value]

@@ -16,7 +16,7 @@ class TargetError(Exception):
     """A target that names nothing; the text says which step fails, and what is near."""
 
 
-class Found(NamedTuple):
+class TargetObject(NamedTuple):
     """`value` is the attribute `name` of `owner`, a module or a class."""
 
     owner: Any
@@ -32,32 +32,32 @@ def check_form(target: Any, example: str) -> re.Match[str]:
     return match
 
 
-def find(target: Any, example: str) -> Found:
+def find_object(target: Any, example: str) -> TargetObject:
     """Import and walk to `target`. TargetError where that is impossible; `example` shows the form in its text."""
     match = check_form(target, example)
     owner: Any = None
-    value: Any = _module(match[1])
+    value: Any = _import_module(match[1])
     for name in match[2].split("."):
         owner = value
         try:
             value = getattr(owner, name)
         except AttributeError:
-            raise TargetError(_no_attribute(owner, name)) from None
-    return Found(owner, name, value)
+            raise TargetError(_explain_missing_attribute(owner, name)) from None
+    return TargetObject(owner, name, value)
 
 
-def _module(name: str) -> Any:
+def _import_module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise TargetError(f"importing '{name}' failed: {error}") from error
-        raise TargetError(f"there is no module '{error.name}'{_near_module(error.name)}") from None
+        raise TargetError(f"there is no module '{error.name}'{_suggest_module(error.name)}") from None
     except Exception as error:
         raise TargetError(f"importing '{name}' failed: {type(error).__name__}: {error}") from error
 
 
-def _near_module(name: str) -> str:
+def _suggest_module(name: str) -> str:
     """The nearest sibling, if the package that should hold the module exists."""
     import pkgutil
     import sys
@@ -67,11 +67,11 @@ def _near_module(name: str) -> str:
     places = getattr(parent, "__path__", None) if package else None
     if places is None:
         return ""
-    found = did_you_mean(last, [module.name for module in pkgutil.iter_modules(places)])
-    return found or f" in {package}"
+    hint = did_you_mean(last, [module.name for module in pkgutil.iter_modules(places)])
+    return hint or f" in {package}"
 
 
-def _no_attribute(owner: Any, name: str) -> str:
+def _explain_missing_attribute(owner: Any, name: str) -> str:
     kind = (
         "class"
         if isinstance(owner, type)
@@ -80,7 +80,7 @@ def _no_attribute(owner: Any, name: str) -> str:
         else "object"
     )
     return f"{kind} '{getattr(owner, '__qualname__', None) or getattr(owner, '__name__', owner)}' has no '{name}'" + (
-        did_you_mean(name, [known for known in dir(owner) if not known.startswith("__")])
+        did_you_mean(name, [candidate for candidate in dir(owner) if not candidate.startswith("__")])
     )
 
 

@@ -8,10 +8,10 @@ missed even if every unmeasured case would pass; `not_measured` means that the r
 from __future__ import annotations
 
 from evalkit.gate.counts import SKIPPED_CODE as SKIPPED_CODE
-from evalkit.gate.counts import Outcome as Outcome
-from evalkit.gate.counts import outcome_of as outcome_of
+from evalkit.gate.counts import CaseOutcome as CaseOutcome
+from evalkit.gate.counts import build_outcome as build_outcome
 from evalkit.gate.decision import decide as decide
 from evalkit.gate.decision import decide_outcomes as decide_outcomes
-from evalkit.gate.rates import percentage as percentage
+from evalkit.gate.rates import parse_percentage as parse_percentage
 
-__all__ = ["SKIPPED_CODE", "Outcome", "decide", "decide_outcomes", "outcome_of", "percentage"]
+__all__ = ["SKIPPED_CODE", "CaseOutcome", "build_outcome", "decide", "decide_outcomes", "parse_percentage"]

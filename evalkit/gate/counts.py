@@ -12,7 +12,7 @@ from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 SKIPPED_CODE = "skipped"  # the reason's code of a case that was skipped on request
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class CaseOutcome(Struct, frozen=True, kw_only=True):
     """What the gate needs to know of a case, so that transcripts need not stay in memory."""
 
     case_id: str
@@ -46,15 +46,15 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return False if self.runs_measured >= self.runs_planned else None
 
 
-def outcome_of(verdict: Verdict) -> Outcome:
+def build_outcome(verdict: Verdict) -> CaseOutcome:
     """The few facts of a verdict on which a gate turns."""
     runs = verdict.runs or (verdict,)
     measured = [run for run in runs if run.status in (PASSED, FAILED)]
     channels = [call.channel for run in runs for call in run.transcript.calls if call.channel in ("native", "text")]
-    costs = [_cost(run) for run in runs]
+    costs = [_compute_cost(run) for run in runs]
     timings = [run.transcript.timing for run in runs if run.transcript.timing is not None]
-    known = [run.transcript.timing for run in measured if run.transcript.timing is not None]
-    return Outcome(
+    measured_timings = [run.transcript.timing for run in measured if run.transcript.timing is not None]
+    return CaseOutcome(
         case_id=verdict.case_id,
         status=verdict.status,
         category=verdict.category,
@@ -66,21 +66,21 @@ def outcome_of(verdict: Verdict) -> Outcome:
         runs_planned=verdict.runs_planned,
         cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
         elapsed_ms=sum(timing.elapsed_ms for timing in timings),
-        latencies=tuple(timing.total_ms for timing in known),
+        latencies=tuple(timing.total_ms for timing in measured_timings),
         text_calls=channels.count("text"),
         model_calls=len(channels),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
     )
 
 
-def _cost(run: Verdict) -> float | None:
+def _compute_cost(run: Verdict) -> float | None:
     """USD; 0 without model turns; unknown (None) where a live model's turns have no price."""
     if run.transcript.cost_usd is not None:
         return run.transcript.cost_usd
     return 0.0 if not run.transcript.turns or run.transcript.cassette is not None else None
 
 
-class Counts(Struct):
+class CaseCounts(Struct):
     """The selected cases, sorted by what became of them. Each field holds case ids."""
 
     passed: list[str] = field(default_factory=list)
@@ -99,26 +99,26 @@ class Counts(Struct):
     def unmeasured(self) -> int:
         return len(self.errors) + len(self.unjudged)
 
-    def rate(self) -> Fraction | None:
+    def compute_rate(self) -> Fraction | None:
         """Passed over measured, as a percentage; None if nothing was measured."""
         return Fraction(100 * len(self.passed), self.measured) if self.measured else None
 
-    def best_rate(self) -> Fraction:
+    def compute_best_rate(self) -> Fraction:
         """The rate if every unmeasured case would pass, here and elsewhere."""
         unknown = self.unmeasured + self.elsewhere
         total = self.measured + unknown
         return Fraction(100 * (len(self.passed) + unknown), total) if total else Fraction(100)
 
 
-def count(outcomes: Mapping[str, Outcome], selected: Iterable[str], elsewhere: int = 0) -> Counts:
+def count_outcomes(outcomes: Mapping[str, CaseOutcome], selected: Iterable[str], elsewhere: int = 0) -> CaseCounts:
     """Every selected case once; an id without an outcome is unjudged."""
-    counts = Counts(elsewhere=elsewhere)
+    counts = CaseCounts(elsewhere=elsewhere)
     for case_id in selected:
-        _place(counts, outcomes.get(case_id)).append(case_id)
+        _select_list(counts, outcomes.get(case_id)).append(case_id)
     return counts
 
 
-def _place(counts: Counts, outcome: Outcome | None) -> list[str]:
+def _select_list(counts: CaseCounts, outcome: CaseOutcome | None) -> list[str]:
     if outcome is None:
         return counts.unjudged
     if outcome.quarantined:

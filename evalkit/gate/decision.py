@@ -8,9 +8,9 @@ from typing import Any
 
 from evalkit import stats
 from evalkit.errors import UsageError
-from evalkit.gate.counts import Counts, Outcome, count, outcome_of
-from evalkit.gate.rates import cases, names, percentage, shown_rate
-from evalkit.gate.rules import RULES, Evidence
+from evalkit.gate.counts import CaseCounts, CaseOutcome, build_outcome, count_outcomes
+from evalkit.gate.rates import format_case_count, format_rate, join_names, parse_percentage
+from evalkit.gate.rules import RULES, GateEvidence
 from evalkit.model.run import MET, MISSED, NOT_MEASURED, GateDecision, Policy, Run
 
 EXIT_STATUS = {MET: 0, MISSED: 1, NOT_MEASURED: 6}
@@ -24,27 +24,27 @@ def decide(run: Run, policy: Policy, baseline: Run | None = None) -> GateDecisio
     Raises UsageError for a policy that makes no sense, and for `no_regressions` without a baseline.
     """
     return decide_outcomes(
-        [outcome_of(verdict) for verdict in run.verdicts],
+        [build_outcome(verdict) for verdict in run.verdicts],
         policy,
         selected=run.selected,
         collected=run.collected,
         part=bool(run.metadata.get("part")),
         shard=run.shard,
-        whole=None if run.selection is None else run.selection.count,
-        baseline=None if baseline is None else [outcome_of(verdict) for verdict in baseline.verdicts],
+        total=None if run.selection is None else run.selection.count,
+        baseline=None if baseline is None else [build_outcome(verdict) for verdict in baseline.verdicts],
     )
 
 
 def decide_outcomes(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[CaseOutcome],
     policy: Policy,
     *,
     selected: Sequence[str] = (),
     collected: int = 0,
     part: bool = False,
     shard: str | None = None,
-    whole: int | None = None,
-    baseline: Sequence[Outcome] | None = None,
+    total: int | None = None,
+    baseline: Sequence[CaseOutcome] | None = None,
 ) -> GateDecision:
     """`decide`, from outcomes alone. A case that is told twice counts as it was told last.
 
@@ -53,13 +53,13 @@ def decide_outcomes(
     """
     if policy.max_errors < 0:
         raise UsageError(f"max_errors: {policy.max_errors} is negative; 0 allows none")
-    known = {outcome.case_id: outcome for outcome in outcomes}
-    ids = tuple(dict.fromkeys((*selected, *known)))
-    elsewhere = 0 if shard is None or whole is None else max(whole - len(ids), 0)
-    evidence = Evidence(
-        outcomes=known,
+    outcome_by_id = {outcome.case_id: outcome for outcome in outcomes}
+    ids = tuple(dict.fromkeys((*selected, *outcome_by_id)))
+    elsewhere = 0 if shard is None or total is None else max(total - len(ids), 0)
+    evidence = GateEvidence(
+        outcomes=outcome_by_id,
         selected=ids,
-        counts=count(known, ids, elsewhere),
+        counts=count_outcomes(outcome_by_id, ids, elsewhere),
         policy=policy,
         collected=max(collected, len(ids)),
         part=part,
@@ -67,17 +67,17 @@ def decide_outcomes(
         baseline=None if baseline is None else {outcome.case_id: outcome for outcome in baseline},
     )
     findings = [finding for rule in RULES for finding in rule(evidence)]
-    status = next((status for status in _WEIGHT if any(found == status for found, _ in findings)), MET)
+    status = next((status for status in _WEIGHT if any(result == status for result, _ in findings)), MET)
     return GateDecision(
         status=status,
-        reasons=tuple(text for weight in _WEIGHT for found, text in findings if found == weight),
+        reasons=tuple(text for weight in _WEIGHT for result, text in findings if result == weight),
         exit_status=EXIT_STATUS[status],
-        facts=_facts(evidence),
+        facts=_collect_facts(evidence),
     )
 
 
-def _facts(evidence: Evidence) -> dict[str, Any]:
-    counts, rate = evidence.counts, evidence.counts.rate()
+def _collect_facts(evidence: GateEvidence) -> dict[str, Any]:
+    counts, rate = evidence.counts, evidence.counts.compute_rate()
     facts: dict[str, Any] = {
         "collected": evidence.collected,
         "selected": len(evidence.selected),
@@ -88,75 +88,75 @@ def _facts(evidence: Evidence) -> dict[str, Any]:
         "skipped": len(counts.skipped),
         "quarantined": len(counts.quarantined),
         "pass_rate": None if rate is None else float(rate),
-        "notes": list(_notes(evidence)),
+        "notes": list(_list_notes(evidence)),
     }
     if counts.measured:
         facts["interval"] = [100 * bound for bound in stats.wilson(len(counts.passed), counts.measured)]
     if evidence.baseline is not None:
-        from evalkit.gate.comparison import changes, how_sure
+        from evalkit.gate.comparison import describe_significance, find_changes
 
-        facts["changes"] = changes(evidence, evidence.baseline)
-        facts["how_sure"] = list(how_sure(evidence, evidence.baseline))
+        facts["changes"] = find_changes(evidence, evidence.baseline)
+        facts["how_sure"] = list(describe_significance(evidence, evidence.baseline))
     return facts
 
 
-def _notes(evidence: Evidence) -> Iterator[str]:
+def _list_notes(evidence: GateEvidence) -> Iterator[str]:
     """What a reader should know beside the reasons, a line each."""
     counts = evidence.counts
     if len(evidence.selected) < evidence.collected:
         yield f"over {len(evidence.selected)} of {evidence.collected} collected"
     if counts.measured:
-        yield _interval(counts, percentage(evidence.policy.min_pass_rate))
+        yield _format_interval(counts, parse_percentage(evidence.policy.min_pass_rate))
     if counts.failed:
-        yield f"failed: {names(counts.failed)}"
-    yield from _over_repeats(evidence)
-    yield from _unsteady(evidence)
-    hand_written = sum(outcome.hand_written for outcome in evidence.told())
+        yield f"failed: {join_names(counts.failed)}"
+    yield from _list_repeat_rates(evidence)
+    yield from _list_unsteady(evidence)
+    hand_written = sum(outcome.hand_written for outcome in evidence.list_outcomes())
     if hand_written:
         verb = "replays a hand-written cassette" if hand_written == 1 else "replay hand-written cassettes"
-        yield f"{cases(hand_written)} {verb}, no model's own answers"
+        yield f"{format_case_count(hand_written)} {verb}, no model's own answers"
     if counts.skipped:
-        yield f"skipped: {names(counts.skipped)}"
+        yield f"skipped: {join_names(counts.skipped)}"
     if counts.quarantined:
-        yield f"quarantined: {names(counts.quarantined)}"
+        yield f"quarantined: {join_names(counts.quarantined)}"
     if evidence.baseline is not None:
-        from evalkit.gate.comparison import changes, how_sure
+        from evalkit.gate.comparison import describe_significance, find_changes
 
-        for what, ids in changes(evidence, evidence.baseline).items():
+        for change, ids in find_changes(evidence, evidence.baseline).items():
             if ids:
-                yield f"{what.replace('_', ' ')}: {names(ids)}"
-        yield from how_sure(evidence, evidence.baseline)
+                yield f"{change.replace('_', ' ')}: {join_names(ids)}"
+        yield from describe_significance(evidence, evidence.baseline)
 
 
-def _interval(counts: Counts, wanted: Fraction) -> str:
-    low, high = (shown_rate(Fraction(bound) * 100) for bound in stats.wilson(len(counts.passed), counts.measured))
-    text = f"95 % interval of the pass rate: {low} to {high} ({cases(counts.measured)})"
-    if 0 < wanted < 100:
-        text += f"; {stats.clean_runs_needed(wanted / 100)} clean runs would show {shown_rate(wanted)}"
+def _format_interval(counts: CaseCounts, target: Fraction) -> str:
+    low, high = (format_rate(Fraction(bound) * 100) for bound in stats.wilson(len(counts.passed), counts.measured))
+    text = f"95 % interval of the pass rate: {low} to {high} ({format_case_count(counts.measured)})"
+    if 0 < target < 100:
+        text += f"; {stats.clean_runs_needed(target / 100)} clean runs would show {format_rate(target)}"
     return text
 
 
-def _unsteady(evidence: Evidence) -> Iterator[str]:
+def _list_unsteady(evidence: GateEvidence) -> Iterator[str]:
     repeated = [o for i in evidence.selected if (o := evidence.outcomes.get(i)) is not None and o.runs_measured > 1]
     flaky = [o for o in repeated if 0 < o.runs_passed < o.runs_measured]
     broken = [o for o in repeated if o.runs_passed == 0]
     if flaky:
-        yield "flaky: " + names([f"{o.case_id} ({o.runs_passed} of {o.runs_measured} runs)" for o in flaky])
+        yield "flaky: " + join_names([f"{o.case_id} ({o.runs_passed} of {o.runs_measured} runs)" for o in flaky])
     if broken:
-        yield f"broken in every run: {names([o.case_id for o in broken])}"
+        yield f"broken in every run: {join_names([o.case_id for o in broken])}"
 
 
-def _over_repeats(evidence: Evidence) -> Iterator[str]:
+def _list_repeat_rates(evidence: GateEvidence) -> Iterator[str]:
     """pass^k and pass@k by the number of runs, k being all of them. A case that stopped early may leave one open."""
-    groups: dict[int, list[Outcome]] = {}
-    for outcome in evidence.told():
+    groups: dict[int, list[CaseOutcome]] = {}
+    for outcome in evidence.list_outcomes():
         if outcome.runs_planned > 1 and outcome.runs_measured and not outcome.hand_written:
             groups.setdefault(outcome.runs_planned, []).append(outcome)
     for runs, members in sorted(groups.items()):
         all_passed = [known for o in members if (known := o.all_passed) is not None]
         one_passed = [known for o in members if (known := o.one_passed) is not None]
         shares = [
-            f"{name}{runs} {shown_rate(Fraction(100 * sum(known), len(known)))} ({sum(known)} of {cases(len(known))})"
+            f"{name}{runs} {format_rate(Fraction(100 * sum(known), len(known)))} ({sum(known)} of {format_case_count(len(known))})"
             for name, known in (("pass^", all_passed), ("pass@", one_passed))
             if known
         ]

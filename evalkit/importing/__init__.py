@@ -8,9 +8,9 @@ OpenTelemetry spans, `casefile` makes the files.
 from __future__ import annotations
 
 from evalkit.importing.casefile import CaseFiles as CaseFiles
-from evalkit.importing.casefile import case_files as case_files
+from evalkit.importing.casefile import build_case_files as build_case_files
 from evalkit.importing.conversation import Conversation as Conversation
 from evalkit.importing.reading import FORMATS as FORMATS
 from evalkit.importing.reading import read_log as read_log
 
-__all__ = ["FORMATS", "CaseFiles", "Conversation", "case_files", "read_log"]
+__all__ = ["FORMATS", "CaseFiles", "Conversation", "build_case_files", "read_log"]

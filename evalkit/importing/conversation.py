@@ -21,13 +21,13 @@ class TooDeepError(ValueError):
     """JSON with more levels than a case file can hold."""
 
 
-class Said(Struct, frozen=True):
+class UserMessage(Struct, frozen=True):
     """A message of the user."""
 
     text: str
 
 
-class Asked(Struct, frozen=True):
+class LoggedCall(Struct, frozen=True):
     """A call that the model asked for. `arguments` is a JSON object."""
 
     name: str
@@ -35,14 +35,14 @@ class Asked(Struct, frozen=True):
     call_id: str | None = None
 
 
-class Replied(Struct, frozen=True):
+class ModelReply(Struct, frozen=True):
     """A reply of the model."""
 
     text: str = ""
-    calls: tuple[Asked, ...] = ()
+    calls: tuple[LoggedCall, ...] = ()
 
 
-class Answered(Struct, frozen=True):
+class FunctionAnswer(Struct, frozen=True):
     """What a function answered. `call_id` or `name` says which call; `failed`: the answer is an error."""
 
     value: Any
@@ -51,7 +51,7 @@ class Answered(Struct, frozen=True):
     failed: bool = False
 
 
-Event = Said | Replied | Answered
+Event = UserMessage | ModelReply | FunctionAnswer
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
@@ -63,29 +63,29 @@ class Conversation(Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-def merged(events: Iterable[Event]) -> tuple[Event, ...]:
+def merge_events(events: Iterable[Event]) -> tuple[Event, ...]:
     """`events` with what belongs together in one: pieces of a reply, and messages of the user between two replies."""
-    found: list[Event] = []
+    result: list[Event] = []
     for event in events:
-        last = found[-1] if found else None
-        if isinstance(event, Replied) and isinstance(last, Replied):
+        last = result[-1] if result else None
+        if isinstance(event, ModelReply) and isinstance(last, ModelReply):
             text = "\n".join(part for part in (last.text, event.text) if part)
-            found[-1] = Replied(text, (*last.calls, *event.calls))
-        elif isinstance(event, Said) and isinstance(last, Said):
-            found[-1] = Said(f"{last.text}\n\n{event.text}")
+            result[-1] = ModelReply(text, (*last.calls, *event.calls))
+        elif isinstance(event, UserMessage) and isinstance(last, UserMessage):
+            result[-1] = UserMessage(f"{last.text}\n\n{event.text}")
         else:
-            found.append(event)
-    return tuple(found)
+            result.append(event)
+    return tuple(result)
 
 
-def arguments_of(value: Any, name: str) -> Mapping[str, Any]:
+def read_arguments(value: Any, name: str) -> Mapping[str, Any]:
     """Arguments as a JSON object, from an object or its text. Raises UnreadableLogError for anything else."""
     if isinstance(value, str):
         try:
-            value = parsed(value or "{}")
+            value = parse_json(value or "{}")
         except ValueError as error:
-            what = "nested too deep for a case" if isinstance(error, TooDeepError) else "no JSON"
-            raise UnreadableLogError(f"the arguments of {name} are {what}: {value[:80]}") from None
+            problem = "nested too deep for a case" if isinstance(error, TooDeepError) else "no JSON"
+            raise UnreadableLogError(f"the arguments of {name} are {problem}: {value[:80]}") from None
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -93,10 +93,10 @@ def arguments_of(value: Any, name: str) -> Mapping[str, Any]:
     return value
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """JSON data. Raises ValueError for what is none, for NaN and infinities too, and for what is nested too deep."""
     try:
-        data = json.loads(text, parse_constant=_no_json)
+        data = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise TooDeepError("it is nested too deep") from None
     if _is_deep(text, data):
@@ -110,37 +110,37 @@ def _is_deep(text: str, data: Any) -> bool:
         return False
     level = [data]
     for _ in range(_DEEPEST):
-        level = [inner for value in level if isinstance(value, (dict, list)) for inner in _inside(value)]
+        level = [inner for value in level if isinstance(value, (dict, list)) for inner in _list_children(value)]
     return bool(level)
 
 
-def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+def _list_children(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
-def _no_json(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no number in JSON")
 
 
-def value_of(text: Any) -> Any:
+def read_value(text: Any) -> Any:
     """A function's answer: the JSON object or list that a text is, else what was given."""
     if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
         return text
     try:
-        return parsed(text)
+        return parse_json(text)
     except ValueError:
         return text
 
 
-def texts(content: Any, key: str = "text") -> str:
+def join_texts(content: Any, key: str = "text") -> str:
     """The text of a message: a string, or the texts of its parts, a line each."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    found = (part if isinstance(part, str) else part.get(key) for part in parts if isinstance(part, str | Mapping))
-    return "\n".join(text for text in found if isinstance(text, str) and text)
+    texts = (part if isinstance(part, str) else part.get(key) for part in parts if isinstance(part, str | Mapping))
+    return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
-def mappings(value: Any) -> Iterator[Mapping[str, Any]]:
+def filter_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
     """The mappings in `value`, if it is a list."""
     return (item for item in value if isinstance(item, Mapping)) if isinstance(value, list) else iter(())

@@ -5,40 +5,53 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evalkit.importing.conversation import Answered, Asked, Event, Replied, Said, arguments_of, mappings, texts
+from evalkit.importing.conversation import (
+    Event,
+    FunctionAnswer,
+    LoggedCall,
+    ModelReply,
+    UserMessage,
+    filter_mappings,
+    join_texts,
+    read_arguments,
+)
 
 
-def gemini_parts(request: Mapping[str, Any], response: Mapping[str, Any]) -> tuple[str, list[Event]]:
+def read_gemini(request: Mapping[str, Any], response: Mapping[str, Any]) -> tuple[str, list[Event]]:
     """System text and events of ``{"contents": [...]}``; `response` adds the first candidate."""
-    given = request["contents"]
-    contents = [{"role": "user", "parts": [{"text": given}]}] if isinstance(given, str) else [*mappings(given)]
-    candidates = list(mappings(response.get("candidates")))
+    raw_contents = request["contents"]
+    contents = (
+        [{"role": "user", "parts": [{"text": raw_contents}]}]
+        if isinstance(raw_contents, str)
+        else [*filter_mappings(raw_contents)]
+    )
+    candidates = list(filter_mappings(response.get("candidates")))
     if candidates and isinstance(content := candidates[0].get("content"), Mapping):
         contents.append({"role": "model", **content})
     system = request.get("systemInstruction") or request.get("system_instruction")
-    told = texts(system.get("parts")) if isinstance(system, Mapping) else texts(system)
-    return told, [event for content in contents for event in _content(content)]
+    system_text = join_texts(system.get("parts")) if isinstance(system, Mapping) else join_texts(system)
+    return system_text, [event for content in contents for event in _read_gemini_content(content)]
 
 
-def _content(content: Mapping[str, Any]) -> Iterator[Event]:
-    parts = list(mappings(content.get("parts")))
+def _read_gemini_content(content: Mapping[str, Any]) -> Iterator[Event]:
+    parts = list(filter_mappings(content.get("parts")))
     by_model = content.get("role") == "model"
     for part in parts:
         answer = part.get("functionResponse") or part.get("function_response")
         call = part.get("functionCall") or part.get("function_call")
         if isinstance(answer, Mapping):
-            yield _answered(answer)
+            yield _read_gemini_answer(answer)
         elif isinstance(call, Mapping):
             name = str(call.get("name"))
-            yield Replied("", (Asked(name, arguments_of(call.get("args"), name), call.get("id")),))
+            yield ModelReply("", (LoggedCall(name, read_arguments(call.get("args"), name), call.get("id")),))
         elif isinstance(part.get("text"), str) and not part.get("thought"):
-            yield Replied(part["text"]) if by_model else Said(part["text"])
+            yield ModelReply(part["text"]) if by_model else UserMessage(part["text"])
 
 
-def _answered(answer: Mapping[str, Any]) -> Answered:
+def _read_gemini_answer(answer: Mapping[str, Any]) -> FunctionAnswer:
     """Clients wrap what is no object as ``{"result": ...}``, or ``output``, and failures as ``{"error": ...}``."""
     value = answer.get("response")
     failed = isinstance(value, Mapping) and value.keys() == {"error"}
     if isinstance(value, Mapping) and len(value) == 1:
         value = next((value[key] for key in ("result", "output", "error") if key in value), value)
-    return Answered(value, call_id=answer.get("id"), name=answer.get("name"), failed=failed)
+    return FunctionAnswer(value, call_id=answer.get("id"), name=answer.get("name"), failed=failed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from evalkit.lint.finding import Finding
 from evalkit.lint.options import LintOptions, read_options
-from evalkit.lint.report import LintReport, lint
+from evalkit.lint.report import LintReport, check_project
 from evalkit.lint.rules import RULES, Rule
 
-__all__ = ["RULES", "Finding", "LintOptions", "LintReport", "Rule", "lint", "read_options"]
+__all__ = ["RULES", "Finding", "LintOptions", "LintReport", "Rule", "check_project", "read_options"]

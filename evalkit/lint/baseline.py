@@ -10,13 +10,13 @@ from typing import Any
 
 from evalkit.errors import UsageError
 from evalkit.lint.finding import Finding
-from evalkit.lint.rules import BY_NAME
+from evalkit.lint.rules import RULES_BY_NAME
 
 VERSION = 1
-Key = tuple[str, str, str]
+FindingKey = tuple[str, str, str]
 
 
-def read_baseline(path: Path) -> Counter[Key]:
+def read_baseline(path: Path) -> Counter[FindingKey]:
     """Rule, file and message of each known finding, and how often it was there. Lines do not count: they move."""
     try:
         data = json.loads(path.read_text("utf-8"))
@@ -26,19 +26,19 @@ def read_baseline(path: Path) -> Counter[Key]:
         raise UsageError(f"{path.name}: not a baseline of evalkit lint: {error}") from None
     if not isinstance(data, dict) or data.get("version") != VERSION or not isinstance(data.get("findings"), list):
         raise UsageError(f"{path.name}: not a baseline of evalkit lint, version {VERSION}")
-    known: Counter[Key] = Counter()
+    counts: Counter[FindingKey] = Counter()
     for entry in data["findings"]:
         if not isinstance(entry, dict) or not {"rule", "file", "message"} <= entry.keys():
             raise UsageError(f"{path.name}: an entry needs rule, file and message; got {entry!r}")
-        known[entry["rule"], entry["file"], entry["message"]] += entry.get("count", 1)
-    return known
+        counts[entry["rule"], entry["file"], entry["message"]] += entry.get("count", 1)
+    return counts
 
 
-def baseline_text(findings: Iterable[Finding]) -> str:
+def serialize_baseline(findings: Iterable[Finding]) -> str:
     """The file that makes `findings` known ones."""
     counts = Counter(finding.key for finding in findings)
     entries: list[dict[str, Any]] = [
-        {"rule": rule, "code": BY_NAME[rule].code, "file": file, "message": message}
+        {"rule": rule, "code": RULES_BY_NAME[rule].code, "file": file, "message": message}
         | ({"count": count} if count > 1 else {})
         for (rule, file, message), count in sorted(
             counts.items(), key=lambda item: (item[0][1], item[0][0], item[0][2])
@@ -47,15 +47,15 @@ def baseline_text(findings: Iterable[Finding]) -> str:
     return json.dumps({"version": VERSION, "findings": entries}, indent=1, ensure_ascii=False) + "\n"
 
 
-def without_known(findings: Iterable[Finding], known: Counter[Key]) -> tuple[list[Finding], int, int]:
+def remove_known(findings: Iterable[Finding], baseline: Counter[FindingKey]) -> tuple[list[Finding], int, int]:
     """The new findings, the number of known ones, and the number of known ones that are gone."""
-    left = known.copy()
+    remaining = baseline.copy()
     new: list[Finding] = []
     hidden = 0
     for finding in findings:
-        if left[finding.key] > 0:
-            left[finding.key] -= 1
+        if remaining[finding.key] > 0:
+            remaining[finding.key] -= 1
             hidden += 1
         else:
             new.append(finding)
-    return new, hidden, sum(count for count in left.values() if count > 0)
+    return new, hidden, sum(count for count in remaining.values() if count > 0)

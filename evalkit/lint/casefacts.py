@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.errors import Location
-from evalkit.lint.facts import Path
-from evalkit.lint.finding import Edit, below
-from evalkit.lint.nearby import folders_of
-from evalkit.spec.loading import Examined
-from evalkit.spec.suites import suites_of
+from evalkit.lint.facts import DataPath
+from evalkit.lint.finding import Edit, add_line_below
+from evalkit.lint.nearby import list_folders
+from evalkit.spec.loading import ExaminedCase
+from evalkit.spec.suites import load_suites
 
 _GROUPS = ("in_order", "any_order", "one_of", "in_parallel")
 _ENDS = ("_contains", "_excludes")
@@ -21,39 +21,39 @@ _OWN_KEYS = frozenset(("result_contains", "arguments_contain", "arguments_contai
 _ANSWERS = ("$return", "$default")
 
 
-class ExpectedCall(Struct, frozen=True):
+class CaseCall(Struct, frozen=True):
     """One expected (or forbidden) call as it is written: a mapping, or a bare name."""
 
     name: str
-    path: Path  # of the name
-    written: Mapping[str, Any]
-    root: Path  # of the call
-    forbidden: bool = False
+    path: DataPath  # of the name
+    data: Mapping[str, Any]
+    root: DataPath  # of the call
+    is_forbidden: bool = False
 
-    def named_arguments(self) -> Iterator[tuple[str, Path, bool]]:
+    def list_arguments(self) -> Iterator[tuple[str, DataPath, bool]]:
         """Every argument that the call names, where, and whether the call is to have it.
 
         What must not be sent need not be declared: models invent arguments, and cases guard against it.
         """
         for key in ("arguments", "arguments_contain"):
-            value = self.written.get(key)
+            value = self.data.get(key)
             if isinstance(value, Mapping) and not is_operator(value):
                 yield from ((name, (*self.root, key, name), True) for name in value)
         for key in ("arguments_absent", "grounded"):
-            value = self.written.get(key)
+            value = self.data.get(key)
             for name in [value] if isinstance(value, str) else value if isinstance(value, list) else ():
                 if isinstance(name, str):
                     yield name, (*self.root, key), key == "grounded"
-        for key in self.written:
+        for key in self.data:
             if key not in _OWN_KEYS:
                 yield from ((key.removesuffix(end), (*self.root, key), True) for end in _ENDS if key.endswith(end))
 
 
-class Answer(Struct, frozen=True):
+class MockAnswer(Struct, frozen=True):
     """A mock's plain answer."""
 
     name: str
-    path: Path
+    path: DataPath
     value: Any
 
 
@@ -64,7 +64,7 @@ def is_operator(value: Any) -> bool:
 class CaseFacts(Struct, frozen=True):
     """One case file, merged with its suites."""
 
-    examined: Examined
+    examined: ExaminedCase
     root: str = ""
 
     @property
@@ -75,35 +75,37 @@ class CaseFacts(Struct, frozen=True):
     def agent(self) -> Any:
         return self.examined.data.get("agent")
 
-    def locate(self, path: Path, *, key: bool = False) -> Location:
+    def locate(self, path: DataPath, *, key: bool = False) -> Location:
         return self.examined.source.locate(path, key=key)
 
-    def suite_file(self, functions: Any) -> str | None:
+    def find_suite_file(self, functions: Any) -> str | None:
         """The suite.yaml that `functions` comes from as it is; None if the case has a say in it."""
-        own = self.examined.source.layers[0].path or ""
-        shared = suites_of(os.path.dirname(own), self.root).data.get("functions")
+        case_path = self.examined.source.layers[0].path or ""
+        shared = load_suites(os.path.dirname(case_path), self.root).data.get("functions")
         return self.locate(("functions",)).file if shared is functions else None
 
-    def instruction_file(self, name: str) -> str | None:
+    def find_instruction_file(self, name: str) -> str | None:
         """The instruction file that ``agent: name`` means: beside the case, or in a folder around it."""
-        folders = folders_of(self.file)
-        found = (f"{folder}/{name}" if folder else name for folder in folders)
-        return next((file for file in found if os.path.isfile(os.path.join(self.root, file))), None)
+        folders = list_folders(self.file)
+        candidates = (f"{folder}/{name}" if folder else name for folder in folders)
+        return next((file for file in candidates if os.path.isfile(os.path.join(self.root, file))), None)
 
-    def locator(self, root: Path) -> Callable[[Path], Location]:
+    def make_locator(self, root: DataPath) -> Callable[[DataPath], Location]:
         """Places in the declaration at `root`."""
 
-        def locate(path: Path) -> Location:
+        def locate(path: DataPath) -> Location:
             is_name = path == ("name",) and isinstance(root[-1], str)
             return self.locate(root, key=True) if is_name else self.locate((*root, *path))
 
         return locate
 
-    def alias_adder(self, root: Path) -> Callable[[str], Edit | None]:
+    def make_alias_adder(self, root: DataPath) -> Callable[[str], Edit | None]:
         """How to give the declaration at `root` an alias."""
 
         def add(alias: str) -> Edit | None:
-            layer = next((it for it in self.examined.source.layers if it.find(root, key=False)), None)
+            layer = next(
+                (candidate for candidate in self.examined.source.layers if candidate.find(root, key=False)), None
+            )
             if layer is None or layer.path is None or layer.find((*root, "alias"), key=False):
                 return None
             with open(layer.path, encoding="utf-8-sig") as file:
@@ -112,45 +114,45 @@ class CaseFacts(Struct, frozen=True):
             at = layer.find(root if is_named else (*root, "name"), key=True)
             if at is None:
                 return None
-            return below(text, layer.file, at.line, at.column + (1 if is_named else -1), f"alias: [{alias}]")
+            return add_line_below(text, layer.file, at.line, at.column + (1 if is_named else -1), f"alias: [{alias}]")
 
         return add
 
-    def expectations(self) -> Iterator[tuple[Mapping[str, Any], Path]]:
+    def list_expectations(self) -> Iterator[tuple[Mapping[str, Any], DataPath]]:
         """`expected_output` of the case and of its turns."""
         data = self.examined.data
         if isinstance(data.get("expected_output"), Mapping):
             yield data["expected_output"], ("expected_output",)
-        given = data.get("input")
-        turns = given.get("turns") if isinstance(given, Mapping) else None
+        case_input = data.get("input")
+        turns = case_input.get("turns") if isinstance(case_input, Mapping) else None
         for index, turn in enumerate(turns if isinstance(turns, list) else ()):
             if isinstance(turn, Mapping) and isinstance(turn.get("expected_output"), Mapping):
                 yield turn["expected_output"], ("input", "turns", index, "expected_output")
 
-    def expected(self) -> Iterator[ExpectedCall]:
+    def list_calls(self) -> Iterator[CaseCall]:
         """The calls that the case expects or forbids, however deep in groups."""
-        for output, path in self.expectations():
-            yield from _calls(output.get("expected_function_calls"), (*path, "expected_function_calls"))
+        for output, path in self.list_expectations():
+            yield from _list_calls(output.get("expected_function_calls"), (*path, "expected_function_calls"))
             forbidden = output.get("forbidden_function_calls")
-            for call in _calls(forbidden, (*path, "forbidden_function_calls")):
-                yield ExpectedCall(call.name, call.path, call.written, call.root, forbidden=True)
+            for call in _list_calls(forbidden, (*path, "forbidden_function_calls")):
+                yield CaseCall(call.name, call.path, call.data, call.root, is_forbidden=True)
             final = output.get("final_function_call")
             if isinstance(final, str):
-                yield ExpectedCall(final, (*path, "final_function_call"), {}, (*path, "final_function_call"))
+                yield CaseCall(final, (*path, "final_function_call"), {}, (*path, "final_function_call"))
 
     @property
     def mocks(self) -> Mapping[str, Any]:
-        given = self.examined.data.get("input")
-        mocks = given.get("mock_function_responses") if isinstance(given, Mapping) else None
+        case_input = self.examined.data.get("input")
+        mocks = case_input.get("mock_function_responses") if isinstance(case_input, Mapping) else None
         return mocks if isinstance(mocks, Mapping) else {}
 
-    def mock_path(self, name: str) -> Path:
+    def build_mock_path(self, name: str) -> DataPath:
         return ("input", "mock_function_responses", name)
 
-    def conditions(self) -> Iterator[tuple[str, str, Path]]:
+    def list_conditions(self) -> Iterator[tuple[str, str, DataPath]]:
         """Function, argument and place of every argument that a mock matches on."""
         for name, mock in self.mocks.items():
-            for value, path in _parts(mock, self.mock_path(name)):
+            for value, path in _walk_mock(mock, self.build_mock_path(name)):
                 rules = value.get("$match") if isinstance(value, Mapping) else None
                 for index, rule in enumerate(rules if isinstance(rules, list) else ()):
                     when = rule.get("when") if isinstance(rule, Mapping) else None
@@ -158,45 +160,47 @@ class CaseFacts(Struct, frozen=True):
                         names = (key for key in when if not str(key).startswith("$"))
                         yield from ((name, str(key), (*path, "$match", index, "when", str(key))) for key in names)
 
-    def answers(self) -> Iterator[Answer]:
+    def list_answers(self) -> Iterator[MockAnswer]:
         """Every plain answer of the mocks: no directives, and no templates, whose values are not known."""
         for name, mock in self.mocks.items():
-            for value, path in _parts(mock, self.mock_path(name)):
+            for value, path in _walk_mock(mock, self.build_mock_path(name)):
                 is_directive = isinstance(value, Mapping) and any(str(key).startswith("$") for key in value)
                 if not is_directive and "{{" not in str(value):
-                    yield Answer(name, path, value)
+                    yield MockAnswer(name, path, value)
 
 
-def _calls(listed: Any, path: Path) -> Iterator[ExpectedCall]:
+def _list_calls(listed: Any, path: DataPath) -> Iterator[CaseCall]:
     for index, item in enumerate(listed if isinstance(listed, list) else [listed]):
         root = (*path, index) if isinstance(listed, list) else path
         if isinstance(item, str):
-            yield ExpectedCall(item, root, {}, root)
+            yield CaseCall(item, root, {}, root)
         elif isinstance(item, list):
-            yield from _calls(item, root)
+            yield from _list_calls(item, root)
         elif isinstance(item, Mapping):
             name = item.get("function_name")
             if isinstance(name, str):
-                yield ExpectedCall(name, (*root, "function_name"), item, root)
+                yield CaseCall(name, (*root, "function_name"), item, root)
             for group in _GROUPS:
                 if group in item:
-                    yield from _calls(item[group], (*root, group))
+                    yield from _list_calls(item[group], (*root, group))
 
 
-def _parts(value: Any, path: Path) -> Iterator[tuple[Any, Path]]:
+def _walk_mock(value: Any, path: DataPath) -> Iterator[tuple[Any, DataPath]]:
     """A mock and every place inside it where an answer may stand."""
     yield value, path
     if not isinstance(value, Mapping):
         return
     for key in _ANSWERS:
         if key in value:
-            yield from _parts(value[key], (*path, key))
+            yield from _walk_mock(value[key], (*path, key))
     for key in ("$sequence", "$match"):
         items = value.get(key)
         for index, item in enumerate(items if isinstance(items, list) else ()):
-            yield from _parts(item, (*path, key, index)) if key == "$sequence" else _ruled(item, (*path, key, index))
+            yield from (
+                _walk_mock(item, (*path, key, index)) if key == "$sequence" else _walk_rule(item, (*path, key, index))
+            )
 
 
-def _ruled(rule: Any, path: Path) -> Iterator[tuple[Any, Path]]:
+def _walk_rule(rule: Any, path: DataPath) -> Iterator[tuple[Any, DataPath]]:
     if isinstance(rule, Mapping) and "$return" in rule:
-        yield from _parts(rule["$return"], (*path, "$return"))
+        yield from _walk_mock(rule["$return"], (*path, "$return"))

@@ -7,44 +7,44 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from evalkit.errors import Problem, did_you_mean
-from evalkit.functions.mockchecks import return_problems
-from evalkit.functions.schemas import compiled
-from evalkit.functions.violations import argument_names
-from evalkit.lint.casefacts import CaseFacts, ExpectedCall, is_operator
-from evalkit.lint.facts import SUITE, Declared, Path
+from evalkit.functions.mockchecks import find_return_problems
+from evalkit.functions.schemas import compile_schema
+from evalkit.functions.violations import find_argument_names
+from evalkit.lint.casefacts import CaseCall, CaseFacts, is_operator
+from evalkit.lint.facts import SUITE, DataPath, DeclaredFunction
 from evalkit.lint.finding import Edit, Finding, Rename
-from evalkit.lint.known import Known
-from evalkit.lint.names import alike, relative
-from evalkit.spec.naming import suggested
+from evalkit.lint.known import KnownFunctions
+from evalkit.lint.names import find_relative, is_alike
+from evalkit.spec.naming import make_case_name
 from evalkit.spec.suites import SUITE_FILE
 
-_OF_LOADER = {"unknown_function": "case-function", "unknown_argument": "case-argument"}
+_RULE_OF_PROBLEM = {"unknown_function": "case-function", "unknown_argument": "case-argument"}
 
 
-def judge(case: CaseFacts, known: Known) -> Iterator[Finding]:
+def check_case(case: CaseFacts, known_functions: KnownFunctions) -> Iterator[Finding]:
     """Every finding of one case."""
-    found = [*_label(case), *_own(case, known)]
-    yield from found
-    places = {finding.location for finding in found}
+    findings = [*_check_label(case), *_check_functions(case, known_functions)]
+    yield from findings
+    places = {finding.location for finding in findings}
     for problem in case.examined.problems:
         if problem.location not in places or not problem.location.line:
-            yield invalid_case(problem)
+            yield report_problem(problem)
 
 
-def invalid_case(problem: Problem) -> Finding:
+def report_problem(problem: Problem) -> Finding:
     """A problem that the loader of cases has found, as a finding."""
     return Finding(
-        name=_OF_LOADER.get(problem.code, "invalid-case"),
+        name=_RULE_OF_PROBLEM.get(problem.code, "invalid-case"),
         location=problem.location,
         message=problem.message,
         advice="correct the case; docs/case-format.md describes it",
     )
 
 
-def misnamed(path: FilePath, problem: Problem) -> Finding:
+def report_misnamed(path: FilePath, problem: Problem) -> Finding:
     """A file that holds a case, and has not a case's name."""
     is_suite = path.stem.lower() in ("suite", "suites")
-    name = SUITE_FILE if is_suite else suggested(path.name)
+    name = SUITE_FILE if is_suite else make_case_name(path.name)
     folder = problem.location.file.rpartition("/")[0]
     to = f"{folder}/{name}" if folder else name
     return Finding(
@@ -56,7 +56,7 @@ def misnamed(path: FilePath, problem: Problem) -> Finding:
     )
 
 
-def _label(case: CaseFacts) -> Iterator[Finding]:
+def _check_label(case: CaseFacts) -> Iterator[Finding]:
     label = case.examined.data.get("scenario_id")
     stem = case.file.rpartition("/")[2].partition(".")[0]
     if isinstance(label, str) and label != stem:
@@ -65,68 +65,72 @@ def _label(case: CaseFacts) -> Iterator[Finding]:
             location=case.locate(("scenario_id",)),
             message=f"scenario_id is '{label}', but the file's name says '{stem}'",
             advice=f"write scenario_id: {stem}, or leave it out",
-            fix=_replacing(case, ("scenario_id",), label, stem, key=False),
+            fix=_make_replacement(case, ("scenario_id",), label, stem, key=False),
         )
 
 
-def _own(case: CaseFacts, known: Known) -> Iterator[Finding]:
-    if not known:
+def _check_functions(case: CaseFacts, known_functions: KnownFunctions) -> Iterator[Finding]:
+    if not known_functions:
         return
-    for output, _ in case.expectations():
+    for output, _ in case.list_expectations():
         if output.get("valid_arguments") is False:
             return
-    for call in case.expected():
-        functions = known.of(call.name)
+    for call in case.list_calls():
+        functions = known_functions.find_declarations(call.name)
         if not functions:
-            if known.near(call.name) or (known.is_complete and not call.forbidden):
-                yield _unknown_function(case, call, known)
+            if known_functions.has_similar(call.name) or (known_functions.is_complete and not call.is_forbidden):
+                yield _report_unknown_function(case, call, known_functions)
             continue
-        if call.written.get("valid") is not False:
-            yield from _arguments(case, call, functions)
+        if call.data.get("valid") is not False:
+            yield from _check_arguments(case, call, functions)
     for name in case.mocks:
-        if not known.of(name) and (known.is_complete or known.near(name)):
-            yield _undeclared_mock(case, name, known)
-    yield from _conditions(case, known)
-    yield from _answers(case, known)
+        if not known_functions.find_declarations(name) and (
+            known_functions.is_complete or known_functions.has_similar(name)
+        ):
+            yield _report_undeclared_mock(case, name, known_functions)
+    yield from _check_conditions(case, known_functions)
+    yield from _check_answers(case, known_functions)
 
 
-def _unknown_function(case: CaseFacts, call: ExpectedCall, known: Known) -> Finding:
+def _report_unknown_function(case: CaseFacts, call: CaseCall, known_functions: KnownFunctions) -> Finding:
     place = case.locate(call.path)
-    listed = ", ".join(sorted(known.names)) or "none"
-    what = "forbids" if call.forbidden else "expects"
+    listed = ", ".join(sorted(known_functions.names)) or "none"
+    verb = "forbids" if call.is_forbidden else "expects"
     return Finding(
         name="case-function",
         location=place,
-        message=f"the case {what} '{call.name}', which is not declared"
-        f"{did_you_mean(call.name, known.names) or f'; declared are {listed}'}",
+        message=f"the case {verb} '{call.name}', which is not declared"
+        f"{did_you_mean(call.name, known_functions.names) or f'; declared are {listed}'}",
         advice="write the declared name, or declare the function",
-        fix=None if call.forbidden else _renaming(case, call.path, call.name, known, key=False),
+        fix=None if call.is_forbidden else _make_renaming(case, call.path, call.name, known_functions, key=False),
     )
 
 
-def _undeclared_mock(case: CaseFacts, name: str, known: Known) -> Finding:
-    path = case.mock_path(name)
-    listed = ", ".join(sorted(known.names)) or "none"
+def _report_undeclared_mock(case: CaseFacts, name: str, known_functions: KnownFunctions) -> Finding:
+    path = case.build_mock_path(name)
+    listed = ", ".join(sorted(known_functions.names)) or "none"
     return Finding(
         name="mock-function",
         location=case.locate(path, key=True),
-        message=f"'{name}' is mocked, and not declared{did_you_mean(name, known.names) or f'; declared are {listed}'}",
+        message=f"'{name}' is mocked, and not declared{did_you_mean(name, known_functions.names) or f'; declared are {listed}'}",
         advice="mock the declared name, or declare the function",
-        fix=_renaming(case, path, name, known, key=True),
+        fix=_make_renaming(case, path, name, known_functions, key=True),
     )
 
 
-def _renaming(case: CaseFacts, path: Path, name: str, known: Known, *, key: bool) -> Edit | None:
+def _make_renaming(
+    case: CaseFacts, path: DataPath, name: str, known_functions: KnownFunctions, *, key: bool
+) -> Edit | None:
     """The edit that writes the declared name instead, where only one is meant."""
-    meant = relative(name, known.names)
-    is_there = key and meant in case.mocks  # a key can't be there twice
-    return None if meant is None or is_there else _replacing(case, path, name, meant, key=key)
+    declared_name = find_relative(name, known_functions.names)
+    is_there = key and declared_name in case.mocks  # a key can't be there twice
+    return None if declared_name is None or is_there else _make_replacement(case, path, name, declared_name, key=key)
 
 
-def _replacing(case: CaseFacts, path: Path, old: str, new: str, *, key: bool) -> Edit | None:
+def _make_replacement(case: CaseFacts, path: DataPath, old: str, new: str, *, key: bool) -> Edit | None:
     """The edit that writes `new` for `old` at `path`, if it stands there as it is."""
     place = case.locate(path, key=key)
-    layer = next((it for it in case.examined.source.layers if it.file == place.file), None)
+    layer = next((candidate for candidate in case.examined.source.layers if candidate.file == place.file), None)
     if layer is None or layer.path is None or not place.column:
         return None
     with open(layer.path, encoding="utf-8-sig") as file:
@@ -136,43 +140,45 @@ def _replacing(case: CaseFacts, path: Path, old: str, new: str, *, key: bool) ->
     return Edit(place.file, start, start + len(old), new) if text.startswith(old, start) else None
 
 
-def _arguments(case: CaseFacts, call: ExpectedCall, functions: list[Declared]) -> Iterator[Finding]:
-    names = _names(functions)
+def _check_arguments(case: CaseFacts, call: CaseCall, functions: list[DeclaredFunction]) -> Iterator[Finding]:
+    names = _collect_argument_names(functions)
     if names is not None:
-        for argument, path, is_sent in call.named_arguments():
-            slip = any(alike(argument, name) for name in names)
-            if argument not in names and (slip or (is_sent and not call.forbidden)):
-                yield _unknown_argument(case, call, argument, path, names)
+        for argument, path, is_sent in call.list_arguments():
+            slip = any(is_alike(argument, name) for name in names)
+            if argument not in names and (slip or (is_sent and not call.is_forbidden)):
+                yield _report_unknown_argument(case, call, argument, path, names)
     function = functions[0]
     if len(functions) > 1 or function.properties is None:
         return
-    exact = call.written.get("arguments")
-    if exact is None and "arguments" in call.written:
+    exact = call.data.get("arguments")
+    if exact is None and "arguments" in call.data:
         exact = {}
-    if isinstance(exact, Mapping) and not is_operator(exact) and not call.forbidden:
-        yield from _missing(case, call, function, exact)
+    if isinstance(exact, Mapping) and not is_operator(exact) and not call.is_forbidden:
+        yield from _check_required_arguments(case, call, function, exact)
     for key in ("arguments", "arguments_contain"):
-        values = call.written.get(key)
+        values = call.data.get(key)
         if isinstance(values, Mapping) and not is_operator(values):
             for argument, value in values.items():
                 schema = (function.properties or {}).get(argument)
                 if isinstance(schema, Mapping):
                     path = (*call.root, key, argument)
-                    yield from _value(case, function, argument, value, schema, path, partial=key != "arguments")
+                    yield from _check_value(case, function, argument, value, schema, path, partial=key != "arguments")
 
 
-def _names(functions: Iterable[Declared]) -> frozenset[str] | None:
+def _collect_argument_names(functions: Iterable[DeclaredFunction]) -> frozenset[str] | None:
     """All arguments that any of the declarations allows; None where one allows others."""
-    found: set[str] = set()
+    allowed: set[str] = set()
     for function in functions:
-        names = argument_names(function.parameters) if isinstance(function.parameters, Mapping) else None
+        names = find_argument_names(function.parameters) if isinstance(function.parameters, Mapping) else None
         if names is None:
             return None
-        found |= names
-    return frozenset(found)
+        allowed |= names
+    return frozenset(allowed)
 
 
-def _unknown_argument(case: CaseFacts, call: ExpectedCall, argument: str, path: Path, names: Iterable[str]) -> Finding:
+def _report_unknown_argument(
+    case: CaseFacts, call: CaseCall, argument: str, path: DataPath, names: Iterable[str]
+) -> Finding:
     listed = ", ".join(sorted(names)) or "no arguments"
     return Finding(
         name="case-argument",
@@ -183,41 +189,50 @@ def _unknown_argument(case: CaseFacts, call: ExpectedCall, argument: str, path: 
     )
 
 
-def _missing(case: CaseFacts, call: ExpectedCall, function: Declared, exact: Mapping[str, Any]) -> Iterator[Finding]:
-    left = [name for name in function.required if name not in exact]
-    if left and call.written.get("outcome") != "error":
-        shown = ", ".join(f"'{name}'" for name in left)
+def _check_required_arguments(
+    case: CaseFacts, call: CaseCall, function: DeclaredFunction, exact: Mapping[str, Any]
+) -> Iterator[Finding]:
+    missing = [name for name in function.required if name not in exact]
+    if missing and call.data.get("outcome") != "error":
+        names = ", ".join(f"'{name}'" for name in missing)
         yield Finding(
             name="case-argument-missing",
             location=case.locate((*call.root, "arguments"), key=True),
-            message=f"exact arguments of '{call.name}' lack {shown}, which the function requires",
+            message=f"exact arguments of '{call.name}' lack {names}, which the function requires",
             advice="add the argument, or write arguments_contain: no valid call can match",
         )
 
 
-def _value(
-    case: CaseFacts, function: Declared, name: str, value: Any, schema: Mapping[str, Any], path: Path, *, partial: bool
+def _check_value(
+    case: CaseFacts,
+    function: DeclaredFunction,
+    name: str,
+    value: Any,
+    schema: Mapping[str, Any],
+    path: DataPath,
+    *,
+    partial: bool,
 ) -> Iterator[Finding]:
     if isinstance(value, Mapping) and value.keys() == {"$literal"}:
         value = value["$literal"]
     if _is_open(value) or "$ref" in schema:
         return
-    if partial and not _may_be_part(value, schema):
+    if partial and not _can_be_part(value, schema):
         problem = f"{value!r} is part of none of {', '.join(map(repr, schema['enum']))}" if "enum" in schema else ""
         problem = problem or f"{value!r} is not of type {schema.get('type')}"
     elif partial:
         return
     else:
-        error = next(iter(compiled(schema).errors(value)), None)
+        error = next(iter(compile_schema(schema).find_errors(value)), None)
         if error is None:
             return
-        problem = "; ".join(message for _, message in return_problems(value, schema)[:1])
+        problem = "; ".join(message for _, message in find_return_problems(value, schema)[:1])
     words = schema.get("enum") if isinstance(schema.get("enum"), list) else ()
-    near = did_you_mean(value, [word for word in words or () if isinstance(word, str)]) if "mean" not in problem else ""
+    hint = did_you_mean(value, [word for word in words or () if isinstance(word, str)]) if "mean" not in problem else ""
     yield Finding(
         name="case-value",
         location=case.locate(path),
-        message=f"'{function.name}': no valid call has this '{name}': {problem}{near}",
+        message=f"'{function.name}': no valid call has this '{name}': {problem}{hint}",
         advice="expect a value that the schema allows, or correct the schema",
     )
 
@@ -231,11 +246,11 @@ def _is_open(value: Any) -> bool:
     return isinstance(value, list) and any(map(_is_open, value))
 
 
-def _may_be_part(value: Any, schema: Mapping[str, Any]) -> bool:
+def _can_be_part(value: Any, schema: Mapping[str, Any]) -> bool:
     """Whether some valid value may contain this one, by type and enum, as `arguments_contain` understands it."""
     kinds = schema.get("type")
     kinds = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
-    if kinds and not any(compiled({"type": kind}).fits(value) for kind in kinds):
+    if kinds and not any(compile_schema({"type": kind}).is_valid(value) for kind in kinds):
         return False
     values = schema.get("enum")
     if not isinstance(values, list):
@@ -244,9 +259,13 @@ def _may_be_part(value: Any, schema: Mapping[str, Any]) -> bool:
     return value in values or (isinstance(value, str) and any(folded in str(item).casefold() for item in values))
 
 
-def _conditions(case: CaseFacts, known: Known) -> Iterator[Finding]:
-    for function, argument, path in case.conditions():
-        names = _names(known.of(function)) if known.of(function) else None
+def _check_conditions(case: CaseFacts, known_functions: KnownFunctions) -> Iterator[Finding]:
+    for function, argument, path in case.list_conditions():
+        names = (
+            _collect_argument_names(known_functions.find_declarations(function))
+            if known_functions.find_declarations(function)
+            else None
+        )
         if names is not None and argument not in names:
             listed = ", ".join(sorted(names)) or "none"
             yield Finding(
@@ -258,32 +277,32 @@ def _conditions(case: CaseFacts, known: Known) -> Iterator[Finding]:
             )
 
 
-def _answers(case: CaseFacts, known: Known) -> Iterator[Finding]:
-    for answer in case.answers():
-        functions = [function for function in known.of(answer.name) if function.form != SUITE]
+def _check_answers(case: CaseFacts, known_functions: KnownFunctions) -> Iterator[Finding]:
+    for answer in case.list_answers():
+        functions = [function for function in known_functions.find_declarations(answer.name) if function.form != SUITE]
         schemas = [function.returns for function in functions if function.returns is not None]
         if len(schemas) != len(functions) or not schemas:
             continue
-        problems = [return_problems(answer.value, schema) for schema in schemas]
+        problems = [find_return_problems(answer.value, schema) for schema in schemas]
         if all(problems):
-            where, message = problems[0][0]
+            inner_path, message = problems[0][0]
             yield Finding(
                 name="mock-result",
-                location=case.locate((*answer.path, *where)),
+                location=case.locate((*answer.path, *inner_path)),
                 message=f"the mock of '{answer.name}' breaks its 'returns' schema: {message}",
                 advice="answer what the function could return",
             )
 
 
-def never_expected(
-    declared: Iterable[Declared], expected: Mapping[str, set[str]], tested: Mapping[str, set[str]]
+def find_never_expected(
+    declared: Iterable[DeclaredFunction], expected: Mapping[str, set[str]], tested: Mapping[str, set[str]]
 ) -> Iterator[Finding]:
     """Functions that cases could expect, and none does. Both mappings: file of the declaration -> names."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for function in declared:
         file, name = function.file, function.name
-        if name in tested.get(file, ()) and name not in expected.get(file, ()) and name not in told:
-            told.add(name)
+        if name in tested.get(file, ()) and name not in expected.get(file, ()) and name not in reported:
+            reported.add(name)
             yield Finding(
                 name="never-expected",
                 location=function.place,

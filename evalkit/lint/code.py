@@ -7,17 +7,17 @@ import re
 from collections.abc import Callable, Collection, Iterator
 
 from evalkit.errors import Location
-from evalkit.lint.declaredcode import DeclaredCode
-from evalkit.lint.facts import Code
-from evalkit.lint.names import words
-from evalkit.lint.pairs import trees_in_code
-from evalkit.lint.promptcode import Source, has_form, is_listing, read_prompt
+from evalkit.lint.declaredcode import DeclarationFinder
+from evalkit.lint.facts import CodeFacts
+from evalkit.lint.names import split_words
+from evalkit.lint.pairs import find_trees
+from evalkit.lint.promptcode import PromptSource, has_form, is_listing, read_prompt
 from evalkit.lint.pythonfile import PythonFile, PythonFiles
 from evalkit.lint.resolving import Resolver
-from evalkit.lint.signatures import Signatures
-from evalkit.lint.static import Evaluator, dotted, last_name
-from evalkit.lint.tablecode import TableCode
-from evalkit.lint.walking import Visit, visits
+from evalkit.lint.signatures import SignatureReader
+from evalkit.lint.static import Evaluator, get_dotted_name, get_last_name
+from evalkit.lint.tablecode import DispatchFinder
+from evalkit.lint.walking import NodeVisit, walk_file
 
 _DECLARES = re.compile(
     r"FunctionDeclaration|input_?[sS]chema|[\"'](?:parameters|function)[\"']|@\s*(?:\w+\.)*\w*(?:tool|function)"
@@ -27,7 +27,7 @@ _DECLARES = re.compile(
 )
 _FOLD = str.maketrans("", "", "_-. :")
 _SHORTEST_PROMPT, _FEWEST_WORDS = 60, 8
-_OFFERS = frozenset(("tools", "functions", "function_declarations"))
+_TOOL_KEYWORDS = frozenset(("tools", "functions", "function_declarations"))
 _REGISTERING = ("agent", "check", "operator")
 # What texts are given to that are patterns, or messages for people.
 _NO_PROMPTS_WORDS = """compile search match findall finditer sub split startswith find
@@ -43,72 +43,76 @@ class CodeReader:
 
     def __init__(self, files: list[PythonFile]) -> None:
         self.files = files
-        self._python = PythonFiles(files)
-        self._evaluator = Evaluator(self._python)
-        self._resolver = Resolver(self._python, Signatures(self._evaluator))
-        self.code = Code(used_together=self._used_together)
-        self._reached: dict[str, frozenset[str]] = {}
-        self._declared = DeclaredCode(self.code, self._evaluator, self._resolver)
-        self._read: set[str] = set()
+        self._python_files = PythonFiles(files)
+        self._evaluator = Evaluator(self._python_files)
+        self._resolver = Resolver(self._python_files, SignatureReader(self._evaluator))
+        self.code = CodeFacts(is_used_with=self._is_used_with)
+        self._reachable: dict[str, frozenset[str]] = {}
+        self._declarations = DeclarationFinder(self.code, self._evaluator, self._resolver)
+        self._files_read: set[str] = set()
 
-    def read_declaring(self) -> Code:
+    def read_declaring(self) -> CodeFacts:
         """The first pass: files that may declare functions or register something with evalkit."""
         for file in self.files:
             if _DECLARES.search(file.text):
-                self._visit(file)
+                self._read_file(file)
         return self.code
 
-    def read_so_far(self) -> list[PythonFile]:
+    def list_read_files(self) -> list[PythonFile]:
         """The files that have been read."""
-        return [file for file in self.files if file.shown in self._read]
+        return [file for file in self.files if file.relative_path in self._files_read]
 
-    def read_naming(self, names: Collection[str]) -> Code:
+    def read_naming(self, names: Collection[str]) -> CodeFacts:
         """The second pass: files that name one of the functions `names`, in whatever spelling."""
-        folded = {"".join(words(name)) for name in names} - {""}
+        folded = {"".join(split_words(name)) for name in names} - {""}
         pattern = re.compile("|".join(map(re.escape, sorted(folded, key=len, reverse=True)))) if folded else None
         for file in self.files:
-            if file.shown in self._read or pattern is None:
+            if file.relative_path in self._files_read or pattern is None:
                 continue
             if pattern.search(file.text.lower().translate(_FOLD)):
-                self._visit(file)
+                self._read_file(file)
         return self.code
 
-    def _used_together(self, one: str, other: str) -> bool:
+    def _is_used_with(self, first: str, second: str) -> bool:
         """Whether a file that was read imports both, directly or through others, or is one of them."""
-        files = {file.shown: file for file in self.files if file.shown in self._read}
-        return any({one, other} <= self._reach(name, files) for name in files)
+        files = {file.relative_path: file for file in self.files if file.relative_path in self._files_read}
+        return any({first, second} <= self._find_reachable(name, files) for name in files)
 
-    def _reach(self, start: str, files: dict[str, PythonFile]) -> frozenset[str]:
-        if start not in self._reached:
-            found, pending = {start}, [start]
+    def _find_reachable(self, start: str, files: dict[str, PythonFile]) -> frozenset[str]:
+        if start not in self._reachable:
+            reachable, pending = {start}, [start]
             while pending:
-                new = {it.shown for it in self._python.imported_by(files[pending.pop()]) if it.shown in files} - found
-                found |= new
+                new = {
+                    file.relative_path
+                    for file in self._python_files.find_imports(files[pending.pop()])
+                    if file.relative_path in files
+                } - reachable
+                reachable |= new
                 pending += new
-            self._reached[start] = frozenset(found)
-        return self._reached[start]
+            self._reachable[start] = frozenset(reachable)
+        return self._reachable[start]
 
-    def _visit(self, file: PythonFile) -> None:
-        self._read.add(file.shown)
-        tables = TableCode(self.code, self._evaluator, self._resolver, self._declared.consumed)
-        for visit in visits(file):
-            self._declared.visit(visit)
+    def _read_file(self, file: PythonFile) -> None:
+        self._files_read.add(file.relative_path)
+        tables = DispatchFinder(self.code, self._evaluator, self._resolver, self._declarations.consumed)
+        for visit in walk_file(file):
+            self._declarations.visit(visit)
             tables.visit(visit)
-            self._text(visit)
-            self._offering(visit)
-            self._registered(visit)
-            self.code.trees.extend(trees_in_code([visit.node]))
+            self._read_text(visit)
+            self._record_native_calls(visit)
+            self._record_registration(visit)
+            self.code.value_trees.extend(find_trees([visit.node]))
         tables.finish()
-        self._implementations(file)
+        self._collect_implementations(file)
 
-    def _implementations(self, file: PythonFile) -> None:
+    def _collect_implementations(self, file: PythonFile) -> None:
         signatures = self._resolver.signatures
         for qualified, node in file.functions.items():
             if not node.name.startswith("__"):
-                found = signatures.read(node, file, is_method="." in qualified)
-                self.code.implementations.setdefault(node.name, []).append(found)
+                implementation = signatures.read(node, file, is_method="." in qualified)
+                self.code.implementations.setdefault(node.name, []).append(implementation)
 
-    def _text(self, visit: Visit) -> None:
+    def _read_text(self, visit: NodeVisit) -> None:
         """Long texts in the code may be instructions; docstrings and patterns are none."""
         node = visit.node
         if (
@@ -119,56 +123,56 @@ class CodeReader:
             return
         if _is_message(visit.parent):
             return
-        text = _text_of(node)
+        text = _get_text(node)
         if len(text) < _SHORTEST_PROMPT or len(re.findall(r"[^\W\d_]{2,}", text)) < _FEWEST_WORDS:
             return
         if "`" in text or has_form(text) or _NAME_IN_TEXT.search(text):
-            self.code.prompts.append(read_prompt(Source(text, _locate(node, text, visit.scope.file))))
+            self.code.prompts.append(read_prompt(PromptSource(text, _make_locator(node, text, visit.scope.file))))
 
-    def _offering(self, visit: Visit) -> None:
+    def _record_native_calls(self, visit: NodeVisit) -> None:
         """``client.create(tools=TOOLS)``: the file makes native calls."""
-        if isinstance(visit.node, ast.Call) and any(keyword.arg in _OFFERS for keyword in visit.node.keywords):
-            self.code.offering.add(visit.scope.file.shown)
+        if isinstance(visit.node, ast.Call) and any(keyword.arg in _TOOL_KEYWORDS for keyword in visit.node.keywords):
+            self.code.native_call_files.add(visit.scope.file.relative_path)
 
-    def _registered(self, visit: Visit) -> None:
+    def _record_registration(self, visit: NodeVisit) -> None:
         """``@evalkit.agent("desk")``, ``evalkit.check("steps")(function)``."""
         node = visit.node
-        if not isinstance(node, ast.Call) or last_name(node.func) not in _REGISTERING or len(node.args) != 1:
+        if not isinstance(node, ast.Call) or get_last_name(node.func) not in _REGISTERING or len(node.args) != 1:
             return
-        file, kind = visit.scope.file, last_name(node.func)
-        name = self._evaluator.value(node.args[0], visit.scope)
-        first = dotted(node.func).partition(".")[0]
+        file, kind = visit.scope.file, get_last_name(node.func)
+        name = self._evaluator.evaluate(node.args[0], visit.scope)
+        first = get_dotted_name(node.func).partition(".")[0]
         module = file.imports.get(first, ("", "", 0))[0]
         if isinstance(name, str) and module.partition(".")[0] == "evalkit":
-            self.code.registered.setdefault(kind, set()).add(name)
+            self.code.registered_names.setdefault(kind, set()).add(name)
             if kind == "agent":
-                self.code.agents[name] = file.shown
+                self.code.agents[name] = file.relative_path
 
 
 def _is_message(parent: ast.AST | None) -> bool:
     """Whether a text is a pattern, or told to people: logged, raised, or kept as ``msg``."""
     if isinstance(parent, ast.Call):
-        name = last_name(parent.func)
+        name = get_last_name(parent.func)
         return name in _NO_PROMPTS or _EXCEPTION.search(name) is not None
-    return isinstance(parent, ast.Assign) and any(_MESSAGES.search(last_name(target)) for target in parent.targets)
+    return isinstance(parent, ast.Assign) and any(_MESSAGES.search(get_last_name(target)) for target in parent.targets)
 
 
-def _text_of(node: ast.Constant | ast.JoinedStr) -> str:
+def _get_text(node: ast.Constant | ast.JoinedStr) -> str:
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
-    parts = (part.value if isinstance(part, ast.Constant) else _placeholder(part) for part in node.values)
+    parts = (part.value if isinstance(part, ast.Constant) else _make_placeholder(part) for part in node.values)
     return "".join(part for part in parts if isinstance(part, str))
 
 
-def _placeholder(part: ast.expr) -> str:
+def _make_placeholder(part: ast.expr) -> str:
     """``{tools}`` for what is put into the text, if it speaks of functions; ``{}`` for anything else."""
-    names = [last_name(inner) for inner in ast.walk(part) if isinstance(inner, (ast.Name, ast.Attribute))]
+    names = [get_last_name(inner) for inner in ast.walk(part) if isinstance(inner, (ast.Name, ast.Attribute))]
     return "{tools}" if any(is_listing(name) for name in names) else "{}"
 
 
-def _locate(node: ast.expr, text: str, file: PythonFile) -> Callable[[int], Location]:
+def _make_locator(node: ast.expr, text: str, file: PythonFile) -> Callable[[int], Location]:
     """The place of an offset in a text, to the line where the literal's lines are the text's."""
-    start = file.place(node)
+    start = file.locate(node)
     is_plain = text.count("\n") == (node.end_lineno or node.lineno) - node.lineno
 
     def place(offset: int) -> Location:
@@ -180,6 +184,6 @@ def _locate(node: ast.expr, text: str, file: PythonFile) -> Callable[[int], Loca
     return place
 
 
-def problems_of(files: list[PythonFile]) -> Iterator[tuple[Location, str]]:
+def list_problems(files: list[PythonFile]) -> Iterator[tuple[Location, str]]:
     """What kept files that were parsed from being read."""
     return (file.problem for file in files if file.problem is not None)

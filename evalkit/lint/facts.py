@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from evalkit.errors import Location
 from evalkit.lint.finding import Edit
 
-Path = tuple[str | int, ...]
+DataPath = tuple[str | int, ...]
 
 
 class _Unknown:
@@ -46,12 +46,12 @@ class Implementation(Struct, frozen=True, kw_only=True):
     takes_any: bool = False
     is_method: bool = False
     doc: str = ""
-    comparable: bool = True  # False where the signature is not the function's own: lambdas, wrappers
-    reads: bool = False  # the parameters are keys that the code reads from one mapping of arguments
-    by_keys: Callable[[Implementation], Implementation | None] | None = None
+    is_comparable: bool = True  # False where the signature is not the function's own: lambdas, wrappers
+    has_key_parameters: bool = False  # the parameters are keys that the code reads from one mapping of arguments
+    read_keys: Callable[[Implementation], Implementation | None] | None = None
 
 
-class Declared(Struct, frozen=True, kw_only=True):
+class DeclaredFunction(Struct, frozen=True, kw_only=True):
     """A function as a model is told of it, in whatever form.
 
     `description` and `parameters` are None where there is none, UNKNOWN where it can't be told. `locate` gives the
@@ -68,9 +68,9 @@ class Declared(Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     patch: str = ""  # the real function that a case swaps: package.module:Class.method
     strict: bool = False
-    locate: Callable[[Path], Location]
-    listed_in: object = None
-    bound: Implementation | None = None
+    locate: Callable[[DataPath], Location]
+    list_key: object = None
+    implementation: Implementation | None = None
     add_alias: Callable[[str], Edit | None] | None = None
 
     @property
@@ -83,8 +83,8 @@ class Declared(Struct, frozen=True, kw_only=True):
         schema = self.parameters
         if not isinstance(schema, Mapping) or any(key in schema for key in _ELSEWHERE):
             return None
-        found = schema.get("properties", {})
-        return found if isinstance(found, Mapping) else None
+        properties = schema.get("properties", {})
+        return properties if isinstance(properties, Mapping) else None
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class Declared(Struct, frozen=True, kw_only=True):
 _ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class DispatchEntry(Struct, frozen=True, kw_only=True):
     """One line of a dispatch table: a name, the code it leads to (None if that can't be told), and how to add one."""
 
     name: str
@@ -105,16 +105,16 @@ class Entry(Struct, frozen=True, kw_only=True):
     add: Callable[[str], Edit] | None = None
 
 
-class Table(Struct, frozen=True, kw_only=True):
+class DispatchTable(Struct, frozen=True, kw_only=True):
     """A mapping of names to code. `is_open`: it has entries that can't be told. `branches`: it is a chain of ifs.
 
     `registry`: the decorator that makes the entries, which may be spread over files.
     """
 
     place: Location
-    entries: tuple[Entry, ...]
+    entries: tuple[DispatchEntry, ...]
     is_open: bool = False
-    branches: bool = False
+    is_chain: bool = False
     registry: str = ""
 
     @property
@@ -128,7 +128,7 @@ class Alias(Struct, frozen=True, kw_only=True):
     name: str
     target: str
     place: Location
-    listed_in: Location
+    map_place: Location
 
 
 class Mention(Struct, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class Mention(Struct, frozen=True, kw_only=True):
     place: Location
     is_call: bool = False
     is_bare: bool = False
-    negated: bool = False
+    is_negated: bool = False
     arguments: tuple[tuple[str, Location], ...] = ()
     edit: Callable[[str], Edit] | None = None
 
@@ -149,7 +149,7 @@ class Mention(Struct, frozen=True, kw_only=True):
 class TextFormat(Struct, frozen=True, kw_only=True):
     """A form of text calls that an instruction shows, e.g. ``<TOOL>name: "…"</TOOL>``."""
 
-    shown: str
+    example: str
     place: Location
 
 
@@ -162,7 +162,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     place: Location
     mentions: tuple[Mention, ...] = ()
     formats: tuple[TextFormat, ...] = ()
-    own: tuple[Declared, ...] | None = None
+    own_functions: tuple[DeclaredFunction, ...] | None = None
     lists_functions: bool = False
 
     @property
@@ -170,21 +170,25 @@ class Prompt(Struct, frozen=True, kw_only=True):
         return self.place.file
 
 
-class Code(Struct):
+class CodeFacts(Struct):
     """What the Python files come to."""
 
-    declared: list[Declared] = field(default_factory=list)
-    opaque: list[Location] = field(default_factory=list)  # declarations whose name can't be told
-    tables: list[Table] = field(default_factory=list)
+    declarations: list[DeclaredFunction] = field(default_factory=list)
+    opaque_places: list[Location] = field(default_factory=list)  # declarations whose name can't be told
+    tables: list[DispatchTable] = field(default_factory=list)
     aliases: list[Alias] = field(default_factory=list)
     implementations: dict[str, list[Implementation]] = field(default_factory=dict)
-    compared: dict[str, list[Location]] = field(default_factory=dict)  # text that code compares names with
-    dynamic: list[Location] = field(default_factory=list)  # getattr(self, name), globals()[name]
+    compared_texts: dict[str, list[Location]] = field(default_factory=dict)  # text that code compares names with
+    dynamic_lookups: list[Location] = field(default_factory=list)  # getattr(self, name), globals()[name]
     affixes: set[tuple[str, str]] = field(default_factory=set)  # getattr(self, f"do_{name}"): what stands around it
     prompts: list[Prompt] = field(default_factory=list)
-    offering: set[str] = field(default_factory=set)  # files with a call to which functions are given: tools=...
+    native_call_files: set[str] = field(
+        default_factory=set
+    )  # files with a call to which functions are given: tools=...
     agents: dict[str, str] = field(default_factory=dict)  # registered name -> file
-    registered: dict[str, set[str]] = field(default_factory=dict)  # "check", "operator" -> names
+    registered_names: dict[str, set[str]] = field(default_factory=dict)  # "check", "operator" -> names
     # Whether some file uses both, by imports; None where that is not known.
-    used_together: Callable[[str, str], bool] | None = None
-    trees: list[Mapping[str, frozenset[str]]] = field(default_factory=list)  # dictionaries of texts to lists of texts
+    is_used_with: Callable[[str, str], bool] | None = None
+    value_trees: list[Mapping[str, frozenset[str]]] = field(
+        default_factory=list
+    )  # dictionaries of texts to lists of texts

@@ -7,7 +7,7 @@ import re
 from msgspec import Struct
 
 from evalkit.errors import Location
-from evalkit.lint.rules import BY_NAME, Rule
+from evalkit.lint.rules import RULES_BY_NAME, Rule
 
 
 class Edit(Struct, frozen=True):
@@ -23,7 +23,7 @@ class Rename(Struct, frozen=True):
     """Give a file another name in its folder. Both from the root."""
 
     file: str
-    to: str
+    new_file: str
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
     @property
     def rule(self) -> Rule:
-        return BY_NAME[self.name]
+        return RULES_BY_NAME[self.name]
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -47,11 +47,11 @@ class Finding(Struct, frozen=True, kw_only=True):
         return (self.name, self.location.file, self.message)
 
 
-def below(text: str, file: str, line: int, indent: int, new: str) -> Edit | None:
+def add_line_below(text: str, file: str, line: int, indent: int, new: str) -> Edit | None:
     """Add a line below `line`, which must be a key (and its value) alone on its line; None where it is not."""
     lines = text.splitlines(keepends=True)
-    there = lines[line - 1] if line <= len(lines) else ""
-    if not re.match(r"""\s*(?:- )?[\w.:"'-]+:(?:[ \t]+[\w.:"'-]+)?[ \t]*(?:#.*)?$""", there.rstrip("\r\n")):
+    line_text = lines[line - 1] if line <= len(lines) else ""
+    if not re.match(r"""\s*(?:- )?[\w.:"'-]+:(?:[ \t]+[\w.:"'-]+)?[ \t]*(?:#.*)?$""", line_text.rstrip("\r\n")):
         return None
     at = sum(map(len, lines[:line]))
     return Edit(file, at, at, " " * indent + new + "\n")

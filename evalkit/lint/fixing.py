@@ -18,39 +18,39 @@ class Changes(Struct):
 
     texts: dict[str, tuple[str, str]] = field(default_factory=dict)  # file -> before, after
     renames: list[Rename] = field(default_factory=list)
-    mended: int = 0
+    fixed_count: int = 0
 
-    def diff(self) -> Iterator[str]:
+    def format_diff(self) -> Iterator[str]:
         """A unified diff, line by line."""
         for file, (before, after) in self.texts.items():
             yield from difflib.unified_diff(
                 before.splitlines(), after.splitlines(), f"a/{file}", f"b/{file}", lineterm=""
             )
         for rename in self.renames:
-            yield f"rename {rename.file} to {rename.to}"
+            yield f"rename {rename.file} to {rename.new_file}"
 
 
-def planned(findings: Iterable[Finding], root: Path) -> Changes:
+def plan_changes(findings: Iterable[Finding], root: Path) -> Changes:
     """The changes that mend `findings`, as far as they can be mended."""
     changes = Changes()
     edits: dict[str, list[Edit]] = {}
     for finding in findings:
         if isinstance(finding.fix, Rename):
             changes.renames.append(finding.fix)
-            changes.mended += 1
+            changes.fixed_count += 1
         elif isinstance(finding.fix, Edit):
             edits.setdefault(finding.fix.file, []).append(finding.fix)
-    for file, wanted in edits.items():
+    for file, file_edits in edits.items():
         before = (root / file).read_text("utf-8-sig")
-        chosen = _apart(wanted)
-        after = _applied(before, chosen)
+        chosen = _select_separate(file_edits)
+        after = _apply_edits(before, chosen)
         if not file.endswith(".py") or _is_python(after):
             changes.texts[file] = (before, after)
-            changes.mended += len(wanted)
+            changes.fixed_count += len(file_edits)
     return changes
 
 
-def _apart(edits: Sequence[Edit]) -> list[Edit]:
+def _select_separate(edits: Sequence[Edit]) -> list[Edit]:
     """The edits without doubles and without those that reach into another's place, the last of the file first."""
     chosen: list[Edit] = []
     for edit in sorted(set(edits), key=lambda edit: (edit.start, edit.end, edit.text)):
@@ -59,7 +59,7 @@ def _apart(edits: Sequence[Edit]) -> list[Edit]:
     return chosen[::-1]
 
 
-def _applied(text: str, edits: Iterable[Edit]) -> str:
+def _apply_edits(text: str, edits: Iterable[Edit]) -> str:
     for edit in edits:
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text
@@ -73,7 +73,7 @@ def _is_python(text: str) -> bool:
     return True
 
 
-def apply(changes: Changes, root: Path) -> None:
+def apply_changes(changes: Changes, root: Path) -> None:
     """Write the texts, each file all or nothing and with its own line ends, and rename."""
     for file, (_, after) in changes.texts.items():
         path = root / file
@@ -85,5 +85,5 @@ def apply(changes: Changes, root: Path) -> None:
         partial.chmod(path.stat().st_mode & 0o777)
         partial.replace(path)
     for rename in changes.renames:
-        if not (root / rename.to).exists():
-            (root / rename.file).rename(root / rename.to)
+        if not (root / rename.new_file).exists():
+            (root / rename.file).rename(root / rename.new_file)

@@ -17,13 +17,13 @@ from evalkit.lint.rules import ERROR, NOTE, RULES, SEVERITIES, WARNING
 
 # Names and texts come from files that anybody may have written: no line breaks, terminal commands, or turns of
 # direction reach a terminal or a log.
-_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def visible(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """`text` in one line, with characters that nobody sees as escapes."""
-    return _UNSHOWN.sub(lambda char: char[0].encode("unicode_escape").decode(), text)
+    return _UNPRINTABLE.sub(lambda char: char[0].encode("unicode_escape").decode(), text)
 
 
 def as_text(report: LintReport) -> str:
@@ -34,22 +34,22 @@ def as_text(report: LintReport) -> str:
         lines.append(f"{finding.location}: {finding.severity} {rule.code} {rule.name}: {finding.message}")
         see = f" (see {finding.related})" if finding.related is not None else ""
         lines.append(f"    {finding.advice}{see}")
-    return "\n".join(visible(line) for line in [*lines, summary(report)])
+    return "\n".join(escape_unprintable(line) for line in [*lines, format_summary(report)])
 
 
-def summary(report: LintReport) -> str:
+def format_summary(report: LintReport) -> str:
     """What was found in how much, and what the baseline hides."""
     counts = Counter(finding.severity for finding in report.findings)
-    found = ", ".join(_counted(counts[kind], kind) for kind in SEVERITIES if counts[kind]) or "nothing found"
-    parts = [f"{found} in {_counted(report.functions, 'function')} and {_counted(report.cases, 'case')}"]
-    if report.known:
-        parts.append(f"{report.known} known")
-    if report.gone:
-        parts.append(f"{report.gone} of the baseline gone: write it anew with --write-baseline")
+    totals = ", ".join(_format_count(counts[kind], kind) for kind in SEVERITIES if counts[kind]) or "nothing found"
+    parts = [f"{totals} in {_format_count(report.functions, 'function')} and {_format_count(report.cases, 'case')}"]
+    if report.known_count:
+        parts.append(f"{report.known_count} known")
+    if report.gone_count:
+        parts.append(f"{report.gone_count} of the baseline gone: write it anew with --write-baseline")
     return "; ".join(parts)
 
 
-def _counted(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -57,33 +57,33 @@ def as_json(report: LintReport) -> str:
     """One object: ``{version, findings: [...], summary: {...}}``."""
     data = {
         "version": 1,
-        "findings": [_as_data(finding) for finding in report.findings],
+        "findings": [_to_data(finding) for finding in report.findings],
         "summary": {
             **{kind: sum(finding.severity == kind for finding in report.findings) for kind in SEVERITIES},
             "functions": report.functions,
             "cases": report.cases,
-            "known": report.known,
-            "gone": report.gone,
+            "known": report.known_count,
+            "gone": report.gone_count,
             "exit_status": report.exit_status,
         },
     }
     return json.dumps(data, indent=2)
 
 
-def _as_data(finding: Finding) -> dict[str, Any]:
+def _to_data(finding: Finding) -> dict[str, Any]:
     return {
         "code": finding.rule.code,
         "rule": finding.name,
         "severity": finding.severity,
-        **_place(finding.location),
+        **_to_place_data(finding.location),
         "message": finding.message,
         "advice": finding.advice,
-        "related": None if finding.related is None else _place(finding.related),
+        "related": None if finding.related is None else _to_place_data(finding.related),
         "fixable": finding.fix is not None,
     }
 
 
-def _place(location: Location) -> dict[str, Any]:
+def _to_place_data(location: Location) -> dict[str, Any]:
     return {"file": location.file, "line": location.line, "column": location.column}
 
 
@@ -92,23 +92,23 @@ _GITHUB = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
 
 def as_github(report: LintReport) -> str:
     """Workflow commands: GitHub shows each at its line of the pull request."""
-    return "\n".join(_annotation(finding) for finding in report.findings)
+    return "\n".join(_format_annotation(finding) for finding in report.findings)
 
 
-def _annotation(finding: Finding) -> str:
+def _format_annotation(finding: Finding) -> str:
     place = finding.location
     properties = {"file": place.file, "line": place.line or 1, "col": place.column or 1}
     properties["title"] = f"{finding.rule.code} {finding.name}"
-    listed = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items())
-    return f"::{_GITHUB[finding.severity]} {listed}::{_data(f'{finding.message}; {finding.advice}')}"
+    listed = ",".join(f"{key}={_escape_property(str(value))}" for key, value in properties.items())
+    return f"::{_GITHUB[finding.severity]} {listed}::{_escape_data(f'{finding.message}; {finding.advice}')}"
 
 
-def _data(text: str) -> str:
-    return visible(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
+def _escape_data(text: str) -> str:
+    return escape_unprintable(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 _LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note"}
@@ -118,14 +118,14 @@ def as_sarif(report: LintReport, version: str) -> str:
     """SARIF 2.1.0, as code scanning reads it; `version` is evalkit's."""
     numbers = {rule.name: index for index, rule in enumerate(RULES)}
     run = {
-        "tool": {"driver": {"name": "evalkit lint", "version": version, "rules": [*_rules()]}},
+        "tool": {"driver": {"name": "evalkit lint", "version": version, "rules": [*_list_rules()]}},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(finding, numbers[finding.name]) for finding in report.findings],
+        "results": [_build_result(finding, numbers[finding.name]) for finding in report.findings],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 
-def _rules() -> Iterator[dict[str, Any]]:
+def _list_rules() -> Iterator[dict[str, Any]]:
     for rule in RULES:
         yield {
             "id": rule.code,
@@ -135,25 +135,25 @@ def _rules() -> Iterator[dict[str, Any]]:
         }
 
 
-def _result(finding: Finding, index: int) -> dict[str, Any]:
+def _build_result(finding: Finding, index: int) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": finding.rule.code,
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
         "message": {"text": f"{finding.message}; {finding.advice}"},
-        "locations": [_sarif_place(finding.location)],
-        "partialFingerprints": {"evalkitFinding/v1": _fingerprint(finding)},
+        "locations": [_build_sarif_location(finding.location)],
+        "partialFingerprints": {"evalkitFinding/v1": _compute_fingerprint(finding)},
     }
     if finding.related is not None:
-        result["relatedLocations"] = [{"id": 1, **_sarif_place(finding.related)}]
+        result["relatedLocations"] = [{"id": 1, **_build_sarif_location(finding.related)}]
     return result
 
 
-def _fingerprint(finding: Finding) -> str:
+def _compute_fingerprint(finding: Finding) -> str:
     return hashlib.sha256("\n".join(finding.key).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
-def _sarif_place(location: Location) -> dict[str, Any]:
+def _build_sarif_location(location: Location) -> dict[str, Any]:
     physical: dict[str, Any] = {"artifactLocation": {"uri": quote(location.file), "uriBaseId": "%SRCROOT%"}}
     if location.line:
         physical["region"] = {"startLine": location.line, "startColumn": location.column or 1}
@@ -163,7 +163,7 @@ def _sarif_place(location: Location) -> dict[str, Any]:
 FORMATS: tuple[str, ...] = ("text", "json", "github", "sarif")
 
 
-def rendered(report: LintReport, form: str, *, version: str) -> str:
+def render_report(report: LintReport, form: str, *, version: str) -> str:
     """The report in one of FORMATS."""
     writers: dict[str, Callable[[LintReport], str]] = {"text": as_text, "json": as_json, "github": as_github}
     return as_sarif(report, version) if form == "sarif" else writers[form](report)

@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from evalkit.lint.casefacts import CaseFacts
-from evalkit.lint.facts import SUITE, UNKNOWN, Declared
-from evalkit.lint.gathering import Facts
-from evalkit.lint.names import related
-from evalkit.lint.nearby import Nearby, folders_of
+from evalkit.lint.facts import SUITE, UNKNOWN, DeclaredFunction
+from evalkit.lint.gathering import ProjectFacts
+from evalkit.lint.names import is_related
+from evalkit.lint.nearby import DeclarationScope, list_folders
 
 
-class Known:
+class KnownFunctions:
     """Declared functions by name and alias. `is_complete`: there are no others that can't be told."""
 
-    def __init__(self, functions: Iterable[Declared], *, is_complete: bool) -> None:
+    def __init__(self, functions: Iterable[DeclaredFunction], *, is_complete: bool) -> None:
         self.functions = tuple(functions)
         self.is_complete = is_complete
-        self._by_name: dict[str, list[Declared]] = {}
+        self._by_name: dict[str, list[DeclaredFunction]] = {}
         for function in self.functions:
             for name in (function.name, *function.aliases):
                 self._by_name.setdefault(name, []).append(function)
@@ -31,67 +31,77 @@ class Known:
     def names(self) -> list[str]:
         return list(self._by_name)
 
-    def of(self, name: str) -> list[Declared]:
+    def find_declarations(self, name: str) -> list[DeclaredFunction]:
         """The declarations of a name; of several, those that say something of the parameters."""
-        found = self._by_name.get(name, [])
-        telling = [function for function in found if function.parameters not in (None, UNKNOWN)]
-        return telling or found
+        declarations = self._by_name.get(name, [])
+        described = [function for function in declarations if function.parameters not in (None, UNKNOWN)]
+        return described or declarations
 
-    def near(self, name: str) -> bool:
-        return any(related(name, other) for other in self._by_name)
+    def has_similar(self, name: str) -> bool:
+        return any(is_related(name, known_name) for known_name in self._by_name)
 
 
-class KnownOfCases:
+class KnownFunctionsFinder:
     """Finds what each case may name. Cases of one place and agent share the answer."""
 
-    def __init__(self, facts: Facts, nearby: Nearby) -> None:
+    def __init__(self, facts: ProjectFacts, scope: DeclarationScope) -> None:
         self._facts = facts
-        self._nearby = nearby
-        self._found: dict[object, Known] = {}
+        self._scope = scope
+        self._by_key: dict[object, KnownFunctions] = {}
         self._suites = {case.file.rpartition("/")[0] for case in facts.cases}
-        self._own: dict[str, list[Declared]] = {}
-        for function in facts.declared:
+        self._suite_functions: dict[str, list[DeclaredFunction]] = {}
+        for function in facts.declarations:
             if function.form == SUITE:
-                self._own.setdefault(function.file, []).append(function)
+                self._suite_functions.setdefault(function.file, []).append(function)
 
-    def of(self, case: CaseFacts) -> Known:
+    def find_known(self, case: CaseFacts) -> KnownFunctions:
         functions = case.examined.data.get("functions")
         agent = case.agent if isinstance(case.agent, str) else ""
         key = (case.file.rpartition("/")[0], agent, id(functions))
-        if key not in self._found:
-            self._found[key] = self._find(case, agent, functions)
-        return self._found[key]
+        if key not in self._by_key:
+            self._by_key[key] = self._find(case, agent, functions)
+        return self._by_key[key]
 
-    def _find(self, case: CaseFacts, agent: str, functions: object) -> Known:
-        own = list(self._own.get(case.suite_file(functions) or case.file, ())) if functions else []
+    def _find(self, case: CaseFacts, agent: str, functions: object) -> KnownFunctions:
+        own_functions = (
+            list(self._suite_functions.get(case.find_suite_file(functions) or case.file, ())) if functions else []
+        )
         if agent.endswith(".md"):
-            file = case.instruction_file(agent)
-            offered = [function for function in self._facts.declared if function.file == file]
-            return Known([*own, *offered], is_complete=bool(own or offered))
-        around = [function for function in self._of_agent(case, agent) if not self._is_of_others(function, case)]
-        folders = {function.file.rpartition("/")[0] for function in around}
-        is_complete = not any(place.file.rpartition("/")[0] in folders for place in self._facts.code.opaque)
-        known = [*own, *around]
-        return Known([*known, *self._renamed(known)], is_complete=is_complete and bool(known))
+            file = case.find_instruction_file(agent)
+            instruction_functions = [function for function in self._facts.declarations if function.file == file]
+            return KnownFunctions(
+                [*own_functions, *instruction_functions], is_complete=bool(own_functions or instruction_functions)
+            )
+        surrounding = [
+            function
+            for function in self._find_agent_functions(case, agent)
+            if not self._is_of_other_suite(function, case)
+        ]
+        folders = {function.file.rpartition("/")[0] for function in surrounding}
+        is_complete = not any(place.file.rpartition("/")[0] in folders for place in self._facts.code.opaque_places)
+        candidates = [*own_functions, *surrounding]
+        return KnownFunctions(
+            [*candidates, *self._apply_aliases(candidates)], is_complete=is_complete and bool(candidates)
+        )
 
-    def _is_of_others(self, function: Declared, case: CaseFacts) -> bool:
+    def _is_of_other_suite(self, function: DeclaredFunction, case: CaseFacts) -> bool:
         """Whether the function is declared inside a folder of cases that is not around this case: another suite's."""
-        own = folders_of(case.file)
-        return any(folder in self._suites and folder not in own for folder in folders_of(function.file))
+        folders = list_folders(case.file)
+        return any(folder in self._suites and folder not in folders for folder in list_folders(function.file))
 
-    def _renamed(self, functions: list[Declared]) -> list[Declared]:
+    def _apply_aliases(self, functions: list[DeclaredFunction]) -> list[DeclaredFunction]:
         """Declared functions under the other names that the code's alias maps give them."""
         by_name = {function.name: function for function in functions}
-        pairs = [(it.name, it.target) for it in self._facts.code.aliases]
+        pairs = [(alias.name, alias.target) for alias in self._facts.code.aliases]
         return [
-            replace(by_name[known], name=other, aliases=())
-            for one, two in pairs
-            for other, known in ((one, two), (two, one))
-            if known in by_name and other not in by_name
+            replace(by_name[known_name], name=new_name, aliases=())
+            for alias_name, target in pairs
+            for new_name, known_name in ((alias_name, target), (target, alias_name))
+            if known_name in by_name and new_name not in by_name
         ]
 
-    def _of_agent(self, case: CaseFacts, agent: str) -> tuple[Declared, ...]:
+    def _find_agent_functions(self, case: CaseFacts, agent: str) -> tuple[DeclaredFunction, ...]:
         module, colon, _ = agent.partition(":")
         if colon:
-            return self._nearby.around(module.replace(".", "/") + ".py")
-        return self._nearby.around(self._facts.code.agents.get(agent, case.file))
+            return self._scope.find_around(module.replace(".", "/") + ".py")
+        return self._scope.find_around(self._facts.code.agents.get(agent, case.file))

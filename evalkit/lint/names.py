@@ -18,25 +18,25 @@ _SHORTEST = 3  # letters of a name that may have an affix
 
 
 @lru_cache(maxsize=8192)
-def words(name: str) -> tuple[str, ...]:
+def split_words(name: str) -> tuple[str, ...]:
     """``searchProcedure``, ``search-procedure`` and ``SEARCH_PROCEDURE`` are ``("search", "procedure")``."""
     return tuple(word.lower() for word in _WORD.findall(name))
 
 
-def same_words(one: str, other: str) -> bool:
+def has_same_words(first: str, second: str) -> bool:
     """Whether two different names are spelt with the same words."""
-    return one != other and bool(words(one)) and words(one) == words(other)
+    return first != second and bool(split_words(first)) and split_words(first) == split_words(second)
 
 
-def affix(long: str, short: str) -> str | None:
+def find_affix(long: str, short: str) -> str | None:
     """What `long` has before or behind `short`, if that is a usual affix or a namespace: ``tool_``, ``mcp__crm__``."""
-    inner, outer = words(short), words(long)
+    inner, outer = split_words(short), split_words(long)
     extra = len(outer) - len(inner)
     if extra <= 0 or len("".join(inner)) < _SHORTEST or all(word in _AFFIXES for word in inner):
         return None  # of "call" and "call_tool" none is the other with an affix, nor of "f" and "f1"
-    for rest, found in ((outer[:extra], outer[extra:]), (outer[-extra:], outer[:-extra])):
-        if found == inner and (_is_usual(rest) or _is_namespace(long, short)):
-            return _written(long, short)
+    for rest, core in ((outer[:extra], outer[extra:]), (outer[-extra:], outer[:-extra])):
+        if core == inner and (_is_usual(rest) or _is_namespace(long, short)):
+            return _extract_affix(long, short)
     return None
 
 
@@ -46,54 +46,56 @@ def _is_usual(rest: tuple[str, ...]) -> bool:
 
 def _is_namespace(long: str, short: str) -> bool:
     parts = _SPACES.split(long)
-    return len(parts) > 1 and words(parts[-1]) == words(short)
+    return len(parts) > 1 and split_words(parts[-1]) == split_words(short)
 
 
-def _written(long: str, short: str) -> str:
+def _extract_affix(long: str, short: str) -> str:
     at = long.lower().find(short.lower())
     if at < 0:
-        return "_".join(word for word in words(long) if word not in words(short))
+        return "_".join(word for word in split_words(long) if word not in split_words(short))
     return long[:at] or long[at + len(short) :]
 
 
-def related(one: str, other: str) -> bool:
+def is_related(first: str, second: str) -> bool:
     """Whether the names are one but for spelling or an affix. Not true of equal names."""
-    return same_words(one, other) or affix(one, other) is not None or affix(other, one) is not None
-
-
-def is_part(one: str, other: str) -> bool:
-    """Whether one begins or ends with the other, of two words or more: ``list_channels``, ``slack_list_channels``."""
-    short, long = sorted((words(one), words(other)), key=len)
-    return 1 < len(short) < len(long) and short in (long[: len(short)], long[-len(short) :])
-
-
-def alike(one: str, other: str) -> bool:
-    """`related`, or a slip of a key apart."""
-    if one == other:
-        return False
-    return related(one, other) or (
-        min(len(one), len(other)) > 4 and SequenceMatcher(None, one.lower(), other.lower()).ratio() >= _ALIKE
+    return (
+        has_same_words(first, second) or find_affix(first, second) is not None or find_affix(second, first) is not None
     )
 
 
-def relative(name: str, candidates: Iterable[str]) -> str | None:
+def is_part(first: str, second: str) -> bool:
+    """Whether one begins or ends with the other, of two words or more: ``list_channels``, ``slack_list_channels``."""
+    short, long = sorted((split_words(first), split_words(second)), key=len)
+    return 1 < len(short) < len(long) and short in (long[: len(short)], long[-len(short) :])
+
+
+def is_alike(first: str, second: str) -> bool:
+    """`related`, or a slip of a key apart."""
+    if first == second:
+        return False
+    return is_related(first, second) or (
+        min(len(first), len(second)) > 4 and SequenceMatcher(None, first.lower(), second.lower()).ratio() >= _ALIKE
+    )
+
+
+def find_relative(name: str, candidates: Iterable[str]) -> str | None:
     """The one candidate that is `related` to `name`; None if there is none, or more than one that is equally near."""
-    found = [candidate for candidate in dict.fromkeys(candidates) if related(name, candidate)]
-    same = [candidate for candidate in found if same_words(name, candidate)]
-    chosen = same or found
+    related_names = [candidate for candidate in dict.fromkeys(candidates) if is_related(name, candidate)]
+    same = [candidate for candidate in related_names if has_same_words(name, candidate)]
+    chosen = same or related_names
     return chosen[0] if len(chosen) == 1 else None
 
 
-def difference(name: str, other: str) -> str:
+def describe_difference(name: str, other_name: str) -> str:
     """How `name` differs from `other`, in words: ``the prefix 'tool_' differs``."""
-    if same_words(name, other):
+    if has_same_words(name, other_name):
         return "the spelling differs"
-    for long, short in ((name, other), (other, name)):
-        extra = affix(long, short)
+    for long, short in ((name, other_name), (other_name, name)):
+        extra = find_affix(long, short)
         if extra is not None:
             return f"the {'prefix' if long.startswith(extra) else 'suffix'} '{extra}' differs"
-    if is_part(name, other):
-        long, short = sorted((name, other), key=len, reverse=True)
-        where = "suffix" if words(long)[: len(words(short))] == words(short) else "prefix"
-        return f"the {where} '{_written(long, short)}' differs"
+    if is_part(name, other_name):
+        long, short = sorted((name, other_name), key=len, reverse=True)
+        kind = "suffix" if split_words(long)[: len(split_words(short))] == split_words(short) else "prefix"
+        return f"the {kind} '{_extract_affix(long, short)}' differs"
     return "a few letters differ"

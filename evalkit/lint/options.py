@@ -11,8 +11,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.lint.rules import BY_NAME, DEFAULT, NOTE, SEVERITIES, WARNING, chosen
-from evalkit.spec.discovery import without_modules
+from evalkit.lint.rules import DEFAULT_RULES, NOTE, RULES_BY_NAME, SEVERITIES, WARNING, select_rules
+from evalkit.spec.discovery import drop_modules
 
 # Tests hold broken and made-up declarations on purpose; what tools generate is nobody's to mend.
 DEFAULT_EXCLUDE = (
@@ -41,7 +41,7 @@ class LintOptions(Struct, frozen=True, kw_only=True):
     cases: tuple[str, ...] | None = None  # None: `scenarios`, if it exists
     mocks: Path = Path("mocks")
     exclude: tuple[str, ...] = ()  # beside DEFAULT_EXCLUDE, which is for code and not for cases
-    rules: frozenset[str] = DEFAULT
+    rules: frozenset[str] = DEFAULT_RULES
     severity: Mapping[str, str] = field(default_factory=dict)
     per_file: Mapping[str, frozenset[str]] = field(default_factory=dict)  # pattern -> rules that are off there
     providers: tuple[str, ...] | None = None  # None: both, for what evalkit itself offers to models
@@ -68,12 +68,12 @@ class LintOptions(Struct, frozen=True, kw_only=True):
             for pattern, rules in self.per_file.items()
         )
 
-    def severity_of(self, rule: str) -> str:
-        found = self.severity.get(rule)
-        return BY_NAME[rule].severity if found is None else found
+    def get_severity(self, rule: str) -> str:
+        severity = self.severity.get(rule)
+        return RULES_BY_NAME[rule].severity if severity is None else severity
 
 
-def read_options(table: Mapping[str, Any], *, root: Path, **told: Any) -> LintOptions:
+def read_options(table: Mapping[str, Any], *, root: Path, **flags: Any) -> LintOptions:
     """The options in `table`, the value of [tool.evalkit.lint]; `told` are fields that a flag sets, None for unsaid.
 
     `select` and `ignore` may be among `told`. Raises UsageError that names the key and what it should be.
@@ -83,28 +83,30 @@ def read_options(table: Mapping[str, Any], *, root: Path, **told: Any) -> LintOp
         if key not in _READERS:
             raise UsageError(f"unknown key '{key}' in [{source}]{did_you_mean(key, _READERS)}")
     values = {_FIELDS.get(key, key): _READERS[key](value, f"{source}.{key}") for key, value in table.items()}
-    values |= {name: value for name, value in told.items() if value is not None}
-    told_rules = values.pop("select", None)
-    selected = DEFAULT if told_rules is None else chosen(_strings(told_rules, "--select"), "--select")
-    ignored = chosen(_strings(values.pop("ignore", []), "--ignore"), "--ignore")
+    values |= {name: value for name, value in flags.items() if value is not None}
+    selectors = values.pop("select", None)
+    selected = DEFAULT_RULES if selectors is None else select_rules(_read_strings(selectors, "--select"), "--select")
+    ignored = select_rules(_read_strings(values.pop("ignore", []), "--ignore"), "--ignore")
     return LintOptions(root=root, rules=selected - ignored, **values)
 
 
 PROJECT_KEYS = ("paths", "mocks", "lint")  # of [tool.evalkit]
 
 
-def options_of_project(said: Mapping[str, Any], *, root: Path, paths: tuple[str, ...] = (), **told: Any) -> LintOptions:
+def read_project_options(
+    settings: Mapping[str, Any], *, root: Path, paths: tuple[str, ...] = (), **flags: Any
+) -> LintOptions:
     """The options of a project of which [tool.evalkit] says `said` (PROJECT_KEYS, already typed).
 
     `paths` replace the project's own, for cases too: its folders of cases inside them, else they themselves.
     """
-    options = read_options(said.get("lint", {}), root=root, **told)
-    cases = without_modules(said["paths"]) if "paths" in said else None
-    options = replace(options, cases=cases, mocks=Path(said.get("mocks", options.mocks)))
-    return replace(options, paths=paths, cases=tuple(_cases_in(paths, options))) if paths else options
+    options = read_options(settings.get("lint", {}), root=root, **flags)
+    cases = drop_modules(settings["paths"]) if "paths" in settings else None
+    options = replace(options, cases=cases, mocks=Path(settings.get("mocks", options.mocks)))
+    return replace(options, paths=paths, cases=tuple(_find_cases(paths, options))) if paths else options
 
 
-def _cases_in(paths: tuple[str, ...], options: LintOptions) -> Iterator[str]:
+def _find_cases(paths: tuple[str, ...], options: LintOptions) -> Iterator[str]:
     folders = options.cases if options.cases is not None else ("scenarios",)
     for path in paths:
         named = (options.root / path).resolve()
@@ -115,7 +117,7 @@ def _cases_in(paths: tuple[str, ...], options: LintOptions) -> Iterator[str]:
             yield path
 
 
-def _strings(value: Any, source: str) -> tuple[str, ...]:
+def _read_strings(value: Any, source: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
@@ -123,13 +125,13 @@ def _strings(value: Any, source: str) -> tuple[str, ...]:
     raise UsageError(f"{source}: {value!r} is not a list of texts")
 
 
-def _selectors(value: Any, source: str) -> tuple[str, ...]:
-    names = _strings(value, source)
-    chosen(names, source)
+def _read_selectors(value: Any, source: str) -> tuple[str, ...]:
+    names = _read_strings(value, source)
+    select_rules(names, source)
     return names
 
 
-def _one_of(choices: tuple[str, ...]) -> Callable[[Any, str], str]:
+def _make_choice_reader(choices: tuple[str, ...]) -> Callable[[Any, str], str]:
     def read(value: Any, source: str) -> str:
         if value not in choices:
             raise UsageError(f"{source}: {value!r} is not one of {', '.join(choices)}{did_you_mean(value, choices)}")
@@ -138,51 +140,51 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[Any, str], str]:
     return read
 
 
-def _providers(value: Any, source: str) -> tuple[str, ...]:
-    return tuple(_one_of(PROVIDERS)(name, source) for name in _strings(value, source))
+def _read_providers(value: Any, source: str) -> tuple[str, ...]:
+    return tuple(_make_choice_reader(PROVIDERS)(name, source) for name in _read_strings(value, source))
 
 
-def _text(value: Any, source: str) -> str:
+def _read_text(value: Any, source: str) -> str:
     if isinstance(value, str) and value.strip():
         return value
     raise UsageError(f"{source}: {value!r} is not a text")
 
 
-def _flag(value: Any, source: str) -> bool:
+def _read_flag(value: Any, source: str) -> bool:
     if isinstance(value, bool):
         return value
     raise UsageError(f"{source}: {value!r} is not true or false")
 
 
-def _severities(value: Any, source: str) -> dict[str, str]:
+def _read_severities(value: Any, source: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise UsageError(f"{source}: {value!r} is not a table of rules and severities")
-    found: dict[str, str] = {}
+    severities: dict[str, str] = {}
     for selector, severity in value.items():
-        severity = _one_of(SEVERITIES)(severity, f"{source}.{selector}")
-        found |= dict.fromkeys(chosen([selector], source), severity)
-    return found
+        severity = _make_choice_reader(SEVERITIES)(severity, f"{source}.{selector}")
+        severities |= dict.fromkeys(select_rules([selector], source), severity)
+    return severities
 
 
-def _per_file(value: Any, source: str) -> dict[str, frozenset[str]]:
+def _read_per_file(value: Any, source: str) -> dict[str, frozenset[str]]:
     if not isinstance(value, dict):
         raise UsageError(f"{source}: {value!r} is not a table of patterns and lists of rules")
     return {
-        pattern: chosen(_strings(rules, f"{source}.{pattern}"), f"{source}.{pattern}")
+        pattern: select_rules(_read_strings(rules, f"{source}.{pattern}"), f"{source}.{pattern}")
         for pattern, rules in value.items()
     }
 
 
 _FIELDS = {"per_file_ignores": "per_file"}
 _READERS: dict[str, Callable[[Any, str], Any]] = {
-    "paths": _strings,
-    "exclude": _strings,
-    "select": _selectors,
-    "ignore": _selectors,
-    "severity": _severities,
-    "per_file_ignores": _per_file,
-    "providers": _providers,
-    "fail_on": _one_of((*SEVERITIES[:2], NOTE)),
-    "baseline": _text,
-    "in_collection": _flag,
+    "paths": _read_strings,
+    "exclude": _read_strings,
+    "select": _read_selectors,
+    "ignore": _read_selectors,
+    "severity": _read_severities,
+    "per_file_ignores": _read_per_file,
+    "providers": _read_providers,
+    "fail_on": _make_choice_reader((*SEVERITIES[:2], NOTE)),
+    "baseline": _read_text,
+    "in_collection": _read_flag,
 }

@@ -6,25 +6,25 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from evalkit.lint.facts import Declared
+from evalkit.lint.facts import DeclaredFunction
 from evalkit.lint.finding import Finding
-from evalkit.lint.names import words
+from evalkit.lint.names import split_words
 
 _TYING = ("anyOf", "oneOf", "allOf", "if", "dependentSchemas")
-Tree = Mapping[str, frozenset[str]]
+ValueTree = Mapping[str, frozenset[str]]
 
 
-def judge(declared: Iterable[Declared], trees: Iterable[Tree]) -> Iterator[Finding]:
+def check_pairs(declared: Iterable[DeclaredFunction], trees: Iterable[ValueTree]) -> Iterator[Finding]:
     """Pairs that the schema allows and the document has not. `trees` are mappings of outer to inner values."""
-    known = list(trees)
+    value_trees = list(trees)
     for function in declared:
         schema = function.parameters
         properties = function.properties
         if properties is None or any(key in schema for key in _TYING):
             continue
-        for outer, inner in _pairs(properties):
+        for outer, inner in _find_pairs(properties):
             above, below = properties[outer]["enum"], properties[inner]["enum"]
-            counted = _counted(above, below, known)
+            counted = _count_wrong_pairs(above, below, value_trees)
             if counted is None:
                 continue
             yield Finding(
@@ -36,7 +36,7 @@ def judge(declared: Iterable[Declared], trees: Iterable[Tree]) -> Iterator[Findi
             )
 
 
-def _pairs(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _find_pairs(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     listed = [name for name, schema in properties.items() if _has_values(schema)]
     for inner in listed:
         for outer in listed:
@@ -51,15 +51,20 @@ def _has_values(schema: Any) -> bool:
 
 def _is_below(inner: str, outer: str) -> bool:
     """``subsection`` and ``sub_section`` are below ``section``."""
-    return "".join(words(inner)) == "sub" + "".join(words(outer))
+    return "".join(split_words(inner)) == "sub" + "".join(split_words(outer))
 
 
-def _counted(above: list[Any], below: list[Any], trees: list[Tree]) -> str | None:
+def _count_wrong_pairs(above: list[Any], below: list[Any], trees: list[ValueTree]) -> str | None:
     """How many pairs do not exist, where a tree of them is found; None if all do."""
-    tree = next((tree for tree in trees if _fits(tree, above, below)), None)
+    tree = next((tree for tree in trees if _is_tree_of(tree, above, below)), None)
     if tree is None:
         return ", so that pairs are possible that do not belong together"
-    wrong = [(one, other) for one in above for other in below if other not in tree[one]]
+    wrong = [
+        (outer_value, inner_value)
+        for outer_value in above
+        for inner_value in below
+        if inner_value not in tree[outer_value]
+    ]
     if not wrong:
         return None
     return (
@@ -67,12 +72,12 @@ def _counted(above: list[Any], below: list[Any], trees: list[Tree]) -> str | Non
     )
 
 
-def _fits(tree: Tree, above: list[Any], below: list[Any]) -> bool:
+def _is_tree_of(tree: ValueTree, above: list[Any], below: list[Any]) -> bool:
     inner = frozenset().union(*tree.values())
     return set(above) <= tree.keys() and set(below) <= inner
 
 
-def trees_in_code(nodes: Iterable[ast.AST]) -> Iterator[Tree]:
+def find_trees(nodes: Iterable[ast.AST]) -> Iterator[ValueTree]:
     """Dictionaries of texts to lists of texts."""
     for node in nodes:
         if isinstance(node, ast.Dict) and len(node.keys) > 1:
@@ -87,24 +92,24 @@ def trees_in_code(nodes: Iterable[ast.AST]) -> Iterator[Tree]:
                 yield tree
 
 
-def tree_of_headings(text: str) -> Tree | None:
+def read_headings(text: str) -> ValueTree | None:
     """The headings of a Markdown text, two neighbouring levels of them: sections and what stands below each."""
-    levels = [(len(line) - len(line.lstrip("#")), line.lstrip("#").strip()) for line in _headings(text)]
+    levels = [(len(line) - len(line.lstrip("#")), line.lstrip("#").strip()) for line in _find_headings(text)]
     for level in (1, 2):
-        found: dict[str, set[str]] = {}
+        sections: dict[str, set[str]] = {}
         current = ""
         for depth, title in levels:
             if depth <= level:
                 current = title if depth == level else ""
-                found.setdefault(title, set()) if current else None
+                sections.setdefault(title, set()) if current else None
             elif depth == level + 1 and current:
-                found[current].add(title)
-        if sum(map(bool, found.values())) > 1:
-            return {title: frozenset(inner) for title, inner in found.items()}
+                sections[current].add(title)
+        if sum(map(bool, sections.values())) > 1:
+            return {title: frozenset(inner) for title, inner in sections.items()}
     return None
 
 
-def _headings(text: str) -> Iterator[str]:
+def _find_headings(text: str) -> Iterator[str]:
     fenced = False
     for line in text.splitlines():
         if line.startswith("```"):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from evalkit.errors import Location
-from evalkit.lint.facts import Declared, Mention, Prompt, TextFormat
+from evalkit.lint.facts import DeclaredFunction, Mention, Prompt, TextFormat
 from evalkit.lint.finding import Edit
 
 _NAME = r"(?P<name>[A-Za-z_][\w.-]*)"
@@ -61,7 +61,7 @@ _SENTENCE = re.compile(r"[.!?]\s|(?<=\w)[:;]\s|\n\s*\n|\n\s*[-*\d]")
 _PLACEHOLDERS = frozenset(("name", "tool_name", "function_name", "tool", "function", "example", "your_function"))
 
 
-class Source(Struct, frozen=True):
+class PromptSource(Struct, frozen=True):
     """A text that is or may be an instruction: `locate` gives the place of an offset in it, `edit` replaces a part."""
 
     text: str
@@ -69,52 +69,57 @@ class Source(Struct, frozen=True):
     edit: Callable[[int, int, str], Edit] | None = None
 
 
-def read_prompt(source: Source, *, own: tuple[Declared, ...] | None = None) -> Prompt:
+def read_prompt(source: PromptSource, *, own_functions: tuple[DeclaredFunction, ...] | None = None) -> Prompt:
     """What the text says of functions."""
     formats: list[TextFormat] = []
     mentions: list[Mention] = []
-    taken: list[tuple[int, int]] = []
-    for shown, match in _written_forms(source.text):
-        if any(start <= match.start() < end for start, end in taken):
+    spans: list[tuple[int, int]] = []
+    for example, match in _find_forms(source.text):
+        if any(start <= match.start() < end for start, end in spans):
             continue  # JSON inside an envelope is one form, not two
-        taken.append(match.span())
-        formats.append(TextFormat(shown=shown, place=source.locate(match.start())))
+        spans.append(match.span())
+        formats.append(TextFormat(example=example, place=source.locate(match.start())))
         if match.groupdict().get("name") and match["name"] not in _PLACEHOLDERS:
-            mentions.append(_mention(source, match, _written(source.text, match.end()), is_call=True))
+            mentions.append(_make_mention(source, match, _find_json_arguments(source.text, match.end()), is_call=True))
     for match in _QUOTED.finditer(source.text):
-        is_taken = any(start <= match.start("name") < end for start, end in taken)
+        is_taken = any(start <= match.start("name") < end for start, end in spans)
         if not is_taken and not _OF_CLASS.match(match["name"]):
-            mentions.append(_mention(source, match, _named_arguments(match), is_call=False))
-    told = {mention.place for mention in mentions}
+            mentions.append(_make_mention(source, match, _find_arguments(match), is_call=False))
+    places = {mention.place for mention in mentions}
     mentions.extend(
-        _mention(source, match, _named_arguments(match), is_call=False, is_bare=True)
+        _make_mention(source, match, _find_arguments(match), is_call=False, is_bare=True)
         for match in _BARE.finditer(source.text)
-        if source.locate(match.start("name")) not in told
+        if source.locate(match.start("name")) not in places
     )
     return Prompt(
         place=source.locate(0),
         mentions=tuple(mentions),
         formats=tuple(formats),
-        own=own,
+        own_functions=own_functions,
         lists_functions=_LISTING.search(source.text) is not None,
     )
 
 
-def _named_arguments(match: re.Match[str]) -> list[tuple[str, int]]:
+def _find_arguments(match: re.Match[str]) -> list[tuple[str, int]]:
     """``query`` of ``search(query="...")``, with its offset."""
     inside = match["inside"] or ""
     offset = match.start("inside") if match["inside"] is not None else 0
-    return [(found[1], offset + found.start(1)) for found in _ARGUMENT.finditer(inside)]
+    return [(argument[1], offset + argument.start(1)) for argument in _ARGUMENT.finditer(inside)]
 
 
-def _written_forms(text: str) -> Iterator[tuple[str, re.Match[str]]]:
+def _find_forms(text: str) -> Iterator[tuple[str, re.Match[str]]]:
     if any(sign in text for sign in "<[{`") or "Action:" in text:
-        for shown, pattern in _FORMS:
-            yield from ((shown, match) for match in pattern.finditer(text))
+        for example, pattern in _FORMS:
+            yield from ((example, match) for match in pattern.finditer(text))
 
 
-def _mention(
-    source: Source, match: re.Match[str], written: list[tuple[str, int]], *, is_call: bool, is_bare: bool = False
+def _make_mention(
+    source: PromptSource,
+    match: re.Match[str],
+    arguments: list[tuple[str, int]],
+    *,
+    is_call: bool,
+    is_bare: bool = False,
 ) -> Mention:
     start = match.start("name")
     name = match["name"].rstrip(".-")
@@ -124,18 +129,18 @@ def _mention(
         place=source.locate(start),
         is_call=is_call,
         is_bare=is_bare,
-        negated=_is_negated(source.text, start),
-        arguments=tuple((argument, source.locate(offset)) for argument, offset in written),
+        is_negated=_is_negated(source.text, start),
+        arguments=tuple((argument, source.locate(offset)) for argument, offset in arguments),
         edit=None if edit is None else lambda new: edit(start, start + len(name), new),
     )
 
 
-def _written(text: str, end: int) -> list[tuple[str, int]]:
+def _find_json_arguments(text: str, end: int) -> list[tuple[str, int]]:
     """The arguments of a call in JSON, right behind its name."""
     body = _BODY.match(text, end + 1 if text[end : end + 1] == '"' else end)
     if body is None:
         return []
-    return [(found[1], body.start(1) + found.start(1)) for found in _JSON_ARGUMENT.finditer(body[1])]
+    return [(argument[1], body.start(1) + argument.start(1)) for argument in _JSON_ARGUMENT.finditer(body[1])]
 
 
 def _is_negated(text: str, start: int) -> bool:
@@ -152,10 +157,10 @@ def is_listing(name: str) -> bool:
 
 def has_form(text: str) -> bool:
     """Whether the text shows any form of a text call."""
-    return next(_written_forms(text), None) is not None
+    return next(_find_forms(text), None) is not None
 
 
-def lines_of(text: str) -> Callable[[int], tuple[int, int]]:
+def make_line_locator(text: str) -> Callable[[int], tuple[int, int]]:
     """A function from offsets to lines and columns, both from 1."""
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
 

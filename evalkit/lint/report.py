@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.errors import nearest
+from evalkit.errors import find_nearest
 from evalkit.lint import cases, declarations, pairs, parameters, prompts
-from evalkit.lint.baseline import read_baseline, without_known
-from evalkit.lint.bynames import patched
+from evalkit.lint.baseline import read_baseline, remove_known
+from evalkit.lint.bynames import find_patched
 from evalkit.lint.facts import SUITE
 from evalkit.lint.finding import Finding
-from evalkit.lint.gathering import Facts, gather
-from evalkit.lint.known import KnownOfCases
-from evalkit.lint.matching import Matcher
-from evalkit.lint.nearby import Nearby
+from evalkit.lint.gathering import ProjectFacts, gather
+from evalkit.lint.known import KnownFunctionsFinder
+from evalkit.lint.matching import DispatchMatcher
+from evalkit.lint.nearby import DeclarationScope
 from evalkit.lint.options import LintOptions
 from evalkit.lint.rules import SEVERITIES
-from evalkit.lint.schemas import refused
-from evalkit.lint.silencing import unsilenced
+from evalkit.lint.schemas import check_service_limits
+from evalkit.lint.silencing import remove_silenced
 
 
 class LintReport(Struct, frozen=True, kw_only=True):
@@ -29,8 +29,8 @@ class LintReport(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     functions: int = 0
     cases: int = 0
-    known: int = 0
-    gone: int = 0
+    known_count: int = 0
+    gone_count: int = 0
     fail_on: str = SEVERITIES[1]
 
     @property
@@ -40,73 +40,80 @@ class LintReport(Struct, frozen=True, kw_only=True):
         return int(any(finding.severity in failing for finding in self.findings))
 
 
-def lint(options: LintOptions) -> LintReport:
+def check_project(options: LintOptions) -> LintReport:
     """Cross-check a project without running any model, nor, unless `options.imports`, any of its code.
 
     Raises UsageError for paths and baselines that can't be read.
     """
     facts = gather(options)
-    judged = (
-        replace(finding, severity=options.severity_of(finding.name))
-        for finding in (*facts.findings, *_judged(facts))
+    selected = (
+        replace(finding, severity=options.get_severity(finding.name))
+        for finding in (*facts.findings, *_check_facts(facts))
         if not options.is_off(finding.name, finding.location.file)
     )
-    findings = sorted(unsilenced(dict.fromkeys(judged), options.root), key=_order)
-    known, gone = 0, 0
+    findings = sorted(remove_silenced(dict.fromkeys(selected), options.root), key=_get_sort_key)
+    known_count, gone_count = 0, 0
     if options.baseline is not None:
-        findings, known, gone = without_known(findings, read_baseline(options.root / options.baseline))
+        findings, known_count, gone_count = remove_known(findings, read_baseline(options.root / options.baseline))
     return LintReport(
         findings=tuple(findings),
-        functions=len({function.name for function in facts.declared}),
+        functions=len({function.name for function in facts.declarations}),
         cases=len(facts.cases),
-        known=known,
-        gone=gone,
+        known_count=known_count,
+        gone_count=gone_count,
         fail_on=options.fail_on,
     )
 
 
-def _order(finding: Finding) -> tuple[object, ...]:
+def _get_sort_key(finding: Finding) -> tuple[object, ...]:
     location = finding.location
     return (location.file, location.line, location.column, finding.rule.code, finding.message)
 
 
-def _judged(facts: Facts) -> Iterator[Finding]:
-    declared, nearby = facts.declared, Nearby(facts.declared)
-    yield from declarations.judge(declared)
-    yield from declarations.doubles([*declared])
-    yield from declarations.conflicts(declared)
+def _check_facts(facts: ProjectFacts) -> Iterator[Finding]:
+    declared, scope = facts.declarations, DeclarationScope(facts.declarations)
+    yield from declarations.check_declarations(declared)
+    yield from declarations.check_duplicates([*declared])
+    yield from declarations.check_conflicts(declared)
     for function in declared:
-        yield from refused(function, facts.options.providers)
-    yield from pairs.judge(declared, _trees(facts))
-    matched = Matcher(declared, facts.code).match()
+        yield from check_service_limits(function, facts.options.providers)
+    yield from pairs.check_pairs(declared, _find_trees(facts))
+    matched = DispatchMatcher(declared, facts.code).match()
     yield from matched.findings
-    yield from parameters.judge([*matched.pairs, *patched(declared, facts.code)])
-    yield from prompts.judge([*facts.prompts, *facts.code.prompts], nearby, facts.code.aliases, facts.code.offering)
-    yield from _of_cases(facts, nearby)
+    yield from parameters.check_parameters([*matched.pairs, *find_patched(declared, facts.code)])
+    yield from prompts.check_instructions(
+        [*facts.prompts, *facts.code.prompts], scope, facts.code.aliases, facts.code.native_call_files
+    )
+    yield from _check_cases(facts, scope)
 
 
-def _trees(facts: Facts) -> Iterator[pairs.Tree]:
-    yield from facts.code.trees
+def _find_trees(facts: ProjectFacts) -> Iterator[pairs.ValueTree]:
+    yield from facts.code.value_trees
     for text in facts.documents:
-        tree = pairs.tree_of_headings(text)
+        tree = pairs.read_headings(text)
         if tree is not None:
             yield tree
 
 
-def _of_cases(facts: Facts, nearby: Nearby) -> Iterator[Finding]:
-    yield from (cases.misnamed(path, problem) for path, problem in facts.misnamed)
-    yield from map(cases.invalid_case, facts.broken)
-    known_of = KnownOfCases(facts, nearby)
+def _check_cases(facts: ProjectFacts, scope: DeclarationScope) -> Iterator[Finding]:
+    yield from (cases.report_misnamed(path, problem) for path, problem in facts.misnamed_files)
+    yield from map(cases.report_problem, facts.case_problems)
+    finder = KnownFunctionsFinder(facts, scope)
     expected: dict[str, set[str]] = {}
     tested: dict[str, set[str]] = {}
     for case in facts.cases:
-        known = known_of.of(case)
-        yield from cases.judge(case, known)
-        names = {call.name for call in case.expected() if not call.forbidden}
-        names |= {meant for name in names if not known.of(name) and (meant := nearest(name, known.names))}
-        for function in known.functions:
+        known_functions = finder.find_known(case)
+        yield from cases.check_case(case, known_functions)
+        names = {call.name for call in case.list_calls() if not call.is_forbidden}
+        names |= {
+            declared_name
+            for name in names
+            if not known_functions.find_declarations(name)
+            and (declared_name := find_nearest(name, known_functions.names))
+        }
+        for function in known_functions.functions:
             tested.setdefault(function.file, set()).add(function.name)
             if names & {function.name, *function.aliases}:
                 expected.setdefault(function.file, set()).add(function.name)
-    ordered = sorted(facts.declared, key=lambda function: function.form == SUITE)
-    yield from cases.never_expected(ordered, expected, tested)
+    ordered = sorted(facts.declarations, key=lambda function: function.form == SUITE)
+    yield from cases.find_never_expected(ordered, expected, tested)

@@ -73,24 +73,24 @@ RULES: tuple[Rule, ...] = (
     Rule("L602", "import-failed", WARNING, "A module could not be imported (with --import)."),
 )
 
-BY_NAME = {rule.name: rule for rule in RULES}
-_BY_CODE = {rule.code: rule for rule in RULES}
-EVERY = "ALL"
-DEFAULT = frozenset(rule.name for rule in RULES if not rule.optional)
+RULES_BY_NAME = {rule.name: rule for rule in RULES}
+_RULES_BY_CODE = {rule.code: rule for rule in RULES}
+ALL_RULES = "ALL"
+DEFAULT_RULES = frozenset(rule.name for rule in RULES if not rule.optional)
 
 
-def chosen(selectors: Iterable[str], source: str) -> frozenset[str]:
+def select_rules(selectors: Iterable[str], source: str) -> frozenset[str]:
     """The names of the rules that `selectors` (names, codes, beginnings of codes, or ALL) mean."""
-    found: set[str] = set()
+    names: set[str] = set()
     for selector in selectors:
-        matching = {rule.name for rule in RULES if _means(selector, rule)}
+        matching = {rule.name for rule in RULES if _is_match(selector, rule)}
         if not matching:
-            near = did_you_mean(selector, [*BY_NAME, *_BY_CODE, *GROUPS])
-            raise UsageError(f"{source}: there is no rule '{selector}'{near or '; docs/lint.md lists them'}")
-        found |= matching
-    return frozenset(found)
+            hint = did_you_mean(selector, [*RULES_BY_NAME, *_RULES_BY_CODE, *GROUPS])
+            raise UsageError(f"{source}: there is no rule '{selector}'{hint or '; docs/lint.md lists them'}")
+        names |= matching
+    return frozenset(names)
 
 
-def _means(selector: str, rule: Rule) -> bool:
+def _is_match(selector: str, rule: Rule) -> bool:
     is_code = len(selector) > 1 and selector[0] == "L" and selector[1:].isdecimal()
-    return selector in (rule.name, EVERY) or (is_code and rule.code.startswith(selector))
+    return selector in (rule.name, ALL_RULES) or (is_code and rule.code.startswith(selector))

@@ -11,7 +11,17 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from evalkit.lint.facts import ANTHROPIC, GEMINI, GEMINI_SCHEMA, INSTRUCTION, OPENAI, PLAIN, SUITE, Declared, Path
+from evalkit.lint.facts import (
+    ANTHROPIC,
+    GEMINI,
+    GEMINI_SCHEMA,
+    INSTRUCTION,
+    OPENAI,
+    PLAIN,
+    SUITE,
+    DataPath,
+    DeclaredFunction,
+)
 from evalkit.lint.finding import Finding
 
 _GEMINI_FIELDS_WORDS = """additionalProperties any_of anyOf default defs description enum example format items
@@ -43,7 +53,7 @@ _NESTED = ("items", "additionalProperties", "not", "if", "then", "else", "contai
 _LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 
 
-def parts(schema: Any, path: Path = ()) -> Iterator[tuple[Mapping[str, Any], Path]]:
+def walk_schema(schema: Any, path: DataPath = ()) -> Iterator[tuple[Mapping[str, Any], DataPath]]:
     """The schema and every schema inside it, with their paths."""
     if not isinstance(schema, Mapping):
         return
@@ -51,60 +61,64 @@ def parts(schema: Any, path: Path = ()) -> Iterator[tuple[Mapping[str, Any], Pat
     for key in _NAMED:
         named = schema.get(key)
         for name, item in named.items() if isinstance(named, Mapping) else ():
-            yield from parts(item, (*path, key, name))
+            yield from walk_schema(item, (*path, key, name))
     for key in _NESTED:
-        yield from parts(schema.get(key), (*path, key))
+        yield from walk_schema(schema.get(key), (*path, key))
     for key in _LISTED:
         inner = schema.get(key)
         for index, item in enumerate(inner if isinstance(inner, list) else ()):
-            yield from parts(item, (*path, key, index))
+            yield from walk_schema(item, (*path, key, index))
 
 
-def refused(function: Declared, providers: tuple[str, ...] | None) -> Iterator[Finding]:
+def check_service_limits(function: DeclaredFunction, providers: tuple[str, ...] | None) -> Iterator[Finding]:
     """What the services that the declaration is for refuse; `providers` are those that the project says."""
-    meant: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
     if function.form in _NEUTRAL:
         both = () if function.form == PLAIN else ("gemini", "openai")  # a plain dictionary may be for anybody
-        meant = both if providers is None else providers
-    if function.form in (GEMINI, GEMINI_SCHEMA) or "gemini" in meant:
-        yield from _gemini(function)
-    if function.form == OPENAI or "openai" in meant:
-        yield from _openai(function)
+        services = both if providers is None else providers
+    if function.form in (GEMINI, GEMINI_SCHEMA) or "gemini" in services:
+        yield from _check_gemini(function)
+    if function.form == OPENAI or "openai" in services:
+        yield from _check_openai(function)
 
 
-def _finding(name: str, function: Declared, path: Path, message: str, advice: str) -> Finding:
+def _make_finding(name: str, function: DeclaredFunction, path: DataPath, message: str, advice: str) -> Finding:
     return Finding(name=name, location=function.locate(path), message=f"'{function.name}': {message}", advice=advice)
 
 
-def _gemini(function: Declared) -> Iterator[Finding]:
+def _check_gemini(function: DeclaredFunction) -> Iterator[Finding]:
     rule = "gemini-rejects"
     if not _GEMINI_NAME.fullmatch(function.name):
         advice = "a letter or _ first, then letters, digits, _ . : -, at most 128"
-        yield _finding(rule, function, ("name",), "Gemini refuses this name", advice)
+        yield _make_finding(rule, function, ("name",), "Gemini refuses this name", advice)
     if function.form != GEMINI_SCHEMA:
         return
-    for schema, path in parts(function.parameters):
+    for schema, path in walk_schema(function.parameters):
         at = ("parameters", *path)
         for key in schema:
             if key not in _GEMINI_FIELDS:
                 advice = _INSTEAD.get(key, "leave it out") + ", or declare with parameters_json_schema"
-                yield _finding(rule, function, (*at, key), f"Gemini's Schema has no '{key}'", advice)
+                yield _make_finding(rule, function, (*at, key), f"Gemini's Schema has no '{key}'", advice)
         if isinstance(schema.get("type"), list):
             advice = "write one type and nullable: true, or declare with parameters_json_schema"
-            yield _finding(rule, function, (*at, "type"), "Gemini's Schema takes no list of types", advice)
+            yield _make_finding(rule, function, (*at, "type"), "Gemini's Schema takes no list of types", advice)
         values = schema.get("enum")
         if isinstance(values, list) and not all(isinstance(value, str) for value in values):
             advice = "write the values as text, or declare with parameters_json_schema"
-            yield _finding(rule, function, (*at, "enum"), "Gemini's Schema takes texts alone as enum values", advice)
+            yield _make_finding(
+                rule, function, (*at, "enum"), "Gemini's Schema takes texts alone as enum values", advice
+            )
         if schema.get("type") == "array" and "items" not in schema:
-            yield _finding(rule, function, at, f"{_named(path)} is an array without 'items'", "say what its items are")
+            yield _make_finding(
+                rule, function, at, f"{_describe_schema(path)} is an array without 'items'", "say what its items are"
+            )
 
 
-def _openai(function: Declared) -> Iterator[Finding]:
+def _check_openai(function: DeclaredFunction) -> Iterator[Finding]:
     rule = "openai-rejects"
     if not _OPENAI_NAME.fullmatch(function.name):
         advice = "letters, digits, _ and -, at most 64; or set providers in [tool.evalkit.lint]"
-        yield _finding(rule, function, ("name",), "OpenAI refuses this name", advice)
+        yield _make_finding(rule, function, ("name",), "OpenAI refuses this name", advice)
     root = function.parameters
     if not isinstance(root, Mapping):
         return
@@ -112,52 +126,54 @@ def _openai(function: Declared) -> Iterator[Finding]:
     is_other = kind is None or (kind in JSON_TYPES and kind != "object")  # what is no type at all is told elsewhere
     if root and is_other and "$ref" not in root:
         advice = "write type: object"
-        yield _finding(rule, function, ("parameters",), "OpenAI wants parameters of type 'object'", advice)
+        yield _make_finding(rule, function, ("parameters",), "OpenAI wants parameters of type 'object'", advice)
     for key in _OPENAI_ROOT:
         if key in root:
             advice = "say in the description which parameters go together"
-            yield _finding(rule, function, ("parameters", key), f"OpenAI refuses '{key}' at the root", advice)
-    for schema, path in parts(root):
+            yield _make_finding(rule, function, ("parameters", key), f"OpenAI refuses '{key}' at the root", advice)
+    for schema, path in walk_schema(root):
         at = ("parameters", *path)
         if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
-            yield _finding(rule, function, at, f"{_named(path)} is an array without 'items'", "say what its items are")
+            yield _make_finding(
+                rule, function, at, f"{_describe_schema(path)} is an array without 'items'", "say what its items are"
+            )
         if function.strict:
-            yield from _strict(function, schema, at)
+            yield from _check_strict(function, schema, at)
 
 
-def _strict(function: Declared, schema: Mapping[str, Any], at: Path) -> Iterator[Finding]:
+def _check_strict(function: DeclaredFunction, schema: Mapping[str, Any], at: DataPath) -> Iterator[Finding]:
     rule = "openai-rejects"
     for key in sorted(_OPENAI_STRICT & schema.keys()):
         if at == ("parameters",) and key in _OPENAI_ROOT:
             continue  # said already
-        yield _finding(rule, function, (*at, key), f"strict mode refuses '{key}'", "leave it out, or drop strict")
+        yield _make_finding(rule, function, (*at, key), f"strict mode refuses '{key}'", "leave it out, or drop strict")
     if schema.get("type") != "object" and "properties" not in schema:
         return
     if schema.get("additionalProperties") is not False:
         advice = "add it, or drop strict"
-        yield _finding(
-            rule, function, at, f"strict mode wants 'additionalProperties: false' in {_named(at[1:])}", advice
+        yield _make_finding(
+            rule, function, at, f"strict mode wants 'additionalProperties: false' in {_describe_schema(at[1:])}", advice
         )
     properties, required = schema.get("properties"), schema.get("required")
-    left = (
+    missing = (
         [name for name in properties or () if name not in (required or ())] if isinstance(properties, Mapping) else []
     )
-    if left:
-        message = f"strict mode wants every parameter in 'required'; {_listed(left)} not"
+    if missing:
+        message = f"strict mode wants every parameter in 'required'; {_join_names(missing)} not"
         advice = "list it and let it be null (type: [string, 'null']), or drop strict"
-        yield _finding(rule, function, at, message, advice)
+        yield _make_finding(rule, function, at, message, advice)
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return f"{', '.join(repr(name) for name in names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def _named(path: Path) -> str:
+def _describe_schema(path: DataPath) -> str:
     """A schema in words: ``'tags'``, or the parameters themselves."""
     names = [step for before, step in pairwise(path) if before in ("properties", "$defs")]
     return f"'{'.'.join(map(str, names))}'" if names else "the parameters"
 
 
-def is_service_form(function: Declared) -> bool:
+def is_service_form(function: DeclaredFunction) -> bool:
     """Whether the declaration is one that a service is given, so that calls come natively."""
     return function.form in (GEMINI, GEMINI_SCHEMA, OPENAI, ANTHROPIC)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from evalkit.errors import Location
-from evalkit.lint.facts import ANTHROPIC, GEMINI, GEMINI_SCHEMA, MCP, OPENAI, PLAIN, UNKNOWN, Declared, Path
-from evalkit.lint.static import without_unknown
+from evalkit.lint.facts import ANTHROPIC, GEMINI, GEMINI_SCHEMA, MCP, OPENAI, PLAIN, UNKNOWN, DataPath, DeclaredFunction
+from evalkit.lint.static import remove_unknown
 
-Locate = Callable[[Path], Location]
+Locate = Callable[[DataPath], Location]
 _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "parametersJsonSchema")
 _SERVER_TOOLS = frozenset(
     ("web_search", "code_interpreter", "file_search", "computer_use", "mcp", "bash", "text_editor")
 )
 
 
-def form_of(data: Mapping[str, Any]) -> str | None:
+def find_form(data: Mapping[str, Any]) -> str | None:
     """The form in which `data` declares a function; None if it declares none."""
     inner = data.get("function")
     if data.get("type") == "function" and inner is not None:
@@ -44,20 +44,20 @@ def _is_plain(data: Mapping[str, Any]) -> bool:
     return isinstance(data["name"], str) and (is_object or isinstance(parameters.get("properties"), Mapping))
 
 
-def declared(
+def read_declaration(
     data: Mapping[str, Any],
     locate: Locate,
     *,
     file: str | None = None,
     form: str | None = None,
     listed_in: object = None,
-) -> Declared | Location | None:
+) -> DeclaredFunction | Location | None:
     """The function that `data` declares; a Location where its name can't be told; None if it declares none."""
-    form = form or form_of(data)
+    form = form or find_form(data)
     if form is None:
         return None
     body: Mapping[str, Any] = data
-    inside: Path = ()
+    inside: DataPath = ()
     if form == OPENAI and data.get("function") is not None:
         if not isinstance(data["function"], Mapping):
             return locate(("function",))
@@ -68,30 +68,30 @@ def declared(
     if form == OPENAI and (body.keys() <= {"name", "type"} or "arguments" in body):
         return None  # a tool_choice; a call in a conversation
     key = next((key for key in _SCHEMA_KEYS if key in body), "")
-    given = body.get(key) if key else None
-    deeper: Path = ()
-    if isinstance(given, Mapping) and given.keys() == {"json"}:  # Bedrock's inputSchema: {json: {...}}
-        given, deeper = given["json"], ("json",)
+    parameters = body.get(key) if key else None
+    deeper: DataPath = ()
+    if isinstance(parameters, Mapping) and parameters.keys() == {"json"}:  # Bedrock's inputSchema: {json: {...}}
+        parameters, deeper = parameters["json"], ("json",)
     if form in (GEMINI, GEMINI_SCHEMA):
         form = GEMINI_SCHEMA if key in ("", "parameters") else GEMINI
-    place = _below(locate, inside, key, deeper)
-    return Declared(
+    place = _make_locator(locate, inside, key, deeper)
+    return DeclaredFunction(
         name=name,
         file=place(("name",)).file if file is None else file,
         form=form,
         description=body.get("description"),
-        parameters=schema(given),
-        returns=_mapping(body.get("returns") or body.get("outputSchema")),
+        parameters=normalize_schema(parameters),
+        returns=_read_mapping(body.get("returns") or body.get("outputSchema")),
         strict=body.get("strict") is True or data.get("strict") is True,
         locate=place,
-        listed_in=listed_in,
+        list_key=listed_in,
     )
 
 
-def _below(locate: Locate, inside: Path, key: str, deeper: Path) -> Locate:
+def _make_locator(locate: Locate, inside: DataPath, key: str, deeper: DataPath) -> Locate:
     """Places in a declaration that stands at `inside`, with its parameters under `key`, or `deeper` in that."""
 
-    def place(path: Path) -> Location:
+    def place(path: DataPath) -> Location:
         changed = (key, *deeper, *path[1:]) if path[:1] == ("parameters",) and key else path
         return locate((*inside, *changed))
 
@@ -104,33 +104,33 @@ def is_server_tool(data: Mapping[str, Any]) -> bool:
     return isinstance(kind, str) and any(kind.startswith(name) for name in _SERVER_TOOLS)
 
 
-def schema(value: Any) -> Any:
+def normalize_schema(value: Any) -> Any:
     """A schema with JSON Schema's type names (Gemini writes them in capitals); UNKNOWN if it can't be told."""
     if value is None or value is UNKNOWN or not isinstance(value, Mapping):
         return None if value is None else UNKNOWN
     if any(value.get(key) is UNKNOWN for key in ("properties", "required")):
         return UNKNOWN
-    return _normal(without_unknown(_named(value)))
+    return _normalize(remove_unknown(_fill_unknown(value)))
 
 
-def _named(value: Any) -> Any:
+def _fill_unknown(value: Any) -> Any:
     """`value` with {} for each parameter of which nothing can be told but its name."""
     if isinstance(value, list):
-        return [_named(item) for item in value]
+        return [_fill_unknown(item) for item in value]
     if not isinstance(value, Mapping):
         return value
     return {
-        key: {name: {} if part is UNKNOWN else _named(part) for name, part in item.items()}
+        key: {name: {} if part is UNKNOWN else _fill_unknown(part) for name, part in item.items()}
         if key == "properties" and isinstance(item, Mapping)
-        else _named(item)
+        else _fill_unknown(item)
         for key, item in value.items()
     }
 
 
-def _normal(value: Any, *, names: bool = False) -> Any:
+def _normalize(value: Any, *, names: bool = False) -> Any:
     """`names`: the keys are names of parameters, and no keywords."""
     if isinstance(value, list):
-        return [_normal(item) for item in value]
+        return [_normalize(item) for item in value]
     if not isinstance(value, Mapping):
         return value
     result: dict[str, Any] = {}
@@ -140,10 +140,10 @@ def _normal(value: Any, *, names: bool = False) -> Any:
         elif key in ("enum", "default", "const", "examples", "example") and not names:
             result[key] = item
         else:
-            result[key] = _normal(item, names=key in ("properties", "$defs", "definitions") and not names)
+            result[key] = _normalize(item, names=key in ("properties", "$defs", "definitions") and not names)
     return result
 
 
-def _mapping(value: Any) -> Mapping[str, Any] | None:
-    found = schema(value)
-    return found if isinstance(found, Mapping) else None
+def _read_mapping(value: Any) -> Mapping[str, Any] | None:
+    schema = normalize_schema(value)
+    return schema if isinstance(schema, Mapping) else None

@@ -11,19 +11,19 @@ from evalkit.lint.finding import Finding
 _COMMENT = re.compile(r"evalkit: *ignore(?:\[(?P<rules>[\w, -]+)\])?")
 
 
-def unsilenced(findings: Iterable[Finding], root: Path) -> Iterator[Finding]:
+def remove_silenced(findings: Iterable[Finding], root: Path) -> Iterator[Finding]:
     """Findings whose line has no such comment, or one about other rules."""
     lines: dict[str, list[str]] = {}
     for finding in findings:
         file, line = finding.location.file, finding.location.line
         if line and file not in lines:
-            lines[file] = _lines(root / file)
+            lines[file] = _read_lines(root / file)
         text = lines[file][line - 1] if line and line <= len(lines[file]) else ""
-        if not _silences(text, finding):
+        if not _is_silenced(text, finding):
             yield finding
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -31,7 +31,7 @@ def _lines(path: Path) -> list[str]:
     return text.splitlines() if "evalkit:" in text else []
 
 
-def _silences(text: str, finding: Finding) -> bool:
+def _is_silenced(text: str, finding: Finding) -> bool:
     match = _COMMENT.search(text)
     if match is None:
         return False

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from evalkit.errors import did_you_mean
-from evalkit.lint.bynames import ByName
-from evalkit.lint.dispatches import Dispatches
-from evalkit.lint.facts import Code, Declared, Entry, Table
+from evalkit.lint.bynames import ImplementationsByName
+from evalkit.lint.dispatches import TablesByFile
+from evalkit.lint.facts import CodeFacts, DeclaredFunction, DispatchEntry, DispatchTable
 from evalkit.lint.finding import Finding
-from evalkit.lint.names import alike, is_part, related
+from evalkit.lint.names import is_alike, is_part, is_related
 
 
-def stray_entries(
-    files: Mapping[str, list[Declared]], dispatches: Dispatches, by_name: ByName, code: Code
+def check_undeclared_entries(
+    files: Mapping[str, list[DeclaredFunction]],
+    tables_by_file: TablesByFile,
+    by_name: ImplementationsByName,
+    code: CodeFacts,
 ) -> Iterator[Finding]:
     """Entries that no model is told of, in tables that are about declared functions."""
     for table in code.tables:
-        about = dispatches.about(table)
+        about = tables_by_file.find_files(table)
         share = sum(entry.name in by_name.names for entry in table.entries)
-        if table.branches or not about or 2 * share < len(table.entries) or code.opaque:
+        if table.is_chain or not about or 2 * share < len(table.entries) or code.opaque_places:
             continue
         functions = [function.name for file in about for function in files[file]]
         for entry in table.entries:
@@ -38,45 +41,49 @@ def stray_entries(
                 )
 
 
-def _has_another_name(entry: Entry, table: Table, names: Collection[str]) -> bool:
+def _has_another_name(entry: DispatchEntry, table: DispatchTable, names: Collection[str]) -> bool:
     """Whether the table has the same code under a declared name as well: both work while code migrates."""
-    others = (it for it in table.entries if it.name in names)
-    return bool(entry.target_name) and any(it.target_name == entry.target_name for it in others)
+    declared_entries = (candidate for candidate in table.entries if candidate.name in names)
+    return bool(entry.target_name) and any(candidate.target_name == entry.target_name for candidate in declared_entries)
 
 
-def stray_aliases(names: Collection[str], code: Code) -> Iterator[Finding]:
+def check_aliases(names: Collection[str], code: CodeFacts) -> Iterator[Finding]:
     """Aliases of functions that do not exist."""
-    known = {
+    known_names = {
         *names,
         *code.implementations,
         *(n for table in code.tables for n in table.names),
     }
     about = {
-        alias.listed_in
+        alias.map_place
         for alias in code.aliases
-        if any(alike(one, name) or one == name for one in (alias.name, alias.target) for name in names)
+        if any(
+            is_alike(alias_part, name) or alias_part == name
+            for alias_part in (alias.name, alias.target)
+            for name in names
+        )
     }
     for alias in code.aliases:
-        if alias.listed_in in about and not {alias.target, alias.target.rpartition(".")[2]} & known:
+        if alias.map_place in about and not {alias.target, alias.target.rpartition(".")[2]} & known_names:
             yield Finding(
                 name="alias-target",
                 location=alias.place,
                 message=f"the alias '{alias.name}' leads to '{alias.target}', which does not exist"
-                f"{did_you_mean(alias.target, known - {alias.name})}",
+                f"{did_you_mean(alias.target, known_names - {alias.name})}",
                 advice="correct the target, or take the alias away",
             )
 
 
-def _is_partner(name: str, functions: list[str], table: Table) -> bool:
+def _is_partner(name: str, functions: list[str], table: DispatchTable) -> bool:
     """Whether the entry is a declared function under another name: beside its own, or instead, which is told there."""
     return any(
-        related(name, function)
+        is_related(name, function)
         if function in table.names
-        else alike(name, function) or (is_part(name, function) and _partner_is_free(name, functions, table))
+        else is_alike(name, function) or (is_part(name, function) and _has_free_partner(name, functions, table))
         for function in functions
     )
 
 
-def _partner_is_free(name: str, functions: list[str], table: Table) -> bool:
+def _has_free_partner(name: str, functions: list[str], table: DispatchTable) -> bool:
     """Whether one function alone could be meant by the part of a name, as `_partner` wants it."""
-    return len([it for it in functions if it not in table.names and is_part(name, it)]) == 1
+    return len([function for function in functions if function not in table.names and is_part(name, function)]) == 1

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from evalkit.lint.pythonfile import Function
-from evalkit.lint.static import last_name
+from evalkit.lint.static import get_last_name
 
 _RUNNER_NAMES = """run _run execute _execute aexecute call __call__ invoke forward arun _arun handle run_tool
     execute_tool handle_call"""
 _RUNNERS = _RUNNER_NAMES.split()
-_PARAMETERS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
+_PARAMETER_FIELDS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
 
 
 class ToolClass(Struct, frozen=True):
@@ -25,33 +25,33 @@ class ToolClass(Struct, frozen=True):
     parameters: ast.expr | None = None
 
 
-def tool_class(node: ast.ClassDef, decorators: frozenset[str]) -> ToolClass | None:
+def find_tool_class(node: ast.ClassDef, decorators: frozenset[str]) -> ToolClass | None:
     """The tool that the class is; None if it does not look like one. `decorators` register functions by name."""
-    run = runner(node)
-    registered = _registered_name(node, decorators)
-    fields = {**dict(_fields(node)), **registered}
-    is_tool = "description" in fields or any("Tool" in last_name(base) for base in node.bases) or bool(registered)
-    if run is None or "name" not in fields or not is_tool:
+    runner_method = find_runner(node)
+    registered = _read_registered_name(node, decorators)
+    fields = {**dict(_list_fields(node)), **registered}
+    is_tool = "description" in fields or any("Tool" in get_last_name(base) for base in node.bases) or bool(registered)
+    if runner_method is None or "name" not in fields or not is_tool:
         return None
-    parameters = next((fields[key] for key in _PARAMETERS if key in fields), None)
-    return ToolClass(fields["name"], run, fields.get("description"), parameters)
+    parameters = next((fields[key] for key in _PARAMETER_FIELDS if key in fields), None)
+    return ToolClass(fields["name"], runner_method, fields.get("description"), parameters)
 
 
-def runner(node: ast.ClassDef) -> Function | None:
+def find_runner(node: ast.ClassDef) -> Function | None:
     """The method that runs the tool."""
     methods = {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
     return next((methods[name] for name in _RUNNERS if name in methods), None)
 
 
-def _registered_name(node: ast.ClassDef, decorators: frozenset[str]) -> dict[str, ast.expr]:
+def _read_registered_name(node: ast.ClassDef, decorators: frozenset[str]) -> dict[str, ast.expr]:
     """``@register_tool("search")`` over a class: its name."""
     for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and last_name(decorator.func) in decorators and decorator.args:
+        if isinstance(decorator, ast.Call) and get_last_name(decorator.func) in decorators and decorator.args:
             return {"name": decorator.args[0]}
     return {}
 
 
-def _fields(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+def _list_fields(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
     for item in node.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value is not None:
             yield item.target.id, item.value

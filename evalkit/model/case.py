@@ -29,7 +29,7 @@ class Declaration(Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, data: Any) -> Declaration:
+    def from_data(cls, data: Any) -> Declaration:
         """`data` as a declaration: one already, ``{name, description, parameters, returns}``, a tool of OpenAI's, or a
         name alone. UsageError for anything else."""
         if isinstance(data, cls):
@@ -105,5 +105,5 @@ class Case(Struct, frozen=True, kw_only=True):
         """The place in the file of the value at `path`, e.g. ``("expected_output", "must", 0)``."""
         if self.source is None:
             return Location(self.id)
-        found: Location = self.source.locate(path)
-        return found
+        location: Location = self.source.locate(path)
+        return location

@@ -20,7 +20,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
     if has_fields(value):
-        return {name: encode(item) for name, item in shallow(value).items()}
+        return {name: encode(item) for name, item in encode_fields(value).items()}
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -33,7 +33,7 @@ def has_fields(value: Any) -> bool:
     return isinstance(value, Struct) or (is_dataclass(value) and not isinstance(value, type))
 
 
-def shallow(record: Any) -> dict[str, Any]:
+def encode_fields(record: Any) -> dict[str, Any]:
     """Return the fields of a record that are written, with their values unchanged.
 
     A class with ``omit_defaults=True`` leaves out the fields whose value and default are the same empty value: None,
@@ -62,29 +62,29 @@ def _empty_type(info: msgspec.structs.FieldInfo) -> type | None:
     return type(default) if is_empty else None
 
 
-def plain(value: Any, depth: int = 0, seen: tuple[int, ...] = ()) -> Any:
+def to_plain_json(value: Any, depth: int = 0, ancestors: tuple[int, ...] = ()) -> Any:
     """Return `value` as JSON data, whatever it is: NaN and infinities as text, objects by their repr, cycles cut."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
-    if id(value) in seen or depth > _DEEPEST:
+    if id(value) in ancestors or depth > _DEEPEST:
         return "…"
-    inner = (*seen, id(value))
+    inner = (*ancestors, id(value))
     if has_fields(value):
-        value = shallow(value)
+        value = encode_fields(value)
     if isinstance(value, Mapping):
-        return {_key(key): plain(item, depth + 1, inner) for key, item in value.items()}
+        return {_to_key(key): to_plain_json(item, depth + 1, inner) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item, depth + 1, inner) for item in value]
-    return described(value)
+        return [to_plain_json(item, depth + 1, inner) for item in value]
+    return describe(value)
 
 
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else described(key)
+def _to_key(key: Any) -> str:
+    return key if isinstance(key, str) else describe(key)
 
 
-def described(value: Any) -> str:
+def describe(value: Any) -> str:
     """Return text for a value that is no JSON data."""
     try:
         text = repr(value)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 
-class Keyed:
+class FieldAccess:
     """``call["name"]``, ``call.get("id")``, ``"name" in call`` and ``dict(call)``, for a record's fields."""
 
     __slots__ = ()

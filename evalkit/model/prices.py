@@ -12,7 +12,7 @@ from evalkit.model.transcript import ModelTurn, Usage
 Prices = Mapping[str, Mapping[str, float]]
 
 
-def price_of(models: Iterable[str | None], prices: Prices) -> Mapping[str, float] | None:
+def find_price(models: Iterable[str | None], prices: Prices) -> Mapping[str, float] | None:
     """The first price that `prices` has for one of `models`, each looked up as it is called and without its kind and
     options: ``gemini:gemini-x?stream=1`` as ``gemini-x``. A price has `input` and `output`."""
     for model in models:
@@ -25,13 +25,13 @@ def price_of(models: Iterable[str | None], prices: Prices) -> Mapping[str, float
     return None
 
 
-def cost_of(usage: Usage | None, models: Iterable[str | None], prices: Prices) -> float | None:
+def compute_cost(usage: Usage | None, models: Iterable[str | None], prices: Prices) -> float | None:
     """US dollars, by `prices`: model -> ``{input, output, cached?, reasoning?}`` per million tokens.
 
     Cached tokens are part of the input ones and cost `cached`, or as much as the others; reasoning tokens cost
     `reasoning`, or as much as output. None without tokens or without a price.
     """
-    price = price_of(models, prices)
+    price = find_price(models, prices)
     if usage is None or price is None:
         return None
     parts = (
@@ -43,9 +43,9 @@ def cost_of(usage: Usage | None, models: Iterable[str | None], prices: Prices) -
     return sum(tokens * dollars for tokens, dollars in parts) / 1_000_000
 
 
-def cost_of_turns(turns: Iterable[ModelTurn], asked: str | None, prices: Prices) -> float | None:
+def compute_turns_cost(turns: Iterable[ModelTurn], requested_model: str | None, prices: Prices) -> float | None:
     """What all turns cost together, each by the model that it reports, else by the one that was asked for. None as soon
     as one of them is unknown, or there are none."""
-    costs = [cost_of(turn.usage, (turn.model, asked), prices) for turn in turns]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if costs and len(known) == len(costs) else None
+    costs = [compute_cost(turn.usage, (turn.model, requested_model), prices) for turn in turns]
+    known_costs = [cost for cost in costs if cost is not None]
+    return sum(known_costs) if costs and len(known_costs) == len(costs) else None

@@ -21,7 +21,7 @@ REDACTED = "[redacted]"
 _COMMON = b"""etaoinsrldumv 012345678.,:"{}[]\\"""
 
 
-def _sieved(text: str) -> bytes:
+def _drop_common(text: str) -> bytes:
     """`text` without its common characters, and without those that are not ASCII."""
     return text.encode("ascii", "ignore").translate(None, _COMMON)
 
@@ -58,7 +58,9 @@ _SHAPES: tuple[tuple[str, str], ...] = (
     ),
     ("://", r"(://[^/\s:@\"'\\]{1,200}:)[^/\s@\"'\\]{1,200}(?=@)"),
 )
-_SHAPES_BY_RARE = tuple((rare, tuple(shapes)) for rare, shapes in groupby(_SHAPES, lambda shape: _sieved(shape[0])))
+_SHAPES_BY_RARE = tuple(
+    (rare, tuple(shapes)) for rare, shapes in groupby(_SHAPES, lambda shape: _drop_common(shape[0]))
+)
 
 SECRET_KEYS = (
     "password",
@@ -86,7 +88,7 @@ _SHORTEST_SECRET = 8  # shorter values of secret variables ("1", "true", "test")
 _SHORTEST_COPY = 6  # a shorter value of a secret key is replaced at its key, not wherever it occurs
 
 
-def secrets_of(environment: Mapping[str, str]) -> tuple[str, ...]:
+def find_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The values of variables whose names end as secrets' names do. Paths and very short values are left out."""
     values = {
         value.strip()
@@ -115,44 +117,44 @@ class Redactor:
     """Replaces secrets by ``[redacted]``. `values`: known secrets; `keys`: more key names, beside SECRET_KEYS."""
 
     def __init__(self, values: Iterable[str] = (), keys: Iterable[str] = ()) -> None:
-        known = sorted({value for value in values if value}, key=len, reverse=True)
+        longest_first = sorted({value for value in values if value}, key=len, reverse=True)
         # In JSON text a value stands in its escaped form, so both forms are looked for.
-        forms = dict.fromkeys(form for value in known for form in (value, json.dumps(value)[1:-1]))
-        self._values = tuple((_sieved(form), form) for form in forms)
+        forms = dict.fromkeys(form for value in longest_first for form in (value, json.dumps(value)[1:-1]))
+        self._values = tuple((_drop_common(form), form) for form in forms)
         names = sorted({key.casefold().replace("-", "_") for key in (*SECRET_KEYS, *keys)}, key=len, reverse=True)
         key = "|".join(re.escape(name).replace("_", "[_-]?") for name in names)
         quoted = "|".join(
-            rf"(?P<head{n}>{around}(?:{key}){around}\s*:\s*{quote})(?P<value{n}>{body})(?={quote})"
-            for n, (around, quote, body) in enumerate(_QUOTED)
+            rf"(?P<head{n}>{key_quote}(?:{key}){key_quote}\s*:\s*{quote})(?P<value{n}>{body})(?={quote})"
+            for n, (key_quote, quote, body) in enumerate(_QUOTED)
         )
         assigned = rf"""(?P<head>\b(?:{key})=)(?P<value>[^\s"'&,;\\]{{4,}})"""
         self._keyed = f"{quoted}|{assigned}"
-        parts = [re.split("[_-]", _folded(key.casefold())) for key in (*_LAST_WORDS, *keys)]
-        self._clues = tuple((_sieved(words[0]), words[0], words[-1]) for words in parts)
+        parts = [re.split("[_-]", _fold(key.casefold())) for key in (*_LAST_WORDS, *keys)]
+        self._clues = tuple((_drop_common(words[0]), words[0], words[-1]) for words in parts)
 
     def __call__(self, text: str) -> str:
         """`text` itself if nothing in it is secret."""
-        sieved = _sieved(text)
+        sieved = _drop_common(text)
         for rare, value in self._values:
             if rare in sieved and value in text:
                 text = text.replace(value, REDACTED)
-                sieved = _sieved(text)
+                sieved = _drop_common(text)
         for rare, shapes in _SHAPES_BY_RARE:
             if rare in sieved:
                 for marker, pattern in shapes:
                     if marker in text:
                         text = re.sub(pattern, _keep_head, text)  # re keeps what it compiled
-        return self._by_key(text) if self._may_hold_a_key(text) else text
+        return self._redact_by_key(text) if self._may_hold_a_key(text) else text
 
     def _may_hold_a_key(self, text: str) -> bool:
-        folded = _folded(text)
-        sieved = _sieved(folded)
+        folded = _fold(text)
+        sieved = _drop_common(folded)
         return any(
             rare in sieved and first in folded and any(last + closer in folded for closer in _CLOSERS)
             for rare, first, last in self._clues
         )
 
-    def _by_key(self, text: str) -> str:
+    def _redact_by_key(self, text: str) -> str:
         copies: set[str] = set()
 
         def hide(match: re.Match[str]) -> str:
@@ -166,16 +168,16 @@ class Redactor:
 
         text = re.sub(self._keyed, hide, text, flags=re.IGNORECASE)
         for copy in sorted(copies, key=len, reverse=True):
-            text = _without_copies(text, copy)
+            text = _redact_copies(text, copy)
         return text
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """`text` in which letters are the same that are the same for IGNORECASE."""
     return text.lower() if text.isascii() else text.replace("\u0130", "i").replace("\u0131", "i").casefold()
 
 
-def _without_copies(text: str, value: str) -> str:
+def _redact_copies(text: str, value: str) -> str:
     """Messages quote a value far from its key. A value that is a plain word may be a key or a status of the record
     itself, and so it stays where it is a whole string."""
     if re.fullmatch("[a-z_]+", value):

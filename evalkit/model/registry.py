@@ -15,7 +15,7 @@ from evalkit.errors import UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Table:
+class Registry:
     """Names of one kind, and what is registered under them, in order of registration."""
 
     def __init__(self, kind: str) -> None:
@@ -26,10 +26,10 @@ class Table:
         """Register `item`. The same qualified name again replaces (a reloaded conftest); another is a UsageError."""
         if not isinstance(name, str) or not name:
             raise UsageError(f"evalkit.{self.kind}(...) needs a name, got {name!r}")
-        known = self._entries.get(name)
-        if known is not None and _qualified(known[0]) != _qualified(item):
+        entry = self._entries.get(name)
+        if entry is not None and _get_qualified_name(entry[0]) != _get_qualified_name(item):
             raise UsageError(
-                f"{self.kind} '{name}' is registered twice: {place_of(known[0])} and {place_of(item)}; "
+                f"{self.kind} '{name}' is registered twice: {describe_place(entry[0])} and {describe_place(item)}; "
                 "rename one of them"
             )
         self._entries[name] = (item, options)
@@ -38,7 +38,7 @@ class Table:
         entry = self._entries.get(name)
         return entry[0] if entry else None
 
-    def options(self, name: str) -> dict[str, Any]:
+    def get_options(self, name: str) -> dict[str, Any]:
         """What was said beside the name, e.g. `threads=4`."""
         return self._entries[name][1]
 
@@ -51,7 +51,7 @@ class Table:
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
-    def decorator(self, name: str, **options: Any) -> Callable[[F], F]:
+    def build_decorator(self, name: str, **options: Any) -> Callable[[F], F]:
         """A decorator that registers what it decorates under `name`, and returns it unchanged."""
 
         def register(item: F) -> F:
@@ -61,19 +61,19 @@ class Table:
         return register
 
 
-def _qualified(item: Any) -> str:
+def _get_qualified_name(item: Any) -> str:
     item = inspect.unwrap(item) if callable(item) else item
     owner = item if hasattr(item, "__qualname__") else type(item)
     return f"{owner.__module__}:{owner.__qualname__}"
 
 
-def place_of(item: Any) -> str:
+def describe_place(item: Any) -> str:
     """``module:qualname (file:line)``, as far as it is known."""
     code = getattr(item, "__code__", None)
-    where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
-    return _qualified(item) + where
+    location = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    return _get_qualified_name(item) + location
 
 
-AGENTS = Table("agent")
-CHECKS = Table("check")
-OPERATORS = Table("operator")
+AGENTS = Registry("agent")
+CHECKS = Registry("check")
+OPERATORS = Registry("operator")

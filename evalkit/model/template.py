@@ -68,7 +68,7 @@ def has_braces(value: Any) -> bool:
     return False
 
 
-def parse(text: str) -> str | Template:
+def parse_template(text: str) -> str | Template:
     """`text` itself if it holds no template, else the Template. Raises TemplateError for a path that does not parse."""
     if "{{" not in text:
         return text
@@ -86,14 +86,14 @@ def parse(text: str) -> str | Template:
     return Template(tuple(parts)) if any(isinstance(part, Reference) for part in parts) else text
 
 
-def _parse_path(text: str, whole: str) -> tuple[str | int, ...]:
+def _parse_path(text: str, template_text: str) -> tuple[str | int, ...]:
     steps: list[str | int] = []
     position = 0
     while position < len(text):
         match = re.compile(_STEP).match(text, position)
         if match is None:
             raise TemplateError(
-                f"template {whole} does not parse at {text[position:]!r}; "
+                f"template {template_text} does not parse at {text[position:]!r}; "
                 "a path is .name, [0] or ['odd name'], as in {{ calls['crm.lookup'][1].result.id }}"
             )
         steps.append(int(match[2]) if match[2] is not None else next(g for g in match.groups() if g is not None))
@@ -101,7 +101,7 @@ def _parse_path(text: str, whole: str) -> tuple[str | int, ...]:
     return tuple(steps)
 
 
-def render(value: Any, resolve: Callable[[Reference], Any]) -> Any:
+def render_templates(value: Any, resolve: Callable[[Reference], Any]) -> Any:
     """`value` with every Template in it replaced; what came from a reference is wrapped in `Literal`.
 
     `resolve` gives a reference's value or raises TemplateError. Values without templates come back as they are.
@@ -109,44 +109,46 @@ def render(value: Any, resolve: Callable[[Reference], Any]) -> Any:
     if isinstance(value, Template):
         return Literal(_fill(value, resolve))
     if isinstance(value, dict):
-        return {key: render(item, resolve) for key, item in value.items()}
+        return {key: render_templates(item, resolve) for key, item in value.items()}
     if isinstance(value, list):
-        return [render(item, resolve) for item in value]
+        return [render_templates(item, resolve) for item in value]
     return value
 
 
 def _fill(template: Template, resolve: Callable[[Reference], Any]) -> Any:
     if len(template.parts) == 1 and isinstance(template.parts[0], Reference):
         return resolve(template.parts[0])
-    return "".join(part if isinstance(part, str) else _as_text(resolve(part)) for part in template.parts)
+    return "".join(part if isinstance(part, str) else _to_text(resolve(part)) for part in template.parts)
 
 
-def _as_text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def plain(value: Any) -> Any:
+def strip_literals(value: Any) -> Any:
     """`value` with every `Literal` unwrapped, at any depth."""
     if isinstance(value, Literal):
         return value.value
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: strip_literals(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [strip_literals(item) for item in value]
     return value
 
 
-def walk(value: Any, path: tuple[str | int, ...], shown: str) -> Any:
+def follow_path(value: Any, path: tuple[str | int, ...], template_text: str) -> Any:
     """The value at `path`: mapping keys and list indices only. A wrong step is a TemplateError that names it."""
     for depth, step in enumerate(path):
         known_key = isinstance(value, Mapping) and step in value
         if not known_key and not (isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value)):
-            raise TemplateError(f"template {shown} leads nowhere: {_miss(value, step)} (step {depth + 1} of the path)")
+            raise TemplateError(
+                f"template {template_text} leads nowhere: {_describe_miss(value, step)} (step {depth + 1} of the path)"
+            )
         value = value[step]
     return value
 
 
-def _miss(value: Any, step: str | int) -> str:
+def _describe_miss(value: Any, step: str | int) -> str:
     if isinstance(value, Mapping):
         return f"there is no {step!r} in {{{', '.join(map(str, value))}}}" + did_you_mean(step, [str(k) for k in value])
     if isinstance(value, list):

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from evalkit.model.case import Declaration
-from evalkit.model.keyed import Keyed
+from evalkit.model.keyed import FieldAccess
 
 TRANSCRIPT_VERSION = 1
 
@@ -57,7 +57,7 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Usage(**{f: getattr(self, f) + getattr(other, f) for f in self.__struct_fields__})
 
 
-class ModelCall(Keyed, Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ModelCall(FieldAccess, Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A function call as it stands in a model's reply, before it is dispatched. Fields are also read by key."""
 
     name: str
@@ -103,8 +103,10 @@ class ModelRequest(Struct, frozen=True, omit_defaults=True):
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        if type(self.functions) is not tuple or not all(isinstance(it, Declaration) for it in self.functions):
-            force_setattr(self, "functions", tuple(map(Declaration.of, self.functions)))
+        if type(self.functions) is not tuple or not all(
+            isinstance(function, Declaration) for function in self.functions
+        ):
+            force_setattr(self, "functions", tuple(map(Declaration.from_data, self.functions)))
 
 
 class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -190,9 +192,9 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
-        from evalkit.model.codec import plain
+        from evalkit.model.codec import to_plain_json
 
-        encoded: dict[str, Any] = plain(self)
+        encoded: dict[str, Any] = to_plain_json(self)
         return encoded
 
     @staticmethod

@@ -109,9 +109,9 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
-        from evalkit.model.codec import plain
+        from evalkit.model.codec import to_plain_json
 
-        encoded: dict[str, Any] = plain(self)
+        encoded: dict[str, Any] = to_plain_json(self)
         return encoded
 
     @staticmethod

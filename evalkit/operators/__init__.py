@@ -8,26 +8,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evalkit.lazily import imported_on_use
-from evalkit.operators.shown import shown, type_shown  # `shown` is a module, too, and would be found first
+from evalkit.operators.shown import describe_type, format_value  # `shown` is a module, too, and would be found first
 
 if TYPE_CHECKING:
-    from evalkit.operators.application import known_operators as known_operators
-    from evalkit.operators.assignment import maximum_matching as maximum_matching
+    from evalkit.operators.application import list_operators as list_operators
+    from evalkit.operators.assignment import find_maximum_matching as find_maximum_matching
     from evalkit.operators.compile import Mode as Mode
     from evalkit.operators.compile import OperatorProblems as OperatorProblems
     from evalkit.operators.compile import compile_value as compile_value
-    from evalkit.operators.equality import canonical as canonical
-    from evalkit.operators.equality import json_equal as json_equal
-    from evalkit.operators.equality import kind as kind
+    from evalkit.operators.equality import get_kind as get_kind
+    from evalkit.operators.equality import is_json_equal as is_json_equal
+    from evalkit.operators.equality import to_hashable as to_hashable
     from evalkit.operators.extension import operator as operator
     from evalkit.operators.matcher import MISSING as MISSING
     from evalkit.operators.matcher import UNEXPECTED as UNEXPECTED
     from evalkit.operators.matcher import WRONG as WRONG
     from evalkit.operators.matcher import Matcher as Matcher
     from evalkit.operators.matcher import Mismatch as Mismatch
-    from evalkit.operators.phrases import contains_phrase as contains_phrase
-    from evalkit.operators.phrases import contains_words as contains_words
     from evalkit.operators.phrases import fold_text as fold_text
+    from evalkit.operators.phrases import has_phrase as has_phrase
+    from evalkit.operators.phrases import has_words as has_words
 
 _HOMES = {
     "MISSING": "matcher",
@@ -49,6 +49,6 @@ _HOMES = {
     "operator": "extension",
 }
 
-__all__ = ["shown", "type_shown", *_HOMES]
+__all__ = ["format_value", "describe_type", *_HOMES]
 
 __getattr__ = imported_on_use(__name__, _HOMES)

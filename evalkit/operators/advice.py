@@ -11,7 +11,7 @@ _WHOLE = ((16, r"0x[0-9a-f]{1,16}"), (8, r"0o[0-7]{1,20}"), (10, r"\+?[0-9]{1,30
 _DECIMAL = r"[-+]?(?:[0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})(?:e[-+]?[0-9]{1,2})?"
 
 
-def boolean_advice(value: object) -> str:
+def suggest_boolean(value: object) -> str:
     """``"write true"``, where `value` says so in another way."""
     if value is True or value is False or not isinstance(value, (str, int)):
         return ""
@@ -23,7 +23,7 @@ def boolean_advice(value: object) -> str:
     return f"write {_BOOLEANS[folded]}" if folded in _BOOLEANS else ""
 
 
-def number_advice(value: object) -> str:
+def suggest_number(value: object) -> str:
     """``"write 100000"``, where `value` is that number in a form that is read as text."""
     if not isinstance(value, str):
         return ""

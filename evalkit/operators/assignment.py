@@ -11,53 +11,53 @@ from collections import deque
 from collections.abc import Sequence
 
 
-def maximum_matching(choices: Sequence[Sequence[int]]) -> list[int | None]:
+def find_maximum_matching(choices: Sequence[Sequence[int]]) -> list[int | None]:
     """For each left item the right item it is paired with, or None, in a pairing of the greatest possible size.
 
     `choices[i]` are the right items that left item `i` accepts, best first. Deterministic: without a conflict every
     item gets its first choice, and of items that compete the earlier ones are paired.
     """
-    matching = _Matching(choices)
-    for left in range(len(choices)):
-        matching.add(left)
-    return matching.left_to_right
+    pairing = _Matching(choices)
+    for item in range(len(choices)):
+        pairing.add(item)
+    return pairing.partner_of_item
 
 
-def covers_left(choices: Sequence[Sequence[int]]) -> bool:
+def can_pair_all(choices: Sequence[Sequence[int]]) -> bool:
     """Whether every left item can be paired with a right item of its own."""
-    matching = _Matching(choices)
-    return all(matching.add(left) for left in range(len(choices)))
+    pairing = _Matching(choices)
+    return all(pairing.add(item) for item in range(len(choices)))
 
 
 class _Matching:
     def __init__(self, choices: Sequence[Sequence[int]]) -> None:
         self.choices = choices
-        self.left_to_right: list[int | None] = [None] * len(choices)
-        self.right_to_left: dict[int, int] = {}
-        self.dead: set[int] = set()  # right items from which no free one can be reached
+        self.partner_of_item: list[int | None] = [None] * len(choices)
+        self.item_of_partner: dict[int, int] = {}
+        self.exhausted: set[int] = set()  # right items from which no free one can be reached
 
     def add(self, root: int) -> bool:
         """Pair `root`, moving others where needed. False if the pairing can't grow by it."""
         came_from: dict[int, int] = {}  # right item -> the left item from which the search reached it
         queue = deque([root])
         while queue:
-            left = queue.popleft()
-            for right in self.choices[left]:
-                if right in came_from or right in self.dead:
+            item = queue.popleft()
+            for candidate in self.choices[item]:
+                if candidate in came_from or candidate in self.exhausted:
                     continue
-                came_from[right] = left
-                if right not in self.right_to_left:
-                    self._flip(right, came_from)
+                came_from[candidate] = item
+                if candidate not in self.item_of_partner:
+                    self._apply_path(candidate, came_from)
                     return True
-                queue.append(self.right_to_left[right])
-        self.dead.update(came_from)
+                queue.append(self.item_of_partner[candidate])
+        self.exhausted.update(came_from)
         return False
 
-    def _flip(self, free: int, came_from: dict[int, int]) -> None:
+    def _apply_path(self, free: int, came_from: dict[int, int]) -> None:
         """Give `free` to the item that found it, that item's former partner to the one before, back to the root."""
-        right: int | None = free
-        while right is not None:
-            left = came_from[right]
-            previous = self.left_to_right[left]
-            self.left_to_right[left], self.right_to_left[right] = right, left
-            right = previous
+        candidate: int | None = free
+        while candidate is not None:
+            item = came_from[candidate]
+            previous = self.partner_of_item[item]
+            self.partner_of_item[item], self.item_of_partner[candidate] = candidate, item
+            candidate = previous

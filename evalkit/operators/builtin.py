@@ -11,7 +11,7 @@ from evalkit.operators.names import TYPE_NAMES
 from evalkit.operators.operand import Operand
 
 
-class Form(Struct, frozen=True):
+class OperatorForm(Struct, frozen=True):
     """What an operator's operand is. `takes`: `data` (templates in it defer the operator), `list` or `value` of
     matchers.
     """
@@ -20,35 +20,35 @@ class Form(Struct, frozen=True):
     doc: str
 
 
-BUILTIN: Final[dict[str, Form]] = {
-    "$eq": Form("value", "the same JSON value; in `arguments_contain` it turns the substring rule off"),
-    "$ne": Form("value", "any other JSON value"),
-    "$any": Form("data", "present, with any value"),
-    "$absent": Form("data", "not sent"),
-    "$type": Form("data", f"a value of a JSON type: {', '.join(TYPE_NAMES)}; 5.0 is an integer"),
-    "$regex": Form("data", "the whole string matches the pattern"),
-    "$search": Form("data", "the pattern matches anywhere in the string"),
-    "$contains": Form("list", "a part of a string, or an item of a list"),
-    "$icontains": Form("list", "as `$contains`, upper and lower case alike"),
-    "$starts_with": Form("data", "the string begins so"),
-    "$ends_with": Form("data", "the string ends so"),
-    "$one_of": Form("list", "at least one of these values or operators"),
-    "$all_of": Form("list", "all of these values or operators"),
-    "$not": Form("value", "anything but this value or operator"),
-    "$approx": Form("data", "a number within `$abs` or `$rel` times the number, whichever is more"),
-    "$gt": Form("data", "a greater number"),
-    "$ge": Form("data", "a number at least so great"),
-    "$lt": Form("data", "a smaller number"),
-    "$le": Form("data", "a number at most so great"),
-    "$between": Form("data", "a number from low to high, both included"),
-    "$len": Form("value", "the length of a string, list or mapping: a number or an operator on numbers"),
-    "$each": Form("value", "every item of a list; an empty list passes only with `$len` beside it"),
-    "$unordered": Form("list", "a list of exactly these items in any order"),
-    "$date": Form("data", "an ISO date or date-time that denotes the same instant or day"),
+BUILTIN_OPERATORS: Final[dict[str, OperatorForm]] = {
+    "$eq": OperatorForm("value", "the same JSON value; in `arguments_contain` it turns the substring rule off"),
+    "$ne": OperatorForm("value", "any other JSON value"),
+    "$any": OperatorForm("data", "present, with any value"),
+    "$absent": OperatorForm("data", "not sent"),
+    "$type": OperatorForm("data", f"a value of a JSON type: {', '.join(TYPE_NAMES)}; 5.0 is an integer"),
+    "$regex": OperatorForm("data", "the whole string matches the pattern"),
+    "$search": OperatorForm("data", "the pattern matches anywhere in the string"),
+    "$contains": OperatorForm("list", "a part of a string, or an item of a list"),
+    "$icontains": OperatorForm("list", "as `$contains`, upper and lower case alike"),
+    "$starts_with": OperatorForm("data", "the string begins so"),
+    "$ends_with": OperatorForm("data", "the string ends so"),
+    "$one_of": OperatorForm("list", "at least one of these values or operators"),
+    "$all_of": OperatorForm("list", "all of these values or operators"),
+    "$not": OperatorForm("value", "anything but this value or operator"),
+    "$approx": OperatorForm("data", "a number within `$abs` or `$rel` times the number, whichever is more"),
+    "$gt": OperatorForm("data", "a greater number"),
+    "$ge": OperatorForm("data", "a number at least so great"),
+    "$lt": OperatorForm("data", "a smaller number"),
+    "$le": OperatorForm("data", "a number at most so great"),
+    "$between": OperatorForm("data", "a number from low to high, both included"),
+    "$len": OperatorForm("value", "the length of a string, list or mapping: a number or an operator on numbers"),
+    "$each": OperatorForm("value", "every item of a list; an empty list passes only with `$len` beside it"),
+    "$unordered": OperatorForm("list", "a list of exactly these items in any order"),
+    "$date": OperatorForm("data", "an ISO date or date-time that denotes the same instant or day"),
 }
 
 
-def build(operand: Operand) -> Matcher:
+def build_operator(operand: Operand) -> Matcher:
     """The matcher of the operator that `operand.name` names, one of BUILTIN."""
     from evalkit.operators.builders import BUILDERS
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Literal as OneOf
 
-from evalkit.errors import EvalkitError, PathProblem, shown_path
-from evalkit.model.template import Literal, Template, TemplateError, parse
-from evalkit.operators.equality import ARRAY, NUMBER, OBJECT, STRING, kind
-from evalkit.operators.matcher import Matcher, Path
+from evalkit.errors import EvalkitError, PathProblem, format_path
+from evalkit.model.template import Literal, Template, TemplateError, parse_template
+from evalkit.operators.equality import ARRAY, NUMBER, OBJECT, STRING, get_kind
+from evalkit.operators.matcher import KeyPath, Matcher
 from evalkit.operators.phrases import fold_text
-from evalkit.operators.shown import shown, type_shown
-from evalkit.operators.structure import Items, Keyed
+from evalkit.operators.shown import describe_type, format_value
+from evalkit.operators.structure import ListMatcher, MappingMatcher
 from evalkit.operators.values import AnyValue, Equal, Pending, Words
 
 Mode = OneOf["equal", "contain", "partial"]
@@ -27,13 +27,13 @@ class OperatorProblems(EvalkitError):  # noqa: N818 - named for what it carries
 
     def __init__(self, problems: Sequence[PathProblem]) -> None:
         self.problems: tuple[PathProblem, ...] = tuple(problems)
-        super().__init__("\n".join(f"{shown_path(p.path)}: {p.message}" for p in self.problems))
+        super().__init__("\n".join(f"{format_path(p.path)}: {p.message}" for p in self.problems))
 
     def __reduce__(self) -> tuple[type[OperatorProblems], tuple[tuple[PathProblem, ...]]]:
         return (type(self), (self.problems,))
 
 
-def compile_value(value: Any, *, mode: Mode, path: Path = ()) -> Matcher:
+def compile_value(value: Any, *, mode: Mode, path: KeyPath = ()) -> Matcher:
     """The Matcher of an expected value. Raises OperatorProblems with every problem, each under `path`.
 
     Modes: ``equal`` (`arguments`: the same keys, equal values), ``contain`` (`arguments_contain`: listed keys, text
@@ -43,7 +43,7 @@ def compile_value(value: Any, *, mode: Mode, path: Path = ()) -> Matcher:
     if mode == "equal" and _is_plain(value, MAX_DEPTH):
         return Equal(value)
     compiler = Compiler(mode)
-    matcher = compiler.value(value, path)
+    matcher = compiler.compile(value, path)
     if compiler.problems:
         raise OperatorProblems(compiler.problems)
     return matcher
@@ -52,16 +52,16 @@ def compile_value(value: Any, *, mode: Mode, path: Path = ()) -> Matcher:
 def compile_rendered(value: Any, mode: str) -> Matcher:
     """The Matcher of what a template was replaced by: data, never scanned for operators or templates."""
     compiler = Compiler(mode, literal=True)
-    matcher = compiler.value(value.value if type(value) is Literal else value, ())
+    matcher = compiler.compile(value.value if type(value) is Literal else value, ())
     if compiler.problems:
-        raise TemplateError(f"a template was replaced by {shown(value.value)}: {compiler.problems[0].message}")
+        raise TemplateError(f"a template was replaced by {format_value(value.value)}: {compiler.problems[0].message}")
     return matcher
 
 
 class Compiler:
     """One compilation: the mode and literalness in force, and the problems found so far."""
 
-    nothing: Matcher = AnyValue()  # stands in for what could not be compiled
+    placeholder: Matcher = AnyValue()  # stands in for what could not be compiled
 
     def __init__(self, mode: str, *, literal: bool = False, depth: int = MAX_DEPTH) -> None:
         self.mode = mode
@@ -70,34 +70,34 @@ class Compiler:
         self.in_items = False  # a list's item is always there: $absent can't hold for it
         self.problems: list[PathProblem] = []
 
-    def problem(self, path: Path, message: str, *, at_key: bool = False) -> Matcher:
+    def add_problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> Matcher:
         """Record a problem; the matcher returned stands in for what could not be compiled."""
         self.problems.append(PathProblem(path, message, at_key=at_key))
-        return self.nothing
+        return self.placeholder
 
-    def value(self, value: Any, path: Path) -> Matcher:
+    def compile(self, value: Any, path: KeyPath) -> Matcher:
         """The matcher of any value under the mode in force."""
         if self.mode == "equal" and _is_plain(value, self.depth):
             return Equal(value)
         if type(value) is Literal:
-            return self.under(value.value, path, literal=True)
+            return self.compile_nested(value.value, path, literal=True)
         if type(value) is Template:
             return Pending(value, self.mode)
-        of_kind = kind(value)
+        of_kind = get_kind(value)
         if not self.depth and of_kind in (OBJECT, ARRAY):
-            return self.problem(path, f"is nested deeper than {MAX_DEPTH} levels")
+            return self.add_problem(path, f"is nested deeper than {MAX_DEPTH} levels")
         if of_kind == OBJECT:
-            return self._mapping(value if type(value) is dict else dict(dict.items(value)), path)
+            return self._compile_mapping(value if type(value) is dict else dict(dict.items(value)), path)
         if of_kind == ARRAY:
-            return self._list(value, path)
+            return self._compile_list(value, path)
         if of_kind == STRING:
-            return self._text(value, path)
+            return self._compile_text(value, path)
         if not of_kind:
-            return self.problem(path, f"{shown(value)} is {type_shown(value)}")
+            return self.add_problem(path, f"{format_value(value)} is {describe_type(value)}")
         return Equal(value, has_nan=of_kind == NUMBER and value != value)
 
-    def under(
-        self, value: Any, path: Path, *, mode: str | None = None, literal: bool = False, in_items: bool | None = None
+    def compile_nested(
+        self, value: Any, path: KeyPath, *, mode: str | None = None, literal: bool = False, in_items: bool | None = None
     ) -> Matcher:
         """As `value`, one level down and, for this value alone, under another mode, as data, or as a list's item."""
         before = self.mode, self.literal, self.in_items
@@ -106,47 +106,56 @@ class Compiler:
         self.in_items = self.in_items if in_items is None else in_items
         self.depth -= 1
         try:
-            return self.value(value, path)
+            return self.compile(value, path)
         finally:
             self.depth += 1
             self.mode, self.literal, self.in_items = before
 
-    def _mapping(self, value: dict[Any, Any], path: Path) -> Matcher:
+    def _compile_mapping(self, value: dict[Any, Any], path: KeyPath) -> Matcher:
         for key in value:
-            if kind(key) != STRING:
-                return self.problem(path, f"the key {shown(key)} is {type_shown(key)}; keys are strings, so quote it")
+            if get_kind(key) != STRING:
+                return self.add_problem(
+                    path, f"the key {format_value(key)} is {describe_type(key)}; keys are strings, so quote it"
+                )
         if not self.literal and any(key.startswith("$") for key in value):
-            from evalkit.operators.application import is_operator, operator_matcher
+            from evalkit.operators.application import compile_operators, is_operator_mapping
 
-            if is_operator(self, value, path):
-                return operator_matcher(self, value, path)
-        found: list[tuple[str, Matcher]] = []
+            if is_operator_mapping(self, value, path):
+                return compile_operators(self, value, path)
+        entries: list[tuple[str, Matcher]] = []
         for key, item in value.items():
             at = (*path, key)
-            found.append((key, self._text(item, at) if type(item) is str else self.under(item, at, in_items=False)))
-        items = tuple(found)
+            entries.append(
+                (
+                    key,
+                    self._compile_text(item, at)
+                    if type(item) is str
+                    else self.compile_nested(item, at, in_items=False),
+                )
+            )
+        items = tuple(entries)
         if self.mode == "equal" and all(type(item) is Equal for _, item in items):
             plain_value = {key: item.value for key, item in items if isinstance(item, Equal)}
             return Equal(plain_value, has_nan=any(isinstance(item, Equal) and item.has_nan for _, item in items))
-        return Keyed(items, closed=self.mode == "equal")
+        return MappingMatcher(items, closed=self.mode == "equal")
 
-    def _list(self, value: list[Any], path: Path) -> Matcher:
-        items = tuple(self.under(item, (*path, index), in_items=True) for index, item in enumerate(value))
+    def _compile_list(self, value: list[Any], path: KeyPath) -> Matcher:
+        items = tuple(self.compile_nested(item, (*path, index), in_items=True) for index, item in enumerate(value))
         if self.mode == "contain":
-            from evalkit.operators.lists import Found
+            from evalkit.operators.lists import ListContaining
 
-            return Found(items)
+            return ListContaining(items)
         if all(type(item) is Equal for item in items):
             plain_value = [item.value for item in items if isinstance(item, Equal)]
             return Equal(plain_value, has_nan=any(isinstance(item, Equal) and item.has_nan for item in items))
-        return Items(items)
+        return ListMatcher(items)
 
-    def _text(self, value: str, path: Path) -> Matcher:
+    def _compile_text(self, value: str, path: KeyPath) -> Matcher:
         if not self.literal:
             try:
-                parsed = parse(value)
+                parsed = parse_template(value)
             except TemplateError as error:
-                return self.problem(path, str(error))
+                return self.add_problem(path, str(error))
             if type(parsed) is Template:
                 return Pending(parsed, self.mode)
         if self.mode != "contain":
@@ -155,7 +164,7 @@ class Compiler:
         if not folded:
             if self.literal:
                 return Equal(value)
-            return self.problem(
+            return self.add_problem(
                 path, 'is empty, and every text contains an empty one; write {$eq: ""} for an empty text'
             )
         return Words(value, folded)

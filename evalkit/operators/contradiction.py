@@ -8,27 +8,33 @@ from typing import Any
 
 from evalkit.operators.extension import Custom
 from evalkit.operators.lists import Length
-from evalkit.operators.logic import Absent, AllOf, Not, OneOf
+from evalkit.operators.logic import Absent, AllOf, AnyOf, Not
 from evalkit.operators.matcher import Matcher
-from evalkit.operators.numeric import Between, Compared, finite
+from evalkit.operators.numeric import Between, Compared, is_finite
 from evalkit.operators.values import Equal
 
 Bound = tuple[Fraction, bool]  # a number, and whether it is itself excluded
 
 
-def contradiction(parts: Sequence[Matcher]) -> str:
+def find_contradiction(parts: Sequence[Matcher]) -> str:
     """Why no value can satisfy all of `parts`, or "". What can't be decided before a run is let through."""
-    parts = _flat(parts)
+    parts = _flatten(parts)
     if any(isinstance(part, Absent) for part in parts):
         return "$absent stands alone: what is not sent has no other property"
-    return _no_kind(parts) or _no_number(parts) or _no_length(parts) or _no_candidate(parts) or _opposites(parts)
+    return (
+        _check_kinds(parts)
+        or _check_numbers(parts)
+        or _check_lengths(parts)
+        or _check_candidates(parts)
+        or _check_opposites(parts)
+    )
 
 
-def _flat(parts: Sequence[Matcher]) -> list[Matcher]:
-    return [inner for part in parts for inner in (_flat(part.parts) if isinstance(part, AllOf) else [part])]
+def _flatten(parts: Sequence[Matcher]) -> list[Matcher]:
+    return [inner for part in parts for inner in (_flatten(part.parts) if isinstance(part, AllOf) else [part])]
 
 
-def _no_kind(parts: Sequence[Matcher]) -> str:
+def _check_kinds(parts: Sequence[Matcher]) -> str:
     kinds = parts[0].kinds
     for part in parts[1:]:
         if not kinds & part.kinds:
@@ -37,37 +43,37 @@ def _no_kind(parts: Sequence[Matcher]) -> str:
     return ""
 
 
-def _opposites(parts: Sequence[Matcher]) -> str:
+def _check_opposites(parts: Sequence[Matcher]) -> str:
     for part in parts:
         if isinstance(part, Not) and part.inner in parts:
             return f"nothing is both {part.inner.describe()} and {part.describe()}"
     return ""
 
 
-def _no_number(parts: Sequence[Matcher]) -> str:
-    low, high = _interval(parts)
+def _check_numbers(parts: Sequence[Matcher]) -> str:
+    low, high = _find_interval(parts)
     if low is not None and high is not None and _is_empty(low, high):
         return f"no number is {' and '.join(part.describe() for part in parts)}"
     return ""
 
 
-def _no_length(parts: Sequence[Matcher]) -> str:
+def _check_lengths(parts: Sequence[Matcher]) -> str:
     """Lengths are whole numbers from 0; any `$len` without one that fits can't hold."""
-    lengths = _flat([part.length for part in parts if isinstance(part, Length)])
+    lengths = _flatten([part.length for part in parts if isinstance(part, Length)])
     if not lengths:
         return ""
-    low, high = _interval(lengths)
+    low, high = _find_interval(lengths)
     low = max(low or (Fraction(0), False), (Fraction(0), False))
     fixed = [part.value for part in lengths if isinstance(part, Equal)]
-    impossible = any(not finite(value) or value < 0 or value != int(value) for value in fixed) or (
+    impossible = any(not is_finite(value) or value < 0 or value != int(value) for value in fixed) or (
         high is not None and _is_empty(low, high)
     )
-    if impossible or _no_candidate(lengths):
+    if impossible or _check_candidates(lengths):
         return f"no length is {' and '.join(part.describe() for part in lengths)}"
     return ""
 
 
-def _interval(parts: Sequence[Matcher]) -> tuple[Bound | None, Bound | None]:
+def _find_interval(parts: Sequence[Matcher]) -> tuple[Bound | None, Bound | None]:
     """The greatest lower and the least upper bound among `parts`; None where there is none."""
     lows: list[Bound] = []
     highs: list[Bound] = []
@@ -78,27 +84,29 @@ def _interval(parts: Sequence[Matcher]) -> tuple[Bound | None, Bound | None]:
         elif isinstance(part, Between):
             lows.append((Fraction(part.low), False))
             highs.append((Fraction(part.high), False))
-    return max(lows, default=None), min(highs, key=lambda bound: (bound[0], not bound[1]), default=None)
+    return max(lows, default=None), min(highs, key=lambda limit: (limit[0], not limit[1]), default=None)
 
 
 def _is_empty(low: Bound, high: Bound) -> bool:
     return low[0] > high[0] or (low[0] == high[0] and (low[1] or high[1]))
 
 
-def _no_candidate(parts: Sequence[Matcher]) -> str:
+def _check_candidates(parts: Sequence[Matcher]) -> str:
     """Where one part allows a few known values only, the others must accept one of them."""
     for part in parts:
-        values = _candidates(part)
+        values = _list_candidates(part)
         # Users' operators may cost something or count their calls: they are not run before the run.
-        others = [p for p in parts if p is not part and not p.has_templates and not isinstance(p, Custom)]
-        if values is not None and not any(all(other.matches(value) for other in others) for value in values):
-            return f"nothing is {' and '.join(p.describe() for p in (part, *others))}"
+        conditions = [p for p in parts if p is not part and not p.has_templates and not isinstance(p, Custom)]
+        if values is not None and not any(
+            all(condition.is_match(value) for condition in conditions) for value in values
+        ):
+            return f"nothing is {' and '.join(p.describe() for p in (part, *conditions))}"
     return ""
 
 
-def _candidates(part: Matcher) -> list[Any] | None:
+def _list_candidates(part: Matcher) -> list[Any] | None:
     if isinstance(part, Equal):
         return [part.value]
-    if isinstance(part, OneOf) and all(isinstance(option, Equal) for option in part.options):
+    if isinstance(part, AnyOf) and all(isinstance(option, Equal) for option in part.options):
         return [option.value for option in part.options if isinstance(option, Equal)]
     return None

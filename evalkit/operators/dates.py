@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.operators.equality import STRING, kind
+from evalkit.operators.equality import STRING, get_kind
 from evalkit.operators.matcher import Matcher
 
 _DAY_S = 86_400
@@ -44,27 +44,30 @@ class Moment(Struct, frozen=True):
     fraction: str = ""
     offset: int | None = None
 
-    def agrees_with(self, expected: Moment) -> bool:
+    def is_consistent_with(self, expected: Moment) -> bool:
         """Whether this says what `expected` says, and perhaps more."""
         if expected.second is None:
             return self.day == expected.day
         if self.second is None or self.fraction != expected.fraction:
             return False
         if expected.offset is None:
-            return self._wall() == expected._wall()
-        return self.offset is not None and self._wall() - self.offset == expected._wall() - expected.offset
+            return self._count_wall_seconds() == expected._count_wall_seconds()
+        return (
+            self.offset is not None
+            and self._count_wall_seconds() - self.offset == expected._count_wall_seconds() - expected.offset
+        )
 
-    def _wall(self) -> int:
+    def _count_wall_seconds(self) -> int:
         return self.day * _DAY_S + (self.second or 0)
 
 
 @lru_cache(maxsize=4096)
-def moment(text: str) -> Moment | None:
+def parse_moment(text: str) -> Moment | None:
     """The date or date-time that `text` denotes, or None."""
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         return None
-    year, _, month, of_month, hour, minute, second, fraction, _, sign, off_hours, off_minutes = found.groups()
+    year, _, month, of_month, hour, minute, second, fraction, _, sign, off_hours, off_minutes = match.groups()
     try:
         day = date(int(year), int(month), int(of_month)).toordinal()
     except ValueError:
@@ -73,7 +76,7 @@ def moment(text: str) -> Moment | None:
         return Moment(day)
     time = (int(hour), int(minute or 0), int(second or 0))
     digits = (fraction or "").rstrip("0")
-    offset = None if found[9] is None and sign is None else _offset(sign, off_hours, off_minutes)
+    offset = None if match[9] is None and sign is None else _compute_offset(sign, off_hours, off_minutes)
     end_of_day = time == (24, 0, 0) and not digits
     if offset == _DAY_S or time[1] > 59 or time[2] > 59 or (time[0] > 23 and not end_of_day):
         return None
@@ -81,7 +84,7 @@ def moment(text: str) -> Moment | None:
     return Moment(day + whole_days, rest, digits, offset)
 
 
-def _offset(sign: str | None, hours: str | None, minutes: str | None) -> int:
+def _compute_offset(sign: str | None, hours: str | None, minutes: str | None) -> int:
     """Seconds east of UTC; a whole day for an offset that does not exist."""
     if sign is None:
         return 0
@@ -100,28 +103,38 @@ class SameDate(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return frozenset({STRING})
 
-    def holds(self, actual: Any) -> bool:
-        if kind(actual) != STRING:
+    def evaluate(self, actual: Any) -> bool:
+        if get_kind(actual) != STRING:
             return False
-        said, wanted = moment(actual), moment(self.text)
-        return said is not None and wanted is not None and said.agrees_with(wanted)
+        actual_moment, expected_moment = parse_moment(actual), parse_moment(self.text)
+        return (
+            actual_moment is not None
+            and expected_moment is not None
+            and actual_moment.is_consistent_with(expected_moment)
+        )
 
-    def wording(self) -> str:
-        wanted = moment(self.text)
-        what = "date" if wanted is None or wanted.second is None else "instant" if wanted.offset is not None else "time"
-        return f"the {what} {self.text}"
+    def describe_fully(self) -> str:
+        expected_moment = parse_moment(self.text)
+        noun = (
+            "date"
+            if expected_moment is None or expected_moment.second is None
+            else "instant"
+            if expected_moment.offset is not None
+            else "time"
+        )
+        return f"the {noun} {self.text}"
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return {"$date": self.text}
 
-    def hint(self, actual: Any) -> str:
-        if kind(actual) != STRING:
-            return Matcher.hint(self, actual)
-        said, wanted = moment(actual), moment(self.text)
-        if said is None or wanted is None:
+    def build_hint(self, actual: Any) -> str:
+        if get_kind(actual) != STRING:
+            return Matcher.build_hint(self, actual)
+        actual_moment, expected_moment = parse_moment(actual), parse_moment(self.text)
+        if actual_moment is None or expected_moment is None:
             return " (it is no ISO 8601 date or date-time)"
-        if wanted.second is not None and said.second is None:
+        if expected_moment.second is not None and actual_moment.second is None:
             return " (it is a day, without a time)"
-        if wanted.offset is not None and said.offset is None:
+        if expected_moment.offset is not None and actual_moment.offset is None:
             return " (it has no offset, so it names no instant)"
         return ""

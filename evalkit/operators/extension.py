@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from evalkit.errors import UsageError
 from evalkit.model.registry import OPERATORS
 from evalkit.operators.matcher import Matcher, Undecided
-from evalkit.operators.shown import cut, shown
+from evalkit.operators.shown import cut, format_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,7 +33,7 @@ def operator(name: str) -> Callable[[F], F]:
         )
     if f"${bare}" in ALL_NAMES:
         raise UsageError(f"evalkit.operator({name!r}): ${bare} is built in; choose another name")
-    return OPERATORS.decorator(bare)
+    return OPERATORS.build_decorator(bare)
 
 
 class Custom(Matcher, frozen=True):
@@ -42,10 +42,10 @@ class Custom(Matcher, frozen=True):
     name: str
     expected: Any
 
-    def holds(self, actual: Any) -> bool:
-        return self._answer(actual) is True
+    def evaluate(self, actual: Any) -> bool:
+        return self._call_function(actual) is True
 
-    def _answer(self, actual: Any) -> bool | str:
+    def _call_function(self, actual: Any) -> bool | str:
         function = OPERATORS.get(self.name)
         if function is None:
             raise Undecided(f"the operator ${self.name} is not registered in this process")
@@ -53,18 +53,20 @@ class Custom(Matcher, frozen=True):
             answer = function(self.expected, actual)
         except Exception as error:
             raise Undecided(
-                f"the operator ${self.name} raised {type(error).__name__}: {error} on {shown(actual)}"
+                f"the operator ${self.name} raised {type(error).__name__}: {error} on {format_value(actual)}"
             ) from error
         if not isinstance(answer, (bool, str)):
-            raise Undecided(f"the operator ${self.name} returned {shown(answer)}; it must return true, false or a text")
+            raise Undecided(
+                f"the operator ${self.name} returned {format_value(answer)}; it must return true, false or a text"
+            )
         return answer
 
-    def wording(self) -> str:
-        return shown({f"${self.name}": self.expected})
+    def describe_fully(self) -> str:
+        return format_value({f"${self.name}": self.expected})
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return {f"${self.name}": self.expected}
 
-    def hint(self, actual: Any) -> str:
-        answer = self._answer(actual)
+    def build_hint(self, actual: Any) -> str:
+        answer = self._call_function(actual)
         return f": {cut(answer)}" if isinstance(answer, str) and answer else ""

@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.operators.assignment import covers_left, maximum_matching
-from evalkit.operators.difference import unexpected_item
-from evalkit.operators.equality import ARRAY, OBJECT, STRING, canonical, kind
-from evalkit.operators.matcher import MAX_DIFFERENCES, WRONG, Matcher, Mismatch, Path, Resolve
-from evalkit.operators.shown import shown
+from evalkit.operators.assignment import can_pair_all, find_maximum_matching
+from evalkit.operators.difference import build_unexpected_item
+from evalkit.operators.equality import ARRAY, OBJECT, STRING, get_kind, to_hashable
+from evalkit.operators.matcher import MAX_DIFFERENCES, WRONG, KeyPath, Matcher, Mismatch, Resolve
+from evalkit.operators.shown import format_value
 from evalkit.operators.values import Equal
 
 _NEAR = 10  # how many leftover items are still held against each other to find the nearest
@@ -23,7 +23,7 @@ class Unordered(Matcher, frozen=True):
 
     items: tuple[Matcher, ...]
 
-    composite = True
+    is_composite = True
     exact = True
 
     @property
@@ -34,70 +34,70 @@ class Unordered(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return frozenset({ARRAY})
 
-    def _fits(self, actual: Any) -> bool:
-        if kind(actual) != ARRAY:
+    def _has_valid_length(self, actual: Any) -> bool:
+        if get_kind(actual) != ARRAY:
             return False
         return len(actual) == len(self.items) if self.exact else len(actual) >= len(self.items)
 
-    def holds(self, actual: Any) -> bool:
-        if not self._fits(actual):
+    def evaluate(self, actual: Any) -> bool:
+        if not self._has_valid_length(actual):
             return False
-        choices = _choices(self.items, actual, lambda item, value: item.holds(value), stop=True)
-        return len(choices) == len(self.items) and covers_left(choices)
+        choices = _find_choices(self.items, actual, lambda item, value: item.evaluate(value), stop=True)
+        return len(choices) == len(self.items) and can_pair_all(choices)
 
-    def equals(self, actual: Any) -> bool:
-        if not self._fits(actual):
+    def is_equal(self, actual: Any) -> bool:
+        if not self._has_valid_length(actual):
             return False
-        return covers_left(_choices(self.items, actual, lambda item, value: item.equals(value)))
+        return can_pair_all(_find_choices(self.items, actual, lambda item, value: item.is_equal(value)))
 
-    def differences(self, actual: Any, path: Path) -> list[Mismatch]:
-        if kind(actual) != ARRAY:
-            return [self.mismatch(actual, path)]
-        paired = maximum_matching(_choices(self.items, actual, lambda item, value: item.matches(value)))
-        taken = set(paired)
-        lost = [item for item, at in zip(self.items, paired, strict=True) if at is None]
-        spare = [at for at in range(len(actual)) if at not in taken]
-        found: list[Mismatch] = []
-        for item in lost:
-            near = _nearest_item(item, spare, actual, path) if max(len(lost), len(spare)) <= _NEAR else None
-            if near is None:
-                found.append(Mismatch(path, WRONG, f"no item is {item.describe()}", item.written(), actual))
+    def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
+        if get_kind(actual) != ARRAY:
+            return [self.build_mismatch(actual, path)]
+        paired = find_maximum_matching(_find_choices(self.items, actual, lambda item, value: item.is_match(value)))
+        paired_items = set(paired)
+        unpaired = [item for item, at in zip(self.items, paired, strict=True) if at is None]
+        spare = [at for at in range(len(actual)) if at not in paired_items]
+        differences: list[Mismatch] = []
+        for item in unpaired:
+            nearest = _find_nearest_item(item, spare, actual, path) if max(len(unpaired), len(spare)) <= _NEAR else None
+            if nearest is None:
+                differences.append(Mismatch(path, WRONG, f"no item is {item.describe()}", item.to_data(), actual))
             else:
-                spare.remove(near[0])
-                found += near[1]
+                spare.remove(nearest[0])
+                differences += nearest[1]
         surplus = spare[: MAX_DIFFERENCES + 1] if self.exact else []
-        return found + [unexpected_item((*path, at), actual[at]) for at in surplus]
+        return differences + [build_unexpected_item((*path, at), actual[at]) for at in surplus]
 
-    def wording(self) -> str:
-        return f"in any order [{', '.join(item.wording() for item in self.items)}]"
+    def describe_fully(self) -> str:
+        return f"in any order [{', '.join(item.describe_fully() for item in self.items)}]"
 
-    def written(self) -> Any:
-        return {"$unordered": [item.written() for item in self.items]}
+    def to_data(self) -> Any:
+        return {"$unordered": [item.to_data() for item in self.items]}
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, items=tuple(item.bind(resolve) for item in self.items))
 
 
-class Found(Unordered, frozen=True):
+class ListContaining(Unordered, frozen=True):
     """A list in which all these items are found, each by an item of its own: the rule of `arguments_contain`."""
 
     exact = False
 
-    def equals(self, actual: Any) -> bool:
+    def is_equal(self, actual: Any) -> bool:
         return (
-            kind(actual) == ARRAY
+            get_kind(actual) == ARRAY
             and len(actual) == len(self.items)
-            and all(item.equals(value) for item, value in zip(self.items, actual, strict=True))
+            and all(item.is_equal(value) for item, value in zip(self.items, actual, strict=True))
         )
 
-    def wording(self) -> str:
-        return f"a list with [{', '.join(item.wording() for item in self.items)}]"
+    def describe_fully(self) -> str:
+        return f"a list with [{', '.join(item.describe_fully() for item in self.items)}]"
 
-    def written(self) -> Any:
-        return [item.written() for item in self.items]
+    def to_data(self) -> Any:
+        return [item.to_data() for item in self.items]
 
 
-def _choices(
+def _find_choices(
     items: tuple[Matcher, ...], actual: list[Any], fits: Callable[[Matcher, Any], bool], *, stop: bool = False
 ) -> list[list[int]]:
     """For each item the indices of the values that it accepts. `stop`: at the first item that accepts none."""
@@ -109,8 +109,8 @@ def _choices(
             if by_value is None:
                 by_value = {}
                 for at, value in enumerate(actual):
-                    by_value.setdefault(canonical(value), []).append(at)
-            key = canonical(item.value)
+                    by_value.setdefault(to_hashable(value), []).append(at)
+            key = to_hashable(item.value)
             choices.append(by_value.get(key, []) if key is not None else [])
         else:
             choices.append([at for at, value in enumerate(actual) if fits(item, value)])
@@ -119,9 +119,11 @@ def _choices(
     return choices
 
 
-def _nearest_item(item: Matcher, spare: list[int], actual: list[Any], path: Path) -> tuple[int, list[Mismatch]] | None:
+def _find_nearest_item(
+    item: Matcher, spare: list[int], actual: list[Any], path: KeyPath
+) -> tuple[int, list[Mismatch]] | None:
     """The leftover mapping or list that differs least from what `item` wanted, and how; None if none is of its kind."""
-    candidates = [at for at in spare if kind(actual[at]) in (OBJECT, ARRAY) and kind(actual[at]) in item.kinds]
+    candidates = [at for at in spare if get_kind(actual[at]) in (OBJECT, ARRAY) and get_kind(actual[at]) in item.kinds]
     explained = [(at, item.explain(actual[at], (*path, at))) for at in candidates]
     return min(explained, key=lambda pair: len(pair[1]), default=None)
 
@@ -140,14 +142,14 @@ class HasItem(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return frozenset({ARRAY})
 
-    def holds(self, actual: Any) -> bool:
-        return kind(actual) == ARRAY and any(self.item.holds(value) for value in actual)
+    def evaluate(self, actual: Any) -> bool:
+        return get_kind(actual) == ARRAY and any(self.item.evaluate(value) for value in actual)
 
-    def wording(self) -> str:
-        return f"a list with an item that is {self.item.wording()}"
+    def describe_fully(self) -> str:
+        return f"a list with an item that is {self.item.describe_fully()}"
 
-    def written(self) -> Any:
-        return {self.name: self.item.written()}
+    def to_data(self) -> Any:
+        return {self.name: self.item.to_data()}
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, item=self.item.bind(resolve))
@@ -159,7 +161,7 @@ class Each(Matcher, frozen=True):
     item: Matcher
     may_be_empty: bool = False
 
-    composite = True
+    is_composite = True
 
     @property
     def has_templates(self) -> bool:
@@ -169,29 +171,29 @@ class Each(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return frozenset({ARRAY})
 
-    def holds(self, actual: Any) -> bool:
-        if kind(actual) != ARRAY or not (actual or self.may_be_empty):
+    def evaluate(self, actual: Any) -> bool:
+        if get_kind(actual) != ARRAY or not (actual or self.may_be_empty):
             return False
-        return all(self.item.holds(value) for value in actual)
+        return all(self.item.evaluate(value) for value in actual)
 
-    def equals(self, actual: Any) -> bool:
-        return self.matches(actual) and all(self.item.equals(value) for value in actual)
+    def is_equal(self, actual: Any) -> bool:
+        return self.is_match(actual) and all(self.item.is_equal(value) for value in actual)
 
-    def differences(self, actual: Any, path: Path) -> list[Mismatch]:
-        if kind(actual) != ARRAY or not actual:
-            return [self.mismatch(actual, path)]
-        found = (wrong for at, value in enumerate(actual) for wrong in self.item.explain(value, (*path, at)))
-        return list(islice(found, MAX_DIFFERENCES + 1))
+    def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
+        if get_kind(actual) != ARRAY or not actual:
+            return [self.build_mismatch(actual, path)]
+        differences = (wrong for at, value in enumerate(actual) for wrong in self.item.explain(value, (*path, at)))
+        return list(islice(differences, MAX_DIFFERENCES + 1))
 
-    def wording(self) -> str:
-        return f"a list of which each item is {self.item.wording()}"
+    def describe_fully(self) -> str:
+        return f"a list of which each item is {self.item.describe_fully()}"
 
-    def written(self) -> Any:
-        return {"$each": self.item.written()}
+    def to_data(self) -> Any:
+        return {"$each": self.item.to_data()}
 
-    def hint(self, actual: Any) -> str:
-        empty = kind(actual) == ARRAY and not actual
-        return " ($each accepts an empty list only with $len beside it)" if empty else Matcher.hint(self, actual)
+    def build_hint(self, actual: Any) -> str:
+        empty = get_kind(actual) == ARRAY and not actual
+        return " ($each accepts an empty list only with $len beside it)" if empty else Matcher.build_hint(self, actual)
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, item=self.item.bind(resolve))
@@ -210,19 +212,19 @@ class Length(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return frozenset({STRING, ARRAY, OBJECT})
 
-    def holds(self, actual: Any) -> bool:
-        return kind(actual) in self.kinds and self.length.holds(len(actual))
+    def evaluate(self, actual: Any) -> bool:
+        return get_kind(actual) in self.kinds and self.length.evaluate(len(actual))
 
-    def wording(self) -> str:
-        return f"a length that is {self.length.wording()}"
+    def describe_fully(self) -> str:
+        return f"a length that is {self.length.describe_fully()}"
 
-    def written(self) -> Any:
-        return {"$len": self.length.written()}
+    def to_data(self) -> Any:
+        return {"$len": self.length.to_data()}
 
-    def wrong(self, actual: Any) -> str:
-        if kind(actual) not in self.kinds:
-            return f"expected a string, list or mapping with {self.describe()}, got {shown(actual)}"
-        return f"expected {self.describe()}, got length {len(actual)}: {shown(actual)}"
+    def describe_mismatch(self, actual: Any) -> str:
+        if get_kind(actual) not in self.kinds:
+            return f"expected a string, list or mapping with {self.describe()}, got {format_value(actual)}"
+        return f"expected {self.describe()}, got length {len(actual)}: {format_value(actual)}"
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, length=self.length.bind(resolve))

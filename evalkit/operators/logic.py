@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.operators.equality import ARRAY, KINDS, NUMBER, OBJECT, kind
-from evalkit.operators.hints import value_hint
-from evalkit.operators.matcher import Matcher, Mismatch, Path, Resolve, Undecided
+from evalkit.operators.equality import ARRAY, KINDS, NUMBER, OBJECT, get_kind
+from evalkit.operators.hints import build_value_hint
+from evalkit.operators.matcher import KeyPath, Matcher, Mismatch, Resolve, Undecided
 from evalkit.operators.values import Equal
 
 _NEAREST = 3  # differences of the nearest alternative that its message lists
@@ -26,13 +26,13 @@ class Absent(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return frozenset()
 
-    def holds(self, actual: Any) -> bool:
+    def evaluate(self, actual: Any) -> bool:
         return False
 
-    def wording(self) -> str:
+    def describe_fully(self) -> str:
         return "not to be sent"
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return {"$absent": True}
 
 
@@ -45,29 +45,29 @@ class OfType(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return frozenset(NUMBER if name == "integer" else name for name in self.names)
 
-    def holds(self, actual: Any) -> bool:
-        of_kind = kind(actual)
+    def evaluate(self, actual: Any) -> bool:
+        of_kind = get_kind(actual)
         if of_kind == NUMBER and NUMBER not in self.names and "integer" in self.names:
             return isinstance(actual, int) or float(actual).is_integer()
         return of_kind in self.names
 
-    def wording(self) -> str:
+    def describe_fully(self) -> str:
         articles = {"integer": "an ", "array": "an ", "object": "an ", "null": ""}
         return " or ".join(articles.get(name, "a ") + name for name in self.names)
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return {"$type": self.names[0] if len(self.names) == 1 else list(self.names)}
 
 
-class OneOf(Matcher, frozen=True):
+class AnyOf(Matcher, frozen=True):
     """At least one of the alternatives."""
 
     options: tuple[Matcher, ...]
 
     @property
     def absence(self) -> bool | None:
-        said = [option.absence for option in self.options]
-        return True if True in said else False if all(word is False for word in said) else None
+        absences = [option.absence for option in self.options]
+        return True if True in absences else False if all(word is False for word in absences) else None
 
     @property
     def has_templates(self) -> bool:
@@ -77,11 +77,11 @@ class OneOf(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return reduce(frozenset.union, (option.kinds for option in self.options))
 
-    def holds(self, actual: Any) -> bool:
+    def evaluate(self, actual: Any) -> bool:
         reason = None
         for option in self.options:
             try:
-                if option.holds(actual):
+                if option.evaluate(actual):
                     return True
             except Undecided as undecided:
                 reason = reason or undecided
@@ -89,25 +89,27 @@ class OneOf(Matcher, frozen=True):
             raise reason
         return False
 
-    def equals(self, actual: Any) -> bool:
-        return any(option.equals(actual) for option in self.options)
+    def is_equal(self, actual: Any) -> bool:
+        return any(option.is_equal(actual) for option in self.options)
 
-    def wording(self) -> str:
-        return " or ".join(option.wording() for option in self.options)
+    def describe_fully(self) -> str:
+        return " or ".join(option.describe_fully() for option in self.options)
 
-    def hint(self, actual: Any) -> str:
-        plain = [value_hint(option.value, actual) for option in self.options if isinstance(option, Equal)]
-        if kind(actual) not in (ARRAY, OBJECT):
+    def build_hint(self, actual: Any) -> str:
+        plain = [build_value_hint(option.value, actual) for option in self.options if isinstance(option, Equal)]
+        if get_kind(actual) not in (ARRAY, OBJECT):
             return next(filter(None, plain), "")
-        near = [option.explain(actual) for option in self.options if kind(actual) in option.kinds]
-        found = min(near, key=len, default=[])
-        if not any(mismatch.path for mismatch in found):
+        explanations = [option.explain(actual) for option in self.options if get_kind(actual) in option.kinds]
+        mismatches = min(explanations, key=len, default=[])
+        if not any(mismatch.path for mismatch in mismatches):
             return ""
-        listed = "; ".join(str(mismatch) for mismatch in found[:_NEAREST]) + ("; …" if found[_NEAREST:] else "")
-        return f" (nearest is alternative {near.index(found) + 1}: {listed})"
+        listed = "; ".join(str(mismatch) for mismatch in mismatches[:_NEAREST]) + (
+            "; …" if mismatches[_NEAREST:] else ""
+        )
+        return f" (nearest is alternative {explanations.index(mismatches) + 1}: {listed})"
 
-    def written(self) -> Any:
-        return {"$one_of": [option.written() for option in self.options]}
+    def to_data(self) -> Any:
+        return {"$one_of": [option.to_data() for option in self.options]}
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, options=tuple(option.bind(resolve) for option in self.options))
@@ -117,14 +119,14 @@ class AllOf(Matcher, frozen=True):
     """All of them. `joined`: written as several operators in one mapping, not as `$all_of`."""
 
     parts: tuple[Matcher, ...]
-    joined: bool = False
+    in_one_mapping: bool = False
 
-    composite = True
+    is_composite = True
 
     @property
     def absence(self) -> bool | None:
-        said = [part.absence for part in self.parts]
-        return False if False in said else True if all(said) else None
+        absences = [part.absence for part in self.parts]
+        return False if False in absences else True if all(absences) else None
 
     @property
     def has_templates(self) -> bool:
@@ -134,11 +136,11 @@ class AllOf(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return reduce(frozenset.intersection, (part.kinds for part in self.parts))
 
-    def holds(self, actual: Any) -> bool:
+    def evaluate(self, actual: Any) -> bool:
         reason = None
         for part in self.parts:
             try:
-                if not part.holds(actual):
+                if not part.evaluate(actual):
                     return False
             except Undecided as undecided:
                 reason = reason or undecided
@@ -146,29 +148,29 @@ class AllOf(Matcher, frozen=True):
             raise reason
         return True
 
-    def equals(self, actual: Any) -> bool:
-        return all(part.equals(actual) for part in self.parts)
+    def is_equal(self, actual: Any) -> bool:
+        return all(part.is_equal(actual) for part in self.parts)
 
-    def differences(self, actual: Any, path: Path) -> list[Mismatch]:
-        return [found for part in self.parts for found in part.explain(actual, path)]
+    def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
+        return [mismatch for part in self.parts for mismatch in part.explain(actual, path)]
 
-    def wording(self) -> str:
-        return " and ".join(part.wording() for part in self.parts)
+    def describe_fully(self) -> str:
+        return " and ".join(part.describe_fully() for part in self.parts)
 
-    def written(self) -> Any:
-        if self.joined:
-            return {key: value for part in self.parts for key, value in _as_operator(part).items()}
-        return {"$all_of": [part.written() for part in self.parts]}
+    def to_data(self) -> Any:
+        if self.in_one_mapping:
+            return {key: value for part in self.parts for key, value in _to_operator(part).items()}
+        return {"$all_of": [part.to_data() for part in self.parts]}
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, parts=tuple(part.bind(resolve) for part in self.parts))
 
 
-def _as_operator(part: Matcher) -> dict[str, Any]:
+def _to_operator(part: Matcher) -> dict[str, Any]:
     """`part` as it stands among other operators: a plain value is written `$eq` there."""
-    written = part.written()
-    is_operator = type(part) is not Equal and isinstance(written, dict) and written and all(map(_has_dollar, written))
-    return written if is_operator else {"$eq": written}
+    data = part.to_data()
+    is_operator = type(part) is not Equal and isinstance(data, dict) and data and all(map(_has_dollar, data))
+    return data if is_operator else {"$eq": data}
 
 
 def _has_dollar(key: object) -> bool:
@@ -195,14 +197,14 @@ class Not(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return KINDS - self.inner.kinds if type(self.inner) is OfType and "integer" not in self.inner.names else KINDS
 
-    def holds(self, actual: Any) -> bool:
-        return not self.inner.holds(actual)
+    def evaluate(self, actual: Any) -> bool:
+        return not self.inner.evaluate(actual)
 
-    def wording(self) -> str:
-        return f"anything but {self.inner.wording()}"
+    def describe_fully(self) -> str:
+        return f"anything but {self.inner.describe_fully()}"
 
-    def written(self) -> Any:
-        return {self.name: self.inner.written()}
+    def to_data(self) -> Any:
+        return {self.name: self.inner.to_data()}
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, inner=self.inner.bind(resolve))

@@ -8,15 +8,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.errors import shown_path
+from evalkit.errors import format_path
 from evalkit.model.template import Reference
 from evalkit.operators.equality import KINDS
-from evalkit.operators.shown import cut, shown
+from evalkit.operators.shown import cut, format_value
 
 WRONG, MISSING, UNEXPECTED = "wrong", "missing", "unexpected"
 MAX_DIFFERENCES = 100  # of one value; more help nobody, and an enormous list has millions
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 Resolve = Callable[[Reference], Any]
 
 
@@ -28,14 +28,14 @@ class Mismatch(Struct, frozen=True):
     items, but for a missing item, which only the expected list has.
     """
 
-    path: Path
+    path: KeyPath
     code: str
     message: str
     expected: Any = None
     actual: Any = None
 
     def __str__(self) -> str:
-        return f"{shown_path(self.path)}: {self.message}" if self.path else self.message
+        return f"{format_path(self.path)}: {self.message}" if self.path else self.message
 
 
 class Undecided(Exception):  # noqa: N818 - it says what happened; nobody did anything wrong
@@ -55,7 +55,7 @@ class Matcher(Struct, frozen=True):
     `matches`, `explain` and `equals` never raise, whatever the actual value is.
     """
 
-    composite = False  # whether `differences` asks other matchers, which then give their own reasons
+    is_composite = False  # whether `differences` asks other matchers, which then give their own reasons
 
     @property
     def absence(self) -> bool | None:
@@ -78,70 +78,70 @@ class Matcher(Struct, frozen=True):
         return KINDS
 
     @abstractmethod
-    def holds(self, actual: Any) -> bool:
+    def evaluate(self, actual: Any) -> bool:
         """Whether `actual` is as expected; raises Undecided where that can't be said."""
 
     @abstractmethod
-    def wording(self) -> str:
+    def describe_fully(self) -> str:
         """`describe` at full length."""
 
     @abstractmethod
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         """What it wanted, as JSON data in the form of a case file."""
 
     def describe(self) -> str:
         """What it wanted, for people: ``a number > 5``."""
-        return cut(self.wording())
+        return cut(self.describe_fully())
 
     def bind(self, resolve: Resolve) -> Matcher:
         """The same with every template replaced by what `resolve` gives for it. TemplateError passes through."""
         return self
 
-    def matches(self, actual: Any) -> bool:
+    def is_match(self, actual: Any) -> bool:
         """Whether `actual` is as expected."""
         try:
-            return self.holds(actual)
+            return self.evaluate(actual)
         except Exception:  # Undecided, or an object that raises when it is looked at
             return False
 
-    def equals(self, actual: Any) -> bool:
+    def is_equal(self, actual: Any) -> bool:
         """Whether `actual` is as expected even without the tolerance of `arguments_contain`."""
-        return self.matches(actual)
+        return self.is_match(actual)
 
-    def explain(self, actual: Any, path: Path = ()) -> list[Mismatch]:
+    def explain(self, actual: Any, path: KeyPath = ()) -> list[Mismatch]:
         """Every way in which `actual` differs, each with its path; empty if and only if it matches.
 
         At most `MAX_DIFFERENCES`, and then one more that says so.
         """
         try:
-            if self.holds(actual):
+            if self.evaluate(actual):
                 return []
-            found = self.differences(actual, path)
+            differences = self.find_differences(actual, path)
         except Undecided as undecided:
-            found = self.differences(actual, path) if self.composite else []
-            found = found or [Mismatch(path, WRONG, undecided.reason, self.written(), actual)]
+            differences = self.find_differences(actual, path) if self.is_composite else []
+            differences = differences or [Mismatch(path, WRONG, undecided.reason, self.to_data(), actual)]
         except Exception as error:
             reason = f"cannot be judged: {type(error).__name__} on looking at the value"
-            found = [Mismatch(path, WRONG, reason, self.written(), actual)]
-        if len(found) > MAX_DIFFERENCES:
-            more = Mismatch(path, WRONG, f"differs in more than {MAX_DIFFERENCES} places", self.written(), actual)
-            return [*found[:MAX_DIFFERENCES], more]
-        return found or [self.mismatch(actual, path)]
+            differences = [Mismatch(path, WRONG, reason, self.to_data(), actual)]
+        if len(differences) > MAX_DIFFERENCES:
+            last = Mismatch(path, WRONG, f"differs in more than {MAX_DIFFERENCES} places", self.to_data(), actual)
+            return [*differences[:MAX_DIFFERENCES], last]
+        return differences or [self.build_mismatch(actual, path)]
 
-    def differences(self, actual: Any, path: Path) -> list[Mismatch]:
+    def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
         """As `explain`, for a value that is known not to match."""
-        return [self.mismatch(actual, path)]
+        return [self.build_mismatch(actual, path)]
 
-    def mismatch(self, actual: Any, path: Path) -> Mismatch:
+    def build_mismatch(self, actual: Any, path: KeyPath) -> Mismatch:
         """One `wrong` for the whole value."""
-        return Mismatch(path, WRONG, self.wrong(actual), self.written(), actual)
+        return Mismatch(path, WRONG, self.describe_mismatch(actual), self.to_data(), actual)
 
-    def wrong(self, actual: Any) -> str:
+    def describe_mismatch(self, actual: Any) -> str:
         """The message for a value that does not match: ``expected …, got …``."""
-        return f"expected {self.describe()}, got {shown(actual)}{self.hint(actual)}"
+        return f"expected {self.describe()}, got {format_value(actual)}{self.build_hint(actual)}"
 
-    def hint(self, actual: Any) -> str:
+    def build_hint(self, actual: Any) -> str:
         """What the two values in the message don't show by themselves, in brackets; "" if nothing."""
-        from evalkit.operators.hints import kind_hint
+        from evalkit.operators.hints import build_kind_hint
 
-        return kind_hint(actual, self.kinds)
+        return build_kind_hint(actual, self.kinds)

@@ -7,9 +7,9 @@ import operator
 from fractions import Fraction
 from typing import Any
 
-from evalkit.operators.equality import NUMBER, kind
+from evalkit.operators.equality import NUMBER, get_kind
 from evalkit.operators.matcher import Matcher
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import format_value
 
 SIGNS = {"$gt": ">", "$ge": "≥", "$lt": "<", "$le": "≤"}
 _TESTS = {"$gt": operator.gt, "$ge": operator.ge, "$lt": operator.lt, "$le": operator.le}
@@ -32,13 +32,13 @@ class Compared(Numeric, frozen=True):
     name: str
     bound: int | float
 
-    def holds(self, actual: Any) -> bool:
-        return kind(actual) == NUMBER and _TESTS[self.name](actual, self.bound)
+    def evaluate(self, actual: Any) -> bool:
+        return get_kind(actual) == NUMBER and _TESTS[self.name](actual, self.bound)
 
-    def wording(self) -> str:
-        return f"a number {SIGNS[self.name]} {shown(self.bound)}"
+    def describe_fully(self) -> str:
+        return f"a number {SIGNS[self.name]} {format_value(self.bound)}"
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return {self.name: self.bound}
 
 
@@ -48,13 +48,13 @@ class Between(Numeric, frozen=True):
     low: int | float
     high: int | float
 
-    def holds(self, actual: Any) -> bool:
-        return kind(actual) == NUMBER and bool(self.low <= actual <= self.high)
+    def evaluate(self, actual: Any) -> bool:
+        return get_kind(actual) == NUMBER and bool(self.low <= actual <= self.high)
 
-    def wording(self) -> str:
-        return f"a number from {shown(self.low)} to {shown(self.high)}"
+    def describe_fully(self) -> str:
+        return f"a number from {format_value(self.low)} to {format_value(self.high)}"
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return {"$between": [self.low, self.high]}
 
 
@@ -69,41 +69,41 @@ class Approx(Numeric, frozen=True):
     absolute: int | float | None = None
     relative: int | float | None = None
 
-    def holds(self, actual: Any) -> bool:
-        if not finite(actual):
+    def evaluate(self, actual: Any) -> bool:
+        if not is_finite(actual):
             return False
-        return abs(_exact(actual) - _exact(self.value)) <= self._tolerance()
+        return abs(_to_fraction(actual) - _to_fraction(self.value)) <= self._compute_tolerance()
 
-    def _tolerance(self) -> Fraction:
+    def _compute_tolerance(self) -> Fraction:
         if self.absolute is None and self.relative is None:
-            return max(DEFAULT_ABSOLUTE, DEFAULT_RELATIVE * abs(_exact(self.value)))
-        return max(_exact(self.absolute or 0), _exact(self.relative or 0) * abs(_exact(self.value)))
+            return max(DEFAULT_ABSOLUTE, DEFAULT_RELATIVE * abs(_to_fraction(self.value)))
+        return max(_to_fraction(self.absolute or 0), _to_fraction(self.relative or 0) * abs(_to_fraction(self.value)))
 
-    def wording(self) -> str:
+    def describe_fully(self) -> str:
         if self.relative is None and self.absolute is None:
-            return f"approximately {shown(self.value)}"
-        words = [f"{shown(self.absolute)}"] if self.absolute is not None else []
-        words += [f"{shown(self.relative)} of it"] if self.relative is not None else []
-        return f"{shown(self.value)} ± {' or '.join(words)}"
+            return f"approximately {format_value(self.value)}"
+        words = [f"{format_value(self.absolute)}"] if self.absolute is not None else []
+        words += [f"{format_value(self.relative)} of it"] if self.relative is not None else []
+        return f"{format_value(self.value)} ± {' or '.join(words)}"
 
-    def hint(self, actual: Any) -> str:
-        if not finite(actual):
-            return Numeric.hint(self, actual)
+    def build_hint(self, actual: Any) -> str:
+        if not is_finite(actual):
+            return Numeric.build_hint(self, actual)
         try:
-            return f" ({float(abs(_exact(actual) - _exact(self.value))):g} away)"
+            return f" ({float(abs(_to_fraction(actual) - _to_fraction(self.value))):g} away)"
         except OverflowError:
             return ""
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         pairs = {"$approx": self.value, "$abs": self.absolute, "$rel": self.relative}
         return {name: value for name, value in pairs.items() if value is not None}
 
 
-def finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
     """Whether `value` is a number, and neither infinite nor NaN."""
-    return kind(value) == NUMBER and (isinstance(value, int) or math.isfinite(value))
+    return get_kind(value) == NUMBER and (isinstance(value, int) or math.isfinite(value))
 
 
-def _exact(value: int | float) -> Fraction:
+def _to_fraction(value: int | float) -> Fraction:
     """The number as it is written: the shortest decimal that denotes it, not the binary fraction behind it."""
     return Fraction(int(value)) if isinstance(value, int) else Fraction(float.__repr__(value))

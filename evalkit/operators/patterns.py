@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from evalkit.operators.shown import LIMIT, cut, shown
+from evalkit.operators.shown import TEXT_LIMIT, cut, format_value
 
 if TYPE_CHECKING:
     import regex
@@ -29,7 +29,7 @@ _SAFE_FLAGS = frozenset("aiLsu")  # these change what a character matches, not w
 
 
 @lru_cache(maxsize=4096)
-def compiled(pattern: str) -> regex.Pattern[str]:
+def compile_pattern(pattern: str) -> regex.Pattern[str]:
     """The compiled pattern. Raises for one that does not parse."""
     import regex
 
@@ -37,19 +37,19 @@ def compiled(pattern: str) -> regex.Pattern[str]:
 
 
 @lru_cache(maxsize=4096)
-def pattern_problem(pattern: str) -> str:
+def find_pattern_problem(pattern: str) -> str:
     """What is wrong with a pattern, to be read after it; "" if nothing is."""
     try:
         scanner = _Scanner(pattern)
-        found = scanner.alternatives()
-        if found.size > MAX_SIZE:
+        part = scanner.parse_alternatives()
+        if part.size > MAX_SIZE:
             return f"is too large: its repetitions come to more than {MAX_SIZE} characters"
-        compiled(pattern)
+        compile_pattern(pattern)
     except RecursionError:
         return "is no valid pattern: its groups are nested too deep"
     except Exception as error:  # regex.error, and what its parser runs into on odd input
         return f"is no valid pattern: {error}"
-    if not found.possible and not scanner.unsure:
+    if not part.possible and not scanner.is_unsure:
         return "can match nothing: see what stands before ^ or behind $"
     return ""
 
@@ -60,142 +60,142 @@ class _Part(Struct, frozen=True):
     width: int = 0
     size: int = 1
     possible: bool = True
-    what: str = ""  # "start", "end", "end or newline", "character" (and not a newline)
+    token: str = ""  # "start", "end", "end or newline", "character" (and not a newline)
 
 
 class _Scanner:
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        self.at = 0
-        self.unsure = False
+        self.position = 0
+        self.is_unsure = False
 
-    def alternatives(self) -> _Part:
+    def parse_alternatives(self) -> _Part:
         """Everything up to the end of the group."""
-        branches = [self._sequence()]
-        while self.pattern.startswith("|", self.at):
-            self.at += 1
-            branches.append(self._sequence())
-        if self.pattern.startswith(")", self.at):
-            self.at += 1
+        branches = [self._parse_sequence()]
+        while self.pattern.startswith("|", self.position):
+            self.position += 1
+            branches.append(self._parse_sequence())
+        if self.pattern.startswith(")", self.position):
+            self.position += 1
         width = min(branch.width for branch in branches)
         return _Part(width, sum(branch.size for branch in branches), any(branch.possible for branch in branches))
 
-    def _sequence(self) -> _Part:
-        before, size, possible = 0, 0, True
-        behind, ended = 0, ""  # characters taken behind the end of the text, and which end that is
-        while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
-            part = self._atom()
-            least = self._repetitions()
-            size += part.size * max(least, 1)
-            if not least:
+    def _parse_sequence(self) -> _Part:
+        width, size, possible = 0, 0, True
+        trailing_width, end = 0, ""  # characters taken behind the end of the text, and which end that is
+        while self.position < len(self.pattern) and self.pattern[self.position] not in "|)":
+            part = self._parse_atom()
+            repetitions = self._parse_repetitions()
+            size += part.size * max(repetitions, 1)
+            if not repetitions:
                 continue
-            possible = possible and part.possible and not (part.what == "start" and before)
-            before += part.width * least
-            behind += part.width * least if ended else 0
-            if behind > 1 or (behind and (ended == "end" or part.what == "character")):
+            possible = possible and part.possible and not (part.token == "start" and width)
+            width += part.width * repetitions
+            trailing_width += part.width * repetitions if end else 0
+            if trailing_width > 1 or (trailing_width and (end == "end" or part.token == "character")):
                 possible = False
-            if part.what.startswith("end") and ended != "end":
-                ended, behind = part.what, behind if ended == part.what else 0
-        return _Part(before, size, possible)
+            if part.token.startswith("end") and end != "end":
+                end, trailing_width = part.token, trailing_width if end == part.token else 0
+        return _Part(width, size, possible)
 
-    def _atom(self) -> _Part:
-        character = self.pattern[self.at]
+    def _parse_atom(self) -> _Part:
+        character = self.pattern[self.position]
         if character == "(":
-            return self._group()
+            return self._parse_group()
         if character == "[":
-            return self._set()
-        self.at += 1
+            return self._parse_set()
+        self.position += 1
         if character == "\\":
-            return self._escape()
+            return self._parse_escape()
         anchors = {"^": "start", "$": "end or newline"}
         if character in anchors:
-            return _Part(what=anchors[character])
-        return _Part(1, what="" if character in ".\n" else "character")
+            return _Part(token=anchors[character])
+        return _Part(1, token="" if character in ".\n" else "character")
 
-    def _escape(self) -> _Part:
-        character = self.pattern[self.at : self.at + 1]
-        self.at += 1
+    def _parse_escape(self) -> _Part:
+        character = self.pattern[self.position : self.position + 1]
+        self.position += 1
         anchors = {"A": "start", "Z": "end", "z": "end"}
         if character in anchors:
-            return _Part(what=anchors[character])
+            return _Part(token=anchors[character])
         if character.isalnum():
             # A class, a position, a back-reference or a code: how much it takes differs, so count nothing.
-            named = _CODE.match(self.pattern, self.at)
-            self.at = named.end() if named and character in "pPNgkLxX" else self.at
+            named = _CODE.match(self.pattern, self.position)
+            self.position = named.end() if named and character in "pPNgkLxX" else self.position
             return _Part(1 if character in "dDwWsS" else 0)
-        return _Part(1, what="character")
+        return _Part(1, token="character")
 
-    def _set(self) -> _Part:
+    def _parse_set(self) -> _Part:
         """A character class; its members don't matter."""
-        found = _SET.match(self.pattern, self.at)
-        self.at = found.end() if found else len(self.pattern)
+        match = _SET.match(self.pattern, self.position)
+        self.position = match.end() if match else len(self.pattern)
         return _Part(1)
 
-    def _group(self) -> _Part:
-        rest = self.pattern[self.at : self.at + 4]
+    def _parse_group(self) -> _Part:
+        rest = self.pattern[self.position : self.position + 4]
         if not rest.startswith("(?"):
-            self.at += 1
-            return self.alternatives()
+            self.position += 1
+            return self.parse_alternatives()
         if rest.startswith("(?#"):
-            self.at = len(self.pattern) if (close := self.pattern.find(")", self.at)) < 0 else close + 1
+            self.position = len(self.pattern) if (close := self.pattern.find(")", self.position)) < 0 else close + 1
             return _Part(size=0)
         for opening in ("(?=", "(?!", "(?<=", "(?<!", "(?>", "(?|", "(?("):
             if rest.startswith(opening):
-                self.at += len(opening)
-                return self._special(opening)
-        return self._named_or_flags()
+                self.position += len(opening)
+                return self._parse_special_group(opening)
+        return self._parse_named_group()
 
-    def _special(self, opening: str) -> _Part:
+    def _parse_special_group(self, opening: str) -> _Part:
         if opening == "(?(":
-            self.unsure = True
-            self.at = max(self.at, self.pattern.find(")", self.at) + 1)
-        empty = self.pattern.startswith(")", self.at)
-        inner = self.alternatives()
+            self.is_unsure = True
+            self.position = max(self.position, self.pattern.find(")", self.position) + 1)
+        empty = self.pattern.startswith(")", self.position)
+        inner = self.parse_alternatives()
         if opening in ("(?!", "(?<!"):
             return _Part(0, inner.size, not empty)
         return _Part(0 if "=" in opening else inner.width, inner.size, inner.possible)
 
-    def _named_or_flags(self) -> _Part:
-        if (named := _NAMED.match(self.pattern, self.at)) is not None:
-            self.at = named.end()
-            return self.alternatives()
-        if (flags := _FLAGS.match(self.pattern, self.at)) is not None:
-            self.unsure = self.unsure or not _SAFE_FLAGS.issuperset(flags[1])
-            self.at = flags.end()
-            return _Part(size=0) if flags[2] == ")" else self.alternatives()
-        self.unsure = True  # recursion, a back-reference by name, verbs
-        self.at += 2
-        inner = self.alternatives()
+    def _parse_named_group(self) -> _Part:
+        if (named := _NAMED.match(self.pattern, self.position)) is not None:
+            self.position = named.end()
+            return self.parse_alternatives()
+        if (flags := _FLAGS.match(self.pattern, self.position)) is not None:
+            self.is_unsure = self.is_unsure or not _SAFE_FLAGS.issuperset(flags[1])
+            self.position = flags.end()
+            return _Part(size=0) if flags[2] == ")" else self.parse_alternatives()
+        self.is_unsure = True  # recursion, a back-reference by name, verbs
+        self.position += 2
+        inner = self.parse_alternatives()
         return _Part(0, inner.size)
 
-    def _repetitions(self) -> int:
+    def _parse_repetitions(self) -> int:
         """How often at least the atom just read is repeated."""
-        least, quantified = 1, False
-        while self.at < len(self.pattern):
-            if (count := _COUNT.match(self.pattern, self.at)) is not None and count[0] not in ("{}", "{,}"):
-                least *= int(count[1] or 0)
-                self.at = count.end()
-            elif (fuzzy := _FUZZY.match(self.pattern, self.at)) is not None:
-                self.unsure = True
-                self.at = fuzzy.end()
-            elif self.pattern[self.at] in "*?+":
+        minimum, quantified = 1, False
+        while self.position < len(self.pattern):
+            if (count := _COUNT.match(self.pattern, self.position)) is not None and count[0] not in ("{}", "{,}"):
+                minimum *= int(count[1] or 0)
+                self.position = count.end()
+            elif (fuzzy := _FUZZY.match(self.pattern, self.position)) is not None:
+                self.is_unsure = True
+                self.position = fuzzy.end()
+            elif self.pattern[self.position] in "*?+":
                 # A second one makes the first lazy or possessive, which changes no count.
-                least = least if quantified or self.pattern[self.at] == "+" else 0
-                self.at += 1
+                minimum = minimum if quantified or self.pattern[self.position] == "+" else 0
+                self.position += 1
             else:
                 break
             quantified = True
-        return least
+        return minimum
 
 
-def pattern_shown(pattern: str) -> str:
+def format_pattern(pattern: str) -> str:
     r"""The pattern in quotes as it is read, not as JSON writes it: ``"\d+"``."""
-    return f'"{cut(pattern, LIMIT)}"' if pattern.isprintable() else shown(pattern)
+    return f'"{cut(pattern, TEXT_LIMIT)}"' if pattern.isprintable() else format_value(pattern)
 
 
-def too_slow(name: str, pattern: str, length: int, limit_s: float) -> str:
+def explain_timeout(name: str, pattern: str, length: int, limit_s: float) -> str:
     """What is said of a match that was given up."""
     return (
-        f"{name} {pattern_shown(pattern)} gave up after {limit_s:g} s on a text of {length} characters; "
+        f"{name} {format_pattern(pattern)} gave up after {limit_s:g} s on a text of {length} characters; "
         "simplify the pattern (nested repetitions like (a+)+ are the usual cause)"
     )

@@ -29,12 +29,12 @@ def fold_text(text: str) -> str:
     return " ".join(fold_case(text).split())
 
 
-def contains_phrase(text: str, phrase: str) -> bool:
+def has_phrase(text: str, phrase: str) -> bool:
     """Whether `phrase` is a substring of `text`, after `fold_text` on both."""
     return fold_text(phrase) in fold_text(text)
 
 
-def contains_words(text: str, words: str) -> bool:
+def has_words(text: str, words: str) -> bool:
     """As `contains_phrase`, where the match neither starts nor ends inside a run of letters or digits."""
     return find_words(fold_text(text), fold_text(words)) >= 0
 
@@ -43,20 +43,20 @@ def find_words(text: str, words: str) -> int:
     """Where `words` first stand in `text` by the rule of `contains_words`, both folded already; -1: nowhere."""
     start = text.find(words)
     while start >= 0:
-        if not _inside_run(text, start) and not _inside_run(text, start + len(words)):
+        if not _is_inside_run(text, start) and not _is_inside_run(text, start + len(words)):
             return start
         start = text.find(words, start + 1)
     return -1
 
 
-def _inside_run(text: str, position: int) -> bool:
+def _is_inside_run(text: str, position: int) -> bool:
     """Whether the place between two characters is inside a run of letters or digits."""
     if not 0 < position < len(text):
         return False
-    return _in_run(text[position - 1]) and _in_run(text[position])
+    return _is_run_character(text[position - 1]) and _is_run_character(text[position])
 
 
-def _in_run(character: str) -> bool:
+def _is_run_character(character: str) -> bool:
     if character.isascii():
         return character.isalnum()
     # A combining mark that has no composed form belongs to its letter.

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from evalkit.operators.equality import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING, kind
+from evalkit.operators.equality import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING, get_kind
 
-LIMIT = 240  # characters of a value in a message
-WINDOW = 60  # characters shown on either side of the first difference of two long texts
-_DEPTH = 12
-_NAMES = {
+TEXT_LIMIT = 240  # characters of a value in a message
+WINDOW_SIZE = 60  # characters shown on either side of the first difference of two long texts
+_TEXT_DEPTH = 12
+_KIND_NAMES = {
     STRING: "a string",
     NUMBER: "a number",
     BOOLEAN: "a boolean",
@@ -26,68 +26,68 @@ _NAMES = {
 }
 
 
-def shown(value: Any, limit: int = LIMIT) -> str:
+def format_value(value: Any, limit: int = TEXT_LIMIT) -> str:
     """`value` as JSON on one line, at most about `limit` characters; what is not JSON is shown as Python has it."""
     try:
-        text = "".join(_bounded(_pieces(value, limit, _DEPTH, ()), limit))
+        text = "".join(_cut_pieces(_format_pieces(value, limit, _TEXT_DEPTH, ()), limit))
     except Exception:
         text = f"<{type(value).__name__}, which cannot be shown>"
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def cut(text: str, limit: int = 2 * LIMIT) -> str:
+def cut(text: str, limit: int = 2 * TEXT_LIMIT) -> str:
     """`text`, at most `limit` characters of it."""
     return text if len(text) <= limit else text[:limit] + "…"
 
 
-def type_shown(value: Any) -> str:
+def describe_type(value: Any) -> str:
     """``a string``, ``null``, ``a tuple, which is not JSON``: what a value is, for messages."""
     name = type(value).__name__
     article = "an" if name[:1].lower() in "aeiou" else "a"
-    return _NAMES.get(kind(value)) or f"{article} {name}, which is not JSON"
+    return _KIND_NAMES.get(get_kind(value)) or f"{article} {name}, which is not JSON"
 
 
-def _bounded(pieces: Iterator[str], limit: int) -> Iterator[str]:
-    left = limit
+def _cut_pieces(pieces: Iterator[str], limit: int) -> Iterator[str]:
+    remaining = limit
     for piece in pieces:
-        if len(piece) > left + 1:
-            yield piece[:left] + "…"
+        if len(piece) > remaining + 1:
+            yield piece[:remaining] + "…"
             return
-        left -= len(piece)
+        remaining -= len(piece)
         yield piece
 
 
-def _pieces(value: Any, limit: int, depth: int, above: tuple[int, ...]) -> Iterator[str]:
-    of_kind = kind(value)
+def _format_pieces(value: Any, limit: int, depth: int, above: tuple[int, ...]) -> Iterator[str]:
+    of_kind = get_kind(value)
     if of_kind not in (OBJECT, ARRAY):
-        yield _scalar(value, of_kind, limit)
+        yield _format_scalar(value, of_kind, limit)
     elif id(value) in above:
         yield "<cycle>"
     elif not depth:
         yield "…"
     elif of_kind == OBJECT:
-        yield from _mapping(value, limit, depth - 1, (*above, id(value)))
+        yield from _format_mapping(value, limit, depth - 1, (*above, id(value)))
     else:
         yield "["
         for index, item in enumerate(islice(value, limit)):
             yield ", " if index else ""
-            yield from _pieces(item, limit, depth - 1, (*above, id(value)))
+            yield from _format_pieces(item, limit, depth - 1, (*above, id(value)))
         yield ", …]" if len(value) > limit else "]"
 
 
-def _mapping(value: dict[Any, Any], limit: int, depth: int, above: tuple[int, ...]) -> Iterator[str]:
+def _format_mapping(value: dict[Any, Any], limit: int, depth: int, above: tuple[int, ...]) -> Iterator[str]:
     yield "{"
     for index, (key, item) in enumerate(islice(dict.items(value), limit)):
         yield ", " if index else ""
-        yield from _pieces(key, limit, 0, ())
+        yield from _format_pieces(key, limit, 0, ())
         yield ": "
-        yield from _pieces(item, limit, depth, above)
+        yield from _format_pieces(item, limit, depth, above)
     yield ", …}" if len(value) > limit else "}"
 
 
-def _scalar(value: Any, of_kind: str, limit: int) -> str:
+def _format_scalar(value: Any, of_kind: str, limit: int) -> str:
     if of_kind == STRING:
-        return _quoted(str.__str__(value), limit)
+        return _format_string(str.__str__(value), limit)
     if of_kind == NUMBER and isinstance(value, int) and value.bit_length() > 4096:
         return f"<integer of {value.bit_length()} bits>"
     if of_kind:
@@ -95,21 +95,21 @@ def _scalar(value: Any, of_kind: str, limit: int) -> str:
     return f"<{type(value).__name__} {repr(value)[:limit]}>"
 
 
-def _quoted(text: str, limit: int) -> str:
+def _format_string(text: str, limit: int) -> str:
     if len(text) <= limit - 2:
         return json.dumps(text, ensure_ascii=False)
     return json.dumps(text[: limit - 3], ensure_ascii=False)[:-1] + '…"'
 
 
-def window(text: str, start: int, end: int) -> str:
+def format_window(text: str, start: int, end: int) -> str:
     """The part of `text` around ``text[start:end]``, quoted, with `…` where it was cut."""
-    first, last = max(0, start - WINDOW), min(len(text), end + WINDOW)
-    cut = json.dumps(text[first:last], ensure_ascii=False)[1:-1]
-    shown_part = f'"{"…" if first else ""}{cut}{"…" if last < len(text) else ""}"'
-    return shown_part.encode("utf-8", "backslashreplace").decode("utf-8")
+    first, last = max(0, start - WINDOW_SIZE), min(len(text), end + WINDOW_SIZE)
+    excerpt = json.dumps(text[first:last], ensure_ascii=False)[1:-1]
+    quoted = f'"{"…" if first else ""}{excerpt}{"…" if last < len(text) else ""}"'
+    return quoted.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def first_difference(a: str, b: str) -> int:
+def find_first_difference(a: str, b: str) -> int:
     """The index of the first character at which two different texts differ (a prefix differs at its end)."""
     low, high = 0, min(len(a), len(b))
     while low < high:  # by halves: slices compare at memory speed, a loop over characters does not

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from evalkit.operators.equality import ARRAY, STRING, kind
+from evalkit.operators.equality import ARRAY, STRING, get_kind
 from evalkit.operators.matcher import Matcher, Undecided
-from evalkit.operators.patterns import compiled, pattern_shown, too_slow
+from evalkit.operators.patterns import compile_pattern, explain_timeout, format_pattern
 from evalkit.operators.phrases import fold_case
-from evalkit.operators.shown import WINDOW, shown, window
+from evalkit.operators.shown import WINDOW_SIZE, format_value, format_window
 
 TIME_LIMIT_S = 1.0  # of one match; patterns of cases take microseconds, those that backtrack take forever
 
-_given_up: set[tuple[str, str, int, int]] = set()  # so that a hopeless match is waited for once
-_REMEMBERED = 1000
+_timeouts: set[tuple[str, str, int, int]] = set()  # so that a hopeless match is waited for once
+_MAX_GIVEN_UP = 1000
 
 
 class Pattern(Matcher, frozen=True):
@@ -26,31 +26,31 @@ class Pattern(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return frozenset({STRING})
 
-    def holds(self, actual: Any) -> bool:
-        if kind(actual) != STRING:
+    def evaluate(self, actual: Any) -> bool:
+        if get_kind(actual) != STRING:
             return False
         key = (self.name, self.pattern, len(actual), hash(actual))
-        expression = compiled(self.pattern)
+        expression = compile_pattern(self.pattern)
         try:
-            if key not in _given_up:
+            if key not in _timeouts:
                 find = expression.fullmatch if self.name == "$regex" else expression.search
                 return find(actual, timeout=TIME_LIMIT_S) is not None
         except (TimeoutError, MemoryError):
-            if len(_given_up) < _REMEMBERED:
-                _given_up.add(key)
-        raise Undecided(too_slow(self.name, self.pattern, len(actual), TIME_LIMIT_S))
+            if len(_timeouts) < _MAX_GIVEN_UP:
+                _timeouts.add(key)
+        raise Undecided(explain_timeout(self.name, self.pattern, len(actual), TIME_LIMIT_S))
 
-    def wording(self) -> str:
-        where = "that matches" if self.name == "$regex" else "with a part that matches"
-        return f"a string {where} {pattern_shown(self.pattern)}"
+    def describe_fully(self) -> str:
+        relation = "that matches" if self.name == "$regex" else "with a part that matches"
+        return f"a string {relation} {format_pattern(self.pattern)}"
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return {self.name: self.pattern}
 
-    def hint(self, actual: Any) -> str:
-        if self.name == "$regex" and Pattern("$search", self.pattern).matches(actual):
+    def build_hint(self, actual: Any) -> str:
+        if self.name == "$regex" and Pattern("$search", self.pattern).is_match(actual):
             return " (a part of it matches; that is $search, $regex wants the whole string)"
-        return Matcher.hint(self, actual)
+        return Matcher.build_hint(self, actual)
 
 
 class Contains(Matcher, frozen=True):
@@ -63,27 +63,27 @@ class Contains(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return frozenset({STRING, ARRAY})
 
-    def holds(self, actual: Any) -> bool:
-        of_kind = kind(actual)
+    def evaluate(self, actual: Any) -> bool:
+        of_kind = get_kind(actual)
         if of_kind == STRING:
             return self._fold(self.part) in self._fold(actual)
         part = self._fold(self.part)
-        return of_kind == ARRAY and any(kind(item) == STRING and self._fold(item) == part for item in actual)
+        return of_kind == ARRAY and any(get_kind(item) == STRING and self._fold(item) == part for item in actual)
 
     def _fold(self, text: str) -> str:
         return fold_case(text) if self.name == "$icontains" else text
 
-    def wording(self) -> str:
+    def describe_fully(self) -> str:
         case = ", in any case" if self.name == "$icontains" else ""
-        return f"a string or list with {shown(self.part)} in it{case}"
+        return f"a string or list with {format_value(self.part)} in it{case}"
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return {self.name: self.part}
 
-    def hint(self, actual: Any) -> str:
-        if self.name == "$contains" and Contains("$icontains", self.part).holds(actual):
+    def build_hint(self, actual: Any) -> str:
+        if self.name == "$contains" and Contains("$icontains", self.part).evaluate(actual):
             return " (it is there in another case)"
-        return Matcher.hint(self, actual)
+        return Matcher.build_hint(self, actual)
 
 
 class Edge(Matcher, frozen=True):
@@ -96,26 +96,26 @@ class Edge(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return frozenset({STRING})
 
-    def holds(self, actual: Any) -> bool:
-        return kind(actual) == STRING and self._edge(actual) == self.text
+    def evaluate(self, actual: Any) -> bool:
+        return get_kind(actual) == STRING and self._cut_edge(actual) == self.text
 
-    def _edge(self, actual: str) -> str:
+    def _cut_edge(self, actual: str) -> str:
         length = len(self.text)
         return str.__getitem__(actual, slice(length) if self.name == "$starts_with" else slice(-length, None))
 
-    def wording(self) -> str:
-        return f"a string that {self.name[1:].replace('_', ' ')} {shown(self.text)}"
+    def describe_fully(self) -> str:
+        return f"a string that {self.name[1:].replace('_', ' ')} {format_value(self.text)}"
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return {self.name: self.text}
 
-    def wrong(self, actual: Any) -> str:
-        if kind(actual) != STRING or len(actual) <= 4 * WINDOW:
-            return Matcher.wrong(self, actual)
+    def describe_mismatch(self, actual: Any) -> str:
+        if get_kind(actual) != STRING or len(actual) <= 4 * WINDOW_SIZE:
+            return Matcher.describe_mismatch(self, actual)
         end = len(self.text) if self.name == "$starts_with" else len(actual)
-        return f"expected {self.describe()}, got {window(actual, end - len(self.text), end)}{self.hint(actual)}"
+        return f"expected {self.describe()}, got {format_window(actual, end - len(self.text), end)}{self.build_hint(actual)}"
 
-    def hint(self, actual: Any) -> str:
-        if kind(actual) == STRING and fold_case(self._edge(actual)) == fold_case(self.text):
+    def build_hint(self, actual: Any) -> str:
+        if get_kind(actual) == STRING and fold_case(self._cut_edge(actual)) == fold_case(self.text):
             return " (it does in another case)"
-        return Matcher.hint(self, actual)
+        return Matcher.build_hint(self, actual)

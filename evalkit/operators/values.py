@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from evalkit.model.template import Template, render
-from evalkit.operators.equality import STRING, json_equal, kind
-from evalkit.operators.matcher import MAX_DIFFERENCES, Matcher, Mismatch, Path, Resolve, Undecided
+from evalkit.model.template import Template, render_templates
+from evalkit.operators.equality import STRING, get_kind, is_json_equal
+from evalkit.operators.matcher import MAX_DIFFERENCES, KeyPath, Matcher, Mismatch, Resolve, Undecided
 from evalkit.operators.phrases import find_words, fold_text
-from evalkit.operators.shown import WINDOW, shown, window
+from evalkit.operators.shown import WINDOW_SIZE, format_value, format_window
 
 
 class AnyValue(Matcher, frozen=True):
@@ -19,13 +19,13 @@ class AnyValue(Matcher, frozen=True):
     def absence(self) -> bool | None:
         return False
 
-    def holds(self, actual: Any) -> bool:
+    def evaluate(self, actual: Any) -> bool:
         return True
 
-    def wording(self) -> str:
+    def describe_fully(self) -> str:
         return "any value"
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return {"$any": True}
 
 
@@ -35,16 +35,16 @@ class Equal(Matcher, frozen=True, eq=False):
     value: Any
     has_nan: bool = False
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Equal and json_equal(self.value, other.value)
+    def __eq__(self, value: object) -> bool:
+        return type(value) is Equal and is_json_equal(self.value, value.value)
 
     __hash__ = None  # type: ignore[assignment]  # the value may be a mapping
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset({kind(self.value)})
+        return frozenset({get_kind(self.value)})
 
-    def holds(self, actual: Any) -> bool:
+    def evaluate(self, actual: Any) -> bool:
         # `==` is several times faster, and what it calls different is different, but for NaN. It can't accept:
         # it takes true for 1, and an object may call itself equal to anything.
         if not self.has_nan:
@@ -52,20 +52,20 @@ class Equal(Matcher, frozen=True, eq=False):
                 if self.value != actual:
                     return False
             except Exception:
-                return json_equal(self.value, actual)
-        return json_equal(self.value, actual)
+                return is_json_equal(self.value, actual)
+        return is_json_equal(self.value, actual)
 
-    matches = holds
+    is_match = evaluate
 
-    def differences(self, actual: Any, path: Path) -> list[Mismatch]:
-        from evalkit.operators.difference import value_differences
+    def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
+        from evalkit.operators.difference import find_value_differences
 
-        return list(islice(value_differences(self.value, actual, path), MAX_DIFFERENCES + 1))
+        return list(islice(find_value_differences(self.value, actual, path), MAX_DIFFERENCES + 1))
 
-    def wording(self) -> str:
-        return shown(self.value)
+    def describe_fully(self) -> str:
+        return format_value(self.value)
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return self.value
 
 
@@ -79,36 +79,36 @@ class Words(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return frozenset({STRING})
 
-    def holds(self, actual: Any) -> bool:
-        return kind(actual) == STRING and (actual == self.text or find_words(fold_text(actual), self.folded) >= 0)
+    def evaluate(self, actual: Any) -> bool:
+        return get_kind(actual) == STRING and (actual == self.text or find_words(fold_text(actual), self.folded) >= 0)
 
-    def equals(self, actual: Any) -> bool:
-        return json_equal(self.text, actual)
+    def is_equal(self, actual: Any) -> bool:
+        return is_json_equal(self.text, actual)
 
-    def wording(self) -> str:
-        return f"a text that contains {shown(self.text)}"
+    def describe_fully(self) -> str:
+        return f"a text that contains {format_value(self.text)}"
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return self.text
 
-    def wrong(self, actual: Any) -> str:
-        if kind(actual) != STRING or len(actual) <= 4 * WINDOW:
-            return f"expected {self.describe()}, got {shown(actual)}{self.hint(actual)}"
+    def describe_mismatch(self, actual: Any) -> str:
+        if get_kind(actual) != STRING or len(actual) <= 4 * WINDOW_SIZE:
+            return f"expected {self.describe()}, got {format_value(actual)}{self.build_hint(actual)}"
         folded = fold_text(actual)
-        at, length = _nearest_place(folded, self.folded)
+        at, length = _find_nearest_place(folded, self.folded)
         # Folding leaves most texts as long as they are; then the place is shown as it was written.
         source = actual if len(folded) == len(actual) else folded
-        return f"expected {self.describe()}, got {window(source, at, at + length)}{self.hint(actual)}"
+        return f"expected {self.describe()}, got {format_window(source, at, at + length)}{self.build_hint(actual)}"
 
-    def hint(self, actual: Any) -> str:
-        if kind(actual) != STRING:
-            from evalkit.operators.hints import value_hint
+    def build_hint(self, actual: Any) -> str:
+        if get_kind(actual) != STRING:
+            from evalkit.operators.hints import build_value_hint
 
-            return value_hint(self.text, actual)
+            return build_value_hint(self.text, actual)
         return " (it is there only inside a longer word)" if self.folded in fold_text(actual) else ""
 
 
-def _nearest_place(text: str, phrase: str) -> tuple[int, int]:
+def _find_nearest_place(text: str, phrase: str) -> tuple[int, int]:
     """Where the longest beginning of `phrase` stands in `text`, and its length."""
     low, high = 0, len(phrase)
     while low < high:  # a beginning is found wherever a longer one is, so halving is enough
@@ -130,16 +130,16 @@ class Pending(Matcher, frozen=True):
     def has_templates(self) -> bool:
         return True
 
-    def holds(self, actual: Any) -> bool:
-        raise Undecided(f"the template {shown(str(self.template))} has no value yet")
+    def evaluate(self, actual: Any) -> bool:
+        raise Undecided(f"the template {format_value(str(self.template))} has no value yet")
 
-    def wording(self) -> str:
-        return f"the value of {shown(str(self.template))}"
+    def describe_fully(self) -> str:
+        return f"the value of {format_value(str(self.template))}"
 
-    def written(self) -> Any:
+    def to_data(self) -> Any:
         return str(self.template)
 
     def bind(self, resolve: Resolve) -> Matcher:
         from evalkit.operators.compile import compile_rendered
 
-        return compile_rendered(render(self.template, resolve), self.mode)
+        return compile_rendered(render_templates(self.template, resolve), self.mode)

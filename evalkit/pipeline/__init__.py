@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from evalkit.agents.clock import keep_time as keep_time
     from evalkit.agents.clock import now as now
     from evalkit.agents.models import aclose_shared as aclose_shared
-    from evalkit.pipeline.calling import abandoned_agents as abandoned_agents
-    from evalkit.pipeline.hosting import Host as Host
-    from evalkit.pipeline.hosting import closing_s as closing_s
-    from evalkit.pipeline.hosting import host as host
-    from evalkit.pipeline.hosting import open_agents as open_agents
-    from evalkit.pipeline.hosting import torn_down as torn_down
-    from evalkit.pipeline.judging import marked as marked
+    from evalkit.pipeline.calling import count_abandoned_agents as count_abandoned_agents
+    from evalkit.pipeline.hosting import AgentThread as AgentThread
+    from evalkit.pipeline.hosting import current_agent_thread as current_agent_thread
+    from evalkit.pipeline.hosting import get_closing_timeout as get_closing_timeout
+    from evalkit.pipeline.hosting import list_open_agents as list_open_agents
+    from evalkit.pipeline.hosting import wait_for_teardown as wait_for_teardown
+    from evalkit.pipeline.judging import apply_quarantine as apply_quarantine
     from evalkit.pipeline.plain import judge as judge
     from evalkit.pipeline.pool import LoopPool as LoopPool
     from evalkit.pipeline.running import arun_case as arun_case
     from evalkit.pipeline.running import run_case as run_case
-    from evalkit.pipeline.watch import Watch as Watch
+    from evalkit.pipeline.watch import Watchdog as Watchdog
 
 _HOMES = {
     "abandoned_agents": "evalkit.pipeline.calling",

@@ -13,57 +13,61 @@ from msgspec.structs import replace
 
 from evalkit.checks.compiling import compile_expectation
 from evalkit.checks.expectation import Expectation
-from evalkit.checks.keys import of_turn
+from evalkit.checks.keys import merge_turn_keys
 from evalkit.model.case import Case, Declaration
-from evalkit.model.template import Template, parse
+from evalkit.model.template import Template, parse_template
 
 
-def with_aliases(case: Case, expectation: Any, declared: Iterable[Declaration]) -> tuple[Any, list[Any]]:
+def compile_with_aliases(case: Case, expectation: Any, declared: Iterable[Declaration]) -> tuple[Any, list[Any]]:
     """`expectation` and those of the case's turns, with the aliases of `declared` known; as they were without any."""
     turns = [turn.expectation for turn in case.turns]
-    brought = [function for function in declared if function.aliases]
-    if not brought:
+    additions = [function for function in declared if function.aliases]
+    if not additions:
         return expectation, turns
-    aliases = {alias for function in brought for alias in function.aliases}
+    aliases = {alias for function in additions for alias in function.aliases}
     aliases -= {name for function in case.functions for name in (function.name, *function.aliases)}
     if not aliases:
         return expectation, turns
-    listed = case.input.get("turns") or ()
-    return _anew(case, expectation, ("expected_output",), case.expected_output, aliases, brought), [
-        _anew(case, turn, ("input", "turns", number, "expected_output"), listed[number], aliases, brought)
+    user_turns = case.input.get("turns") or ()
+    return _recompile(case, expectation, ("expected_output",), case.expected_output, aliases, additions), [
+        _recompile(case, turn, ("input", "turns", number, "expected_output"), user_turns[number], aliases, additions)
         for number, turn in enumerate(turns)
     ]
 
 
-def _anew(
+def _recompile(
     case: Case,
     compiled: Any,
     path: tuple[str | int, ...],
     expected: Any,
     aliases: set[str],
-    brought: list[Declaration],
+    additions: list[Declaration],
 ) -> Expectation | Any:
     if path[0] == "input" and isinstance(expected, Mapping):
-        own = expected.get("expected_output")
-        expected = of_turn(own, case.expected_output) if isinstance(own, Mapping) else own
-    words = set(_words(expected))
+        turn_expected = expected.get("expected_output")
+        expected = (
+            merge_turn_keys(turn_expected, case.expected_output)
+            if isinstance(turn_expected, Mapping)
+            else turn_expected
+        )
+    words = set(_walk_words(expected))
     if compiled is None or not words & aliases or not isinstance(expected, Mapping):
         return compiled
     # Whatever the case names is known: what is not declared was told when the case was loaded, if it was wrong.
-    known = {name: Declaration(name=name) for name in sorted(words - aliases)}
-    known |= {function.name: function for function in case.functions}
-    for function in brought:
-        known[function.name] = replace(
-            known.get(function.name, Declaration(name=function.name)), aliases=function.aliases
+    declarations = {name: Declaration(name=name) for name in sorted(words - aliases)}
+    declarations |= {function.name: function for function in case.functions}
+    for function in additions:
+        declarations[function.name] = replace(
+            declarations.get(function.name, Declaration(name=function.name)), aliases=function.aliases
         )
-    anew, problems = compile_expectation(expected, path=path, declarations=known, input=case.input)
-    return compiled if problems else anew
+    expectation, problems = compile_expectation(expected, path=path, declarations=declarations, input=case.input)
+    return compiled if problems else expectation
 
 
-def _words(value: Any) -> Iterator[str]:
+def _walk_words(value: Any) -> Iterator[str]:
     """Every text, key and function in a template of a value."""
     if isinstance(value, str):
-        parsed = parse(value)
+        parsed = parse_template(value)
         yield value
         parts = parsed.parts if isinstance(parsed, Template) else ()
         for part in parts:
@@ -72,7 +76,7 @@ def _words(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield str(key)
-            yield from _words(item)
+            yield from _walk_words(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _words(item)
+            yield from _walk_words(item)

@@ -10,185 +10,185 @@ from msgspec import Struct, field
 
 from evalkit.agents import http_recording, offline
 from evalkit.agents.clock import now
-from evalkit.agents.message import visible_input
-from evalkit.agents.models import provider_for
+from evalkit.agents.message import copy_visible_input
+from evalkit.agents.models import select_provider
 from evalkit.agents.reply import Reply
 from evalkit.agents.resolution import AgentUnderTest
 from evalkit.agents.task import Task
 from evalkit.errors import MockError
 from evalkit.functions.active import PatchedCase
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.patching import patched
+from evalkit.functions.patching import patch_functions
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
-from evalkit.pipeline.calling import Outcome, call_agent
-from evalkit.pipeline.plan import Plan
+from evalkit.pipeline.calling import CallOutcome, call_agent
+from evalkit.pipeline.plan import CasePlan
 
 if TYPE_CHECKING:
     from traceback import FrameSummary
 
 
-class Attempt(Struct):
+class RunState(Struct):
     """A run in the making."""
 
-    plan: Plan
+    plan: CasePlan
     task: Task
     dispatcher: FakeDispatcher
     replies: list[Reply] = field(default_factory=list)
     fault: RunFault | None = None
     warnings: list[str] = field(default_factory=list)
-    started: float = 0.0
+    start_time: float = 0.0
     wall_s: float = 0.0
     timeout_s: float | None = None  # the agent's own time limit, where it ends before the deadline
     patches: PatchedCase | None = None
-    is_left_behind: bool = False
+    is_abandoned: bool = False
     phase: str = ""  # "set-up" or "tear-down" of an agent that has them, while it is in one
 
-    def ended_late(self) -> None:
+    def release_resources(self) -> None:
         """An agent that was left behind has ended: nobody needs the patches and the cassette any more."""
         if self.patches is not None:
             self.patches.release()
-        if self.is_left_behind:
-            http_recording.release(self.task.tape)
+        if self.is_abandoned:
+            http_recording.release(self.task.http_player)
             offline.restore(self.task)
 
-    def time_out(self, *, abandoned: bool, stuck_in: Sequence[FrameSummary] = ()) -> None:
+    def record_timeout(self, *, abandoned: bool, stuck_in: Sequence[FrameSummary] = ()) -> None:
         """The agent ran past its deadline, in the calls `stuck_in`; `abandoned` if it could not be stopped."""
-        name, deadline_s = self.plan.agent.name, self.plan.in_force.deadline_s
+        name, deadline_s = self.plan.agent.name, self.plan.task_settings.deadline_s
         limit = (
             f"{deadline_s:g} s, its deadline (settings.deadline_s)"
             if self.timeout_s is None
             else (f"{self.timeout_s:g} s, its time limit (agent.timeout)")
         )
         if self.phase:
-            from evalkit.pipeline.faults import phase_fault
+            from evalkit.pipeline.faults import build_phase_fault
 
-            self.fault = phase_fault(self.phase, name, f"was still running after {limit}")
+            self.fault = build_phase_fault(self.phase, name, f"was still running after {limit}")
         else:
-            where = _place_of(stuck_in, self.plan.root)
-            self.fault = RunFault(code="deadline", message=f"agent '{name}' was still running after {limit}{where}")
+            place = _locate_stack(stuck_in, self.plan.root)
+            self.fault = RunFault(code="deadline", message=f"agent '{name}' was still running after {limit}{place}")
         if abandoned:
-            self.leave_behind("it")
+            self.abandon("it")
 
-    def leave_behind(self, what: str) -> None:
+    def abandon(self, component: str) -> None:
         """Code of the agent goes on running: it must never reach a real function."""
-        self.is_left_behind = True
-        if self.task.tape is not None:
-            self.task.tape.close()  # or a stray request from elsewhere would be taken for one of a case that runs
+        self.is_abandoned = True
+        if self.task.http_player is not None:
+            self.task.http_player.close()  # or a stray request from elsewhere would be taken for one of a case that runs
         if self.patches is not None:
-            self.patches.keep()
+            self.patches.keep_installed()
             self.patches.leave()
         name = self.plan.agent.name
-        self.warnings.append(f"agent '{name}' could not be stopped: {what} is left behind, still running")
+        self.warnings.append(f"agent '{name}' could not be stopped: {component} is left behind, still running")
 
 
-def begin(plan: Plan, run: int) -> Attempt:
+def prepare_run(plan: CasePlan, number: int) -> RunState:
     """Mocks and task of run number `run` (from 0), before the agent is called."""
     dispatcher = FakeDispatcher(
         plan.mocks, plan.case.functions, input=plan.case.input, settings=plan.settings, case_id=plan.case.id
     )
     task = Task(
         dispatcher,
-        input=visible_input(plan.case.input),
-        settings=plan.in_force,
-        open_model=lambda: provider_for(plan.case.id, run, plan.settings, plan.in_force),
+        input=copy_visible_input(plan.case.input),
+        settings=plan.task_settings,
+        open_model=lambda: select_provider(plan.case.id, number, plan.settings, plan.task_settings),
         case_id=plan.case.id,
-        run=run,
+        run=number,
     )
-    task.tape = http_recording.tape_of_run(task, plan.settings)
+    task.http_player = http_recording.create_player(task, plan.settings)
     if plan.settings.max_cost_usd is not None:
-        from evalkit.agents.live import booking_of
+        from evalkit.agents.live import create_client_budget
 
-        task.booking = booking_of(plan.settings)
-    return Attempt(plan, task, dispatcher)
+        task.client_budget = create_client_budget(plan.settings)
+    return RunState(plan, task, dispatcher)
 
 
-async def converse(going: Attempt) -> None:
+async def run_conversation(run: RunState) -> None:
     """Call the agent once per user turn, until one of its replies says that it did not complete.
 
     The functions that the case patches answer from its mocks meanwhile, and its HTTP cassette answers the requests of
     the agent's own client, both for this context alone.
     """
-    offline.cut_off(going.task, going.plan.settings)
+    offline.cut_off(run.task, run.plan.settings)
     try:
         with (
-            patched(going.plan.case.functions, going.dispatcher) as going.patches,
-            http_recording.caught(going.task.tape),
+            patch_functions(run.plan.case.functions, run.dispatcher) as run.patches,
+            http_recording.intercept_requests(run.task.http_player),
         ):
-            await _opened(going)
+            await _open_and_run(run)
     except MockError as error:
-        from evalkit.pipeline.faults import unmeasured
+        from evalkit.pipeline.faults import build_unmeasured_fault
 
-        going.fault = unmeasured(error)
+        run.fault = build_unmeasured_fault(error)
     finally:
-        if not going.is_left_behind:
-            http_recording.release(going.task.tape)
-            offline.restore(going.task)
+        if not run.is_abandoned:
+            http_recording.release(run.task.http_player)
+            offline.restore(run.task)
 
 
-async def _opened(going: Attempt) -> None:
-    if going.plan.agent.opening is None:
-        await _timed(going, going.plan.agent)
+async def _open_and_run(run: RunState) -> None:
+    if run.plan.agent.opening is None:
+        await _run_timed(run, run.plan.agent)
         return
-    from evalkit.pipeline.lifetime import Lifetime
+    from evalkit.pipeline.lifetime import AgentContext
 
-    async with Lifetime(going) as agent:
+    async with AgentContext(run) as agent:
         if agent is not None:
-            await _timed(going, agent)
+            await _run_timed(run, agent)
 
 
-async def _timed(going: Attempt, agent: AgentUnderTest) -> None:
-    going.started = now()
+async def _run_timed(run: RunState, agent: AgentUnderTest) -> None:
+    run.start_time = now()
     try:
-        await _converse(going, agent)
+        await _run_turns(run, agent)
     finally:
-        going.wall_s = now() - going.started
+        run.wall_s = now() - run.start_time
 
 
-async def _converse(going: Attempt, agent: AgentUnderTest) -> None:
-    users: Sequence[Any] = [turn.user for turn in going.plan.case.turns] or [going.task.input]
-    deadline_s = going.plan.in_force.deadline_s
+async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
+    users: Sequence[Any] = [turn.user for turn in run.plan.case.turns] or [run.task.input]
+    deadline_s = run.plan.task_settings.deadline_s
     for index, user in enumerate(users):
-        going.task.begin(user, index=index)
-        left = deadline_s - (now() - going.started) + going.task.queued.seconds
-        going.timeout_s = agent.timeout_s if agent.timeout_s is not None and agent.timeout_s < left else None
-        limit = max(left if going.timeout_s is None else going.timeout_s, 0.0)
-        outcome = await call_agent(agent, going.task, limit, ended_late=going.ended_late)
+        run.task.begin_turn(user, index=index)
+        remaining = deadline_s - (now() - run.start_time) + run.task.queueing_time.seconds
+        run.timeout_s = agent.timeout_s if agent.timeout_s is not None and agent.timeout_s < remaining else None
+        limit = max(remaining if run.timeout_s is None else run.timeout_s, 0.0)
+        outcome = await call_agent(agent, run.task, limit, on_late_end=run.release_resources)
         if not outcome.abandoned:
-            going.ended_late()  # if somebody outside gave it up while it blocked the loop
-        reply = _reply(outcome, going)
+            run.release_resources()  # if somebody outside gave it up while it blocked the loop
+        reply = _read_reply(outcome, run)
         if reply is None:
             return
-        going.replies.append(reply)
-        if going.task.clock_ms > deadline_s * 1000 or reply.stop_reason == "deadline":
-            clock = f"{going.task.clock_ms / 1000:g} s on the run's clock"
-            going.fault = RunFault(code="deadline", message=f"the deadline of {deadline_s:g} s has passed: {clock}")
-        if going.fault is not None or reply.stop_reason != "completed":
+        run.replies.append(reply)
+        if run.task.clock_ms > deadline_s * 1000 or reply.stop_reason == "deadline":
+            clock = f"{run.task.clock_ms / 1000:g} s on the run's clock"
+            run.fault = RunFault(code="deadline", message=f"the deadline of {deadline_s:g} s has passed: {clock}")
+        if run.fault is not None or reply.stop_reason != "completed":
             return
-        if not going.task.messages or going.task.messages[-1].get("role") != "model":
-            going.task.messages.append({"role": "model", "turn": ModelTurn(text=reply.text)})
+        if not run.task.messages or run.task.messages[-1].get("role") != "model":
+            run.task.messages.append({"role": "model", "turn": ModelTurn(text=reply.text)})
 
 
-def _place_of(stuck_in: Sequence[FrameSummary], root: Path) -> str:
+def _locate_stack(stuck_in: Sequence[FrameSummary], root: Path) -> str:
     if not stuck_in:
         return ""
-    from evalkit.pipeline.faults import place_of
+    from evalkit.pipeline.faults import locate_frame
 
-    return place_of(stuck_in, root, outside=False)
+    return locate_frame(stuck_in, root, outside=False)
 
 
-def _reply(outcome: Outcome, going: Attempt) -> Reply | None:
+def _read_reply(outcome: CallOutcome, run: RunState) -> Reply | None:
     """The agent's answer, or None: `going.fault` then says why there is none."""
-    name = going.plan.agent.name
+    name = run.plan.agent.name
     if outcome.timed_out:
-        going.time_out(abandoned=outcome.abandoned, stuck_in=outcome.stuck_in)
+        run.record_timeout(abandoned=outcome.abandoned, stuck_in=outcome.stuck_in)
         return None
     if outcome.error is not None:
-        from evalkit.pipeline.faults import fault_of, interrupt_in
+        from evalkit.pipeline.faults import build_fault, find_interrupt
 
-        interrupt = interrupt_in(outcome.error)
+        interrupt = find_interrupt(outcome.error)
         if interrupt is not None:
             raise interrupt
-        going.fault = fault_of(outcome.error, going.plan.root)
+        run.fault = build_fault(outcome.error, run.plan.root)
         return None
     if isinstance(outcome.value, Reply):
         return outcome.value
@@ -196,20 +196,20 @@ def _reply(outcome: Outcome, going: Attempt) -> Reply | None:
         return Reply(outcome.value or "")
     kind = type(outcome.value).__name__
     message = f"agent '{name}' returned a value of type {kind}; it must return a string or an evalkit.Reply"
-    going.fault = RunFault(code="invalid_reply", message=message)
+    run.fault = RunFault(code="invalid_reply", message=message)
     return None
 
 
-def conclude(going: Attempt) -> Transcript:
+def build_transcript(run: RunState) -> Transcript:
     """The frozen record of a run that is over."""
-    task, dispatcher = going.task, going.dispatcher
-    last = going.replies[-1] if going.replies else Reply()
-    fault = _decisive_fault(going)
+    task, dispatcher = run.task, run.dispatcher
+    last = run.replies[-1] if run.replies else Reply()
+    fault = _select_fault(run)
     cassette = getattr(task.provider, "cassette", None)
-    data = _data_of(last, going)
+    data = _read_reply_data(last, run)
     turns = task.turns
-    _warn(going, turns)
-    usage = _usage(going, turns)
+    _add_warnings(run, turns)
+    usage = _sum_usage(run, turns)
     reported = next((turn.model for turn in reversed(turns) if turn.model), None)
     model = reported or (cassette.model if cassette else task.model)
     return Transcript(
@@ -217,87 +217,87 @@ def conclude(going: Attempt) -> Transcript:
         calls=dispatcher.calls,
         turns=turns,
         response=last.text,
-        responses=tuple(reply.text for reply in going.replies) if going.plan.case.turns else (),
+        responses=tuple(reply.text for reply in run.replies) if run.plan.case.turns else (),
         stop_reason=last.stop_reason if fault is None else fault.code,
         fault=fault,
         usage=usage,
-        timing=_timing(going, turns),
+        timing=_compute_timing(run, turns),
         instruction_used=last.instruction_used or task.instruction_used,
         model=model,
-        cassette=cassette.kind if cassette else task.tape.kind if task.tape else None,
-        cost_usd=_cost(going, turns, usage, model),
+        cassette=cassette.kind if cassette else task.http_player.kind if task.http_player else None,
+        cost_usd=_compute_cost(run, turns, usage, model),
         functions=dispatcher.names,
-        unused_mocks=dispatcher.unused(),
-        warnings=tuple(going.warnings),
+        unused_mocks=dispatcher.find_unused(),
+        warnings=tuple(run.warnings),
         metadata=data,
     )
 
 
-def _data_of(reply: Reply, going: Attempt) -> Any:
+def _read_reply_data(reply: Reply, run: RunState) -> Any:
     if not reply.data:
         return {}
-    from evalkit.pipeline.evidence import json_safe
+    from evalkit.pipeline.evidence import to_json_safe
 
-    data, problem = json_safe(dict(reply.data))
+    data, problem = to_json_safe(dict(reply.data))
     if problem:
-        going.warnings.append(f"Reply.data is not JSON: {problem}")
+        run.warnings.append(f"Reply.data is not JSON: {problem}")
     return data
 
 
-def _decisive_fault(going: Attempt) -> RunFault | None:
+def _select_fault(run: RunState) -> RunFault | None:
     """What could not be measured comes before what the agent did about it."""
-    for error in (going.dispatcher.fault, going.task.fault):
+    for error in (run.dispatcher.fault, run.task.fault):
         if error is not None:
-            from evalkit.pipeline.faults import unmeasured
+            from evalkit.pipeline.faults import build_unmeasured_fault
 
-            return unmeasured(error)
-    return going.fault
+            return build_unmeasured_fault(error)
+    return run.fault
 
 
-def _warn(going: Attempt, turns: Sequence[ModelTurn]) -> None:
+def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
     """Of calls that nobody made, and of recorded answers that nobody asked for."""
     if turns:
-        from evalkit.pipeline.remarks import remarks_on
+        from evalkit.pipeline.remarks import find_turn_warnings
 
-        going.warnings += remarks_on(turns)
-    going.warnings += going.task.remarks
-    unused: tuple[int, ...] = getattr(going.task.provider, "unused", tuple)()
-    if unused and going.fault is None:
-        which = f"turn {unused[0]} was" if len(unused) == 1 else f"turns {unused[0]} to {unused[-1]} were"
-        file = getattr(going.task.provider, "file", "the cassette")
-        going.warnings.append(f"{file}: {which} never asked for; the agent stopped before")
-    file, count = going.task.tape.unused() if going.task.tape else ("", 0)
-    if count and going.fault is None:
-        which = "1 recorded request was" if count == 1 else f"{count} recorded requests were"
-        going.warnings.append(f"{file}: {which} never made")
+        run.warnings += find_turn_warnings(turns)
+    run.warnings += run.task.warnings
+    unused: tuple[int, ...] = getattr(run.task.provider, "unused", tuple)()
+    if unused and run.fault is None:
+        subject = f"turn {unused[0]} was" if len(unused) == 1 else f"turns {unused[0]} to {unused[-1]} were"
+        file = getattr(run.task.provider, "file", "the cassette")
+        run.warnings.append(f"{file}: {subject} never asked for; the agent stopped before")
+    file, count = run.task.http_player.find_unused() if run.task.http_player else ("", 0)
+    if count and run.fault is None:
+        subject = "1 recorded request was" if count == 1 else f"{count} recorded requests were"
+        run.warnings.append(f"{file}: {subject} never made")
 
 
-def _usage(going: Attempt, turns: Sequence[ModelTurn]) -> Usage | None:
+def _sum_usage(run: RunState, turns: Sequence[ModelTurn]) -> Usage | None:
     """Tokens of all turns; of the replies where nobody saw the turns of the agent's own client. None: not known, as
     soon as one turn did not say."""
-    counted = [turn.usage for turn in turns]
-    known = [usage for usage in counted if usage is not None]
-    if not known or len(known) < len(counted):
-        known = [reply.usage for reply in going.replies if isinstance(reply.usage, Usage)]
-    return sum(known[1:], known[0]) if known else None
+    turn_usages = [turn.usage for turn in turns]
+    usages = [usage for usage in turn_usages if usage is not None]
+    if not usages or len(usages) < len(turn_usages):
+        usages = [reply.usage for reply in run.replies if isinstance(reply.usage, Usage)]
+    return sum(usages[1:], usages[0]) if usages else None
 
 
-def _cost(going: Attempt, turns: Sequence[ModelTurn], usage: Usage | None, model: str | None) -> float | None:
+def _compute_cost(run: RunState, turns: Sequence[ModelTurn], usage: Usage | None, model: str | None) -> float | None:
     """Of the turns, each by its model; of what the replies report, by the case's. None: unknown, which is not zero."""
-    prices = going.plan.settings.prices
+    prices = run.plan.settings.prices
     if not prices:
         return None
-    from evalkit.model.prices import cost_of, cost_of_turns
+    from evalkit.model.prices import compute_cost, compute_turns_cost
 
     if turns:
-        return cost_of_turns(turns, model, prices)
-    return cost_of(usage, (model, going.task.model), prices)
+        return compute_turns_cost(turns, model, prices)
+    return compute_cost(usage, (model, run.task.model), prices)
 
 
-def _timing(going: Attempt, turns: Sequence[ModelTurn]) -> Timing:
-    overhead_s = max(going.wall_s - going.task.waited.seconds, 0.0)
+def _compute_timing(run: RunState, turns: Sequence[ModelTurn]) -> Timing:
+    overhead_s = max(run.wall_s - run.task.waiting_time.seconds, 0.0)
     return Timing(
         model_ms=sum(turn.duration_ms for turn in turns),
-        function_ms=going.dispatcher.virtual_ms,
+        function_ms=run.dispatcher.virtual_ms,
         overhead_ms=round(overhead_s * 1000, 3),
     )

@@ -16,7 +16,7 @@ from msgspec import Struct
 from evalkit.agents.clock import now
 from evalkit.agents.resolution import AgentUnderTest
 from evalkit.agents.task import Task
-from evalkit.pipeline.hosting import host
+from evalkit.pipeline.hosting import current_agent_thread
 
 if TYPE_CHECKING:
     from traceback import FrameSummary
@@ -28,7 +28,7 @@ _abandoned: list[str] = []
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
-class Outcome(Struct, frozen=True):
+class CallOutcome(Struct, frozen=True):
     """What came of a call: a value, an exception, or nothing within the deadline.
 
     `abandoned` tells that the agent is still running somewhere: a thread can't be killed. `stuck_in` are the calls that
@@ -43,22 +43,22 @@ class Outcome(Struct, frozen=True):
 
 
 async def call_agent(
-    agent: AgentUnderTest, task: Task, timeout_s: float, *, ended_late: Callable[[], None] = lambda: None
-) -> Outcome:
+    agent: AgentUnderTest, task: Task, timeout_s: float, *, on_late_end: Callable[[], None] = lambda: None
+) -> CallOutcome:
     """Run ``agent.run(task)`` for at most `timeout_s` seconds.
 
     `ended_late` is called, from any thread, when an abandoned agent ends after all. Raises nothing but CancelledError,
     when the caller itself is cancelled; the agent is cancelled with it.
     """
     if agent.is_async:
-        return await _within(_captured(agent.run, task), task, timeout_s, agent, ended_late)
-    outcome = await _in_thread(agent, task, timeout_s, ended_late)
+        return await _run_within(_run_and_capture(agent.run, task), task, timeout_s, agent, on_late_end)
+    outcome = await _run_in_thread(agent, task, timeout_s, on_late_end)
     if outcome.error is None and inspect.isawaitable(outcome.value):
-        return await _within(_awaited(outcome.value), task, timeout_s, agent, ended_late)
+        return await _run_within(_await_outcome(outcome.value), task, timeout_s, agent, on_late_end)
     return outcome
 
 
-def slot(agent: AgentUnderTest) -> AbstractAsyncContextManager[Any]:
+def get_slot(agent: AgentUnderTest) -> AbstractAsyncContextManager[Any]:
     """The right to run: at most `threads` runs of a sync agent overlap on a loop, async ones as many as there are.
 
     A run that was abandoned gives its slot back.
@@ -72,128 +72,130 @@ def slot(agent: AgentUnderTest) -> AbstractAsyncContextManager[Any]:
         return slots.setdefault(id(agent.run), asyncio.Semaphore(agent.threads))
 
 
-async def _captured(run: Any, task: Task) -> Outcome:
+async def _run_and_capture(run: Any, task: Task) -> CallOutcome:
     """The agent's coroutine with its exceptions as values: asyncio would let SystemExit tear the loop down."""
     try:
         value = run(task)
-        return Outcome(await value if inspect.isawaitable(value) else value)
+        return CallOutcome(await value if inspect.isawaitable(value) else value)
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and _being_cancelled():
+        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
             raise
-        return Outcome(error=error)
+        return CallOutcome(error=error)
 
 
-async def _awaited(value: Any) -> Outcome:
+async def _await_outcome(value: Any) -> CallOutcome:
     try:
-        return Outcome(await value)
+        return CallOutcome(await value)
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and _being_cancelled():
+        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
             raise
-        return Outcome(error=error)
+        return CallOutcome(error=error)
 
 
-def _being_cancelled() -> bool:
+def _is_being_cancelled() -> bool:
     current = asyncio.current_task()
     return current is not None and current.cancelling() > 0
 
 
-async def _within(
-    coroutine: Any, task: Task, timeout_s: float, agent: AgentUnderTest, ended_late: Callable[[], None]
-) -> Outcome:
-    running: asyncio.Task[Outcome] = asyncio.create_task(coroutine, context=host.get().context)
+async def _run_within(
+    coroutine: Any, task: Task, timeout_s: float, agent: AgentUnderTest, on_late_end: Callable[[], None]
+) -> CallOutcome:
+    running: asyncio.Task[CallOutcome] = asyncio.create_task(coroutine, context=current_agent_thread.get().context)
     grace_s = max(GRACE_S, agent.grace_s)
-    until = _spent(task) + timeout_s
+    until = _read_clock(task) + timeout_s
     try:
-        await _others_first()  # an agent that waits for nothing is done then: there is nothing to be timed
-        if running.done() or await _done(running, task, until):
-            return _outcome_of(running)
-        stuck_in = _calls_of(running)
+        await _yield_to_others()  # an agent that waits for nothing is done then: there is nothing to be timed
+        if running.done() or await _wait_until_done(running, task, until):
+            return _get_outcome(running)
+        stuck_in = _list_calls(running)
         running.cancel()
         done, _ = await asyncio.wait({running}, timeout=grace_s)
         if not done:
-            abandon(agent.name)
-            running.add_done_callback(lambda _: ended_late())
+            register_abandoned_agent(agent.name)
+            running.add_done_callback(lambda _: on_late_end())
         elif not running.cancelled():
             running.result()  # collects what it ended with, so that asyncio does not complain of it
-        return Outcome(timed_out=True, abandoned=not done, stuck_in=stuck_in)
+        return CallOutcome(timed_out=True, abandoned=not done, stuck_in=stuck_in)
     except asyncio.CancelledError:
         running.cancel()
         await asyncio.wait({running}, timeout=grace_s)
         raise
 
 
-def _outcome_of(ended: asyncio.Task[Outcome]) -> Outcome:
+def _get_outcome(ended: asyncio.Task[CallOutcome]) -> CallOutcome:
     """An agent may cancel its own task, or have it cancelled by a library: it has then raised like any other."""
     try:
         return ended.result()
     except asyncio.CancelledError as error:
-        return Outcome(error=error)
+        return CallOutcome(error=error)
 
 
-async def _in_thread(agent: AgentUnderTest, task: Task, timeout_s: float, ended_late: Callable[[], None]) -> Outcome:
+async def _run_in_thread(
+    agent: AgentUnderTest, task: Task, timeout_s: float, on_late_end: Callable[[], None]
+) -> CallOutcome:
     """Run a sync agent in its thread, with this context's variables."""
     loop = asyncio.get_running_loop()
-    finished: asyncio.Future[Outcome] = loop.create_future()
-    where = host.get()
-    context = where.context_of_thread()
+    finished: asyncio.Future[CallOutcome] = loop.create_future()
+    agent_thread = current_agent_thread.get()
+    context = agent_thread.get_thread_context()
 
-    def settle(outcome: Outcome) -> None:
+    def set_outcome(outcome: CallOutcome) -> None:
         if not finished.done():
             finished.set_result(outcome)
 
-    late = _Both(ended_late)
+    late = _BothEvents(on_late_end)
     threads: list[int] = []
 
-    def work() -> None:
+    def run_work() -> None:
         threads.append(threading.get_ident())
         try:
-            outcome = Outcome(context.run(agent.run, task))
+            outcome = CallOutcome(context.run(agent.run, task))
         except BaseException as error:
-            outcome = Outcome(error=error)
-        late.happened()
+            outcome = CallOutcome(error=error)
+        late.record()
         with suppress(RuntimeError):  # the loop is closed: this run was abandoned long ago
-            loop.call_soon_threadsafe(settle, outcome)
+            loop.call_soon_threadsafe(set_outcome, outcome)
 
-    until = _spent(task) + timeout_s
-    where.carry(work)
-    if await _done(finished, task, until):
+    until = _read_clock(task) + timeout_s
+    agent_thread.submit(run_work)
+    if await _wait_until_done(finished, task, until):
         return finished.result()
-    from evalkit.pipeline.stuck import calls_of_thread
+    from evalkit.pipeline.stuck import list_thread_calls
 
-    stuck_in = [call for ident in threads for call in calls_of_thread(ident)]
-    abandon(agent.name)
-    late.happened()
-    return Outcome(timed_out=True, abandoned=True, stuck_in=stuck_in)
+    stuck_in = [call for ident in threads for call in list_thread_calls(ident)]
+    register_abandoned_agent(agent.name)
+    late.record()
+    return CallOutcome(timed_out=True, abandoned=True, stuck_in=stuck_in)
 
 
-def _calls_of(running: asyncio.Task[Any]) -> list[FrameSummary]:
+def _list_calls(running: asyncio.Task[Any]) -> list[FrameSummary]:
     """Imported for the first agent that does not come back."""
-    from evalkit.pipeline.stuck import calls_of_task
+    from evalkit.pipeline.stuck import list_task_calls
 
-    return calls_of_task(running)
+    return list_task_calls(running)
 
 
 @coroutine
-def _others_first() -> Generator[None]:
+def _yield_to_others() -> Generator[None]:
     """Give every task that is ready one step. What `asyncio.sleep(0)` does, which tests of agents may replace."""
     yield
 
 
-def _spent(task: Task) -> float:
+def _read_clock(task: Task) -> float:
     """A clock in seconds that stands still while the case waits for its turn at the model."""
-    return now() - task.queued.seconds
+    return now() - task.queueing_time.seconds
 
 
-async def _done(future: asyncio.Future[Outcome], task: Task, until: float) -> bool:
+async def _wait_until_done(future: asyncio.Future[CallOutcome], task: Task, until: float) -> bool:
     """Whether `future` is done before `_spent` is `until`."""
     while True:
-        left = until - _spent(task)
-        done, _ = await asyncio.wait({future}, timeout=max(left, 0.02 if task.queued.is_going_on else 0.0))
-        if done or until <= _spent(task):
+        remaining = until - _read_clock(task)
+        done, _ = await asyncio.wait({future}, timeout=max(remaining, 0.02 if task.queueing_time.is_running else 0.0))
+        if done or until <= _read_clock(task):
             return bool(done)
 
 
-class _Both:
+class _BothEvents:
     """Calls `then` when two things have happened: the agent was given up, and it ended."""
 
     def __init__(self, then: Callable[[], None]) -> None:
@@ -201,18 +203,18 @@ class _Both:
         self._awaited = 2
         self._lock = threading.Lock()
 
-    def happened(self) -> None:
+    def record(self) -> None:
         with self._lock:
             self._awaited -= 1
         if not self._awaited:
             self._then()
 
 
-def abandon(name: str) -> None:
+def register_abandoned_agent(name: str) -> None:
     """Count a run of agent `name` that is left behind."""
     _abandoned.append(name)
 
 
-def abandoned_agents() -> int:
+def count_abandoned_agents() -> int:
     """How many agents of this process ran past their deadline and could not be stopped."""
     return len(_abandoned)

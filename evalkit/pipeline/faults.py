@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from evalkit.errors import EvalkitError, ForeignAgentError, FunctionError, MeasurementError, SpecError, UsageError
+from evalkit.errors import EvalkitError, FunctionError, MeasurementError, RemoteAgentError, SpecError, UsageError
 from evalkit.model.transcript import RunFault
 from evalkit.pipeline import calling
 
@@ -45,88 +45,94 @@ SET_UP, TEAR_DOWN = "set-up", "tear-down"
 _PHASE_CODES = {SET_UP: "setup_failed", TEAR_DOWN: "teardown_failed"}
 
 
-def fault_of(error: BaseException, root: Path) -> RunFault:
+def build_fault(error: BaseException, root: Path) -> RunFault:
     """The fault that ends a run in which `error` escaped the agent. Paths are shown relative to `root`."""
-    if isinstance(error, ForeignAgentError):
-        return RunFault(code=error.code, message=_text(error), measured=error.is_its_fault)
-    culprit = _world_fault(error)
+    if isinstance(error, RemoteAgentError):
+        return RunFault(code=error.code, message=_read_text(error), measured=error.is_agent_fault)
+    culprit = _find_world_fault(error)
     if culprit is not None:
-        known = isinstance(culprit, (MeasurementError, SpecError))
-        code = getattr(culprit, "code", "not_measured") if known else "provider_error"
-        message = _text(culprit) if known else f"the model's service failed: {_named(culprit)}"
-        return RunFault(code=code, message=message, measured=False, traceback=_traceback(error))
-    innermost = _innermost(error)
-    where = _where(innermost, root) or _where(error, root)
-    if isinstance(error, TypeError) and _was_not_entered(error):
-        where = "; an agent is called with the task alone: agent(task)"
+        is_known = isinstance(culprit, (MeasurementError, SpecError))
+        code = getattr(culprit, "code", "not_measured") if is_known else "provider_error"
+        message = _read_text(culprit) if is_known else f"the model's service failed: {_describe(culprit)}"
+        return RunFault(code=code, message=message, measured=False, traceback=_format_traceback(error))
+    innermost = _get_innermost(error)
+    place = _locate(innermost, root) or _locate(error, root)
+    if isinstance(error, TypeError) and _has_wrong_arguments(error):
+        place = "; an agent is called with the task alone: agent(task)"
     return RunFault(
-        code="agent_raised", message=f"the agent raised {_named(innermost)}{where}", traceback=_traceback(error)
+        code="agent_raised",
+        message=f"the agent raised {_describe(innermost)}{place}",
+        traceback=_format_traceback(error),
     )
 
 
-def _was_not_entered(error: BaseException) -> bool:
+def _has_wrong_arguments(error: BaseException) -> bool:
     """Whether the call of the agent itself failed: it takes other arguments."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and frames[-1].filename == calling.__file__
 
 
-def unmeasured(error: EvalkitError) -> RunFault:
+def build_unmeasured_fault(error: EvalkitError) -> RunFault:
     """The fault of a run that `error` made worthless, whatever the agent did about it."""
-    return RunFault(code=error.code, message=_text(error), measured=False, traceback=_traceback(error))
+    return RunFault(code=error.code, message=_read_text(error), measured=False, traceback=_format_traceback(error))
 
 
-def phase_fault_of(error: BaseException, phase: str, agent: str, root: Path) -> RunFault:
+def build_phase_error_fault(error: BaseException, phase: str, agent: str, root: Path) -> RunFault:
     """The fault of a run that can't be measured, since `error` escaped the agent's set-up or tear-down."""
     if isinstance(error, UsageError):
-        return phase_fault(phase, agent, f"went wrong: {error}")
-    innermost = _innermost(error)
-    where = _where(innermost, root) or _where(error, root)
-    return phase_fault(phase, agent, f"raised {_named(innermost)}{where}", _traceback(error))
+        return build_phase_fault(phase, agent, f"went wrong: {error}")
+    innermost = _get_innermost(error)
+    place = _locate(innermost, root) or _locate(error, root)
+    return build_phase_fault(phase, agent, f"raised {_describe(innermost)}{place}", _format_traceback(error))
 
 
-def phase_fault(phase: str, agent: str, what: str, traceback: str = "") -> RunFault:
+def build_phase_fault(phase: str, agent: str, problem: str, traceback: str = "") -> RunFault:
     """``the set-up of agent 'desk' raised ...``."""
-    message = f"the {phase} of agent '{agent}' {what}"
+    message = f"the {phase} of agent '{agent}' {problem}"
     return RunFault(code=_PHASE_CODES[phase], message=message, measured=False, traceback=traceback)
 
 
-def interrupt_in(error: BaseException) -> KeyboardInterrupt | None:
+def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
     """The KeyboardInterrupt that `error` is or, as a group, holds."""
-    return next((leaf for leaf in _leaves(error) if isinstance(leaf, KeyboardInterrupt)), None)
+    return next((leaf for leaf in _iter_leaves(error) if isinstance(leaf, KeyboardInterrupt)), None)
 
 
-def _world_fault(error: BaseException) -> BaseException | None:
+def _find_world_fault(error: BaseException) -> BaseException | None:
     """The leaf that shows the world at fault, if every leaf does: one bug of the agent's own is enough to fail it."""
-    found = [_world_cause(leaf) for leaf in _leaves(error) if not isinstance(leaf, asyncio.CancelledError)]
-    return found[0] if found and all(found) else None
+    causes = [_find_world_cause(leaf) for leaf in _iter_leaves(error) if not isinstance(leaf, asyncio.CancelledError)]
+    return causes[0] if causes and all(causes) else None
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def _iter_leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
-            yield from _leaves(inner)
+            yield from _iter_leaves(inner)
     else:
         yield error
 
 
-def _innermost(error: BaseException) -> BaseException:
-    return next(_leaves(error), error)
+def _get_innermost(error: BaseException) -> BaseException:
+    return next(_iter_leaves(error), error)
 
 
-def _world_cause(error: BaseException) -> BaseException | None:
-    seen: set[int] = set()
+def _find_world_cause(error: BaseException) -> BaseException | None:
+    visited: set[int] = set()
     cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
+    while cause is not None and id(cause) not in visited:
         if isinstance(cause, (FunctionError, SystemExit)):
             return None
-        if isinstance(cause, (MeasurementError, SpecError)) or _service_failed(cause) or _connection_broke(cause):
+        if (
+            isinstance(cause, (MeasurementError, SpecError))
+            or _is_service_failure(cause)
+            or _is_broken_connection(cause)
+        ):
             return cause
-        seen.add(id(cause))
+        visited.add(id(cause))
         cause = cause.__cause__
     return None
 
 
-def _service_failed(error: BaseException) -> bool:
+def _is_service_failure(error: BaseException) -> bool:
     response = getattr(error, "response", None)
     metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
     candidates = [
@@ -149,11 +155,11 @@ def _is_world_status(value: Any, error: BaseException) -> bool:
         return True
     if isinstance(value, bool) or not isinstance(value, int):
         return False
-    return value in (408, 429) or 500 <= value <= 599 or (value in (401, 403) and _from_client(error))
+    return value in (408, 429) or 500 <= value <= 599 or (value in (401, 403) and _is_from_client(error))
 
 
-def _connection_broke(error: BaseException) -> bool:
-    if _from_client(error):
+def _is_broken_connection(error: BaseException) -> bool:
+    if _is_from_client(error):
         if type(error).__name__ == "HTTPError":
             return False  # urllib's is an URLError, though there was an answer: its status tells
         return any(cls.__name__ in TRANSPORT_NAMES or cls is TimeoutError for cls in type(error).__mro__)
@@ -165,29 +171,29 @@ def _connection_broke(error: BaseException) -> bool:
     )
 
 
-def _from_client(error: BaseException) -> bool:
+def _is_from_client(error: BaseException) -> bool:
     return any(cls.__module__.partition(".")[0] in CLIENT_PACKAGES for cls in type(error).__mro__)
 
 
-def _named(error: BaseException) -> str:
-    text = _text(error)
+def _describe(error: BaseException) -> str:
+    text = _read_text(error)
     kind = FunctionError if isinstance(error, FunctionError) else type(error)  # the name by which users catch it
     return f"{kind.__name__}: {text}" if text else kind.__name__
 
 
-def _text(error: BaseException) -> str:
+def _read_text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as second:  # a hostile __str__ must not hide the first exception
         return f"(its text raised {type(second).__name__})"
 
 
-def _where(error: BaseException, root: Path) -> str:
+def _locate(error: BaseException, root: Path) -> str:
     """The last line of the agent's own code that the exception went through."""
-    return place_of(traceback.extract_tb(error.__traceback__), root)
+    return locate_frame(traceback.extract_tb(error.__traceback__), root)
 
 
-def place_of(frames: Iterable[traceback.FrameSummary], root: Path, *, outside: bool = True) -> str:
+def locate_frame(frames: Iterable[traceback.FrameSummary], root: Path, *, outside: bool = True) -> str:
     """The last of `frames` that is the project's, else (`outside`) the last that is not evalkit's; "" if none is."""
     frames = [frame for frame in frames if not frame.filename.startswith((_HERE, "<frozen"))]
     below = [frame for frame in frames if _is_of_project(Path(frame.filename), root)] or (frames if outside else [])
@@ -205,7 +211,7 @@ def _is_of_project(path: Path, root: Path) -> bool:
     return path.is_relative_to(root) and not {"site-packages", "dist-packages"}.intersection(path.parts)
 
 
-def _traceback(error: BaseException) -> str:
+def _format_traceback(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
     except Exception:  # the same hostile __str__

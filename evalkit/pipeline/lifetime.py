@@ -13,45 +13,45 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from evalkit.agents.resolution import AgentUnderTest, agent_of
+from evalkit.agents.resolution import AgentUnderTest, build_called_agent
 from evalkit.model.transcript import RunFault
-from evalkit.pipeline.calling import GRACE_S, Outcome, abandon
-from evalkit.pipeline.faults import SET_UP, TEAR_DOWN, interrupt_in, phase_fault, phase_fault_of
-from evalkit.pipeline.hosting import TEARDOWN_S, Host, OneThread, host, keep_open
-from evalkit.pipeline.threads import in_daemon_thread
+from evalkit.pipeline.calling import GRACE_S, CallOutcome, register_abandoned_agent
+from evalkit.pipeline.faults import SET_UP, TEAR_DOWN, build_phase_error_fault, build_phase_fault, find_interrupt
+from evalkit.pipeline.hosting import TEARDOWN_S, AgentThread, DedicatedThread, current_agent_thread, register_open_agent
+from evalkit.pipeline.threads import run_in_daemon_thread
 
 if TYPE_CHECKING:
-    from evalkit.pipeline.attempt import Attempt
+    from evalkit.pipeline.attempt import RunState
 
 
-class Lifetime:
+class AgentContext:
     """``async with Lifetime(going) as agent:``, None if there is none; `going.fault` then says why."""
 
-    def __init__(self, going: Attempt) -> None:
-        opening = going.plan.agent.opening
+    def __init__(self, run: RunState) -> None:
+        opening = run.plan.agent.opening
         assert opening is not None, "only an agent with a set-up is opened"
-        going.task.attend()
-        self._going = going
+        run.task.bind_event_loop()
+        self._run = run
         self._opening = opening
-        self._lent = host.get()
-        self._own_thread: OneThread | None = None
-        self._carry = self._lent.carry
-        if not opening.is_async and self._carry is in_daemon_thread:
-            self._own_thread = OneThread()
-            self._carry = self._own_thread.carry
+        self._caller_thread = current_agent_thread.get()
+        self._dedicated_thread: DedicatedThread | None = None
+        self._submit = self._caller_thread.submit
+        if not opening.is_async and self._submit is run_in_daemon_thread:
+            self._dedicated_thread = DedicatedThread()
+            self._submit = self._dedicated_thread.submit
         self._context = copy_context()
         self._manager: Any = None
-        self._ready: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._over = asyncio.Event()
-        self._ended = Outcome()
-        self._is_elsewhere = False  # the tear-down, since the agent's thread is lost
+        self._ready: asyncio.Future[CallOutcome] = asyncio.get_running_loop().create_future()
+        self._teardown_due = asyncio.Event()
+        self._teardown_outcome = CallOutcome()
+        self._is_thread_lost = False  # the tear-down, since the agent's thread is lost
         # A context is entered by one thread at a time: where a thread has it, the task has a copy.
         context = self._context if opening.is_async else None
-        self._task = asyncio.create_task(self._live(), context=context)
-        keep_open(self._task)
+        self._task = asyncio.create_task(self._run_lifetime(), context=context)
+        register_open_agent(self._task)
 
     async def __aenter__(self) -> AgentUnderTest | None:
-        self._going.phase = SET_UP
+        self._run.phase = SET_UP
         try:
             return await self._set_up()
         except BaseException:
@@ -59,133 +59,139 @@ class Lifetime:
             raise
 
     async def _set_up(self) -> AgentUnderTest | None:
-        going, name = self._going, self._going.plan.agent.name
-        done, _ = await asyncio.wait({self._ready}, timeout=going.plan.in_force.deadline_s)
+        run, name = self._run, self._run.plan.agent.name
+        done, _ = await asyncio.wait({self._ready}, timeout=run.plan.task_settings.deadline_s)
         if not done:
             await self._give_up()
-            going.time_out(abandoned=not self._task.done())
+            run.record_timeout(abandoned=not self._task.done())
             return None
         outcome = self._ready.result()
         if outcome.error is not None:
-            self._failed(outcome.error, SET_UP)
+            self._record_error(outcome.error, SET_UP)
             return None
         if not callable(outcome.value):
             kind = type(outcome.value).__name__
-            self._fail(phase_fault(SET_UP, name, f"gave a {kind}; it gives the agent, a callable that takes the task"))
+            self._record_fault(
+                build_phase_fault(SET_UP, name, f"gave a {kind}; it gives the agent, a callable that takes the task")
+            )
             return None
-        going.phase = ""
-        host.set(Host(self._carry, self._context, self._opening.is_async))
-        return agent_of(name, outcome.value)
+        run.phase = ""
+        current_agent_thread.set(AgentThread(self._submit, self._context, self._opening.is_async))
+        return build_called_agent(name, outcome.value)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        host.set(self._lent)
+        current_agent_thread.set(self._caller_thread)
         cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
-        self._is_elsewhere = self._is_elsewhere or self._going.is_left_behind or cancelled
+        self._is_thread_lost = self._is_thread_lost or self._run.is_abandoned or cancelled
         try:
-            if self._was_set_up():
+            if self._is_set_up():
                 await self._tear_down()
         finally:
             self._release()
 
-    def _was_set_up(self) -> bool:
+    def _is_set_up(self) -> bool:
         return self._ready.done() and self._ready.result().error is None
 
     async def _give_up(self) -> None:
         """On a set-up that has not come to its end. One that comes to it after all is torn down at once."""
-        self._is_elsewhere = True
-        self._over.set()
-        if self._opening.is_async and not self._was_set_up():
+        self._is_thread_lost = True
+        self._teardown_due.set()
+        if self._opening.is_async and not self._is_set_up():
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=GRACE_S)
         self._release()
 
     def _release(self) -> None:
-        if self._own_thread is not None:
-            self._own_thread.release()
-            self._own_thread = None
+        if self._dedicated_thread is not None:
+            self._dedicated_thread.release()
+            self._dedicated_thread = None
 
     async def _tear_down(self) -> None:
-        going, name = self._going, self._going.plan.agent.name
-        going.phase = TEAR_DOWN
-        going.task.queued.add(TEARDOWN_S)  # whoever watches the case waits for so much longer
-        self._over.set()
+        run, name = self._run, self._run.plan.agent.name
+        run.phase = TEAR_DOWN
+        run.task.queueing_time.add(TEARDOWN_S)  # whoever watches the case waits for so much longer
+        self._teardown_due.set()
         done, _ = await asyncio.wait({self._task}, timeout=TEARDOWN_S)
         if not done:
             self._task.cancel()
-            abandon(name)
-            going.leave_behind("its tear-down")
-            self._fail(phase_fault(TEAR_DOWN, name, f"was still running after {TEARDOWN_S:g} s"))
-        elif self._ended.error is not None:
-            self._failed(self._ended.error, TEAR_DOWN)
-        going.phase = ""
+            register_abandoned_agent(name)
+            run.abandon("its tear-down")
+            self._record_fault(build_phase_fault(TEAR_DOWN, name, f"was still running after {TEARDOWN_S:g} s"))
+        elif self._teardown_outcome.error is not None:
+            self._record_error(self._teardown_outcome.error, TEAR_DOWN)
+        run.phase = ""
 
-    def _failed(self, error: BaseException, phase: str) -> None:
-        interrupt = interrupt_in(error)
+    def _record_error(self, error: BaseException, phase: str) -> None:
+        interrupt = find_interrupt(error)
         if interrupt is not None:
             raise interrupt
-        plan = self._going.plan
-        self._fail(phase_fault_of(error, phase, plan.agent.name, plan.root))
+        plan = self._run.plan
+        self._record_fault(build_phase_error_fault(error, phase, plan.agent.name, plan.root))
 
-    def _fail(self, fault: RunFault) -> None:
+    def _record_fault(self, fault: RunFault) -> None:
         """What ended the run before comes first; what else went wrong is a warning then."""
-        if self._going.fault is None:
-            self._going.fault = fault
+        if self._run.fault is None:
+            self._run.fault = fault
         else:
-            self._going.warnings.append(fault.message)
+            self._run.warnings.append(fault.message)
 
     # One task from set-up to tear-down: some resources must be left where they were entered.
 
-    async def _live(self) -> None:
+    async def _run_lifetime(self) -> None:
         try:
-            value = await (self._entered() if self._opening.is_async else self._threaded(self._enter))
+            value = await (self._enter_async() if self._opening.is_async else self._run_in_agent_thread(self._enter))
         except BaseException as error:
-            self._settle(Outcome(error=error))
+            self._set_ready(CallOutcome(error=error))
             return
-        self._settle(Outcome(value))
+        self._set_ready(CallOutcome(value))
         with suppress(asyncio.CancelledError):  # the loop is closed: the tear-down is due now
-            await self._over.wait()
+            await self._teardown_due.wait()
         try:
-            await (self._manager.__aexit__(None, None, None) if self._opening.is_async else self._threaded(self._leave))
+            await (
+                self._manager.__aexit__(None, None, None)
+                if self._opening.is_async
+                else self._run_in_agent_thread(self._leave)
+            )
         except BaseException as error:
-            self._ended = Outcome(error=error)
-        if self._going.is_left_behind:
-            self._going.ended_late()
+            self._teardown_outcome = CallOutcome(error=error)
+        if self._run.is_abandoned:
+            self._run.release_resources()
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _set_ready(self, outcome: CallOutcome) -> None:
         if not self._ready.done():
             self._ready.set_result(outcome)
 
-    async def _entered(self) -> Any:
-        self._manager = self._opening.manager(self._going.task)
+    async def _enter_async(self) -> Any:
+        self._manager = self._opening.create_manager(self._run.task)
         return await self._manager.__aenter__()
 
     def _enter(self) -> Any:
-        self._manager = self._opening.manager(self._going.task)
+        self._manager = self._opening.create_manager(self._run.task)
         return self._manager.__enter__()
 
     def _leave(self) -> None:
         self._manager.__exit__(None, None, None)
 
-    async def _threaded(self, step: Callable[[], Any]) -> Any:
+    async def _run_in_agent_thread(self, step: Callable[[], Any]) -> Any:
         loop = asyncio.get_running_loop()
-        finished: asyncio.Future[Outcome] = loop.create_future()
-        context = self._context.copy() if self._is_elsewhere else self._context
+        finished: asyncio.Future[CallOutcome] = loop.create_future()
+        context = self._context.copy() if self._is_thread_lost else self._context
 
-        def settle(outcome: Outcome) -> None:
+        def set_outcome(outcome: CallOutcome) -> None:
             if not finished.done():
                 finished.set_result(outcome)
 
-        def work() -> None:
+        def run_work() -> None:
             try:
-                outcome = Outcome(context.run(step))
+                outcome = CallOutcome(context.run(step))
             except BaseException as error:
-                outcome = Outcome(error=error)
+                outcome = CallOutcome(error=error)
             with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-                loop.call_soon_threadsafe(settle, outcome)
+                loop.call_soon_threadsafe(set_outcome, outcome)
 
-        (in_daemon_thread if self._is_elsewhere else self._carry)(work)
+        (run_in_daemon_thread if self._is_thread_lost else self._submit)(run_work)
         outcome = await finished
         if outcome.error is not None:
             raise outcome.error

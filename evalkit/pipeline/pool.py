@@ -17,9 +17,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from evalkit.pipeline.threads import in_daemon_thread
+from evalkit.pipeline.threads import run_in_daemon_thread
 
-ALONE = min(32, (os.cpu_count() or 1) + 4)  # Python's own number
+THREADS_PER_CASE = min(32, (os.cpu_count() or 1) + 4)  # Python's own number
 
 
 class LoopPool(ThreadPoolExecutor):
@@ -28,7 +28,7 @@ class LoopPool(ThreadPoolExecutor):
     def __init__(self, cases: int) -> None:
         super().__init__(1, "evalkit-unused")  # starts a thread only in the `submit` that is replaced here
         self._lock = threading.Lock()
-        self._free = cases * ALONE
+        self._free = cases * THREADS_PER_CASE
         self._queued: deque[partial[None]] = deque()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -36,16 +36,16 @@ class LoopPool(ThreadPoolExecutor):
         from evalkit.functions.carrying import bind
 
         future: Future[Any] = Future()
-        work = partial(_carry_out, future, bind(fn), args, kwargs)
+        work = partial(_run_future, future, bind(fn), args, kwargs)
         with self._lock:
             if not self._free:
                 self._queued.append(work)
                 return future
             self._free -= 1
-        in_daemon_thread(partial(self._work, work))
+        run_in_daemon_thread(partial(self._run_queue, work))
         return future
 
-    def _work(self, work: partial[None] | None) -> None:
+    def _run_queue(self, work: partial[None] | None) -> None:
         while work is not None:
             work()
             with self._lock:
@@ -61,7 +61,7 @@ class LoopPool(ThreadPoolExecutor):
             future.cancel()
 
 
-def _carry_out(future: Future[Any], fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
+def _run_future(future: Future[Any], fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:

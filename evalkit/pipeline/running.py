@@ -24,20 +24,26 @@ from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import NOT_RUN, Reason, Verdict
-from evalkit.pipeline.attempt import Attempt, begin, conclude, converse
-from evalkit.pipeline.calling import GRACE_S, slot
-from evalkit.pipeline.hosting import closing_s, torn_down
-from evalkit.pipeline.judging import error_verdict, judge_run, marked, not_run_verdict, quarantine
-from evalkit.pipeline.plan import Plan, plan_case
+from evalkit.pipeline.attempt import RunState, build_transcript, prepare_run, run_conversation
+from evalkit.pipeline.calling import GRACE_S, get_slot
+from evalkit.pipeline.hosting import get_closing_timeout, wait_for_teardown
+from evalkit.pipeline.judging import (
+    apply_quarantine,
+    build_error_verdict,
+    build_not_run_verdict,
+    check_quarantine,
+    judge_run,
+)
+from evalkit.pipeline.plan import CasePlan, plan_case
 from evalkit.pipeline.pool import LoopPool
-from evalkit.pipeline.threads import in_daemon_thread
-from evalkit.pipeline.watch import Watch
+from evalkit.pipeline.threads import run_in_daemon_thread
+from evalkit.pipeline.watch import Watchdog
 
 OUTDATED = (MissingCassetteError, StaleCassetteError)
 
 
 async def arun_case(
-    case: Case, agent: Any = None, settings: Settings | None = None, *, watch: Watch | None = None
+    case: Case, agent: Any = None, settings: Settings | None = None, *, watch: Watchdog | None = None
 ) -> Verdict:
     """Run `case` and judge what the agent did.
 
@@ -46,7 +52,7 @@ async def arun_case(
     the caller's own cancellation pass through. Raises UsageError for arguments that make no sense. `watch` is told how
     far the case is, for a caller in another thread.
     """
-    return await _arun(case, agent, _checked(case, settings), watch or Watch())
+    return await _plan_and_run(case, agent, _check_arguments(case, settings), watch or Watchdog())
 
 
 def run_case(case: Case, agent: Any = None, settings: Settings | None = None) -> Verdict:
@@ -55,11 +61,11 @@ def run_case(case: Case, agent: Any = None, settings: Settings | None = None) ->
     The case runs on an event loop in a thread of its own, so that even an agent that blocks its loop ends with its
     deadline (it is left behind, still running).
     """
-    settings = _checked(case, settings)
-    return _Background(case, agent, settings).verdict()
+    settings = _check_arguments(case, settings)
+    return _Background(case, agent, settings).wait_for_verdict()
 
 
-def _checked(case: Case, settings: Settings | None) -> Settings:
+def _check_arguments(case: Case, settings: Settings | None) -> Settings:
     if not isinstance(case, Case):
         raise UsageError(f"run_case needs a Case, as evalkit.load_case(path) gives, got {type(case).__name__}")
     if settings is not None and not isinstance(settings, Settings):
@@ -72,45 +78,45 @@ def _checked(case: Case, settings: Settings | None) -> Settings:
     return settings or Settings()
 
 
-async def _arun(case: Case, agent: Any, settings: Settings, watch: Watch) -> Verdict:
-    if case.skip is not None and quarantine(case)[0]:
-        return _skipped(case)
+async def _plan_and_run(case: Case, agent: Any, settings: Settings, watch: Watchdog) -> Verdict:
+    if case.skip is not None and check_quarantine(case)[0]:
+        return _build_skipped_verdict(case)
     try:
         plan = plan_case(case, agent, settings)
     except (MeasurementError, SpecError) as error:
-        return marked(case, error_verdict(case, error))
-    return marked(case, await _arun_repeats(plan, watch))
+        return apply_quarantine(case, build_error_verdict(case, error))
+    return apply_quarantine(case, await _run_repeats(plan, watch))
 
 
-async def _arun_repeats(plan: Plan, watch: Watch) -> Verdict:
+async def _run_repeats(plan: CasePlan, watch: Watchdog) -> Verdict:
     """Run until the outcome is decided."""
     repeat = plan.case.repeat
     if repeat.runs > 1:
-        from evalkit.pipeline.repeats import combined, is_decided
+        from evalkit.pipeline.repeats import combine_verdicts, is_decided
 
-    for run in range(repeat.runs):
+    for number in range(repeat.runs):
         try:
             _check_budget(plan.settings)
         except BudgetSpentError as error:
-            watch.finished(not_run_verdict(plan.case, error))
+            watch.finish_run(build_not_run_verdict(plan.case, error))
             break
-        going = await _attempted(plan, run, watch)
-        if plan.settings.record == "stale" and isinstance(going.task.fault, OUTDATED):
-            going = await _attempted(_recording_all(plan), run, watch)
-        watch.finished(await _judged(plan, run, going, watch))
+        run = await _run_attempt(plan, number, watch)
+        if plan.settings.record == "stale" and isinstance(run.task.fault, OUTDATED):
+            run = await _run_attempt(_with_record_all(plan), number, watch)
+        watch.finish_run(await _judge_run(plan, number, run, watch))
         if repeat.runs > 1 and is_decided(watch.runs, repeat):
             break
-    return combined(watch.runs, repeat) if repeat.runs > 1 else watch.runs[0]
+    return combine_verdicts(watch.runs, repeat) if repeat.runs > 1 else watch.runs[0]
 
 
-async def _judged(plan: Plan, run: int, going: Attempt, watch: Watch) -> Verdict:
-    transcript, declared = conclude(going), going.dispatcher.declarations
+async def _judge_run(plan: CasePlan, number: int, run: RunState, watch: Watchdog) -> Verdict:
+    transcript, declared = build_transcript(run), run.dispatcher.declarations
     if not plan.is_graded:
         return judge_run(plan, transcript, declared)
     from evalkit.pipeline.grading import judge_graded
 
-    watch.left()  # the agent has ended: it does not hang if its grader takes long
-    return await judge_graded(plan, run, transcript, declared)
+    watch.clear_run()  # the agent has ended: it does not hang if its grader takes long
+    return await judge_graded(plan, number, transcript, declared)
 
 
 def _check_budget(settings: Settings) -> None:
@@ -121,33 +127,33 @@ def _check_budget(settings: Settings) -> None:
         check_budget(settings)
 
 
-async def _attempted(plan: Plan, run: int, watch: Watch) -> Attempt:
-    async with slot(plan.agent):
-        going = begin(plan, run)
-        watch.started(going)
-        await converse(going)
-    if going.fault is None and going.task.fault is None:
-        _save_recordings(going)
-    return going
+async def _run_attempt(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
+    async with get_slot(plan.agent):
+        run = prepare_run(plan, number)
+        watch.start_run(run)
+        await run_conversation(run)
+    if run.fault is None and run.task.fault is None:
+        _save_recordings(run)
+    return run
 
 
-def _save_recordings(going: Attempt) -> None:
-    for recorder in (going.task.provider, going.task.tape):
+def _save_recordings(run: RunState) -> None:
+    for recorder in (run.task.provider, run.task.http_player):
         save = getattr(recorder, "save", None)  # a recording provider's, and a tape's
         try:
             if save is not None:
                 save()
         except OSError as error:
-            going.task.note_fault(MissingCassetteError(f"the recording can't be written: {error}"))
+            run.task.record_fault(MissingCassetteError(f"the recording can't be written: {error}"))
 
 
-def _recording_all(plan: Plan) -> Plan:
+def _with_record_all(plan: CasePlan) -> CasePlan:
     return replace(plan, settings=replace(plan.settings, record="all"))
 
 
-def _skipped(case: Case) -> Verdict:
+def _build_skipped_verdict(case: Case) -> Verdict:
     reason = Reason(code="skipped", message=case.skip or "skipped", place="skip", location=str(case.locate(("skip",))))
-    return marked(
+    return apply_quarantine(
         case,
         Verdict(
             case_id=case.id,
@@ -170,7 +176,7 @@ class _Background:
 
     def __init__(self, case: Case, agent: Any, settings: Settings) -> None:
         self._arguments = (case, agent, settings)
-        self._watch = Watch()
+        self._watch = Watchdog()
         self._done = threading.Event()
         self._verdict: Verdict | None = None
         self._error: BaseException | None = None
@@ -178,11 +184,11 @@ class _Background:
         self._closed = threading.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def verdict(self) -> Verdict:
-        in_daemon_thread(self._work)
+    def wait_for_verdict(self) -> Verdict:
+        run_in_daemon_thread(self._run_loop)
         try:
-            while not self._done.wait(timeout=self._watch.seconds_left()):
-                hung = self._watch.hung_verdict()
+            while not self._done.wait(timeout=self._watch.get_seconds_left()):
+                hung = self._watch.judge_hung_run()
                 if hung is not None:
                     return hung
         except BaseException:  # Ctrl-C
@@ -190,7 +196,7 @@ class _Background:
             raise
         self._closed.wait(timeout=GRACE_S)
         if self._error is not None:
-            torn = self._watch.torn_verdict(self._error)
+            torn = self._watch.judge_torn_run(self._error)
             if torn is None:
                 raise self._error
             return torn
@@ -202,27 +208,27 @@ class _Background:
         if self._task is not None:
             with suppress(RuntimeError):
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
-            self._closed.wait(timeout=GRACE_S + closing_s())
+            self._closed.wait(timeout=GRACE_S + get_closing_timeout())
 
-    def _work(self) -> None:
+    def _run_loop(self) -> None:
         try:
-            self._context.run(asyncio.run, self._run())
+            self._context.run(asyncio.run, self._run_on_loop())
         except BaseException as error:
             self._error = error
         finally:
             self._done.set()
             self._closed.set()
 
-    async def _run(self) -> None:
+    async def _run_on_loop(self) -> None:
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         loop.set_default_executor(LoopPool(1))
         keep_time(loop)
         try:
-            self._verdict = await _arun(*self._arguments, self._watch)
+            self._verdict = await _plan_and_run(*self._arguments, self._watch)
         except BaseException as error:
             self._error = error
-        await torn_down()
+        await wait_for_teardown()
         await aclose_shared()
         # The verdict does not wait for the loop's clean-up, which joins threads that the agent may have left hanging.
         self._done.set()

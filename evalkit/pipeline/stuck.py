@@ -10,22 +10,22 @@ from types import FrameType
 from typing import Any
 
 
-def calls_of_task(task: asyncio.Task[Any]) -> list[FrameSummary]:
+def list_task_calls(task: asyncio.Task[Any]) -> list[FrameSummary]:
     """The coroutines that a suspended task is in, through what each of them awaits, as far as a task or a future."""
-    return _summarised(_awaiting(task.get_coro()))
+    return _extract_summaries(_walk_awaited_frames(task.get_coro()))
 
 
-def calls_of_thread(ident: int) -> list[FrameSummary]:
+def list_thread_calls(ident: int) -> list[FrameSummary]:
     """The functions that a running thread is in; [] if it has ended."""
     frame = sys._current_frames().get(ident)
-    found = []
+    frames = []
     while frame is not None:
-        found.append(frame)
+        frames.append(frame)
         frame = frame.f_back
-    return _summarised(iter(reversed(found)))
+    return _extract_summaries(iter(reversed(frames)))
 
 
-def _awaiting(waiting: Any) -> Iterator[FrameType]:
+def _walk_awaited_frames(waiting: Any) -> Iterator[FrameType]:
     while (kind := next((kind for kind in ("cr", "ag", "gi") if hasattr(waiting, f"{kind}_frame")), None)) is not None:
         frame = getattr(waiting, f"{kind}_frame")
         if frame is not None:
@@ -33,5 +33,5 @@ def _awaiting(waiting: Any) -> Iterator[FrameType]:
         waiting = getattr(waiting, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
 
 
-def _summarised(frames: Iterator[FrameType]) -> list[FrameSummary]:
+def _extract_summaries(frames: Iterator[FrameType]) -> list[FrameSummary]:
     return list(StackSummary.extract(((frame, frame.f_lineno) for frame in frames), lookup_lines=False))

@@ -25,7 +25,7 @@ class _Worker:
         thread = threading.Thread(target=self._run, name=f"evalkit-agent-{next(_numbers)}", daemon=True)
         Context().run(thread.start)  # in no case's context: it outlives the first one that it works for
 
-    def do(self, work: Callable[[], None]) -> None:
+    def execute(self, work: Callable[[], None]) -> None:
         self._work.put(work)
 
     def _run(self) -> None:
@@ -38,13 +38,13 @@ class _Worker:
                 _idle.append(self)
 
 
-def in_daemon_thread(work: Callable[[], None]) -> None:
+def run_in_daemon_thread(work: Callable[[], None]) -> None:
     """Run `work` in a thread that nobody waits for. It must not raise."""
     try:
         worker = _idle.pop()
     except IndexError:
         worker = _Worker()
-    worker.do(work)
+    worker.execute(work)
 
 
 if hasattr(os, "register_at_fork"):

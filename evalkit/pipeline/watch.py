@@ -7,83 +7,85 @@ from threading import get_ident
 
 from evalkit.agents.clock import now
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.attempt import Attempt, conclude
-from evalkit.pipeline.calling import abandon
-from evalkit.pipeline.judging import judge_run, marked
+from evalkit.pipeline.attempt import RunState, build_transcript
+from evalkit.pipeline.calling import register_abandoned_agent
+from evalkit.pipeline.judging import apply_quarantine, judge_run
 
 # How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
 PATIENCE_S = 2.0
 
 
-class Watch:
+class Watchdog:
     """What a case is at: its finished runs, and the run that is going on."""
 
     def __init__(self) -> None:
         self.runs: list[Verdict] = []
-        self._going: Attempt | None = None
-        self._until = 0.0
+        self._run: RunState | None = None
+        self._deadline = 0.0
         self._thread = 0  # of the loop that the run is on
-        self.told_as: Callable[[Verdict], Verdict] | None = None  # what the verdict of a run cut short comes to
-        self.began: float | None = None  # `now` at the start of the first run, after any wait for its turn
+        self.complete_verdict: Callable[[Verdict], Verdict] | None = (
+            None  # what the verdict of a run cut short comes to
+        )
+        self.start_time: float | None = None  # `now` at the start of the first run, after any wait for its turn
 
-    def started(self, going: Attempt) -> None:
+    def start_run(self, run: RunState) -> None:
         """A run begins; its deadline counts from now."""
-        if self.began is None:
-            self.began = now()
-        self._until = now() + going.plan.in_force.deadline_s + PATIENCE_S
-        self._going = going
+        if self.start_time is None:
+            self.start_time = now()
+        self._deadline = now() + run.plan.task_settings.deadline_s + PATIENCE_S
+        self._run = run
         self._thread = get_ident()
 
-    def finished(self, verdict: Verdict) -> None:
+    def finish_run(self, verdict: Verdict) -> None:
         """The run that was going on has its verdict."""
-        self._going = None
+        self._run = None
         self.runs.append(verdict)
 
-    def left(self) -> None:
+    def clear_run(self) -> None:
         """Nothing is going on any more."""
-        self._going = None
+        self._run = None
 
-    def held_up(self, seconds: float) -> None:
+    def add_delay(self, seconds: float) -> None:
         """Another case held the loop for so long: neither the deadline nor the agent's own time counts it."""
-        going = self._going
-        if going is not None and going.plan.agent.is_async:
-            going.task.queued.add(seconds)
-            if not going.task.waited.is_going_on:
-                going.task.waited.add(seconds)
+        run = self._run
+        if run is not None and run.plan.agent.is_async:
+            run.task.queueing_time.add(seconds)
+            if not run.task.waiting_time.is_running:
+                run.task.waiting_time.add(seconds)
 
-    def seconds_left(self) -> float:
+    def get_seconds_left(self) -> float:
         """How long to wait before looking again."""
-        going = self._going
-        return max(self._until + going.task.queued.seconds - now(), 0.05) if going is not None else 0.5
+        run = self._run
+        return max(self._deadline + run.task.queueing_time.seconds - now(), 0.05) if run is not None else 0.5
 
-    def hung_verdict(self) -> Verdict | None:
+    def judge_hung_run(self) -> Verdict | None:
         """The verdict of the case if its current run is long past its deadline, else None."""
-        going = self._going
-        if going is None or now() < self._until + going.task.queued.seconds:
+        run = self._run
+        if run is None or now() < self._deadline + run.task.queueing_time.seconds:
             return None
-        from evalkit.pipeline.stuck import calls_of_thread
+        from evalkit.pipeline.stuck import list_thread_calls
 
-        abandon(going.plan.agent.name)
-        going.time_out(abandoned=True, stuck_in=calls_of_thread(self._thread))
-        return self._cut_short(going)
+        register_abandoned_agent(run.plan.agent.name)
+        run.record_timeout(abandoned=True, stuck_in=list_thread_calls(self._thread))
+        return self._judge_cut_run(run)
 
-    def torn_verdict(self, error: BaseException) -> Verdict | None:
+    def judge_torn_run(self, error: BaseException) -> Verdict | None:
         """The verdict if `error` tore the event loop down during a run: a SystemExit in a task that the agent made."""
-        going = self._going
-        if going is None or not isinstance(error, SystemExit):
+        run = self._run
+        if run is None or not isinstance(error, SystemExit):
             return None
-        from evalkit.pipeline.faults import fault_of
+        from evalkit.pipeline.faults import build_fault
 
-        going.fault = fault_of(error, going.plan.root)
-        return self._cut_short(going)
+        run.fault = build_fault(error, run.plan.root)
+        return self._judge_cut_run(run)
 
-    def _cut_short(self, going: Attempt) -> Verdict:
-        verdict = judge_run(going.plan, conclude(going), going.dispatcher.declarations)
-        if self.told_as is not None:
-            return self.told_as(verdict)
-        repeat = going.plan.case.repeat
+    def _judge_cut_run(self, run: RunState) -> Verdict:
+        verdict = judge_run(run.plan, build_transcript(run), run.dispatcher.declarations)
+        if self.complete_verdict is not None:
+            return self.complete_verdict(verdict)
+        repeat = run.plan.case.repeat
         if repeat.runs == 1:
-            return marked(going.plan.case, verdict)
-        from evalkit.pipeline.repeats import combined
+            return apply_quarantine(run.plan.case, verdict)
+        from evalkit.pipeline.repeats import combine_verdicts
 
-        return marked(going.plan.case, combined([*self.runs, verdict], repeat))
+        return apply_quarantine(run.plan.case, combine_verdicts([*self.runs, verdict], repeat))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evalkit.plugin.options import add_options, idle_flag, is_case, misspelt_flag
+from evalkit.plugin.options import add_options, explain_misspelt_flag, find_idle_flag, is_case_path
 
 if TYPE_CHECKING:
     from evalkit.plugin.fixture import EvalkitCase
@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_load_initial_conftests(args: list[str]) -> None:
-    wrong = misspelt_flag(args)
+    wrong = explain_misspelt_flag(args)
     if wrong is not None:
         raise pytest.UsageError(wrong)
 
@@ -33,18 +33,18 @@ def pytest_configure(config: pytest.Config) -> None:
         "evalkit(*paths): run the test for each case in these files, folders or globs: evalkit_case.run(agent)",
     )
     if config.getoption("evalkit"):
-        from evalkit.plugin.plain_imports import import_plainly
+        from evalkit.plugin.plain_imports import install_plain_finder
 
-        import_plainly(config)
+        install_plain_finder(config)
         from evalkit.plugin.starting import start
 
         start(config)
-    elif (idle := idle_flag(config.invocation_params.args)) is not None:
+    elif (idle := find_idle_flag(config.invocation_params.args)) is not None:
         raise pytest.UsageError(f"evalkit: {idle} does nothing without --evalkit; give both")
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    if not config.getoption("evalkit") and any(map(is_case, config.args)):
+    if not config.getoption("evalkit") and any(map(is_case_path, config.args)):
         return "evalkit: case files run with --evalkit"
     return None
 
@@ -53,9 +53,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("evalkit") is not None:
         if not metafunc.config.getoption("evalkit"):
-            from evalkit.plugin.plain_imports import import_plainly
+            from evalkit.plugin.plain_imports import install_plain_finder
 
-            import_plainly(metafunc.config)
+            install_plain_finder(metafunc.config)
         from evalkit.plugin.marking import parametrize
 
         parametrize(metafunc)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling, LoadGroupScheduling, LoadScopeScheduling
 
-from evalkit.plugin.neighbours import Rendezvous, buckets_of
+from evalkit.plugin.neighbours import WorkerExchange, split_into_batches
 
-_BUCKET, _ALONE = "bucket ", "alone: "
+_BATCH, _ALONE = "bucket ", "alone: "
 
 
 class ScopeScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types
@@ -30,17 +30,17 @@ class ScopeScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes
             return None
         culprit = self._take_culprit(units)
         self.workqueue.update(units)
-        for other in self.assigned_work:
-            self._reschedule(other)
+        for remaining_node in self.assigned_work:
+            self._reschedule(remaining_node)
         return culprit
 
     def _take_culprit(self, units: dict[str, dict[str, bool]]) -> str | None:
         """Take the test that was running out of what is to be given out again."""
-        begun, unit = next(iter(units.items()))
+        scope, unit = next(iter(units.items()))
         culprit = next(nodeid for nodeid, completed in unit.items() if not completed)
         del unit[culprit]
         if all(unit.values()):
-            del units[begun]
+            del units[scope]
         return culprit
 
     def _reschedule(self, node: Any) -> None:
@@ -62,31 +62,33 @@ class GroupScheduling(ScopeScheduling, LoadGroupScheduling):  # type: ignore[mis
 BY_SCOPE = {"loadscope": ScopeScheduling, "loadfile": FileScheduling, "loadgroup": GroupScheduling}
 
 
-class BucketScheduling(ScopeScheduling):
+class BatchScheduling(ScopeScheduling):
     """Scheduling by scopes, where a scope is a bucket of cases; any other test is a scope of its own."""
 
-    def __init__(self, config: pytest.Config, log: Any, rendezvous: Rendezvous, is_case: Callable[[str], bool]) -> None:
+    def __init__(
+        self, config: pytest.Config, log: Any, exchange: WorkerExchange, is_case: Callable[[str], bool]
+    ) -> None:
         super().__init__(config, log)
-        self._rendezvous = rendezvous
+        self._exchange = exchange
         self._is_case = is_case
-        self._numbers: dict[str, int] | None = None
+        self._batches: dict[str, int] | None = None
         self._apart: set[str] = set()
-        rendezvous.announce()
+        exchange.start_batches()
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid in self._apart:
             return _ALONE + nodeid
-        if self._numbers is None:
-            self._numbers = buckets_of(list(filter(self._is_case, self.collection or ())), self.numnodes)
-        number = self._numbers.get(nodeid)
-        return nodeid if number is None else f"{_BUCKET}{number}"
+        if self._batches is None:
+            self._batches = split_into_batches(list(filter(self._is_case, self.collection or ())), self.numnodes)
+        number = self._batches.get(nodeid)
+        return nodeid if number is None else f"{_BATCH}{number}"
 
     def _take_culprit(self, units: dict[str, dict[str, bool]]) -> str | None:
         """Any case of a bucket may have been running: what the worker had begun is given out again, one by one."""
-        begun = next(iter(units))
-        pending = [nodeid for nodeid, completed in units.pop(begun).items() if not completed]
-        culprit = pending.pop(0) if len(pending) == 1 or not begun.startswith(_BUCKET) else None
+        scope = next(iter(units))
+        pending = [nodeid for nodeid, completed in units.pop(scope).items() if not completed]
+        culprit = pending.pop(0) if len(pending) == 1 or not scope.startswith(_BATCH) else None
         self._apart.update(pending)
-        self._rendezvous.set_apart(pending)
+        self._exchange.set_apart(pending)
         self.workqueue.update({_ALONE + nodeid: {nodeid: False} for nodeid in pending})
         return culprit

@@ -14,21 +14,29 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.errors import UsageError
-from evalkit.execution.cluster import ClusterExecutor, Work, parse_address
-from evalkit.execution.executor import broken
-from evalkit.execution.flight import Job
+from evalkit.execution.cluster import ClusterExecutor, WorkerTasks, parse_address
+from evalkit.execution.executor import build_error_verdict
+from evalkit.execution.flight import RunRequest
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.collection import CaseItem
-from evalkit.plugin.commit import commit_of
-from evalkit.plugin.configuration import Configuration, only_lists
-from evalkit.plugin.on_worker import Answer, Terms, check_worker, hear_spent, run_parcel, sealed, stop_run
-from evalkit.plugin.output import output_of
-from evalkit.plugin.purse import TOPIC, Purse, Spent
-from evalkit.plugin.recordings import Files, files_in, names_of, write_recordings
+from evalkit.plugin.commit import find_commit
+from evalkit.plugin.configuration import Configuration, is_listing
+from evalkit.plugin.on_worker import (
+    CaseAnswer,
+    RunSpec,
+    check_worker,
+    run_batch,
+    serialize_spec,
+    stop_run,
+    update_spent,
+)
+from evalkit.plugin.output import get_output
+from evalkit.plugin.purse import TOPIC, ClusterBudget, SpentByProcess
+from evalkit.plugin.recordings import Files, list_cassette_names, read_files, write_recordings
 from evalkit.reports.wire import from_line
 
 
-class Cluster:
+class ClusterSession:
     """Stands in for the executor of this process: it has its methods, once the session has begun to run tests."""
 
     def __init__(self, config: pytest.Config, configuration: Configuration, *, singly: bool = False) -> None:
@@ -43,9 +51,9 @@ class Cluster:
         except ValueError as error:
             raise UsageError(f"--evalkit-executor: {configuration.executor!r} is not {error}") from None
         self._executor: ClusterExecutor | None = None
-        self._terms = b""
+        self._spec = b""
         cap = configuration.settings.max_cost_usd
-        self._purse = None if cap is None else Purse(cap, self._spread)
+        self._budget = None if cap is None else ClusterBudget(cap, self._send_spent)
         self._unwritten: dict[str, str] = {}  # by case id: why a recording of it is not in the project
         config.pluginmanager.register(self, "evalkit-cluster")
 
@@ -61,14 +69,14 @@ class Cluster:
         """As `Executor` has it."""
         return self._connected.seconds
 
-    def run(self, job: Job, ahead: Any = ()) -> Verdict:
+    def run(self, request: RunRequest, ahead: Any = ()) -> Verdict:
         """As `Executor` has it."""
-        return self._connected.run(job, ahead)
+        return self._connected.run(request, ahead)
 
-    def settle(self) -> None:
+    def cancel_pending(self) -> None:
         """As `Executor` has it."""
         if self._executor is not None:
-            self._executor.settle()
+            self._executor.cancel_pending()
 
     def close(self) -> None:
         """As `Executor` has it."""
@@ -86,7 +94,7 @@ class Cluster:
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Connect when it is known what is to run, and only if anything is."""
         items = [item for item in session.items if isinstance(item, CaseItem)]
-        if items and not only_lists(self._config):
+        if items and not is_listing(self._config):
             try:
                 self._connect(items)
             except UsageError as error:
@@ -99,77 +107,77 @@ class Cluster:
         root = self._address.root or here
         executor = ClusterExecutor(self._address, configuration.concurrency, singly=self._singly)
         processes = executor.connect()
-        terms = Terms(
-            run=uuid4().hex,
+        spec = RunSpec(
+            run_id=uuid4().hex,
             root=root,
-            here=here,
-            python_path=tuple(_moved(os.fspath(path), here, root) for path in self._config.getini("pythonpath")),
-            commit=commit_of(configuration.root),
+            origin=here,
+            python_path=tuple(_map_path(os.fspath(path), here, root) for path in self._config.getini("pythonpath")),
+            commit=find_commit(configuration.root),
             # Secrets stay here; workers have their own.
             settings=replace(configuration.settings, extra={}, workers=processes),
             concurrency=configuration.concurrency,
             faults=configuration.faults,
             secret_keys=configuration.secret_keys,
         )
-        self._terms = sealed(terms)
-        project = pickle.dumps((self._terms, folders_of(item.path.parent for item in items)))
-        work = Work(
-            self._terms, project, run_parcel, self._packed, self._unpacked, check_worker, stop_run, self._landed
+        self._spec = serialize_spec(spec)
+        project = pickle.dumps((self._spec, list_folders(item.path.parent for item in items)))
+        work = WorkerTasks(
+            self._spec, project, run_batch, self._pack, self._unpack, check_worker, stop_run, self._store_recordings
         )
         executor.begin(work)
-        if self._purse is not None:
-            executor.client.subscribe_topic(TOPIC + terms.run, self._purse.hear)
+        if self._budget is not None:
+            executor.client.subscribe_topic(TOPIC + spec.run_id, self._budget.handle_event)
         self._executor = executor
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             plural = "" if processes == 1 else "es"
             reporter.write_line(f"evalkit: {processes} worker process{plural} at {self._address.scheduler}")
 
-    def _packed(self, jobs: Sequence[Job]) -> bytes:
+    def _pack(self, requests: Sequence[RunRequest]) -> bytes:
         root = self._configuration.root
-        folders = folders_of((root / (job.case.path or "")).parent for job in jobs)
-        spent = {} if self._purse is None else self._purse.spent
-        sent = [(job.case, job.agent, self._cassettes(job)) for job in jobs]
-        return pickle.dumps((self._terms, folders, spent, pickle.dumps(sent)))
+        folders = list_folders((root / (job.case.path or "")).parent for job in requests)
+        usd_by_process = {} if self._budget is None else self._budget.usd_by_process
+        sent = [(job.case, job.agent, self._read_cassettes(job)) for job in requests]
+        return pickle.dumps((self._spec, folders, usd_by_process, pickle.dumps(sent)))
 
-    def _cassettes(self, job: Job) -> Files:
+    def _read_cassettes(self, request: RunRequest) -> Files:
         recording = self._configuration.settings.record is not None
-        return files_in(self._folder, names_of(job.case)) if recording else {}
+        return read_files(self._folder, list_cassette_names(request.case)) if recording else {}
 
     @property
     def _folder(self) -> Path:
         """Of cassettes."""
         return self._configuration.root / self._configuration.settings.cassettes
 
-    def _spread(self, spent: Spent, worker: str | None) -> None:
+    def _send_spent(self, usd_by_process: SpentByProcess, worker: str | None) -> None:
         """Called on the event loop of Dask's client, which must not wait for the workers."""
         client = self._connected.client
         workers = None if worker is None else [worker]
-        tell = partial(client.run, hear_spent, self._terms, spent, workers=workers, on_error="ignore")
+        tell = partial(client.run, update_spent, self._spec, usd_by_process, workers=workers, on_error="ignore")
         client.loop.add_callback(tell)
 
-    def _landed(self, job: Job, answer: Answer) -> None:
+    def _store_recordings(self, request: RunRequest, answer: CaseAnswer) -> None:
         """Recordings are paid for, and none waits for its verdict to be told."""
-        problem = write_recordings(self._folder, job.case, answer[3], self._configuration.secrets)
+        problem = write_recordings(self._folder, request.case, answer[3], self._configuration.secrets)
         if problem is not None:
-            self._unwritten[job.case.id] = problem
+            self._unwritten[request.case.id] = problem
 
-    def _unpacked(self, job: Job, answer: Answer) -> Verdict:
+    def _unpack(self, request: RunRequest, answer: CaseAnswer) -> Verdict:
         line, _, sections, _ = answer
-        output = None if job.context is None else output_of(job.context)
+        output = None if request.context is None else get_output(request.context)
         if output is not None:
             for kind, text in sections:
                 output.add(kind, text)
-        problem = self._unwritten.pop(job.case.id, None)
-        return from_line(line) if problem is None else broken(job.case, "not_measured", problem)
+        problem = self._unwritten.pop(request.case.id, None)
+        return from_line(line) if problem is None else build_error_verdict(request.case, "not_measured", problem)
 
 
-def folders_of(folders: Iterable[Path]) -> tuple[str, ...]:
+def list_folders(folders: Iterable[Path]) -> tuple[str, ...]:
     """Each once; a run of many cases has few folders."""
     return tuple(sorted(set(map(os.fspath, folders))))
 
 
-def _moved(path: str, here: str, root: str) -> str:
+def _map_path(path: str, here: str, root: str) -> str:
     """Where `path` is on the workers; outside the project, where it is here."""
     return os.path.join(root, os.path.relpath(path, here)) if Path(path).is_relative_to(here) else path
 

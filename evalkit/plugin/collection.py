@@ -20,67 +20,67 @@ from evalkit.errors import Location, Problem, SpecError
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.configuration import Configuration
-from evalkit.spec.glance import Glances
+from evalkit.spec.glance import TagScanner
 from evalkit.spec.loading import load_case
 from evalkit.spec.naming import is_case_name
-from evalkit.spec.suites import shown_file
+from evalkit.spec.suites import format_file_path
 
 if TYPE_CHECKING:
     from pluggy import HookRelay
 
-    from evalkit.plugin.running import Runner
+    from evalkit.plugin.running import CaseRunner
 
-RUNNER: pytest.StashKey[Runner] = pytest.StashKey()
-MARKED: pytest.StashKey[str] = pytest.StashKey()  # of an ordinary test that runs a case: the case's id
+RUNNER: pytest.StashKey[CaseRunner] = pytest.StashKey()
+MARKED_CASE_ID: pytest.StashKey[str] = pytest.StashKey()  # of an ordinary test that runs a case: the case's id
 
-Loaded = tuple[Case | None, tuple[Problem, ...]]
+LoadedCase = tuple[Case | None, tuple[Problem, ...]]
 
-_IGNORING = ("collect_ignore", "collect_ignore_glob")  # what conftest files say of it
-MARKABLE = r"[A-Za-z0-9][\w.-]*"
+_IGNORE_NAMES = ("collect_ignore", "collect_ignore_glob")  # what conftest files say of it
+MARK_PATTERN = r"[A-Za-z0-9][\w.-]*"
 
 
-class Paths(Struct, frozen=True):
+class CasePaths(Struct, frozen=True):
     """Where cases are. `case_folders` are evalkit_paths; `named` is what the command line says, empty for nothing."""
 
     case_folders: tuple[Path, ...]
-    named: tuple[Path, ...]
+    arguments: tuple[Path, ...]
 
     @property
-    def are_part(self) -> bool:
+    def is_partial(self) -> bool:
         """Whether the command line names less than all case folders."""
-        return bool(self.named) and not all(
-            any(folder.is_relative_to(path) for path in self.named) for folder in self.case_folders
+        return bool(self.arguments) and not all(
+            any(folder.is_relative_to(path) for path in self.arguments) for folder in self.case_folders
         )
 
-    def prefixes(self) -> tuple[str, ...]:
+    def build_prefixes(self) -> tuple[str, ...]:
         """What the path of a file begins with that lies where cases are looked for. A named folder that contains the
         case folders (the project's root, say) adds nothing to them: other YAML files in it, such as cassettes, bear
         the names of cases too."""
-        own = (
+        folders = (
             path
-            for path in self.named
+            for path in self.arguments
             if not any(folder.is_relative_to(path) and folder.exists() for folder in self.case_folders)
         )
-        return tuple(os.fspath(folder) + os.sep for folder in (*self.case_folders, *own))
+        return tuple(os.fspath(folder) + os.sep for folder in (*self.case_folders, *folders))
 
 
 class Collection:
     """The hooks of collection."""
 
-    def __init__(self, config: pytest.Config, configuration: Configuration, paths: Paths) -> None:
+    def __init__(self, config: pytest.Config, configuration: Configuration, paths: CasePaths) -> None:
         self._config = config
         self._configuration = configuration
-        self._named = frozenset(os.fspath(path) for path in paths.named)
-        self._prefixes = paths.prefixes()
-        self._marks: set[str] = set()
-        self._glances = Glances(configuration.root)
-        self._has_kept_one = False
-        self._ignores: bool | None = None  # whether any file may be ignored; None: not known yet
+        self._argument_paths = frozenset(os.fspath(path) for path in paths.arguments)
+        self._prefixes = paths.build_prefixes()
+        self._registered_marks: set[str] = set()
+        self._tag_scan = TagScanner(configuration.root)
+        self._has_kept_case = False
+        self._can_ignore: bool | None = None  # whether any file may be ignored; None: not known yet
         self.folder_hooks: dict[str, HookRelay] = {}
 
     def pytest_plugin_registered(self) -> None:
         """A conftest file, mostly: what was found out of all of them is found out anew."""
-        self._ignores = None
+        self._can_ignore = None
         self.folder_hooks.clear()
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
@@ -90,71 +90,71 @@ class Collection:
         """
         if is_case_name(collection_path.name) and os.fspath(collection_path).startswith(self._prefixes):
             return None if self._may_ignore() else False
-        if self._named or collection_path.suffix != ".py":
+        if self._argument_paths or collection_path.suffix != ".py":
             return None
         return None if collection_path in self._configuration.paths else True
 
     def _may_ignore(self) -> bool:
-        if self._ignores is None:
+        if self._can_ignore is None:
             manager = self._config.pluginmanager
-            asked = {impl.plugin_name for impl in manager.hook.pytest_ignore_collect.get_hookimpls()}
-            self._ignores = (
-                not asked <= {"main", "evalkit-collection"}  # pytest itself is called "main"
+            plugins = {impl.plugin_name for impl in manager.hook.pytest_ignore_collect.get_hookimpls()}
+            self._can_ignore = (
+                not plugins <= {"main", "evalkit-collection"}  # pytest itself is called "main"
                 or any(self._config.getoption(name, None) for name in ("ignore", "ignore_glob"))
-                or any(hasattr(plugin, name) for plugin in manager.get_plugins() for name in _IGNORING)
+                or any(hasattr(plugin, name) for plugin in manager.get_plugins() for name in _IGNORE_NAMES)
             )
-        return self._ignores
+        return self._can_ignore
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> CaseFile | None:
-        problem = self._problem(file_path)
+        problem = self._find_problem(file_path)
         return None if problem is False else CaseFile.from_parent(parent, path=file_path, hooks=self, problem=problem)
 
-    def _problem(self, file: Path) -> Problem | bool | None:
+    def _find_problem(self, file: Path) -> Problem | bool | None:
         """False for a file that is no case, None for a case, and what is wrong with the name of one that nearly is."""
         path = os.fspath(file)
-        is_named = path in self._named
+        is_named = path in self._argument_paths
         if not is_named and not path.startswith(self._prefixes):
             return False
         if is_case_name(file.name):
             return None
-        from evalkit.spec.discovery import case_or_near_miss, find_cases
+        from evalkit.spec.discovery import check_file, find_cases
 
         if is_named:
             return next(find_cases([path], self._configuration.root)).problem if _is_yaml(path) else False
-        found = case_or_near_miss(path, self._configuration.root)
-        return False if found is None else found.problem
+        match = check_file(path, self._configuration.root)
+        return False if match is None else match.problem
 
     def load(self, path: Path) -> Case:
         return load_case(path, root=self._configuration.root, settings=self._configuration.settings)
 
-    def tags(self, item: CaseItem) -> tuple[str, ...]:
+    def read_tags(self, item: CaseItem) -> tuple[str, ...]:
         """The tags of a case, without loading it if a glance at the file will do."""
-        found = self._glances.tags(os.fspath(item.path))
-        if found is not None:
-            return found
+        tags = self._tag_scan.read_tags(os.fspath(item.path))
+        if tags is not None:
+            return tags
         case = item.case
-        if case is None or self._has_kept_one:
+        if case is None or self._has_kept_case:
             item.release()  # what is wrong with it may be mended by then: a check may be registered later
         else:
-            self._has_kept_one = True  # a run of one case loads it once
+            self._has_kept_case = True  # a run of one case loads it once
         return () if case is None else case.tags
 
     def mark(self, item: CaseItem, tags: tuple[str, ...]) -> None:
         """Tags as marks, registered first: --strict-markers holds for hand-written ones."""
         for tag in tags:
-            if not re.fullmatch(MARKABLE, tag):
+            if not re.fullmatch(MARK_PATTERN, tag):
                 item.extra_keyword_matches.add(tag)
                 continue
-            if tag not in self._marks:
-                self._marks.add(tag)
+            if tag not in self._registered_marks:
+                self._registered_marks.add(tag)
                 self._config.addinivalue_line("markers", f"{tag}: a tag of evalkit cases")
             item.add_marker(tag)
 
 
-class PassedOver:
+class SkippedFileCounter:
     """Counts the cases of files that ``--lf`` passes over without collecting them, because none failed there."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: CaseRunner) -> None:
         self._runner = runner
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -163,7 +163,7 @@ class PassedOver:
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         report = yield
         if isinstance(collector, CaseFile) and report.passed and not report.result:
-            self._runner.collected += 1
+            self._runner.collected_count += 1
         return report
 
 
@@ -184,18 +184,18 @@ class CaseFile(pytest.File):
     def ihook(self) -> HookRelay:
         """The hooks that hold here: all but those of other folders' conftest files. pytest works that out for each
         phase of each item; once per folder takes 2.6 % off a case where several folders have a conftest file."""
-        known = self._hooks.folder_hooks
-        if self._folder not in known:
-            known[self._folder] = super().ihook
-        return known[self._folder]
+        relays = self._hooks.folder_hooks
+        if self._folder not in relays:
+            relays[self._folder] = super().ihook
+        return relays[self._folder]
 
     def collect(self) -> Iterator[CaseItem]:
         item: CaseItem = CaseItem.from_parent(self, name=self.path.name.partition(".")[0])
         if self._problem is None:
-            self._hooks.mark(item, self._hooks.tags(item))
+            self._hooks.mark(item, self._hooks.read_tags(item))
         yield item
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedCase:
         """The case; None for a broken file, with all that is wrong with it."""
         if self._problem is not None:
             return None, (self._problem,)
@@ -210,7 +210,7 @@ class CaseFile(pytest.File):
     @property
     def case_id(self) -> str:
         """The path from the project's root, the identity of the case everywhere."""
-        return shown_file(os.fspath(self.path), os.fspath(self.config.rootpath))
+        return format_file_path(os.fspath(self.path), os.fspath(self.config.rootpath))
 
 
 class CaseItem(pytest.Item):
@@ -220,11 +220,11 @@ class CaseItem(pytest.Item):
         super().__init__(**node)  # type: ignore[arg-type]
         assert isinstance(self.parent, CaseFile)
         self.case_id = self.parent.case_id
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedCase | None = None
         self.verdict: Verdict | None = None
-        self.is_told = False
+        self.is_reported = False
         self.seconds: float | None = None  # how long the case took, where it ran ahead of its turn
-        self.own_sections: list[tuple[str, str]] = []  # what it printed and logged, where cases overlap
+        self.output_sections: list[tuple[str, str]] = []  # what it printed and logged, where cases overlap
 
     @property
     def ihook(self) -> HookRelay:
@@ -240,7 +240,7 @@ class CaseItem(pytest.Item):
     def problems(self) -> tuple[Problem, ...]:
         return self._load()[1]
 
-    def _load(self) -> Loaded:
+    def _load(self) -> LoadedCase:
         if self._loaded is None:
             assert isinstance(self.parent, CaseFile)
             self._loaded = self.parent.load()
@@ -251,8 +251,8 @@ class CaseItem(pytest.Item):
         self._loaded = None
 
     def setup(self) -> None:
-        self.verdict, self.is_told, self.seconds = None, False, None  # rerun plugins run an item again
-        self.own_sections = []
+        self.verdict, self.is_reported, self.seconds = None, False, None  # rerun plugins run an item again
+        self.output_sections = []
         self.config.stash[RUNNER].set_up(self)
 
     def runtest(self) -> None:
@@ -269,6 +269,6 @@ class CaseItem(pytest.Item):
         return self.case_id.replace("/", os.sep), None, self.name
 
 
-def case_id_of(item: pytest.Item) -> str | None:
+def get_case_id(item: pytest.Item) -> str | None:
     """The id of the case that an item is, or that an ordinary test runs; None for any other test."""
-    return item.case_id if isinstance(item, CaseItem) else item.stash.get(MARKED, None)
+    return item.case_id if isinstance(item, CaseItem) else item.stash.get(MARKED_CASE_ID, None)

@@ -11,27 +11,27 @@ _HASH = r"[0-9a-f]{40}|[0-9a-f]{64}"
 _VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")  # where the code was unpacked without its repository
 
 
-def commit_of(root: Path, environment: Mapping[str, str] = os.environ) -> str | None:
+def find_commit(root: Path, environment: Mapping[str, str] = os.environ) -> str | None:
     """The commit that is checked out around `root`, else the one that the CI's environment names, else None."""
     for folder in (root, *root.parents):
         git = folder / ".git"
         if git.exists():
             try:
-                return _head(_folder(git))
+                return _read_head(_locate_repository(git))
             except OSError:
                 break
     return next((environment[name] for name in _VARIABLES if environment.get(name)), None)
 
 
-def _folder(git: Path) -> Path:
+def _locate_repository(git: Path) -> Path:
     """A worktree and a submodule have a file that says where their repository is."""
     if git.is_dir():
         return git
     return git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()
 
 
-def _head(folder: Path) -> str | None:
-    head = _text(folder / "HEAD")
+def _read_head(folder: Path) -> str | None:
+    head = _read_text(folder / "HEAD")
     if not head.startswith("ref:"):
         return head if re.fullmatch(_HASH, head) else None
     name = head.removeprefix("ref:").strip()
@@ -39,18 +39,18 @@ def _head(folder: Path) -> str | None:
     shared = folder / common.read_text("utf-8").strip() if common.is_file() else folder
     for place in (folder, shared):
         if (place / name).is_file():
-            return _text(place / name)
-    return _packed(shared / "packed-refs", name)
+            return _read_text(place / name)
+    return _find_packed(shared / "packed-refs", name)
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     return file.read_text("utf-8", "surrogateescape").strip()  # a branch may have any name
 
 
-def _packed(file: Path, name: str) -> str | None:
+def _find_packed(file: Path, name: str) -> str | None:
     if file.is_file():
-        for line in _text(file).splitlines():
-            commit, _, found = line.partition(" ")
-            if found == name:
+        for line in _read_text(file).splitlines():
+            commit, _, reference = line.partition(" ")
+            if reference == name:
                 return commit
     return None  # a repository without a commit, or one that keeps its references in another way

@@ -11,18 +11,18 @@ import pytest
 from msgspec import Struct
 
 from evalkit.errors import UsageError
-from evalkit.model.redaction import secrets_of
+from evalkit.model.redaction import find_secrets
 from evalkit.model.run import Policy, Selection
 from evalkit.model.settings import Settings
-from evalkit.plugin.metering import metering
-from evalkit.plugin.options import OPTIONS, SHARD, SWITCHES, flag_of, told
-from evalkit.project import POLICY, project_table, read_value
+from evalkit.plugin.metering import read_live_settings
+from evalkit.plugin.options import OPTIONS, SHARD, SWITCHES, format_flag, get_option
+from evalkit.project import POLICY_KEYS, read_project_table, read_value
 
 if TYPE_CHECKING:
     from evalkit.execution.shards import Shard
 
 SELECTION: pytest.StashKey[Selection] = pytest.StashKey()  # what the shards were made of, once it is collected
-PART: pytest.StashKey[bool] = pytest.StashKey()  # whether paths on the command line leave cases out of sight
+IS_PARTIAL: pytest.StashKey[bool] = pytest.StashKey()  # whether paths on the command line leave cases out of sight
 
 DEFAULT_PATHS = ("scenarios",)
 DEFAULT_CONCURRENCY = 50
@@ -31,7 +31,7 @@ DEFAULT_RESULTS = ".evalkit/last-run.json"
 _LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan", "cacheshow")
 
 
-def only_lists(config: pytest.Config) -> bool:
+def is_listing(config: pytest.Config) -> bool:
     """Whether pytest is asked to list something, and runs nothing."""
     return any(getattr(config.option, name, False) for name in _LISTINGS)
 
@@ -65,105 +65,105 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
 def read_configuration(config: pytest.Config) -> Configuration:
     """Raises UsageError that names the option and what it should be."""
-    table = project_table(config.rootpath)
-    return _Reader(config, table).configuration()
+    table = read_project_table(config.rootpath)
+    return _ConfigurationReader(config, table).build()
 
 
 _MODELS = ("model", "grader", "record")
 _SETTINGS = (*_MODELS, "deadline_s", "max_iterations", "temperature", "seed", "strict_mocks", "prices")
 _FOLDERS = ("cassettes", "mocks")
-_LINTED = ("paths", "mocks", "lint")
+_LINT_KEYS = ("paths", "mocks", "lint")
 
 
-class _Reader:
+class _ConfigurationReader:
     """Looks a name up in the flags, the ini options and the table, and says which of them was wrong."""
 
     def __init__(self, config: pytest.Config, table: Mapping[str, Any]) -> None:
         self._config = config
         self._table = table
 
-    def value(self, name: str) -> Any:
-        said = told(self._config, name) if name in OPTIONS or name in SWITCHES else None
-        if said is not None:
-            return read_value(name, said, self._source(name))
+    def read(self, name: str) -> Any:
+        option = get_option(self._config, name) if name in OPTIONS or name in SWITCHES else None
+        if option is not None:
+            return read_value(name, option, self._describe_source(name))
         if name in self._table:
             return read_value(name, self._table[name], f"tool.evalkit.{name}")
         return None
 
-    def _source(self, name: str) -> str:
+    def _describe_source(self, name: str) -> str:
         by_flag = (name in SWITCHES or OPTIONS[name][0] is not None) and self._config.getoption(
             f"evalkit_{name}"
         ) is not None
-        return flag_of(name) if by_flag else f"evalkit_{name}"
+        return format_flag(name) if by_flag else f"evalkit_{name}"
 
-    def path(self, name: str, default: str | None = None) -> Path | None:
+    def read_path(self, name: str, default: str | None = None) -> Path | None:
         """Paths on the command line are relative to where pytest was started, others to the project's root."""
-        value = self.value(name) or default
+        value = self.read(name) or default
         if value is None:
             return None
         by_flag = name in OPTIONS and OPTIONS[name][0] and self._config.getoption(f"evalkit_{name}") is not None
         return (self._config.invocation_params.dir if by_flag else self._config.rootpath) / value
 
-    def _shard(self) -> Shard | None:
-        said = self._config.getoption(f"evalkit_{SHARD}")
-        if said is None:
+    def _read_shard(self) -> Shard | None:
+        text = self._config.getoption(f"evalkit_{SHARD}")
+        if text is None:
             return None
         from evalkit.execution.shards import parse_shard
 
         try:
-            return parse_shard(said)
+            return parse_shard(text)
         except ValueError as error:
-            raise UsageError(f"{flag_of(SHARD)}: {said!r} is not {error}") from None
+            raise UsageError(f"{format_flag(SHARD)}: {text!r} is not {error}") from None
 
-    def _told(self, names: tuple[str, ...]) -> dict[str, Any]:
-        return {name: value for name in names if (value := self.value(name)) is not None}
+    def _read_present(self, names: tuple[str, ...]) -> dict[str, Any]:
+        return {name: value for name in names if (value := self.read(name)) is not None}
 
-    def _settings(self, results: Path, secrets: tuple[str, ...]) -> Settings:
-        folders: dict[str, Any] = {name: Path(value) for name, value in self._told(_FOLDERS).items()}
+    def _build_settings(self, results: Path, secrets: tuple[str, ...]) -> Settings:
+        folders: dict[str, Any] = {name: Path(value) for name, value in self._read_present(_FOLDERS).items()}
         return Settings(
             root=self._config.rootpath,
-            extra={"secrets": secrets, "secret_keys": self.value("secret_keys") or ()},
+            extra={"secrets": secrets, "secret_keys": self.read("secret_keys") or ()},
             allow_real=bool(self._config.getoption("evalkit_allow_real")),
             real_sleep=bool(self._config.getoption("evalkit_real_sleep")),
-            **self._told(_SETTINGS),
-            **metering(self.value, self._config, results),
+            **self._read_present(_SETTINGS),
+            **read_live_settings(self.read, self._config, results),
             **folders,
         )
 
-    def configuration(self) -> Configuration:
+    def build(self) -> Configuration:
         root = self._config.rootpath
-        paths = self.value("paths")
-        results = self.path("results", DEFAULT_RESULTS)
-        secrets = secrets_of(os.environ)
+        paths = self.read("paths")
+        results = self.read_path("results", DEFAULT_RESULTS)
+        secrets = find_secrets(os.environ)
         assert results is not None
         if results.exists() and not results.is_file():  # /dev/null, say, over which a finished file must not be renamed
             raise UsageError(
-                f"{self._source('results')}: {results} is no regular file, and reports are made of it; name another"
+                f"{self._describe_source('results')}: {results} is no regular file, and reports are made of it; name another"
             )
-        policy = Policy(**self._told(POLICY))
-        if policy.no_regressions and self.path("baseline") is None:
-            raise UsageError(f"{flag_of('no_regressions')} needs a baseline: {flag_of('baseline')} FILE")
+        policy = Policy(**self._read_present(POLICY_KEYS))
+        if policy.no_regressions and self.read_path("baseline") is None:
+            raise UsageError(f"{format_flag('no_regressions')} needs a baseline: {format_flag('baseline')} FILE")
         return Configuration(
             root=root,
             paths=tuple(root / path for path in paths or DEFAULT_PATHS),
             paths_are_default=paths is None,
             results=results,
             policy=policy,
-            settings=self._settings(results, secrets),
+            settings=self._build_settings(results, secrets),
             secrets=secrets,
-            agent=self.value("agent"),
-            baseline=self.path("baseline"),
-            html=self.path("html"),
-            otlp=self.value("otlp"),
-            trace=self.value("trace"),
-            concurrency=self.value("concurrency") or DEFAULT_CONCURRENCY,
-            conversation=self.value("show") == "conversation",
-            resume=bool(self.value("resume")),
+            agent=self.read("agent"),
+            baseline=self.read_path("baseline"),
+            html=self.read_path("html"),
+            otlp=self.read("otlp"),
+            trace=self.read("trace"),
+            concurrency=self.read("concurrency") or DEFAULT_CONCURRENCY,
+            conversation=self.read("show") == "conversation",
+            resume=bool(self.read("resume")),
             faults=bool(self._config.getoption("evalkit_faults")),
-            shard=self._shard(),
-            executor=self.value("executor"),
-            durations=self.path("durations"),
-            secret_keys=self.value("secret_keys") or (),
-            max_fallback_rate=self.value("max_fallback_rate") or DEFAULT_FALLBACK_RATE,
-            lint=self._told(_LINTED) if (self.value("lint") or {}).get("in_collection") else None,
+            shard=self._read_shard(),
+            executor=self.read("executor"),
+            durations=self.read_path("durations"),
+            secret_keys=self.read("secret_keys") or (),
+            max_fallback_rate=self.read("max_fallback_rate") or DEFAULT_FALLBACK_RATE,
+            lint=self._read_present(_LINT_KEYS) if (self.read("lint") or {}).get("in_collection") else None,
         )

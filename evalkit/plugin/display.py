@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import Struct
 
-from evalkit.gate.counts import Outcome
-from evalkit.gate.rates import percentage
+from evalkit.gate.counts import CaseOutcome
+from evalkit.gate.rates import parse_percentage
 from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.configuration import Configuration
-from evalkit.reports.hostile import encodable, visible
+from evalkit.reports.hostile import escape_controls, fit_to_encoding
 from evalkit.reports.journal import Journal
-from evalkit.reports.spans import Line, line_text
+from evalkit.reports.spans import Line, join_spans
 from evalkit.stats.accounting import Accounting
 
 if TYPE_CHECKING:  # a run without anything to show imports nothing that shows it
@@ -43,25 +43,25 @@ class Crash(Struct, frozen=True):
         return f"{self.path}: {self.message}"
 
 
-class Trace:
+class LongreprTrace:
     """A trace as pytest's longrepr: painted on a terminal that has colours, plain text everywhere else."""
 
-    def __init__(self, shown: list[Line], crash: Crash, encoding: str | None) -> None:
-        self._shown = shown
+    def __init__(self, trace_lines: list[Line], crash: Crash, encoding: str | None) -> None:
+        self._lines = trace_lines
         self._encoding = encoding
         self.reprcrash = crash
 
     def __str__(self) -> str:
-        return "\n".join(line_text(line) for line in self._shown)
+        return "\n".join(join_spans(line) for line in self._lines)
 
     def toterminal(self, tw: pytest.TerminalReporter) -> None:
         """Called by pytest with its terminal writer."""
         if getattr(tw, "hasmarkup", False):
-            from evalkit.reports.trace import paint
+            from evalkit.reports.trace import render_ansi
 
-            tw.write(paint(self._shown, self._encoding) + "\n")
+            tw.write(render_ansi(self._lines, self._encoding) + "\n")
         else:
-            tw.write(encodable(str(self), self._encoding) + "\n")
+            tw.write(fit_to_encoding(str(self), self._encoding) + "\n")
 
 
 class Display:
@@ -74,7 +74,7 @@ class Display:
         self._encoding = getattr(self.stream, "encoding", None)
         self._columns = shutil.get_terminal_size().columns
         self._prepared: dict[str, str] = {}  # case id -> the trace of a passed case
-        self._room = _MOST_PREPARED
+        self._remaining_characters = _MOST_PREPARED
 
     @cached_property
     def _options(self) -> TraceOptions:
@@ -97,20 +97,22 @@ class Display:
             for reports in reporter.stats.values():
                 reports.sort(key=lambda report: places.get(getattr(report, "nodeid", ""), -1))
 
-    def trace(self, verdict: Verdict) -> Trace:
+    def build_trace(self, verdict: Verdict) -> LongreprTrace:
         """The longrepr of a case that did not pass."""
-        from evalkit.reports.trace import lines
+        from evalkit.reports.trace import build_trace_lines
 
-        shown = lines(verdict, self._options)
+        trace_lines = build_trace_lines(verdict, self._options)
         reason = next((reason.message or reason.code for reason in verdict.reasons), verdict.summary)
-        crash = Crash(verdict.path or verdict.case_id, " ".join(visible(reason, keep="\n").split()))
-        return Trace(shown[:1] if self._configuration.trace == "none" else shown, crash, self._encoding)
+        crash = Crash(verdict.path or verdict.case_id, " ".join(escape_controls(reason, keep="\n").split()))
+        return LongreprTrace(
+            trace_lines[:1] if self._configuration.trace == "none" else trace_lines, crash, self._encoding
+        )
 
-    def summary(
+    def write_summary(
         self,
         reporter: pytest.TerminalReporter,
         decision: GateDecision,
-        outcomes: Mapping[str, Outcome],
+        outcomes: Mapping[str, CaseOutcome],
         selected: Sequence[str],
         journal: Journal | None,
         trouble: Sequence[str],
@@ -119,32 +121,32 @@ class Display:
         verbosity = self._config.getoption("verbose", 0)
         reporter.write_sep("=", "evalkit")
         if not selected and not outcomes:
-            self._gate(reporter, decision, verbosity)
+            self._write_gate(reporter, decision, verbosity)
             if not decision.facts["collected"] and not reporter.stats.get("error"):  # else those say why
                 reporter.write_line("  a case is a file named <category>_<number>.yaml, such as refund_001.yaml")
             return
-        if journal is not None and self.shows_passed(len(selected)) and not _has_failed(outcomes):
-            self._passed_traces(reporter, outcomes, selected, journal)
+        if journal is not None and self.is_showing_passed(len(selected)) and not _has_failed(outcomes):
+            self._write_passed_traces(reporter, outcomes, selected, journal)
         if verbosity >= 0:
-            for row in (*category_table(outcomes, selected), *extremes(outcomes, 10 if verbosity else 3)):
-                reporter.write_line(encodable(row, self._encoding))
-        self._gate(reporter, decision, verbosity)
+            for row in (*build_category_table(outcomes, selected), *list_extremes(outcomes, 10 if verbosity else 3)):
+                reporter.write_line(fit_to_encoding(row, self._encoding))
+        self._write_gate(reporter, decision, verbosity)
         for line in trouble:
-            reporter.write_line(self._encoded(f"evalkit: {line}"), red=True, bold=True)
+            reporter.write_line(self._encode(f"evalkit: {line}"), red=True, bold=True)
         if verbosity >= 0:
-            self._name_files(reporter, trouble)
+            self._write_file_names(reporter, trouble)
 
-    def _name_files(self, reporter: pytest.TerminalReporter, trouble: Sequence[str]) -> None:
+    def _write_file_names(self, reporter: pytest.TerminalReporter, trouble: Sequence[str]) -> None:
         """Those that were written; of the others `trouble` tells."""
-        told = " ".join(trouble)
-        if "the run file was not written" in told:
+        text = " ".join(trouble)
+        if "the run file was not written" in text:
             return  # and reports are made of it
-        reporter.write_line(f"run file: {self._shown(self._configuration.results)}")
-        if self._configuration.html is not None and "the HTML report was not written" not in told:
-            reporter.write_line(f"report: {self._shown(self._configuration.html)}")
+        reporter.write_line(f"run file: {self._format_path(self._configuration.results)}")
+        if self._configuration.html is not None and "the HTML report was not written" not in text:
+            reporter.write_line(f"report: {self._format_path(self._configuration.html)}")
 
-    def accounting(
-        self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str], *, measured: bool
+    def write_accounting(
+        self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str], *, is_measured: bool
     ) -> None:
         """What models took, and warnings: cases for which nothing was left to spend, calls that came as text.
 
@@ -152,67 +154,67 @@ class Display:
         """
         used_models = accounting.turns or accounting.calls.total
         if (used_models or accounting.grades) and self._config.option.verbose >= 0:
-            from evalkit.reports.accounting import accounting_lines
+            from evalkit.reports.accounting import format_accounting
 
-            for line in accounting_lines(accounting):
-                reporter.write_line(self._encoded(line))
+            for line in format_accounting(accounting):
+                reporter.write_line(self._encode(line))
         if unpaid:
             cases = "1 case was" if len(unpaid) == 1 else f"{len(unpaid)} cases were"
-            reporter.write_line(self._encoded(f"evalkit: {cases} not run: {unpaid[0]}"), yellow=True, bold=True)
+            reporter.write_line(self._encode(f"evalkit: {cases} not run: {unpaid[0]}"), yellow=True, bold=True)
         live = self._configuration.settings.model
-        if not accounting.turns and live is not None and measured:
+        if not accounting.turns and live is not None and is_measured:
             says = f"{live} was asked for, and no reply of a model was seen: do the agents use `task.model`?"
-            reporter.write_line(self._encoded(f"evalkit: {says}"), yellow=True, bold=True)
+            reporter.write_line(self._encode(f"evalkit: {says}"), yellow=True, bold=True)
         if not used_models:
             return
-        from evalkit.reports.accounting import fallback_warning
+        from evalkit.reports.accounting import build_fallback_warning
 
-        warning = fallback_warning(accounting, percentage(self._configuration.max_fallback_rate))
+        warning = build_fallback_warning(accounting, parse_percentage(self._configuration.max_fallback_rate))
         if warning is not None:
-            reporter.write_line(self._encoded(f"evalkit: {warning}"), yellow=True, bold=True)
+            reporter.write_line(self._encode(f"evalkit: {warning}"), yellow=True, bold=True)
 
-    def unused_mocks(self, reporter: pytest.TerminalReporter, passed: Sequence[str]) -> None:
+    def write_unused_mocks(self, reporter: pytest.TerminalReporter, passed: Sequence[str]) -> None:
         """Passed cases with mocks that answered no call: the agent does not do what whoever wrote them thought."""
         if not passed or self._config.option.verbose < 0:
             return
-        more = f" and {len(passed) - _MOST_NAMED} more" if len(passed) > _MOST_NAMED else ""
+        remainder = f" and {len(passed) - _MOST_NAMED} more" if len(passed) > _MOST_NAMED else ""
         cases = "1 passed case" if len(passed) == 1 else f"{len(passed)} passed cases"
         named = ", ".join(passed[:_MOST_NAMED])
-        line = f"mocks that no call used in {cases} (strict_mocks: true fails them): {named}{more}"
-        reporter.write_line(self._encoded(line))
+        line = f"mocks that no call used in {cases} (strict_mocks: true fails them): {named}{remainder}"
+        reporter.write_line(self._encode(line))
 
-    def shows_passed(self, number: int) -> bool:
+    def is_showing_passed(self, number: int) -> bool:
         """Whether traces of passed cases are printed, where so many are selected."""
         if self._configuration.trace is not None:
             return self._configuration.trace == "all"
         verbosity = self._config.getoption("verbose", 0)
         return bool(verbosity > 0 or (verbosity == 0 and number <= MOST_PASSED_TRACES))
 
-    def passed_first(
+    def write_passed_first(
         self,
         reporter: pytest.TerminalReporter,
-        outcomes: Mapping[str, Outcome],
+        outcomes: Mapping[str, CaseOutcome],
         selected: Sequence[str],
         journal: Journal | None,
     ) -> None:
         """Where cases failed, the traces of the others: ahead of pytest's failures, which they would bury."""
         passed = any(outcome.status == PASSED for outcome in outcomes.values())
-        if journal is not None and passed and _has_failed(outcomes) and self.shows_passed(len(selected)):
+        if journal is not None and passed and _has_failed(outcomes) and self.is_showing_passed(len(selected)):
             reporter.write_sep("=", "evalkit: passed")
-            self._passed_traces(reporter, outcomes, selected, journal)
+            self._write_passed_traces(reporter, outcomes, selected, journal)
 
     def prepare_passed(self, verdict: Verdict) -> None:
         """Make the trace that is printed at the end while the verdict is at hand: reading it back from the journal
         takes as long as making the trace. Those for which there is no room are made at the end."""
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        if self._room > 0 and reporter is not None:
-            self._prepared[verdict.case_id] = text = self._passed_trace(verdict, reporter)
-            self._room -= len(text)
+        if self._remaining_characters > 0 and reporter is not None:
+            self._prepared[verdict.case_id] = text = self._render_passed_trace(verdict, reporter)
+            self._remaining_characters -= len(text)
 
-    def _passed_traces(
+    def _write_passed_traces(
         self,
         reporter: pytest.TerminalReporter,
-        outcomes: Mapping[str, Outcome],
+        outcomes: Mapping[str, CaseOutcome],
         selected: Sequence[str],
         journal: Journal,
     ) -> None:
@@ -220,58 +222,60 @@ class Display:
             if case_id not in outcomes or outcomes[case_id].status != PASSED:
                 continue
             text = self._prepared.pop(case_id, None)
-            if text is None and (verdict := journal.verdict(case_id)) is not None:
-                text = self._passed_trace(verdict, reporter)
+            if text is None and (verdict := journal.read_verdict(case_id)) is not None:
+                text = self._render_passed_trace(verdict, reporter)
             if text is not None:
                 reporter.write_line(text)
 
-    def _passed_trace(self, verdict: Verdict, reporter: pytest.TerminalReporter) -> str:
-        from evalkit.reports.trace import lines, paint
+    def _render_passed_trace(self, verdict: Verdict, reporter: pytest.TerminalReporter) -> str:
+        from evalkit.reports.trace import build_trace_lines, render_ansi
 
-        shown = lines(verdict, self._options)
+        trace_lines = build_trace_lines(verdict, self._options)
         if reporter.hasmarkup:
-            return paint(shown, self._encoding)
-        return encodable("\n".join(map(line_text, shown)), self._encoding)
+            return render_ansi(trace_lines, self._encoding)
+        return fit_to_encoding("\n".join(map(join_spans, trace_lines)), self._encoding)
 
-    def _gate(self, reporter: pytest.TerminalReporter, decision: GateDecision, verbosity: int) -> None:
+    def _write_gate(self, reporter: pytest.TerminalReporter, decision: GateDecision, verbosity: int) -> None:
         word = _WORDS.get(decision.status, "gate NOT MEASURED")
         colour = _COLOURS.get(decision.status, {"yellow": True})
-        first, *others = decision.reasons or ("",)
-        reporter.write_line(self._encoded(f"{word}: {first}"), bold=True, **colour)
-        for reason in others:
-            reporter.write_line(self._encoded(f"  {reason}"))
+        first, *reasons = decision.reasons or ("",)
+        reporter.write_line(self._encode(f"{word}: {first}"), bold=True, **colour)
+        for reason in reasons:
+            reporter.write_line(self._encode(f"  {reason}"))
         if verbosity >= 0:
             for note in decision.facts["notes"]:
-                reporter.write_line(self._encoded(f"  {note}"))
+                reporter.write_line(self._encode(f"  {note}"))
 
-    def _encoded(self, text: str) -> str:
-        return encodable(visible(text), self._encoding)
+    def _encode(self, text: str) -> str:
+        return fit_to_encoding(escape_controls(text), self._encoding)
 
-    def _shown(self, path: Path) -> str:
+    def _format_path(self, path: Path) -> str:
         start = self._config.invocation_params.dir
         return path.relative_to(start).as_posix() if path.is_relative_to(start) else path.as_posix()
 
 
-def _has_failed(outcomes: Mapping[str, Outcome]) -> bool:
+def _has_failed(outcomes: Mapping[str, CaseOutcome]) -> bool:
     return any(one.status in (FAILED, ERROR) and not one.quarantined for one in outcomes.values())
 
 
-def extremes(outcomes: Mapping[str, Outcome], number: int) -> Iterator[str]:
+def list_extremes(outcomes: Mapping[str, CaseOutcome], number: int) -> Iterator[str]:
     """The slowest cases, of those that took a second or more, and the dearest."""
     slow = sorted((o for o in outcomes.values() if o.elapsed_ms >= 1000), key=lambda o: (-o.elapsed_ms, o.case_id))[
         :number
     ]
     dear = sorted((o for o in outcomes.values() if o.cost_usd), key=lambda o: (-(o.cost_usd or 0), o.case_id))[:number]
     if slow:
-        from evalkit.reports.trace import duration_text
+        from evalkit.reports.trace import format_duration
 
-        yield "slowest: " + ", ".join(f"{visible(o.case_id)} {duration_text(o.elapsed_ms)}" for o in slow)
+        yield "slowest: " + ", ".join(f"{escape_controls(o.case_id)} {format_duration(o.elapsed_ms)}" for o in slow)
     if dear:
         total = sum(o.cost_usd or 0 for o in outcomes.values())
-        yield f"cost: {total:.4g} USD; dearest: " + ", ".join(f"{visible(o.case_id)} {o.cost_usd:.4g}" for o in dear)
+        yield f"cost: {total:.4g} USD; dearest: " + ", ".join(
+            f"{escape_controls(o.case_id)} {o.cost_usd:.4g}" for o in dear
+        )
 
 
-def category_table(outcomes: Mapping[str, Outcome], selected: Sequence[str]) -> Iterator[str]:
+def build_category_table(outcomes: Mapping[str, CaseOutcome], selected: Sequence[str]) -> Iterator[str]:
     """One row per category, if there is more than one: how many passed, failed, could not be measured, did not run."""
     statuses = (PASSED, FAILED, ERROR, NOT_RUN)
     rows: dict[str, dict[str, int]] = {}
@@ -282,8 +286,8 @@ def category_table(outcomes: Mapping[str, Outcome], selected: Sequence[str]) -> 
         row[outcome.status if outcome is not None else NOT_RUN] += 1
     if len(rows) < 2:
         return
-    width = max(len("category"), *(len(visible(name)) for name in rows))
+    width = max(len("category"), *(len(escape_controls(name)) for name in rows))
     yield f"{'category':<{width}}  passed  failed   error  not run"
     for name in sorted(rows):
         passed, failed, error, not_run = (rows[name][status] for status in statuses)
-        yield f"{visible(name):<{width}}  {passed:>6}  {failed:>6}  {error:>6}  {not_run:>7}"
+        yield f"{escape_controls(name):<{width}}  {passed:>6}  {failed:>6}  {error:>6}  {not_run:>7}"

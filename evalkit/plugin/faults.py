@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from evalkit.model.verdict import Verdict
-from evalkit.plugin.running import WIRE, Told
-from evalkit.reports.faults import sweep_summary
+from evalkit.plugin.running import VERDICT_ATTRIBUTE, WireVerdict
+from evalkit.reports.faults import format_sweep_summary
 from evalkit.reports.wire import from_line
 
 
-class FaultCounter:
+class FaultSweepSummary:
     """The hooks, in the one process that sees all verdicts."""
 
     def __init__(self) -> None:
@@ -20,11 +20,11 @@ class FaultCounter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        told = report.__dict__.get(WIRE)
-        if told is not None:
-            verdict: Verdict = told.verdict if isinstance(told, Told) else from_line(told)
+        wire = report.__dict__.get(VERDICT_ATTRIBUTE)
+        if wire is not None:
+            verdict: Verdict = wire.verdict if isinstance(wire, WireVerdict) else from_line(wire)
             self._verdicts[verdict.case_id] = Counter(run.status for run in verdict.faults)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         runs = sum(self._verdicts.values(), Counter())
-        terminalreporter.write_line(f"fault sweep: {sweep_summary(runs, len(self._verdicts))}")
+        terminalreporter.write_line(f"fault sweep: {format_sweep_summary(runs, len(self._verdicts))}")

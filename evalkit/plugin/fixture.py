@@ -10,7 +10,7 @@ import pytest
 from evalkit.model.case import Case
 from evalkit.model.verdict import NOT_RUN, PASSED, Verdict
 from evalkit.plugin.running import CaseError
-from evalkit.plugin.shaping import first_reason
+from evalkit.plugin.shaping import get_first_reason
 
 
 class EvalkitCase:
@@ -43,7 +43,7 @@ class EvalkitCase:
         if self._verdict is None or self._verdict.passed:
             self._verdict = verdict
         if verdict.status == NOT_RUN:
-            pytest.skip(first_reason(verdict))
+            pytest.skip(get_first_reason(verdict))
         if verdict.status != PASSED:
-            raise CaseError(first_reason(verdict))
+            raise CaseError(get_first_reason(verdict))
         return verdict

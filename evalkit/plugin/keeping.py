@@ -11,61 +11,70 @@ import pytest
 
 import evalkit
 from evalkit.errors import BudgetSpentError
-from evalkit.gate.counts import Outcome, outcome_of
+from evalkit.gate.counts import CaseOutcome, build_outcome
 from evalkit.gate.decision import decide_outcomes
 from evalkit.model.run import GateDecision
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Reason
-from evalkit.plugin.collection import case_id_of
-from evalkit.plugin.configuration import Configuration, only_lists
+from evalkit.plugin.collection import get_case_id
+from evalkit.plugin.configuration import Configuration, is_listing
 from evalkit.plugin.display import Display
-from evalkit.plugin.metering import ledger_of
-from evalkit.plugin.neighbours import RENDEZVOUS, Rendezvous, case_of
-from evalkit.plugin.publishing import annotation_lines, publish, read_baseline
-from evalkit.plugin.running import RESUMED, WIRE, Runner, Told, one_at_a_time, shows_logs_live
+from evalkit.plugin.metering import locate_ledger
+from evalkit.plugin.neighbours import EXCHANGE_KEY, WorkerExchange, parse_case_id
+from evalkit.plugin.publishing import build_annotations, publish, read_baseline
+from evalkit.plugin.running import (
+    RESUMED_KEY,
+    VERDICT_ATTRIBUTE,
+    CaseRunner,
+    WireVerdict,
+    is_logging_live,
+    is_one_at_a_time,
+)
 from evalkit.plugin.sessionfiles import SessionFiles
-from evalkit.plugin.shaping import shape
-from evalkit.plugin.standing import Standing
-from evalkit.plugin.stray import STRAY, StrayOutput
+from evalkit.plugin.shaping import apply_verdict_to_report
+from evalkit.plugin.standing import CaseVerdicts
+from evalkit.plugin.stray import UNATTRIBUTED_ATTRIBUTE, UnattributedOutput
 from evalkit.reports.journal import Journal
 from evalkit.reports.wire import from_line
 from evalkit.stats.accounting import Tally
 
 if TYPE_CHECKING:
-    from evalkit.plugin.progress import Progress
+    from evalkit.plugin.progress import ProgressLine
 
 SHORTEST_RUN = 50  # cases; up to so many, pytest's own progress says enough
-_OURS_TO_DECIDE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-_NOTHING = pytest.ExitCode.NO_TESTS_COLLECTED
+_GATED_STATUSES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+_NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-class Keeper:
+class ResultCollector:
     """The hooks of the process that keeps the results: the only one, or the controller of xdist."""
 
-    def __init__(self, config: pytest.Config, configuration: Configuration, runner: Runner) -> None:
+    def __init__(self, config: pytest.Config, configuration: Configuration, runner: CaseRunner) -> None:
         self._config = config
         self._configuration = configuration
         self._runner = runner
         self._display = Display(config, configuration)
         self._files = SessionFiles(config, configuration)
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: dict[str, CaseOutcome] = {}
         self._tally = Tally()
         self._unpaid: list[str] = []  # why the cases were not run for which nothing was left to spend
-        self._with_unused: dict[str, None] = {}  # passed cases with mocks that no call used
+        self._cases_with_unused_mocks: dict[str, None] = {}  # passed cases with mocks that no call used
         self._ledger: Path | None = None  # where the workers of xdist book what they spend
         self._failed_reports = 0  # of cases; any further failure is of something else
-        self._wanted: dict[str, str] = {}  # under xdist: node ids of the cases that a worker collected -> case ids
-        self._collected = 0
+        self._case_ids_by_node: dict[
+            str, str
+        ] = {}  # under xdist: node ids of the cases that a worker collected -> case ids
+        self._collected_count = 0
         # Now, and not when it is needed: it may be the run file that this session writes.
-        self._before, self._baseline = read_baseline(configuration)
+        self._baseline_outcomes, self._baseline = read_baseline(configuration)
         self._decision: GateDecision | None = None
-        self._progress: Progress | None = None
+        self._progress: ProgressLine | None = None
         self._annotations: list[str] = []
-        runner.resumed.update(self._files.resumable())
-        self._rendezvous = Rendezvous()
-        self._by_buckets = configuration.concurrency > 1 and not one_at_a_time(config)
-        self._standing = Standing()
-        self._stray = StrayOutput(config)
-        config.pluginmanager.register(PassedFirst(self), "evalkit-passed")
+        runner.resumed_lines.update(self._files.read_resumable())
+        self._exchange = WorkerExchange()
+        self._is_batched = configuration.concurrency > 1 and not is_one_at_a_time(config)
+        self._case_verdicts = CaseVerdicts()
+        self._unattributed = UnattributedOutput(config)
+        config.pluginmanager.register(PassedTracesFirst(self), "evalkit-passed")
 
     # What is selected, and what is handed to workers
 
@@ -76,145 +85,147 @@ class Keeper:
             f"evalkit {evalkit.__version__}: "
             f"{f'live model {model}' if model else 'offline, models from cassettes'}{grades}"
         ]
-        if self._runner.resumed:
-            lines.append(f"evalkit: resuming, {len(self._runner.resumed)} verdicts of the run before are kept")
+        if self._runner.resumed_lines:
+            lines.append(f"evalkit: resuming, {len(self._runner.resumed_lines)} verdicts of the run before are kept")
         elif self._configuration.resume:
             lines.append("evalkit: nothing to resume, the run before was complete")
         return lines
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        node.workerinput[RESUMED] = self._runner.resumed
-        self._ledger = ledger_of(self._configuration.results, node.workerinput["testrunuid"])
-        node.workerinput[RENDEZVOUS] = str(self._rendezvous.folder)
+        node.workerinput[RESUMED_KEY] = self._runner.resumed_lines
+        self._ledger = locate_ledger(self._configuration.results, node.workerinput["testrunuid"])
+        node.workerinput[EXCHANGE_KEY] = str(self._exchange.folder)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:
         """Whole buckets, unless another way of distribution is asked for or cases run one at a time."""
-        from evalkit.plugin.buckets import BY_SCOPE, BucketScheduling
+        from evalkit.plugin.buckets import BY_SCOPE, BatchScheduling
 
         if (by_scope := BY_SCOPE.get(config.getoption("dist"))) is not None:
             return by_scope(config, log)
-        if not self._by_buckets or config.getoption("dist") != "load":
+        if not self._is_batched or config.getoption("dist") != "load":
             return None
-        return BucketScheduling(config, log, self._rendezvous, lambda node_id: case_of(node_id) is not None)
+        return BatchScheduling(config, log, self._exchange, lambda node_id: parse_case_id(node_id) is not None)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
-        marked = self._rendezvous.marked()
-        found = ((node_id, case_of(node_id) or marked.get(node_id)) for node_id in ids)
-        self._wanted = {node_id: case_id for node_id, case_id in found if case_id is not None}
-        self._show_progress(len(self._wanted))
+        case_ids = self._exchange.read_marked()
+        pairs = ((node_id, parse_case_id(node_id) or case_ids.get(node_id)) for node_id in ids)
+        self._case_ids_by_node = {node_id: case_id for node_id, case_id in pairs if case_id is not None}
+        self._show_progress(len(self._case_ids_by_node))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        told = getattr(node, "workeroutput", {}).get("evalkit")
-        if told:
-            self._collected = max(self._collected, told["collected"])
+        output = getattr(node, "workeroutput", {}).get("evalkit")
+        if output:
+            self._collected_count = max(self._collected_count, output["collected"])
 
-    def _selected(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._runner.selected or self._wanted.values()))
+    def _list_selected(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._runner.selected_ids or self._case_ids_by_node.values()))
 
     # What comes in
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        told = report.__dict__.pop(WIRE, None)
-        if told is not None:
-            self._keep(told if isinstance(told, Told) else Told(told, from_line(told)), report)
-        if STRAY in report.__dict__:
-            self._stray.keep(report)
+        wire = report.__dict__.pop(VERDICT_ATTRIBUTE, None)
+        if wire is not None:
+            self._record(wire if isinstance(wire, WireVerdict) else WireVerdict(wire, from_line(wire)), report)
+        if UNATTRIBUTED_ATTRIBUTE in report.__dict__:
+            self._unattributed.collect(report)
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
-        case_id = self._wanted.get(crashitem)
+        case_id = self._case_ids_by_node.get(crashitem)
         if case_id is not None:
             reason = Reason(code="crashed", message=f"{report.longrepr}: the process of the agent died")
-            verdict = self._runner.unmeasured(case_id, reason)
+            verdict = self._runner.build_unmeasured_verdict(case_id, reason)
             report.location = (case_id, None, crashitem.partition("::")[2])
-            shape(report, verdict)
-            self._keep(self._runner.told(verdict), report)
+            apply_verdict_to_report(report, verdict)
+            self._record(self._runner.serialize(verdict), report)
 
-    def _keep(self, told: Told, report: pytest.TestReport) -> None:
-        verdict = told.verdict
-        counts = self._standing.of(told, report.nodeid)
-        self._outcomes[verdict.case_id] = outcome_of(counts.verdict)
+    def _record(self, wire_verdict: WireVerdict, report: pytest.TestReport) -> None:
+        verdict = wire_verdict.verdict
+        effective = self._case_verdicts.record(wire_verdict, report.nodeid)
+        self._outcomes[verdict.case_id] = build_outcome(effective.verdict)
         self._tally.add(verdict)
         if verdict.status == NOT_RUN:
             self._unpaid += [reason.message for reason in verdict.reasons if reason.code == BudgetSpentError.code]
         if verdict.status == PASSED and verdict.transcript.unused_mocks and verdict.transcript.calls:
-            self._with_unused[verdict.case_id] = None
+            self._cases_with_unused_mocks[verdict.case_id] = None
         self._failed_reports += report.failed
         if self._progress is not None:
-            self._progress.told(report, passed=verdict.status == PASSED)
-        if counts.verdict.status == PASSED and self._shows_passed:
-            self._display.prepare_passed(counts.verdict)
+            self._progress.count(report, passed=verdict.status == PASSED)
+        if effective.verdict.status == PASSED and self._shows_passed:
+            self._display.prepare_passed(effective.verdict)
         if verdict.status != NOT_RUN and report.longrepr is not None:
             from evalkit.plugin.markedverdicts import has_own_text
 
-            if case_of(report.nodeid) is not None or not has_own_text(verdict, report):
-                report.longrepr = self._display.trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal only
+            if parse_case_id(report.nodeid) is not None or not has_own_text(verdict, report):
+                report.longrepr = self._display.build_trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal only
         try:
-            self._opened_journal().append(verdict.case_id, counts.line)
+            self._open_journal().append(verdict.case_id, effective.line)
         except OSError as error:  # the disk is full: the run goes on, and says so
             self._files.trouble.append(f"{verdict.case_id} is in neither the journal nor the run file: {error}")
 
     @cached_property
     def _shows_passed(self) -> bool:
-        return self._display.shows_passed(len(self._selected()))
+        return self._display.is_showing_passed(len(self._list_selected()))
 
-    def _opened_journal(self) -> Journal:
+    def _open_journal(self) -> Journal:
         if self._files.journal is not None:
             return self._files.journal
-        selected = self._selected()
-        return self._files.open(selected, max(len(selected), self._collected), self._runner.resumed.values())
+        selected = self._list_selected()
+        return self._files.open(
+            selected, max(len(selected), self._collected_count), self._runner.resumed_lines.values()
+        )
 
     # What comes out
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._display.prepare(session)
-        self._show_progress(sum(case_id_of(item) is not None for item in session.items))
+        self._show_progress(sum(get_case_id(item) is not None for item in session.items))
 
     def _show_progress(self, total: int) -> None:
         """On a terminal, at the usual verbosity, for a run that is long enough, and where nothing else is printed."""
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         usual = self._config.getoption("verbose", 0) == 0 and self._config.getoption("capture", "fd") != "no"
         is_wanted = total > SHORTEST_RUN and usual and getattr(reporter, "isatty", False)
-        if self._progress is None and is_wanted and not shows_logs_live(self._config):
-            from evalkit.plugin.progress import Progress
+        if self._progress is None and is_wanted and not is_logging_live(self._config):
+            from evalkit.plugin.progress import ProgressLine
 
-            self._progress = Progress(self._display.stream, total)
+            self._progress = ProgressLine(self._display.stream, total)
             self._config.pluginmanager.register(self._progress, "evalkit-progress")
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if only_lists(self._config):
+        if is_listing(self._config):
             return
-        self._display.sort_reports(self._wanted)
-        selected, selection = self._selected(), self._files.selection
-        collected = max(self._runner.collected, self._collected, len(selected))
+        self._display.sort_reports(self._case_ids_by_node)
+        selected, selection = self._list_selected(), self._files.selection
+        collected = max(self._runner.collected_count, self._collected_count, len(selected))
         # Nothing collected, or all deselected, is pytest's to tell; that nothing fell to this shard is not.
-        is_ours = exitstatus in _OURS_TO_DECIDE or (
-            exitstatus == _NOTHING and selection is not None and selection.count
+        is_ours = exitstatus in _GATED_STATUSES or (
+            exitstatus == _NO_TESTS and selection is not None and selection.count
         )
         self._decision = decide_outcomes(
             list(self._outcomes.values()),
             self._configuration.policy,
             selected=selected,
             collected=collected,
-            part=self._files.is_part,
+            part=self._files.is_partial,
             shard=self._files.shard,
-            whole=None if selection is None else selection.count,
-            baseline=self._before,
+            total=None if selection is None else selection.count,
+            baseline=self._baseline_outcomes,
         )
-        interrupted = exitstatus not in (*_OURS_TO_DECIDE, _NOTHING)
+        interrupted = exitstatus not in (*_GATED_STATUSES, _NO_TESTS)
         is_written = self._files.write(
-            self._decision, self._tally.result(), selected=selected, collected=collected, interrupted=interrupted
+            self._decision, self._tally.to_accounting(), selected=selected, collected=collected, interrupted=interrupted
         )
         if is_written and selected:
             self._files.trouble += publish(self._configuration, self._decision, self._baseline)
-            self._annotations = annotation_lines(self._configuration)
+            self._annotations = build_annotations(self._configuration)
         if is_ours and session.exitstatus == exitstatus:
             others_failed = session.testsfailed > self._failed_reports
             session.exitstatus = 1 if others_failed else self._decision.exit_status
@@ -222,19 +233,21 @@ class Keeper:
     def show_passed_first(self, reporter: pytest.TerminalReporter) -> None:
         """Before pytest tells of failures."""
         if self._decision is not None:
-            self._display.passed_first(reporter, self._outcomes, self._selected(), self._files.journal)
+            self._display.write_passed_first(reporter, self._outcomes, self._list_selected(), self._files.journal)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
-        self._stray.show(terminalreporter)
+        self._unattributed.show(terminalreporter)
         if self._decision is not None and exitstatus != pytest.ExitCode.USAGE_ERROR:
-            selected = self._selected()
-            self._display.summary(
+            selected = self._list_selected()
+            self._display.write_summary(
                 terminalreporter, self._decision, self._outcomes, selected, self._files.journal, self._files.trouble
             )
             measured = any(outcome.status in (PASSED, FAILED) for outcome in self._outcomes.values())
-            self._display.accounting(terminalreporter, self._tally.result(), self._unpaid, measured=measured)
-            self._display.unused_mocks(
-                terminalreporter, [case_id for case_id in selected if case_id in self._with_unused]
+            self._display.write_accounting(
+                terminalreporter, self._tally.to_accounting(), self._unpaid, is_measured=measured
+            )
+            self._display.write_unused_mocks(
+                terminalreporter, [case_id for case_id in selected if case_id in self._cases_with_unused_mocks]
             )
             if self._outcomes and not self._is_complete():  # interrupted, or -x
                 terminalreporter.write_line("pytest --evalkit --evalkit-resume runs the cases that have no verdict yet")
@@ -244,25 +257,25 @@ class Keeper:
     def pytest_unconfigure(self) -> None:
         if self._ledger is not None:
             self._ledger.unlink(missing_ok=True)
-        self._rendezvous.remove()
+        self._exchange.remove()
         self._files.close(complete=self._is_complete())
 
     def _is_complete(self) -> bool:
         """Whether each selected case has its verdict, and the run that is resumed told of no other case there is."""
-        selected = self._selected()
-        others = set(self._runner.resumed).difference(selected)
+        selected = self._list_selected()
+        other_ids = set(self._runner.resumed_lines).difference(selected)
         return all(case_id in self._outcomes for case_id in selected) and not any(
-            (self._configuration.root / case_id).exists() for case_id in others
+            (self._configuration.root / case_id).exists() for case_id in other_ids
         )
 
 
-class PassedFirst:
+class PassedTracesFirst:
     """The place ahead of pytest's own summary; that of `Keeper` is behind its failures."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, collector: ResultCollector) -> None:
+        self._collector = collector
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
-        self._keeper.show_passed_first(terminalreporter)
+        self._collector.show_passed_first(terminalreporter)
         yield

@@ -11,9 +11,9 @@ import pytest
 
 from evalkit.errors import UsageError
 from evalkit.lint.finding import Finding
-from evalkit.lint.formats import visible
+from evalkit.lint.formats import escape_unprintable
 from evalkit.lint.options import LintOptions
-from evalkit.lint.report import lint
+from evalkit.lint.report import check_project
 from evalkit.lint.rules import NOTE
 
 
@@ -32,7 +32,7 @@ class Linting:
         """A wrapper: pytest records the warnings, and the controller of xdist, which collects nothing, runs it too."""
         collected = yield
         try:
-            for finding in lint(self._options).findings:
+            for finding in check_project(self._options).findings:
                 if finding.severity != NOTE:
                     self._warn(finding)
         except UsageError as error:
@@ -40,7 +40,7 @@ class Linting:
         return collected
 
     def _warn(self, finding: Finding) -> None:
-        text = visible(f"{finding.rule.code} {finding.name}: {finding.message}; {finding.advice}")
+        text = escape_unprintable(f"{finding.rule.code} {finding.name}: {finding.message}; {finding.advice}")
         file = os.path.join(self._options.root, finding.location.file)
         try:
             warnings.warn_explicit(text, LintWarning, file, finding.location.line or 1)

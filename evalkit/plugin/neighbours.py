@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-BUCKETS_PER_WORKER = 4
-RENDEZVOUS = "evalkit_rendezvous"  # the key of xdist's workerinput that names the folder
+BATCHES_PER_WORKER = 4
+EXCHANGE_KEY = "evalkit_rendezvous"  # the key of xdist's workerinput that names the folder
 
 
-def case_of(node_id: str) -> str | None:
+def parse_case_id(node_id: str) -> str | None:
     """The case id in the node id of a case, ``folder/a_001.yaml::a_001``; None for the node id of any other test.
 
     Under xdist's loadgroup ``@group`` follows.
@@ -27,29 +27,29 @@ def case_of(node_id: str) -> str | None:
     return file if is_case else None
 
 
-def buckets_of(ids: Sequence[str], workers: int) -> dict[str, int]:
+def split_into_batches(ids: Sequence[str], workers: int) -> dict[str, int]:
     """id -> number of its bucket: about four buckets a worker, each of neighbours in the order of collection."""
-    size = max(1, -(-len(ids) // (max(workers, 1) * BUCKETS_PER_WORKER)))
+    size = max(1, -(-len(ids) // (max(workers, 1) * BATCHES_PER_WORKER)))
     return {node_id: place // size for place, node_id in enumerate(ids)}
 
 
-class Rendezvous:
+class WorkerExchange:
     """A folder in which the controller tells its workers, on the same machine, what xdist has no words for."""
 
     def __init__(self, folder: str | None = None) -> None:
-        self._given = folder
+        self._existing_folder = folder
 
     @cached_property
     def folder(self) -> Path:
         """Made when a worker is first told of it: sessions without workers need none."""
-        return Path(self._given or tempfile.mkdtemp(prefix="evalkit-"))
+        return Path(self._existing_folder or tempfile.mkdtemp(prefix="evalkit-"))
 
-    def announce(self) -> None:
+    def start_batches(self) -> None:
         """Cases are given out by whole buckets."""
         (self.folder / "buckets").touch()
 
     @property
-    def by_buckets(self) -> bool:
+    def has_batches(self) -> bool:
         return (self.folder / "buckets").exists()
 
     def set_apart(self, node_ids: Iterable[str]) -> None:
@@ -57,19 +57,19 @@ class Rendezvous:
         with (self.folder / "alone").open("a", encoding="utf-8") as file:
             file.writelines(f"{node_id}\n" for node_id in node_ids)
 
-    def apart(self) -> frozenset[str]:
+    def read_apart(self) -> frozenset[str]:
         try:
             return frozenset((self.folder / "alone").read_text("utf-8").splitlines())
         except FileNotFoundError:
             return frozenset()
 
-    def tell_marked(self, cases: Mapping[str, str]) -> None:
+    def write_marked(self, cases: Mapping[str, str]) -> None:
         """Node id -> case id of the ordinary tests that run cases, the same in every worker."""
         file = self.folder / f"marked-{os.getpid()}"
         file.write_text(json.dumps(cases), "utf-8")
         file.replace(self.folder / "marked")
 
-    def marked(self) -> dict[str, str]:
+    def read_marked(self) -> dict[str, str]:
         """What a worker has told of them."""
         try:
             cases: dict[str, str] = json.loads((self.folder / "marked").read_text("utf-8"))
@@ -78,30 +78,32 @@ class Rendezvous:
         return cases
 
     def remove(self) -> None:
-        if "folder" in self.__dict__ and self._given is None:
+        if "folder" in self.__dict__ and self._existing_folder is None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Neighbours:
+class BatchPlan:
     """Tells which cases may start while another one is in its protocol."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._worker: dict[str, object] | None = getattr(config, "workerinput", None)
-        folder = None if self._worker is None else self._worker.get(RENDEZVOUS)
-        self._rendezvous = None if folder is None else Rendezvous(str(folder))
-        self._buckets: dict[str, int] = {}
+        folder = None if self._worker is None else self._worker.get(EXCHANGE_KEY)
+        self._exchange = None if folder is None else WorkerExchange(str(folder))
+        self._batches: dict[str, int] = {}
 
-    def collected(self, node_ids: Iterable[str]) -> None:
+    def plan(self, node_ids: Iterable[str]) -> None:
         """All node ids of this process, in the order of collection, which is the same in every worker."""
         if self._worker is not None:
-            cases = [node_id for node_id in node_ids if case_of(node_id) is not None]
-            self._buckets = buckets_of(cases, int(str(self._worker["workercount"])))
+            cases = [node_id for node_id in node_ids if parse_case_id(node_id) is not None]
+            self._batches = split_into_batches(cases, int(str(self._worker["workercount"])))
 
-    def has(self, item: pytest.Item) -> bool:
+    def can_run_ahead(self, item: pytest.Item) -> bool:
         """Whether any other case may start while `item` is in its protocol."""
-        told = self._rendezvous
-        return self._worker is None or (told is not None and told.by_buckets and item.nodeid not in told.apart())
+        exchange = self._exchange
+        return self._worker is None or (
+            exchange is not None and exchange.has_batches and item.nodeid not in exchange.read_apart()
+        )
 
-    def are(self, item: pytest.Item, later: pytest.Item) -> bool:
+    def is_same_batch(self, item: pytest.Item, later: pytest.Item) -> bool:
         """Whether `later` is one of them, given that there are any."""
-        return self._worker is None or self._buckets[item.nodeid] == self._buckets[later.nodeid]
+        return self._worker is None or self._batches[item.nodeid] == self._batches[later.nodeid]

@@ -46,8 +46,8 @@ COMMAND_LINE_ONLY = {
 # The same, with a value.
 SHARD = "shard"
 # What also holds for tests with the mark, which run without --evalkit too. Everything else would do nothing.
-_OF_MARKED_TESTS = {"model", "record", "max_cost", "requests_per_minute", "tokens_per_minute", "trace", "show"}
-_OF_MARKED_TESTS |= {"grader", "allow_real", "real_sleep"}
+_MARKED_TEST_OPTIONS = {"model", "record", "max_cost", "requests_per_minute", "tokens_per_minute", "trace", "show"}
+_MARKED_TEST_OPTIONS |= {"grader", "allow_real", "real_sleep"}
 _LISTS = {"paths"}
 
 
@@ -57,52 +57,52 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--evalkit", action="store_true", default=False, help="run the case files below evalkit_paths")
     for name, (metavar, text) in OPTIONS.items():
         if metavar is not None:
-            group.addoption(flag_of(name), metavar=metavar, default=None, help=text.replace("%", "%%"))
+            group.addoption(format_flag(name), metavar=metavar, default=None, help=text.replace("%", "%%"))
         kind: Literal["args", "string"] = "args" if name in _LISTS else "string"
         parser.addini(f"evalkit_{name}", text, type=kind, default=None)
-    group.addoption(flag_of(SHARD), metavar="I/N", default=None, help="run the cases of shard I of N alone")
+    group.addoption(format_flag(SHARD), metavar="I/N", default=None, help="run the cases of shard I of N alone")
     for name, text in {**SWITCHES, **COMMAND_LINE_ONLY}.items():
-        group.addoption(flag_of(name), action="store_true", default=None, help=text)
+        group.addoption(format_flag(name), action="store_true", default=None, help=text)
 
 
-def flag_of(name: str) -> str:
+def format_flag(name: str) -> str:
     """``--evalkit-min-pass-rate`` for ``min_pass_rate``."""
     return f"--evalkit-{name.replace('_', '-')}"
 
 
-def idle_flag(arguments: Iterable[str]) -> str | None:
+def find_idle_flag(arguments: Iterable[str]) -> str | None:
     """The first flag that would do nothing without --evalkit; one that is given for a gate must not be silent."""
-    active = {flag_of(name) for name in _OF_MARKED_TESTS}
-    flags = (argument.partition("=")[0] for argument in _flags(arguments))
+    active = {format_flag(name) for name in _MARKED_TEST_OPTIONS}
+    flags = (argument.partition("=")[0] for argument in _select_flags(arguments))
     return next((flag for flag in flags if flag not in active), None)
 
 
-def misspelt_flag(arguments: Iterable[str]) -> str | None:
+def explain_misspelt_flag(arguments: Iterable[str]) -> str | None:
     """What to say of the first flag that is almost one of ours; pytest says nothing of what is near."""
-    for argument in _flags(arguments):
-        given = argument.partition("=")[0]
-        known = [flag_of(name) for name, (metavar, _) in OPTIONS.items() if metavar is not None]
-        known += [flag_of(name) for name in (SHARD, *SWITCHES, *COMMAND_LINE_ONLY)]
-        if given not in known:
+    for argument in _select_flags(arguments):
+        flag = argument.partition("=")[0]
+        flags = [format_flag(name) for name, (metavar, _) in OPTIONS.items() if metavar is not None]
+        flags += [format_flag(name) for name in (SHARD, *SWITCHES, *COMMAND_LINE_ONLY)]
+        if flag not in flags:
             from evalkit.errors import did_you_mean
 
-            near = did_you_mean(given, known)
-            return f"evalkit: unknown option {given}{near}" if near else None
+            suggestion = did_you_mean(flag, flags)
+            return f"evalkit: unknown option {flag}{suggestion}" if suggestion else None
     return None
 
 
-def _flags(arguments: Iterable[str]) -> Iterator[str]:
+def _select_flags(arguments: Iterable[str]) -> Iterator[str]:
     return (argument for argument in map(str, arguments) if argument.startswith("--evalkit-"))
 
 
-def is_case(argument: str) -> bool:
+def is_case_path(argument: str) -> bool:
     """Whether a path on the command line, or what follows it in a node id, looks like a case file."""
     name = argument.partition("::")[0]
     stem, dot, ending = name.rpartition(".")
     return bool(dot) and ending in ("yaml", "yml") and stem[-1:].isdigit()
 
 
-def told(config: pytest.Config, name: str) -> Any:
+def get_option(config: pytest.Config, name: str) -> Any:
     """What the command line, else the ini file, says of `name`; None if neither does."""
     if name in SWITCHES or OPTIONS[name][0] is not None:
         value = config.getoption(f"evalkit_{name}")

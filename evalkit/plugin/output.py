@@ -20,7 +20,7 @@ import pytest
 _KINDS = ("stdout", "stderr", "log")
 
 
-class Output:
+class CaseOutput:
     """What one case printed and logged."""
 
     def __init__(self) -> None:
@@ -29,27 +29,27 @@ class Output:
     def add(self, kind: str, text: str) -> None:
         self._parts[kind].append(text)
 
-    def sections(self) -> Iterator[tuple[str, str]]:
+    def list_sections(self) -> Iterator[tuple[str, str]]:
         """(kind, text) of what there is."""
         for kind, parts in self._parts.items():
             if parts:
                 yield kind, "".join(parts)
 
 
-_output: ContextVar[Output | None] = ContextVar("evalkit_output", default=None)
+_output: ContextVar[CaseOutput | None] = ContextVar("evalkit_output", default=None)
 
 
-def begin_output(output: Output) -> Token[Output | None]:
+def begin_output(output: CaseOutput) -> Token[CaseOutput | None]:
     """From here on, this context's output belongs to `output`."""
     return _output.set(output)
 
 
-def output_of(context: Context) -> Output | None:
+def get_output(context: Context) -> CaseOutput | None:
     """What `begin_output` was told in `context`."""
     return context.get(_output)
 
 
-class _Log(logging.Handler):
+class _CaseLogHandler(logging.Handler):
     """Keeps the records of cases that overlap; pytest's own handlers are told to leave those alone."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class _Log(logging.Handler):
             output.add("log", self.format(record) + "\n")
 
 
-def _of_no_case(record: logging.LogRecord) -> bool:
+def _is_outside_case(record: logging.LogRecord) -> bool:
     return _output.get() is None
 
 
@@ -70,7 +70,7 @@ class OutputRouting:
     """Routes streams and log handlers when they are first seen, and leaves them as they were at the end."""
 
     def __init__(self) -> None:
-        self._log = _Log()
+        self._log_handler = _CaseLogHandler()
         self._streams: list[Any] = []
         self._handlers: list[logging.Handler] = []
 
@@ -80,12 +80,12 @@ class OutputRouting:
         try:
             return (yield)
         finally:
-            logging.getLogger().removeHandler(self._log)
+            logging.getLogger().removeHandler(self._log_handler)
             self._restore()
 
     def begin(self) -> None:
         """From now on, in a process that pytest runs or in another one."""
-        logging.getLogger().addHandler(self._log)
+        logging.getLogger().addHandler(self._log_handler)
         self._route()
 
     @pytest.hookimpl(trylast=True)
@@ -96,28 +96,28 @@ class OutputRouting:
     def _route(self) -> None:
         for kind in ("stdout", "stderr"):
             stream = getattr(sys, kind)
-            if not any(stream is known for known in self._streams) and _routed(stream, kind):
+            if not any(stream is known for known in self._streams) and _route_stream(stream, kind):
                 self._streams.append(stream)
         for handler in logging.getLogger().handlers:
-            if handler is not self._log and handler not in self._handlers:
-                handler.addFilter(_of_no_case)
+            if handler is not self._log_handler and handler not in self._handlers:
+                handler.addFilter(_is_outside_case)
                 self._handlers.append(handler)
 
     def _restore(self) -> None:
         for stream in self._streams:
             del stream.write
         for handler in self._handlers:
-            handler.removeFilter(_of_no_case)
+            handler.removeFilter(_is_outside_case)
 
 
-def _routed(stream: Any, kind: str) -> bool:
+def _route_stream(stream: Any, kind: str) -> bool:
     """Let a stream keep text of a case's context for the case. False if it can't be told to."""
-    through = stream.write
+    original_write = stream.write
 
     def write(text: str) -> int:
         output = _output.get()
         if output is None:
-            return int(through(text))
+            return int(original_write(text))
         output.add(kind, text)
         return len(text)
 

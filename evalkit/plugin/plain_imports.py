@@ -26,7 +26,7 @@ class PlainFinder:
         return PathFinder.find_spec(name, path, target) if name.startswith(_PLAIN) else None
 
 
-def import_plainly(config: pytest.Config) -> None:
+def install_plain_finder(config: pytest.Config) -> None:
     """From now until the end of this pytest run."""
     finder = PlainFinder()
     sys.meta_path.insert(0, finder)

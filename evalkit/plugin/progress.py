@@ -12,18 +12,18 @@ from typing import Any, TextIO
 
 import pytest
 
-from evalkit.reports.hostile import encodable
+from evalkit.reports.hostile import fit_to_encoding
 
 _PAUSE_S = 0.1  # between two updates of the line
 
 
-class Progress:
+class ProgressLine:
     """Shows the line in place of the letters of cases; letters of other tests stay."""
 
     def __init__(self, stream: TextIO, total: int) -> None:
         self._stream = stream
         self._total = total
-        self._started = self._shown = time.perf_counter()
+        self._started = self._last_update = time.perf_counter()
         self._done = self._passed = self._width = 0
         self._report: object = None  # the one that is being told
 
@@ -33,7 +33,7 @@ class Progress:
         status = yield
         return (status[0], "", status[2]) if report is self._report and status else status
 
-    def told(self, report: object, *, passed: bool) -> None:
+    def count(self, report: object, *, passed: bool) -> None:
         """A case has its verdict, and `report` tells pytest of it."""
         self._report = report
         self._done += 1
@@ -41,16 +41,16 @@ class Progress:
         now = time.perf_counter()
         if self._done == self._total:
             self._write("")
-        elif now - self._shown >= _PAUSE_S:
-            self._shown = now
-            self._write(progress_text(self._done, self._passed, self._total, now - self._started))
+        elif now - self._last_update >= _PAUSE_S:
+            self._last_update = now
+            self._write(format_progress(self._done, self._passed, self._total, now - self._started))
 
     def _write(self, text: str) -> None:
         columns = shutil.get_terminal_size().columns  # a line that the terminal breaks could not be written over
-        shown = encodable(text, getattr(self._stream, "encoding", None))[: columns - 1]
-        self._stream.write("\r" + shown.ljust(self._width) + ("" if shown else "\r"))
+        line = fit_to_encoding(text, getattr(self._stream, "encoding", None))[: columns - 1]
+        self._stream.write("\r" + line.ljust(self._width) + ("" if line else "\r"))
         self._stream.flush()
-        self._width = len(shown)
+        self._width = len(line)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -61,13 +61,13 @@ class Progress:
         self._write("")
 
 
-def progress_text(done: int, passed: int, total: int, seconds: float) -> str:
+def format_progress(done: int, passed: int, total: int, seconds: float) -> str:
     """``312 of 1,000 · 98.7 % passed · 45 per second · 15 s left``."""
     parts = [f"{done:,} of {total:,}", f"{1000 * passed // done / 10:g} % passed"]
     rate = done / seconds if seconds > 0 else 0.0
     if rate > 0:
-        from evalkit.reports.trace import duration_text
+        from evalkit.reports.trace import format_duration
 
         parts.append(f"{rate:.0f} per second" if rate >= 2 else f"{60 * rate:.0f} per minute")
-        parts.append(f"{duration_text(1000 * (total - done) / rate)} left")
+        parts.append(f"{format_duration(1000 * (total - done) / rate)} left")
     return " · ".join(parts)

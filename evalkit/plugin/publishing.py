@@ -11,23 +11,23 @@ from contextlib import closing
 from pathlib import Path
 
 from evalkit.errors import UsageError
-from evalkit.gate.counts import Outcome, outcome_of
+from evalkit.gate.counts import CaseOutcome, build_outcome
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED
 from evalkit.plugin.configuration import Configuration
 from evalkit.reports.runfile import load_run
 
 
-def read_baseline(configuration: Configuration) -> tuple[list[Outcome] | None, Run | None]:
+def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | None, Run | None]:
     """What the gate has to know of the run to compare with, and the whole of it where a report shows both."""
     if configuration.baseline is None:
         return None, None
     if configuration.html is not None or os.environ.get("GITHUB_STEP_SUMMARY"):
         run = load_run(configuration.baseline)
-        return [outcome_of(verdict) for verdict in run.verdicts], run
+        return [build_outcome(verdict) for verdict in run.verdicts], run
     from evalkit.reports.stored import read_verdicts
 
-    return [outcome_of(verdict) for verdict in read_verdicts(configuration.baseline)], None
+    return [build_outcome(verdict) for verdict in read_verdicts(configuration.baseline)], None
 
 
 def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[str]:
@@ -55,26 +55,26 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
             yield f"the step summary was not written: {error}"
 
 
-def annotation_lines(configuration: Configuration) -> list[str]:
+def build_annotations(configuration: Configuration) -> list[str]:
     """Lines that a GitHub runner turns into annotations at the cases' files; none anywhere else."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return []
-    from evalkit.reports.github import github_annotations
+    from evalkit.reports.github import render_github_annotations
     from evalkit.reports.stored import read_verdicts
 
     top = Path(os.environ.get("GITHUB_WORKSPACE") or configuration.root)
     bad = tuple(verdict for verdict in read_verdicts(configuration.results) if verdict.status in (FAILED, ERROR))
     folder = configuration.root.relative_to(top).as_posix() if configuration.root.is_relative_to(top) else ""
-    return github_annotations(Run(verdicts=bad), folder="" if folder == "." else folder)
+    return render_github_annotations(Run(verdicts=bad), folder="" if folder == "." else folder)
 
 
 def _write_page(path: Path, results: Path, decision: GateDecision, baseline: Run | None) -> None:
-    from evalkit.reports.html import html_pieces
+    from evalkit.reports.html import generate_html
     from evalkit.reports.stored import StoredRun
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(StoredRun(results)) as stored, path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(html_pieces(stored.run, decision, baseline, verdicts=stored.verdicts()))
+        file.writelines(generate_html(stored.run, decision, baseline, verdicts=stored.iter_verdicts()))
 
 
 def _append_summary(path: Path, run: Run, decision: GateDecision, baseline: Run | None) -> None:

@@ -12,24 +12,27 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 TOPIC = "evalkit-spent-"  # and the name of the run: under it workers tell, through Dask's events
-Spent = dict[str, float]  # USD by process of this run
+SpentByProcess = dict[str, float]  # USD by process of this run
 
 
-class Purse:
+class ClusterBudget:
     """The sum, in the process that gathers. `spread` tells workers, all of them if it is given no address."""
 
-    def __init__(self, cap_usd: float, spread: Callable[[Spent, str | None], None]) -> None:
+    def __init__(self, cap_usd: float, send: Callable[[SpentByProcess, str | None], None]) -> None:
         self._cap_usd = cap_usd
-        self._spread = spread
-        self._is_empty = False
-        self.spent: Spent = {}
+        self._send = send
+        self._is_exhausted = False
+        self.usd_by_process: SpentByProcess = {}
 
-    def hear(self, event: tuple[float, Mapping[str, Any]]) -> None:
+    def handle_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
         """An event of Dask's: a process has spent more. Called on the event loop of Dask's client."""
-        _, told = event
-        process = told["process"]
-        self.spent = {**self.spent, process: max(self.spent.get(process, 0.0), told["usd"])}
-        if sum(self.spent.values()) >= self._cap_usd:
-            everybody = not self._is_empty
-            self._is_empty = True
-            self._spread(self.spent, None if everybody else told["worker"])
+        _, message = event
+        process = message["process"]
+        self.usd_by_process = {
+            **self.usd_by_process,
+            process: max(self.usd_by_process.get(process, 0.0), message["usd"]),
+        }
+        if sum(self.usd_by_process.values()) >= self._cap_usd:
+            everybody = not self._is_exhausted
+            self._is_exhausted = True
+            self._send(self.usd_by_process, None if everybody else message["worker"])

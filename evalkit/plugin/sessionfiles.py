@@ -13,15 +13,15 @@ import evalkit
 from evalkit.model.codec import encode
 from evalkit.model.run import GateDecision, Run, Selection
 from evalkit.model.verdict import ERROR, NOT_RUN
-from evalkit.plugin.commit import commit_of
-from evalkit.plugin.configuration import PART, SELECTION, Configuration
+from evalkit.plugin.commit import find_commit
+from evalkit.plugin.configuration import IS_PARTIAL, SELECTION, Configuration
 from evalkit.reports.journal import Journal, read_journal
 from evalkit.reports.runfile import write_run
 from evalkit.reports.wire import to_line
 from evalkit.stats.accounting import Accounting
 
 # Of a run's settings.
-_DECISIVE = ("temperature", "seed", "deadline_s", "max_iterations", "strict_mocks", "record", "grader")
+_COMPARED_SETTINGS = ("temperature", "seed", "deadline_s", "max_iterations", "strict_mocks", "record", "grader")
 
 
 class SessionFiles:
@@ -42,16 +42,16 @@ class SessionFiles:
         return self._config.stash.get(SELECTION, None)
 
     @property
-    def is_part(self) -> bool:
+    def is_partial(self) -> bool:
         """Whether there are cases that paths on the command line left out of sight."""
-        return self._config.stash.get(PART, False)
+        return self._config.stash.get(IS_PARTIAL, False)
 
     @property
     def shard(self) -> str | None:
         """Which part, as in "2/8"."""
         return None if self._configuration.shard is None else str(self._configuration.shard)
 
-    def resumable(self) -> dict[str, str]:
+    def read_resumable(self) -> dict[str, str]:
         """Lines of the session before, by case id, if it is to be resumed and has left any."""
         if not self._configuration.resume or not self._path.is_file():
             return {}
@@ -65,7 +65,7 @@ class SessionFiles:
             "started": self._started,
             "selected": selected,
             "evalkit": evalkit.__version__,
-            "metadata": self._circumstances(),
+            "metadata": self._describe_circumstances(),
             "shard": self.shard,
             "selection": None if selection is None else encode(selection),
         }
@@ -96,10 +96,12 @@ class SessionFiles:
             interrupted=interrupted,
             shard=self.shard,
             selection=self.selection,
-            metadata={"gate": decision, "accounting": accounting.to_json(), **self._circumstances()},
+            metadata={"gate": decision, "accounting": accounting.to_json(), **self._describe_circumstances()},
         )
         try:
-            write_run(self._configuration.results, run, () if self.journal is None else self.journal.lines(selected))
+            write_run(
+                self._configuration.results, run, () if self.journal is None else self.journal.iter_lines(selected)
+            )
             self._keep_out_of_git()
         except OSError as error:
             self.trouble.append(f"the run file was not written: {error}")
@@ -111,15 +113,15 @@ class SessionFiles:
         if self.journal is not None:
             self.journal.close(remove=complete and not self.trouble)
 
-    def _circumstances(self) -> dict[str, Any]:
+    def _describe_circumstances(self) -> dict[str, Any]:
         """What must be the same of runs that are joined."""
         settings = self._configuration.settings
         return {
             "model": settings.model,
-            "part": self.is_part,
-            "commit": commit_of(self._configuration.root),
+            "part": self.is_partial,
+            "commit": find_commit(self._configuration.root),
             "settings": {
-                **{name: getattr(settings, name) for name in _DECISIVE},
+                **{name: getattr(settings, name) for name in _COMPARED_SETTINGS},
                 "agent": self._configuration.agent,
                 "faults": self._configuration.faults,
             },

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from evalkit.execution.shards import Shard, fingerprint, split
+from evalkit.execution.shards import Shard, compute_fingerprint, split
 from evalkit.model.codec import decode, encode
 from evalkit.model.run import Selection
-from evalkit.plugin.collection import case_id_of
+from evalkit.plugin.collection import get_case_id
 from evalkit.plugin.configuration import SELECTION
 from evalkit.reports.durations import read_durations
 from evalkit.spec.suites import SUITE_FILE
@@ -46,22 +46,22 @@ class Splitter:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
         """What comes out of all others' selection is what is split."""
         yield
-        ids = list(dict.fromkeys(case_id for item in items if (case_id := case_id_of(item)) is not None))
+        ids = list(dict.fromkeys(case_id for item in items if (case_id := get_case_id(item)) is not None))
         parts = split(ids, self._shard.total, self._seconds)
         places = tuple(place for place, case_id in enumerate(ids) if parts[case_id] == self._shard.number)
         self._config.stash[SELECTION] = Selection(
             count=len(ids),
-            fingerprint=fingerprint(ids),
-            content=content_of(self._config.rootpath, ids),
+            fingerprint=compute_fingerprint(ids),
+            content=compute_content_hash(self._config.rootpath, ids),
             places=places,
         )
-        others = [item for item in items if not self._is_ours(item, parts)]
-        if others:
+        deselected_items = [item for item in items if not self._is_ours(item, parts)]
+        if deselected_items:
             items[:] = [item for item in items if self._is_ours(item, parts)]
-            self._config.hook.pytest_deselected(items=others)
+            self._config.hook.pytest_deselected(items=deselected_items)
 
     def _is_ours(self, item: pytest.Item, parts: Mapping[str, int]) -> bool:
-        case_id = case_id_of(item)
+        case_id = get_case_id(item)
         return case_id is None or parts[case_id] == self._shard.number
 
     def pytest_report_collectionfinish(self) -> str:
@@ -80,12 +80,12 @@ class Splitter:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         """On the controller, which collects nothing: any worker that lived knows the whole."""
-        told = getattr(node, "workeroutput", {}).get(_OUTPUT)
-        if told:
-            self._config.stash[SELECTION] = decode(Selection, told)
+        selection = getattr(node, "workeroutput", {}).get(_OUTPUT)
+        if selection:
+            self._config.stash[SELECTION] = decode(Selection, selection)
 
 
-def content_of(root: Path, case_ids: Iterable[str]) -> str:
+def compute_content_hash(root: Path, case_ids: Iterable[str]) -> str:
     """The same for the same texts of case files and of the suites above them: 16 hexadecimal digits.
 
     Line ends don't count, which git may write differently on each machine.

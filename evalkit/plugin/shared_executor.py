@@ -14,31 +14,31 @@ class SharedExecutor(Executor):
 
     def __init__(self, *arguments: Any) -> None:
         self._starting = threading.RLock()
-        self._took = threading.local()
+        self._local = threading.local()
         super().__init__(*arguments)
 
     @property  # of the case that this thread took last
     def seconds(self) -> float:
-        return getattr(self._took, "seconds", 0.0)
+        return getattr(self._local, "seconds", 0.0)
 
     @seconds.setter
     def seconds(self, value: float) -> None:
-        self._took.seconds = value
+        self._local.seconds = value
 
-    def _start(self, flights: Any) -> None:
+    def _start(self, runs: Any) -> None:
         with self._starting:
-            super()._start(flights)
+            super()._start(runs)
 
-    def _free(self, loop: Any) -> None:
+    def _replace_blocked_loop(self, loop: Any) -> None:
         with self._starting:
             if self._loop is not None and loop is self._loop:  # else another thread was first
-                super()._free(self._loop)
+                super()._replace_blocked_loop(self._loop)
 
 
-def executor_of(settings: Settings, concurrency: int, *, faults: bool) -> SharedExecutor:
+def build_shared_executor(settings: Settings, concurrency: int, *, faults: bool) -> SharedExecutor:
     """What runs the cases of a run; a sweep of faults is run where it is asked for."""
     if not faults:
         return SharedExecutor(settings, concurrency)
-    from evalkit.probing.sweeping import arun_swept
+    from evalkit.probing.sweeping import arun_with_faults
 
-    return SharedExecutor(settings, concurrency, arun_swept)
+    return SharedExecutor(settings, concurrency, arun_with_faults)

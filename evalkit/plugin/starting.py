@@ -11,40 +11,40 @@ from pathlib import Path
 import pytest
 
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.plugin.collection import Collection, PassedOver, Paths
-from evalkit.plugin.configuration import PART, Configuration, read_configuration
-from evalkit.plugin.keeping import Keeper
-from evalkit.plugin.running import Runner
+from evalkit.plugin.collection import CasePaths, Collection, SkippedFileCounter
+from evalkit.plugin.configuration import IS_PARTIAL, Configuration, read_configuration
+from evalkit.plugin.keeping import ResultCollector
+from evalkit.plugin.running import CaseRunner
 
 
 def start(config: pytest.Config) -> None:
     """Register what this process needs; in a worker of xdist that is all but the keeper of results."""
     try:
         configuration = read_configuration(config)
-        check_the_model(configuration)
-        put_first_on_path(config)
-        config.add_cleanup(partial(_look_for_threads, frozenset(threading.enumerate())))
-        paths = choose_paths(config, configuration)
-        config.stash[PART] = paths.are_part
-        runner = Runner(config, configuration)
+        check_models(configuration)
+        insert_into_path(config)
+        config.add_cleanup(partial(_check_unfinished_threads, frozenset(threading.enumerate())))
+        paths = select_paths(config, configuration)
+        config.stash[IS_PARTIAL] = paths.is_partial
+        runner = CaseRunner(config, configuration)
         config.pluginmanager.register(Collection(config, configuration, paths), "evalkit-collection")
         config.pluginmanager.register(runner, "evalkit-runner")
         if config.getoption("lf", False):
-            config.pluginmanager.register(PassedOver(runner), "evalkit-passed-over")
-        take_a_shard(config, configuration)
+            config.pluginmanager.register(SkippedFileCounter(runner), "evalkit-passed-over")
+        register_sharding(config, configuration)
         if not hasattr(config, "workerinput"):
-            config.pluginmanager.register(Keeper(config, configuration, runner), "evalkit-keeper")
-            update_cases(config, configuration)
-            warn_of_findings(config, configuration)
+            config.pluginmanager.register(ResultCollector(config, configuration, runner), "evalkit-keeper")
+            register_updater(config, configuration)
+            register_linting(config, configuration)
             if configuration.faults:
-                from evalkit.plugin.faults import FaultCounter
+                from evalkit.plugin.faults import FaultSweepSummary
 
-                config.pluginmanager.register(FaultCounter(), "evalkit-faults")
+                config.pluginmanager.register(FaultSweepSummary(), "evalkit-faults")
     except UsageError as error:
         raise pytest.UsageError(f"evalkit: {error}") from None
 
 
-def check_the_model(configuration: Configuration) -> None:
+def check_models(configuration: Configuration) -> None:
     """A model or grader that can't be opened is told once, before anything runs. Nothing is imported for a run
     offline.
     """
@@ -56,15 +56,15 @@ def check_the_model(configuration: Configuration) -> None:
         check_model(settings.grader, "the grader: ")
 
 
-def _look_for_threads(before: frozenset[threading.Thread]) -> None:
+def _check_unfinished_threads(threads_before: frozenset[threading.Thread]) -> None:
     """Nothing is imported unless there are threads that agents have started."""
-    if not all(thread.name.startswith("evalkit-") or thread in before for thread in threading.enumerate()):
-        from evalkit.plugin.lingering import tell_of_lingering
+    if not all(thread.name.startswith("evalkit-") or thread in threads_before for thread in threading.enumerate()):
+        from evalkit.plugin.lingering import report_unfinished_threads
 
-        tell_of_lingering()
+        report_unfinished_threads()
 
 
-def take_a_shard(config: pytest.Config, configuration: Configuration) -> None:
+def register_sharding(config: pytest.Config, configuration: Configuration) -> None:
     """Nothing of shards is imported unless one is asked for."""
     if configuration.shard is not None:
         from evalkit.plugin.sharding import Sharding
@@ -73,7 +73,7 @@ def take_a_shard(config: pytest.Config, configuration: Configuration) -> None:
         config.pluginmanager.register(Sharding(config, configuration.shard, durations), "evalkit-sharding")
 
 
-def update_cases(config: pytest.Config, configuration: Configuration) -> None:
+def register_updater(config: pytest.Config, configuration: Configuration) -> None:
     """Registered after the keeper, which takes the verdicts from the reports: hooks of the last come first."""
     dry = config.getoption("evalkit_update_diff")
     if dry or config.getoption("evalkit_update"):
@@ -84,58 +84,61 @@ def update_cases(config: pytest.Config, configuration: Configuration) -> None:
         config.pluginmanager.register(Updater(configuration.root, writes=not dry), "evalkit-updater")
 
 
-def warn_of_findings(config: pytest.Config, configuration: Configuration) -> None:
+def register_linting(config: pytest.Config, configuration: Configuration) -> None:
     """Nothing of lint is imported unless the project asks for it."""
     if configuration.lint is not None:
-        from evalkit.lint.options import options_of_project
+        from evalkit.lint.options import read_project_options
         from evalkit.plugin.linting import Linting
 
-        options = options_of_project(configuration.lint, root=configuration.root)
+        options = read_project_options(configuration.lint, root=configuration.root)
         config.pluginmanager.register(Linting(options), "evalkit-linting")
 
 
-def put_first_on_path(config: pytest.Config) -> None:
+def insert_into_path(config: pytest.Config) -> None:
     """The project's root, and before it pytest's `pythonpath`: under the console script neither need be there."""
-    wanted = [os.fspath(path) for path in (*config.getini("pythonpath"), config.rootpath)]
-    sys.path[:0] = [entry for entry in wanted if entry not in sys.path[: len(wanted)]]
+    entries = [os.fspath(path) for path in (*config.getini("pythonpath"), config.rootpath)]
+    sys.path[:0] = [entry for entry in entries if entry not in sys.path[: len(entries)]]
 
 
-def choose_paths(config: pytest.Config, configuration: Configuration) -> Paths:
+def select_paths(config: pytest.Config, configuration: Configuration) -> CasePaths:
     """Without paths on the command line, collect the case folders and nothing else, whatever `testpaths` says.
 
     xdist hands its workers the original arguments, so each process applies the rule for itself.
     """
     if config.args_source is config.ArgsSource.ARGS:
-        named = tuple(_path_of(argument, config.invocation_params.dir) for argument in config.args)
-        for argument, path in zip(config.args, named, strict=True):
-            near = _near(path)
-            if near:
-                raise UsageError(f"there is no '{argument.partition('::')[0]}'{near}")
-        return Paths(configuration.paths, named)
+        arguments = tuple(_parse_path_argument(argument, config.invocation_params.dir) for argument in config.args)
+        for argument, path in zip(config.args, arguments, strict=True):
+            suggestion = _find_similar_name(path)
+            if suggestion:
+                raise UsageError(f"there is no '{argument.partition('::')[0]}'{suggestion}")
+        return CasePaths(configuration.paths, arguments)
     missing = [path for path in configuration.paths if not path.exists()]
     if missing:
-        raise UsageError(_no_folder(missing[0], configuration))
+        raise UsageError(_explain_missing_folder(missing[0], configuration))
     config.args = [os.fspath(path) for path in configuration.paths]
     config.args_source = config.ArgsSource.ARGS
-    return Paths(configuration.paths, ())
+    return CasePaths(configuration.paths, ())
 
 
-def _path_of(argument: str, start: Path) -> Path:
+def _parse_path_argument(argument: str, start: Path) -> Path:
     return Path(os.path.normpath(start / argument.split("::")[0]))
 
 
-def _near(path: Path) -> str:
+def _find_similar_name(path: Path) -> str:
     """What `path`, if it does not exist, may have been meant to be; pytest only says that it is not there."""
     if path.exists() or not path.parent.is_dir():
         return ""
     return did_you_mean(path.name, sorted(entry.name for entry in path.parent.iterdir()))
 
 
-def _no_folder(path: Path, configuration: Configuration) -> str:
-    shown = os.path.relpath(path, configuration.root)
+def _explain_missing_folder(path: Path, configuration: Configuration) -> str:
+    relative_path = os.path.relpath(path, configuration.root)
     if configuration.paths_are_default:
-        from evalkit.spec.discovery import seen_above
+        from evalkit.spec.discovery import describe_folder_above
 
-        hint = seen_above(shown, configuration.root) or "; `evalkit init` makes one, or set evalkit_paths"
-        return f"there is no folder '{shown}' in {configuration.root}{hint}"
-    return f"evalkit_paths: there is no '{shown}' in {configuration.root}"
+        hint = (
+            describe_folder_above(relative_path, configuration.root)
+            or "; `evalkit init` makes one, or set evalkit_paths"
+        )
+        return f"there is no folder '{relative_path}' in {configuration.root}{hint}"
+    return f"evalkit_paths: there is no '{relative_path}' in {configuration.root}"

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from evalkit.plugin.collection import CaseItem
-from evalkit.reports.hostile import encodable, visible_lines
+from evalkit.reports.hostile import escape_lines, fit_to_encoding
 
-STRAY = "evalkit_stray"  # the attribute of a report that carries it: pairs of stream and text
-MOST_KEPT = 200_000  # characters of a stream; of more it is the end that is kept
+UNATTRIBUTED_ATTRIBUTE = "evalkit_stray"  # the attribute of a report that carries it: pairs of stream and text
+MAX_CHARACTERS = 200_000  # characters of a stream; of more it is the end that is kept
 _STREAMS = {
     f"Captured {stream} {phase}": stream
     for stream in ("stdout", "stderr", "log")
@@ -27,48 +27,48 @@ _STREAMS = {
 Section = tuple[str, str]
 
 
-class Sieve:
+class UnattributedOutputFilter:
     """Takes such output out of the reports of cases, in the process that runs them."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._item: pytest.Item | None = None
-        self._known: list[Section] = []  # sections of the item that were looked at
-        self._strays: list[Section] = []  # those of them that are not its own
+        self._sections: list[Section] = []  # sections of the item that were looked at
+        self._unattributed: list[Section] = []  # those of them that are not its own
 
-    def sift(self, item: CaseItem, report: pytest.TestReport, *, overlaps: bool) -> None:
+    def filter_report(self, item: CaseItem, report: pytest.TestReport, *, overlaps: bool) -> None:
         """Each report of an item has the sections of the ones before it too."""
         if item is not self._item or report.when == "setup":
-            self._item, self._known, self._strays = item, [], []
-        new = [section for section in report.sections if section not in self._known]
-        self._known += new
+            self._item, self._sections, self._unattributed = item, [], []
+        new = [section for section in report.sections if section not in self._sections]
+        self._sections += new
         if overlaps:
-            found = [each for each in new if each[0] in _STREAMS and each not in item.own_sections]
-            self._strays += found
-            if found:
-                told = [(_STREAMS[title], visible_lines(self._redact(text))) for title, text in found]
-                setattr(report, STRAY, told)
-        if self._strays:
-            report.sections = [section for section in report.sections if section not in self._strays]
+            unattributed = [each for each in new if each[0] in _STREAMS and each not in item.output_sections]
+            self._unattributed += unattributed
+            if unattributed:
+                texts = [(_STREAMS[title], escape_lines(self._redact(text))) for title, text in unattributed]
+                setattr(report, UNATTRIBUTED_ATTRIBUTE, texts)
+        if self._unattributed:
+            report.sections = [section for section in report.sections if section not in self._unattributed]
 
 
-class StrayOutput:
+class UnattributedOutput:
     """Shows it, in the process that keeps the results."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._shown = config.getoption("showcapture", "all")
+        self._showcapture = config.getoption("showcapture", "all")
         self._chars = str(config.getoption("reportchars", ""))
         self._texts: dict[str, deque[str]] = {}
         self._lengths: dict[str, int] = {}
 
-    def keep(self, report: pytest.TestReport) -> None:
-        for stream, text in report.__dict__.pop(STRAY):
-            if self._shown not in (stream, "all"):
+    def collect(self, report: pytest.TestReport) -> None:
+        for stream, text in report.__dict__.pop(UNATTRIBUTED_ATTRIBUTE):
+            if self._showcapture not in (stream, "all"):
                 continue
             texts = self._texts.setdefault(stream, deque())
-            texts.append(text[-MOST_KEPT:])
+            texts.append(text[-MAX_CHARACTERS:])
             length = self._lengths.get(stream, 0) + len(texts[-1])
-            while length > MOST_KEPT and len(texts) > 1:
+            while length > MAX_CHARACTERS and len(texts) > 1:
                 length -= len(texts.popleft())
             self._lengths[stream] = length
 
@@ -83,4 +83,4 @@ class StrayOutput:
         reporter.write_line(hint)
         for stream, texts in sorted(self._texts.items()):
             reporter.write_sep("-", f"Captured {stream}")
-            reporter.write_line(encodable("".join(texts).rstrip("\n"), encoding))
+            reporter.write_line(fit_to_encoding("".join(texts).rstrip("\n"), encoding))

@@ -16,7 +16,7 @@ import pytest
 Work = Callable[[], None]
 
 
-class TestThread(threading.Event):
+class BorrowedThread(threading.Event):
     """Set when the case has its verdict. Whoever waits for that does meanwhile what is carried here."""
 
     __test__ = False  # no test, whatever its name looks like
@@ -25,7 +25,7 @@ class TestThread(threading.Event):
         super().__init__()
         self._work: SimpleQueue[Work | None] = SimpleQueue()
 
-    def carry(self, work: Work) -> None:
+    def call_soon(self, work: Work) -> None:
         self._work.put(work)
 
     def set(self) -> None:
@@ -43,17 +43,17 @@ class TestThread(threading.Event):
         return self.is_set()
 
 
-class Overheard:
+class CapturePytestOutcome:
     """An agent, and what pytest itself raised in it: a skip, a timeout. That is no exception of the agent's."""
 
     def __init__(self, agent: Callable[..., Any]) -> None:
         self._agent = agent
         self.__name__ = getattr(agent, "__name__", type(agent).__name__)
-        self.raised: BaseException | None = None
+        self.outcome: BaseException | None = None
 
     def __call__(self, task: Any) -> Any:
         try:
             return self._agent(task)
         except (pytest.skip.Exception, pytest.fail.Exception, pytest.exit.Exception) as error:
-            self.raised = error
+            self.outcome = error
             raise

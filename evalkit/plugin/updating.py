@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from evalkit.model.verdict import Verdict
-from evalkit.plugin.running import WIRE, Told
-from evalkit.probing.updating import Update, update_of
-from evalkit.reports.hostile import visible
+from evalkit.plugin.running import VERDICT_ATTRIBUTE, WireVerdict
+from evalkit.probing.updating import Update, build_update
+from evalkit.reports.hostile import escape_controls
 from evalkit.reports.wire import from_line
 
 
@@ -26,35 +26,35 @@ class Updater:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        told = report.__dict__.get(WIRE)
-        if told is not None:
-            verdict = told.verdict if isinstance(told, Told) else from_line(told)
+        wire = report.__dict__.get(VERDICT_ATTRIBUTE)
+        if wire is not None:
+            verdict = wire.verdict if isinstance(wire, WireVerdict) else from_line(wire)
             self._verdicts[verdict.case_id] = verdict
 
     def pytest_sessionfinish(self) -> None:
-        found = (update_of(self._verdicts[case_id], self._root) for case_id in sorted(self._verdicts))
-        self._updates = [update for update in found if update is not None]
+        updates = (build_update(self._verdicts[case_id], self._root) for case_id in sorted(self._verdicts))
+        self._updates = [update for update in updates if update is not None]
         if self._writes:
             for update in self._updates:
-                if not update.refused:
-                    _write(update)
+                if not update.refusal:
+                    _write_update(update)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("evalkit update")
         for update in self._updates:
             name = os.path.relpath(update.path, self._root).replace(os.sep, "/")
-            if update.refused:
-                terminalreporter.write_line(visible(f"{name}: left as it is; {update.refused}"))
+            if update.refusal:
+                terminalreporter.write_line(escape_controls(f"{name}: left as it is; {update.refusal}"))
                 continue
             old, new = update.old.splitlines(), update.new.splitlines()
             for line in difflib.unified_diff(old, new, name, name, lineterm=""):
-                terminalreporter.write_line(visible(line))
-        changed = sum(not update.refused for update in self._updates)
+                terminalreporter.write_line(escape_controls(line))
+        changed = sum(not update.refusal for update in self._updates)
         cases = f"{changed} case{'' if changed == 1 else 's'}"
         terminalreporter.write_line(f"{cases} rewritten; run again" if self._writes else f"{cases} would be rewritten")
 
 
-def _write(update: Update) -> None:
+def _write_update(update: Update) -> None:
     """Whole or not at all."""
     temporary = update.path.with_name(f".{update.path.name}.new")
     temporary.write_bytes(update.new.encode("utf-8"))

@@ -12,12 +12,12 @@ from evalkit.agents.models import aclose_shared
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import PASSED, Verdict
-from evalkit.pipeline.attempt import Attempt
+from evalkit.pipeline.attempt import RunState
 from evalkit.pipeline.running import arun_case
-from evalkit.pipeline.watch import Watch
+from evalkit.pipeline.watch import Watchdog
 
 
-class Observed(Struct, frozen=True):
+class Observation(Struct, frozen=True):
     """A case's verdict (of a repeated case, its first passing run), and the declared functions by name."""
 
     case: Case
@@ -25,17 +25,17 @@ class Observed(Struct, frozen=True):
     declarations: Mapping[str, Declaration]
 
 
-class _Observer(Watch):
+class _Observer(Watchdog):
     def __init__(self) -> None:
         super().__init__()
-        self.attempts: list[Attempt] = []
+        self.attempts: list[RunState] = []
 
-    def started(self, going: Attempt) -> None:
-        super().started(going)
-        self.attempts.append(going)
+    def start_run(self, run: RunState) -> None:
+        super().start_run(run)
+        self.attempts.append(run)
 
 
-def observe(case: Case, agent: Any = None, settings: Settings | None = None) -> Observed:
+def observe(case: Case, agent: Any = None, settings: Settings | None = None) -> Observation:
     """Run `case` as `run_case` does."""
     observer = _Observer()
 
@@ -46,8 +46,8 @@ def observe(case: Case, agent: Any = None, settings: Settings | None = None) -> 
             await aclose_shared()
 
     verdict = asyncio.run(run())
-    passing = next((number for number, one in enumerate(observer.runs) if one.status == PASSED), 0)
+    passing = next((number for number, run_verdict in enumerate(observer.runs) if run_verdict.status == PASSED), 0)
     if len(observer.runs) > 1 and verdict.status == PASSED:
         verdict = observer.runs[passing]
     declared = observer.attempts[passing].dispatcher.declarations if observer.attempts else case.functions
-    return Observed(case, verdict, {declaration.name: declaration for declaration in declared})
+    return Observation(case, verdict, {declaration.name: declaration for declaration in declared})

@@ -11,11 +11,11 @@ _BOUNDS = {"minimum": "$ge", "maximum": "$le", "exclusiveMinimum": "$gt", "exclu
 _LENGTHS = {"minLength": "$ge", "maxLength": "$le", "minItems": "$ge", "maxItems": "$le"}
 
 
-def ruled_out(value: Mapping[str, Any], schema: Any, mode: Mode) -> str:
+def explain_contradiction(value: Mapping[str, Any], schema: Any, mode: Mode) -> str:
     """Why no argument can satisfy both the operators `value` and the schema; "" where one may, or nobody can tell."""
-    if not isinstance(schema, Mapping) or not _compiles(value, mode):
+    if not isinstance(schema, Mapping) or not _can_compile(value, mode):
         return ""  # what is wrong with the operators alone is told elsewhere
-    for limit in _as_operators(schema):
+    for limit in _to_operators(schema):
         try:
             compile_value({"$all_of": [dict(value), limit]}, mode=mode)
         except OperatorProblems as found:
@@ -23,7 +23,7 @@ def ruled_out(value: Mapping[str, Any], schema: Any, mode: Mode) -> str:
     return ""
 
 
-def _compiles(value: Mapping[str, Any], mode: Mode) -> bool:
+def _can_compile(value: Mapping[str, Any], mode: Mode) -> bool:
     try:
         matcher = compile_value(dict(value), mode=mode)
         return not matcher.has_templates and not matcher.accepts_absence
@@ -31,7 +31,7 @@ def _compiles(value: Mapping[str, Any], mode: Mode) -> bool:
         return False
 
 
-def _as_operators(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _to_operators(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What the schema demands, one operator each, as far as there are operators for it."""
     kind, listed = schema.get("type"), schema.get("enum")
     if isinstance(kind, (str, list)) and kind:
@@ -40,10 +40,10 @@ def _as_operators(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"$eq": schema["const"]}
     if isinstance(listed, list) and listed:
         yield {"$one_of": [{"$eq": item} for item in listed]}
-    for names, made in ((_BOUNDS, dict), (_LENGTHS, lambda limit: {"$len": limit})):
+    for names, wrap in ((_BOUNDS, dict), (_LENGTHS, lambda limit: {"$len": limit})):
         limits = {operator: schema[key] for key, operator in names.items() if _is_number(schema.get(key))}
         if limits:
-            yield made(limits)
+            yield wrap(limits)
 
 
 def _is_number(value: Any) -> bool:

@@ -16,18 +16,18 @@ from msgspec import Struct
 from evalkit.checks.turns import judge_conversation
 from evalkit.errors import EvalkitError, SpecError, UsageError
 from evalkit.model.redaction import REDACTED
-from evalkit.model.template import TemplateError, walk
+from evalkit.model.template import TemplateError, follow_path
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.operators.compile import compile_value
-from evalkit.pipeline.judging import path_of
+from evalkit.pipeline.judging import parse_path
 from evalkit.spec.loading import case_from_dict
 from evalkit.yamlfile.builder import load
-from evalkit.yamlfile.editing import Editing
+from evalkit.yamlfile.editing import YamlEditor
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
-_LIST: Path = ("expected_output", "expected_function_calls")
+_LIST: KeyPath = ("expected_output", "expected_function_calls")
 _VALUES = ("arguments", "arguments_contain", "result_contains")
 _NOT_TO_EXPECT = {
     "forbidden_call": "a forbidden call was made",
@@ -40,7 +40,7 @@ _NOT_TO_EXPECT = {
 }
 
 
-class Refused(EvalkitError):  # noqa: N818 - it ends in a sentence of the summary, not in a traceback
+class UpdateRefusedError(EvalkitError):
     """Why an expectation is not rewritten."""
 
 
@@ -50,130 +50,132 @@ class Update(Struct, frozen=True):
     path: FilePath
     old: str = ""
     new: str = ""
-    refused: str = ""
+    refusal: str = ""
 
 
-def update_of(verdict: Verdict, root: FilePath) -> Update | None:
+def build_update(verdict: Verdict, root: FilePath) -> Update | None:
     """The update of a failed case; None for every other verdict. Reads the case's file, and writes nothing."""
     if verdict.status != FAILED or verdict.quarantined is not None:
         return None
     path = root / verdict.case_id
     try:
         old = path.read_bytes().decode("utf-8")
-        new = _rewritten(old, verdict)
-        _check(new, path, root, verdict)
-    except (Refused, UsageError) as refused:
-        return Update(path, refused=str(refused))
+        new = _rewrite(old, verdict)
+        _check_update(new, path, root, verdict)
+    except (UpdateRefusedError, UsageError) as refused:
+        return Update(path, refusal=str(refused))
     except (OSError, UnicodeDecodeError) as error:
-        return Update(path, refused=f"the file can't be read: {error}")
+        return Update(path, refusal=f"the file can't be read: {error}")
     return Update(path, old, new)
 
 
-def _rewritten(text: str, verdict: Verdict) -> str:
+def _rewrite(text: str, verdict: Verdict) -> str:
     transcript = verdict.transcript
     if verdict.runs:
-        raise Refused("the case is repeated, and its runs may differ")
+        raise UpdateRefusedError("the case is repeated, and its runs may differ")
     if "turns" in verdict.case.get("input", {}):
-        raise Refused("what is expected of a conversation is not rewritten")
+        raise UpdateRefusedError("what is expected of a conversation is not rewritten")
     for reason in verdict.reasons:
         if reason.code in _NOT_TO_EXPECT:
-            raise Refused(_NOT_TO_EXPECT[reason.code])
+            raise UpdateRefusedError(_NOT_TO_EXPECT[reason.code])
     if transcript.fault is not None:
-        raise Refused(f"the run ended early: {transcript.fault.message}")
-    editing = Editing(text)
+        raise UpdateRefusedError(f"the run ended early: {transcript.fault.message}")
+    editor = YamlEditor(text)
     for line in verdict.calls:
         if line.call is not None and line.expectation and line.status == FAILED:
-            _call(editing, line, line.call)
+            _update_call(editor, line, line.call)
     for check in verdict.checks:
         if check.status == FAILED:
-            _run_check(editing, check, verdict)
-    _list(editing, verdict.calls, any_order=verdict.case["expected_output"].get("call_order") == "any")
-    return editing.text()
+            _update_run_check(editor, check, verdict)
+    _update_list(editor, verdict.calls, any_order=verdict.case["expected_output"].get("call_order") == "any")
+    return editor.to_text()
 
 
-def _need(editing: Editing, path: Path) -> None:
-    if not editing.has(path):
-        raise Refused(f"{'.'.join(map(str, path))} does not stand in the case's own file, but in what it inherits")
+def _require_own(editor: YamlEditor, path: KeyPath) -> None:
+    if not editor.has(path):
+        raise UpdateRefusedError(
+            f"{'.'.join(map(str, path))} does not stand in the case's own file, but in what it inherits"
+        )
 
 
-def _call(editing: Editing, line: CallVerdict, call: FunctionCall) -> None:
+def _update_call(editor: YamlEditor, line: CallVerdict, call: FunctionCall) -> None:
     """Each demand that the call missed, from its last to its first, so that removing one does not move another."""
-    place = path_of(line.expectation)
-    _need(editing, place)
+    place = parse_path(line.expectation)
+    _require_own(editor, place)
     reasons = [(result.check, reason) for result in line.results for reason in result.reasons]
     for key, reason in reversed(reasons):
         if reason.code in ("wrong_order", "unexpected_call", "not_parallel"):
             continue
-        if isinstance(editing.at(place), str):
-            editing.set(place, {"function_name": call.name})
+        if isinstance(editor.get(place), str):
+            editor.set(place, {"function_name": call.name})
         if key in _VALUES:
-            _value(editing, (*place, key), reason, call)
+            _update_value(editor, (*place, key), reason, call)
         elif key == "outcome":
-            editing.set((*place, key), call.outcome)
+            editor.set((*place, key), call.outcome)
         elif key == "channel":
-            editing.set((*place, key), call.channel)
+            editor.set((*place, key), call.channel)
         elif key == "valid":
-            editing.remove((*place, key))
+            editor.remove((*place, key))
         elif key == "arguments_absent":
-            _drop(editing, (*place, key), reason.path[0])
+            _drop(editor, (*place, key), reason.path[0])
         elif key.endswith(("_contains", "_excludes")):
-            _drop_phrase(editing, (*place, key), reason)
+            _drop_phrase(editor, (*place, key), reason)
         else:
-            raise Refused(f"{key} is not rewritten: {reason.message}")
+            raise UpdateRefusedError(f"{key} is not rewritten: {reason.message}")
 
 
-def _value(editing: Editing, base: Path, reason: Reason, call: FunctionCall) -> None:
+def _update_value(editor: YamlEditor, base: KeyPath, reason: Reason, call: FunctionCall) -> None:
     """What was sent or returned, at the path where it differs; the whole list, where it differs inside one."""
     actual = call.result if base[-1] == "result_contains" else call.arguments
     inside = next((number for number, step in enumerate(reason.path) if isinstance(step, int)), len(reason.path))
     path = reason.path[:inside]
-    while path and not editing.has((*base, *path[:-1])):
+    while path and not editor.has((*base, *path[:-1])):
         path = path[:-1]
-    while path and _inside_operator(editing, (*base, *path[:-1])):
+    while path and _is_operator(editor, (*base, *path[:-1])):
         path = path[:-1]
     try:
-        value = walk(actual, path, "")
+        value = follow_path(actual, path, "")
     except TemplateError:
-        editing.remove((*base, *path))
+        editor.remove((*base, *path))
         return
-    others = _but_equal(editing, (*base, *path))
-    if others and compile_value(others, mode="contain").matches(value):
-        editing.set((*base, *path, "$eq"), value)  # {$type: integer, $eq: 6}: the rest still holds
+    other_operators = _get_other_operators(editor, (*base, *path))
+    if other_operators and compile_value(other_operators, mode="contain").is_match(value):
+        editor.set((*base, *path, "$eq"), value)  # {$type: integer, $eq: 6}: the rest still holds
         return
-    editing.set((*base, *path), value)
+    editor.set((*base, *path), value)
 
 
-def _but_equal(editing: Editing, path: Path) -> dict[str, Any]:
+def _get_other_operators(editor: YamlEditor, path: KeyPath) -> dict[str, Any]:
     """The operators that stand at `path` beside an `$eq`; none where there is no `$eq`, or nothing else."""
-    node = editing.at(path) if editing.has(path) and _inside_operator(editing, path) else {}
+    node = editor.get(path) if editor.has(path) and _is_operator(editor, path) else {}
     return {key: item for key, item in node.items() if key != "$eq"} if "$eq" in node else {}
 
 
-def _inside_operator(editing: Editing, path: Path) -> bool:
-    node = editing.at(path)
+def _is_operator(editor: YamlEditor, path: KeyPath) -> bool:
+    node = editor.get(path)
     return isinstance(node, dict) and bool(node) and all(str(key).startswith("$") for key in node)
 
 
-def _drop_phrase(editing: Editing, path: Path, reason: Reason) -> None:
-    place = path_of(reason.place)
+def _drop_phrase(editor: YamlEditor, path: KeyPath, reason: Reason) -> None:
+    place = parse_path(reason.place)
     numbered = len(place) > len(path) and isinstance(place[-1], int)
-    _need(editing, path)
-    there = editing.at(path)
+    _require_own(editor, path)
+    there = editor.get(path)
     if numbered and isinstance(there, list) and len(there) > 1:
-        editing.remove((*path, place[-1]))
+        editor.remove((*path, place[-1]))
     else:
-        editing.remove(path)
+        editor.remove(path)
 
 
-def _drop(editing: Editing, path: Path, item: Any) -> None:
-    there = editing.at(path)
+def _drop(editor: YamlEditor, path: KeyPath, item: Any) -> None:
+    there = editor.get(path)
     if isinstance(there, list) and len(there) > 1:
-        editing.remove((*path, list(there).index(item)))
+        editor.remove((*path, list(there).index(item)))
     else:
-        editing.remove(path)
+        editor.remove(path)
 
 
-def _run_check(editing: Editing, check: CheckResult, verdict: Verdict) -> None:
+def _update_run_check(editor: YamlEditor, check: CheckResult, verdict: Verdict) -> None:
     transcript = verdict.transcript
     happened: dict[str, Any] = {
         "stop_reason": transcript.stop_reason,
@@ -183,64 +185,66 @@ def _run_check(editing: Editing, check: CheckResult, verdict: Verdict) -> None:
         "max_function_calls": len(transcript.calls),
     }
     key = check.check
-    path: Path = ("expected_output", key)
+    path: KeyPath = ("expected_output", key)
     if key in ("response_contains", "response_excludes", "response_matches"):
         for reason in reversed(check.reasons):
-            _drop_phrase(editing, path, reason)
+            _drop_phrase(editor, path, reason)
     elif happened.get(key) is not None:
         if key != "stop_reason":
-            _need(editing, path)
-        editing.set(path, happened[key])
+            _require_own(editor, path)
+        editor.set(path, happened[key])
     elif key != "expected_function_calls":
-        raise Refused(f"{key} is not rewritten: {check.message or check.reasons[0].message}")
+        raise UpdateRefusedError(f"{key} is not rewritten: {check.message or check.reasons[0].message}")
 
 
-def _list(editing: Editing, lines: Sequence[CallVerdict], *, any_order: bool) -> None:
+def _update_list(editor: YamlEditor, lines: Sequence[CallVerdict], *, any_order: bool) -> None:
     """The list of expected calls: what was not made goes, what was made besides comes, in the order of the calls."""
     lines = [line for line in lines if line.expectation or line.status == FAILED]
-    missing = [path_of(line.expectation) for line in lines if line.call is None]
+    missing = [parse_path(line.expectation) for line in lines if line.call is None]
     extra = [line for line in lines if line.call is not None and not line.expectation]
-    order = [path_of(line.expectation) for line in lines if line.call is not None and line.expectation]
+    order = [parse_path(line.expectation) for line in lines if line.call is not None and line.expectation]
     turned = any(reason.code == "wrong_order" for line in lines for result in line.results for reason in result.reasons)
     if not missing and not extra and not turned:
         return
-    _need(editing, _LIST)
+    _require_own(editor, _LIST)
     if any(len(path) != len(_LIST) + 1 for path in (*missing, *(order if turned else ()))):
-        raise Refused("calls inside a group are neither added, removed nor moved")
+        raise UpdateRefusedError("calls inside a group are neither added, removed nor moved")
     gone = {path[-1] for path in missing} - {path[-1] for path in order}
     if gone != {path[-1] for path in missing}:
-        raise Refused("a call with `times` was made another number of times")
-    kept = [number for number in range(len(editing.at(_LIST))) if number not in gone]
+        raise UpdateRefusedError("a call with `times` was made another number of times")
+    numbers = [number for number in range(len(editor.get(_LIST))) if number not in gone]
     if turned and not any_order:
-        made = list(dict.fromkeys(path[-1] for path in order))
-        kept = [int(number) for number in made] + [number for number in kept if number not in made]
-    items: list[Any] = list(kept)
+        called_numbers = list(dict.fromkeys(path[-1] for path in order))
+        numbers = [int(number) for number in called_numbers] + [
+            number for number in numbers if number not in called_numbers
+        ]
+    items: list[Any] = list(numbers)
     place = 0
     for line in lines:
         if line.call is None:
             continue
         if line.expectation:
-            place = items.index(path_of(line.expectation)[len(_LIST)]) + 1
+            place = items.index(parse_path(line.expectation)[len(_LIST)]) + 1
         else:
-            items.insert(place, _expected(line.call))
+            items.insert(place, _build_expected(line.call))
             place += 1
-    editing.arrange(_LIST, items)
+    editor.set_items(_LIST, items)
 
 
-def _expected(call: FunctionCall) -> dict[str, Any]:
+def _build_expected(call: FunctionCall) -> dict[str, Any]:
     """An expected call that says what was sent."""
     failed = {"outcome": "error"} if call.outcome == "error" else {}
     return {"function_name": call.name, "arguments": call.arguments, **failed}
 
 
-def _check(new: str, path: FilePath, root: FilePath, verdict: Verdict) -> None:
+def _check_update(new: str, path: FilePath, root: FilePath, verdict: Verdict) -> None:
     """Raise Refused unless the new case passes what happened."""
     if new.count(REDACTED) > path.read_text("utf-8").count(REDACTED):
-        raise Refused("a secret was sent, which is not written into a case")
+        raise UpdateRefusedError("a secret was sent, which is not written into a case")
     try:
         case = case_from_dict(load(new, path.name), path, root=root)
     except SpecError as error:
-        raise Refused(f"the rewritten case would not be valid: {error.problems[0].message}") from None
+        raise UpdateRefusedError(f"the rewritten case would not be valid: {error.problems[0].message}") from None
     judgement = judge_conversation(verdict.transcript, case.expectation, [], input=case.input)
     if judgement.status != PASSED:
-        raise Refused(f"the rewritten case would still not pass: {judgement.summary}")
+        raise UpdateRefusedError(f"the rewritten case would still not pass: {judgement.summary}")

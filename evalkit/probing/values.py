@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 SOMETHING_ELSE = "something else"
 _LAST_DIGIT = re.compile(r"[0-9](?=[^0-9]*\Z)")
@@ -15,7 +15,7 @@ _LONG = 60
 _MAX_LEAVES = 12
 
 
-def other_value(value: Any, schema: Mapping[str, Any] | None = None) -> Any:
+def make_other_value(value: Any, schema: Mapping[str, Any] | None = None) -> Any:
     """A value of the same type that differs; one that the schema's `enum` allows, if it has another."""
     for allowed in (schema or {}).get("enum") or ():
         if allowed != value:
@@ -25,13 +25,13 @@ def other_value(value: Any, schema: Mapping[str, Any] | None = None) -> Any:
     if isinstance(value, (int, float)):
         return value + 1
     if isinstance(value, str):
-        return _other_text(value)
+        return _make_other_text(value)
     if isinstance(value, list):
         return value[:-1] if value else [SOMETHING_ELSE]
     return SOMETHING_ELSE
 
 
-def _other_text(text: str) -> str:
+def _make_other_text(text: str) -> str:
     if is_long(text):
         return SOMETHING_ELSE
     if "@" in text:
@@ -45,51 +45,51 @@ def is_long(text: str) -> bool:
     return len(text) > _LONG or "\n" in text
 
 
-def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def iter_leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """The values that a mapping holds, at any depth; a list counts as one value."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from leaves(item, (*path, key))
+            yield from iter_leaves(item, (*path, key))
     else:
         yield path, value
 
 
-def some_leaves(value: Any) -> list[tuple[Path, Any]]:
+def list_first_leaves(value: Any) -> list[tuple[KeyPath, Any]]:
     """The first leaves: a large value has thousands, and they tell the same."""
-    found = []
-    for leaf in leaves(value):
-        found.append(leaf)
-        if len(found) == _MAX_LEAVES:
+    first_leaves = []
+    for leaf in iter_leaves(value):
+        first_leaves.append(leaf)
+        if len(first_leaves) == _MAX_LEAVES:
             break
-    return found
+    return first_leaves
 
 
-def replaced(value: Any, path: Path, leaf: Any) -> Any:
+def replace_leaf(value: Any, path: KeyPath, leaf: Any) -> Any:
     """`value` with another `leaf` at `path`."""
     if not path:
         return leaf
-    return {**value, path[0]: replaced(value[path[0]], path[1:], leaf)}
+    return {**value, path[0]: replace_leaf(value[path[0]], path[1:], leaf)}
 
 
-def nested(path: Path, leaf: Any) -> Any:
+def build_nested(path: KeyPath, leaf: Any) -> Any:
     """`leaf` below the keys of `path`: ``{"a": {"b": leaf}}``."""
     for step in reversed(path):
         leaf = {step: leaf}
     return leaf
 
 
-def facts_of(value: Any) -> Iterator[str]:
+def iter_facts(value: Any) -> Iterator[str]:
     """The texts in a value that look like facts: short and with a digit, such as numbers of tickets, and dates."""
     if isinstance(value, dict):
         for item in value.values():
-            yield from facts_of(item)
+            yield from iter_facts(item)
     elif isinstance(value, list):
         for item in value:
-            yield from facts_of(item)
+            yield from iter_facts(item)
     elif isinstance(value, str) and "\n" not in value and _FACT.fullmatch(value):
         yield value
 
 
-def without(text: str, fact: str) -> str:
+def replace_fact(text: str, fact: str) -> str:
     """`text` in which `fact` is told wrongly, wherever it stands."""
     return re.sub(re.escape(fact), SOMETHING_ELSE, text, flags=re.IGNORECASE)

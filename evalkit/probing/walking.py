@@ -15,30 +15,37 @@ from msgspec.structs import replace
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement
 from evalkit.checks.keys import EXPECTED_KEYS
-from evalkit.checks.references import resolver
-from evalkit.errors import FunctionError, MockError, shown_path
+from evalkit.checks.references import build_resolver
+from evalkit.errors import FunctionError, MockError, format_path
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import CheckResult, Reason
-from evalkit.pipeline.aliases import with_aliases
-from evalkit.pipeline.judging import path_of
+from evalkit.pipeline.aliases import compile_with_aliases
+from evalkit.pipeline.judging import parse_path
 from evalkit.probing.calls import (
     PHRASES,
-    Made,
-    Path,
-    Wanted,
-    implied,
-    left_open,
-    listed_texts,
+    ArgumentDraft,
+    KeyPath,
+    PlannedCall,
+    count_variants,
+    explain_open_failure,
+    find_violations,
+    list_texts,
     make_arguments,
-    refused,
-    variants,
-    wanted_calls,
+    plan_calls,
+    plan_implied_calls,
 )
-from evalkit.probing.examples import Impossible, Resolve, Unsure, example, texts_of, unmatchable
+from evalkit.probing.examples import (
+    ExampleNotFoundError,
+    NoExampleError,
+    Resolve,
+    explain_unmatchable,
+    generate_texts,
+    make_example,
+)
 
 ADVICE = {
     "invalid_arguments": "change the expected arguments or the declared schema; `valid: false` expects a violation",
@@ -59,10 +66,10 @@ _GUESSABLE = frozenset(
     {"text_forbidden", "wrong_argument", "missing_argument", "ungrounded_argument", "text_missing", "invalid_arguments"}
 )
 # What is judged by the names and the number of calls alone.
-_WHATEVER_IS_SENT = frozenset(("max_function_calls", "final_function_call"))
+_COUNTED_KEYS = frozenset(("max_function_calls", "final_function_call"))
 
 
-class Finding(Struct, frozen=True):
+class SmokeFinding(Struct, frozen=True):
     """Why the case can't be satisfied. `location` is ``file:line:col``."""
 
     code: str
@@ -72,152 +79,154 @@ class Finding(Struct, frozen=True):
     advice: str
 
 
-class Walked(Struct, frozen=True):
+class SmokeResult(Struct, frozen=True):
     """What a walk found. `not_checked` are sentences on what it could not tell."""
 
     case_id: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SmokeFinding, ...] = ()
     not_checked: tuple[str, ...] = ()
     calls: int = 0
 
 
-def walk_case(
+def run_smoke_check(
     case: Case, settings: Settings | None = None, declarations: Mapping[str, Declaration] | None = None
-) -> Walked:
+) -> SmokeResult:
     """Walk every expectation of a loaded case. `declarations` are those that its agent brings (an instruction file)."""
-    known = {**(declarations or {}), **{function.name: function for function in case.functions}}
-    walk = _Walk(case, settings or Settings(), known)
-    expectation, turns = with_aliases(case, case.expectation, known.values())
+    all_declarations = {**(declarations or {}), **{function.name: function for function in case.functions}}
+    run = _SmokeRun(case, settings or Settings(), all_declarations)
+    expectation, turns = compile_with_aliases(case, case.expectation, all_declarations.values())
     if expectation is not None:
-        for variant in range(variants(case.expected_output.get("expected_function_calls"))):
-            walk.start()
-            walk.expectation(case.expected_output, ("expected_output",), expectation, variant, None)
+        for variant in range(count_variants(case.expected_output.get("expected_function_calls"))):
+            run.reset()
+            run.check_expectation(case.expected_output, ("expected_output",), expectation, variant, None)
     listed: Any = case.input.get("turns") or []
-    walk.start()
+    run.reset()
     for number, turn in enumerate(turns):
         if turn is not None:
-            path: Path = ("input", "turns", number, "expected_output")
-            walk.expectation(listed[number]["expected_output"], path, turn, 0, number)
-    return Walked(case.id, tuple(dict.fromkeys(walk.findings)), tuple(dict.fromkeys(walk.notes)), walk.made)
+            path: KeyPath = ("input", "turns", number, "expected_output")
+            run.check_expectation(listed[number]["expected_output"], path, turn, 0, number)
+    return SmokeResult(case.id, tuple(dict.fromkeys(run.findings)), tuple(dict.fromkeys(run.notes)), run.call_count)
 
 
-class _Walk:
+class _SmokeRun:
     """One case on its way."""
 
     def __init__(self, case: Case, settings: Settings, declarations: Mapping[str, Declaration]) -> None:
         self._case = case
         self._settings = settings
         self._declarations = declarations
-        self._aliases = {alias: one for one in declarations.values() for alias in one.aliases}
-        self._named = {alias: one.name for alias, one in self._aliases.items()}
-        self.findings: list[Finding] = []
+        self._aliases = {alias: declaration for declaration in declarations.values() for alias in declaration.aliases}
+        self._names_by_alias = {alias: declaration.name for alias, declaration in self._aliases.items()}
+        self.findings: list[SmokeFinding] = []
         self.notes: list[str] = []
-        self.made = 0
-        self.start()
+        self.call_count = 0
+        self.reset()
 
-    def start(self) -> None:
+    def reset(self) -> None:
         """Mocks from their beginning."""
         self._dispatcher = FakeDispatcher(
             self._case.mocks, self._declarations.values(), input=self._case.input, settings=self._settings,
             case_id=self._case.id,
         )  # fmt: skip
-        self._turns: dict[Path, int] = {}
+        self._turns: dict[KeyPath, int] = {}
         self._turn = -1
         self._unsure: set[int] = set()  # calls of which nothing certain can be said
         self._undeclared: set[int] = set()
         self._guessed: dict[int, set[str]] = {}
-        self._places: dict[int, Path] = {}
+        self._places: dict[int, KeyPath] = {}
 
-    def _find(self, code: str, path: Path, message: str) -> None:
+    def _add_finding(self, code: str, path: KeyPath, message: str) -> None:
         location = str(self._case.locate(path))
         advice = ADVICE.get(code, "change the expectation or the mock")
-        self.findings.append(Finding(code, shown_path(path), location, message, advice))
+        self.findings.append(SmokeFinding(code, format_path(path), location, message, advice))
 
-    def expectation(
-        self, expected: Mapping[str, Any], path: Path, compiled: Expectation, variant: int, user_turn: int | None
+    def check_expectation(
+        self, expected: Mapping[str, Any], path: KeyPath, compiled: Expectation, variant: int, user_turn: int | None
     ) -> None:
         # The whole is judged as if all was said by now: which call belongs to which turn is not written there.
         self._dispatcher.user_turn = max(len(self._case.turns) - 1, 0) if user_turn is None else user_turn
         listed = expected.get("expected_function_calls")
-        wanted = list(wanted_calls(listed, (*path, "expected_function_calls"), variant)) if listed else []
+        calls = list(plan_calls(listed, (*path, "expected_function_calls"), variant)) if listed else []
         if listed is None:
-            wanted = [Wanted(keys, path) for keys in implied(expected)]
-        for one in wanted:
-            for _ in range(one.times):
-                self._call(one, expected)
-        self._time(expected, path)
-        transcript = self._transcript(expected, path, user_turn)
+            calls = [PlannedCall(keys, path) for keys in plan_implied_calls(expected)]
+        for call in calls:
+            for _ in range(call.times):
+                self._make_call(call, expected)
+        self._check_time(expected, path)
+        transcript = self._build_transcript(expected, path, user_turn)
         judgement = compiled.judge(transcript, input=self._case.input, mode="judge", user_turn=user_turn)
-        self._report(judgement, path)
+        self._report_judgement(judgement, path)
 
-    def _call(self, wanted: Wanted, expected: Mapping[str, Any]) -> None:
-        declaration = self._declarations.get(wanted.name) or self._aliases.get(wanted.name)
-        if wanted.name == "create_ticket" and expected.get("ticket_fields") and "arguments" not in wanted.keys:
-            fields = {**expected["ticket_fields"], **(wanted.keys.get("arguments_contain") or {})}
-            wanted = replace(wanted, keys={**wanted.keys, "arguments_contain": fields})
-        made = make_arguments(wanted, declaration, self._resolver())
-        if wanted.name == "send_email" and "body" not in made.arguments:
-            made.arguments.update(self._body(expected))
+    def _make_call(self, planned: PlannedCall, expected: Mapping[str, Any]) -> None:
+        declaration = self._declarations.get(planned.name) or self._aliases.get(planned.name)
+        if planned.name == "create_ticket" and expected.get("ticket_fields") and "arguments" not in planned.keys:
+            fields = {**expected["ticket_fields"], **(planned.keys.get("arguments_contain") or {})}
+            planned = replace(planned, keys={**planned.keys, "arguments_contain": fields})
+        draft = make_arguments(planned, declaration, self._build_resolver())
+        if planned.name == "send_email" and "body" not in draft.arguments:
+            draft.arguments.update(self._make_body(expected))
         index = len(self._dispatcher.calls)
-        self._note(wanted, made, declaration, index)
-        self._places[index] = wanted.path
-        self._guessed[index] = made.guessed
-        channels = wanted.keys.get("channel", "native")
+        self._record_draft(planned, draft, declaration, index)
+        self._places[index] = planned.path
+        self._guessed[index] = draft.guessed
+        channels = planned.keys.get("channel", "native")
         try:
             self._dispatcher.call(
-                wanted.name, made.arguments, turn=self._turn_of(wanted),
+                planned.name, draft.arguments, turn=self._get_turn(planned),
                 channel=channels[0] if isinstance(channels, list) else channels,
             )  # fmt: skip
         except (FunctionError, MockError) as error:  # a failure is what the agent would see, and the judge judges
-            mock = self._case.mocks.answers.get(wanted.name)
-            note = left_open(wanted, declaration, mock, error, bool(self._unsure))
+            mock = self._case.mocks.answers.get(planned.name)
+            note = explain_open_failure(planned, declaration, mock, error, bool(self._unsure))
             if note is not None:
-                self.notes.append(f"{shown_path(wanted.path)}: {note}")
+                self.notes.append(f"{format_path(planned.path)}: {note}")
             elif isinstance(error, MockError):
-                self._find("mock_error", wanted.path, str(error))
+                self._add_finding("mock_error", planned.path, str(error))
             if note is not None or isinstance(error, MockError):
                 self._unsure.add(index)
-        self.made += 1
+        self.call_count += 1
 
-    def _resolver(self) -> Resolve:
-        return resolver(self._dispatcher.calls, self._case.input, self._named)
+    def _build_resolver(self) -> Resolve:
+        return build_resolver(self._dispatcher.calls, self._case.input, self._names_by_alias)
 
-    def _time(self, expected: Mapping[str, Any], path: Path) -> None:
+    def _check_time(self, expected: Mapping[str, Any], path: KeyPath) -> None:
         """Calls may be made at once, but no run is shorter than what one mock takes."""
         longest = max(self._dispatcher.calls, key=lambda call: call.duration_ms, default=None)
         limit = expected.get("processing_time_ms")
         if longest is not None and isinstance(limit, (int, float)) and longest.duration_ms > limit:
             says = f"the mock of {longest.name} alone takes {longest.duration_ms:g} ms, more than {limit:g} ms"
-            self._find("budget_exceeded", (*path, "processing_time_ms"), says)
+            self._add_finding("budget_exceeded", (*path, "processing_time_ms"), says)
 
-    def _body(self, expected: Mapping[str, Any]) -> dict[str, str]:
-        phrases = listed_texts(expected.get("response_body_contains"))
+    def _make_body(self, expected: Mapping[str, Any]) -> dict[str, str]:
+        phrases = list_texts(expected.get("response_body_contains"))
         return {"body": "\n".join(phrases)} if phrases else {}
 
-    def _note(self, wanted: Wanted, made: Made, declaration: Declaration | None, index: int) -> None:
-        for path, code, message in made.wrong:
-            self._find(code, path, message)
-        said, guessed = refused(made, declaration)
-        self.notes += [f"{shown_path(wanted.path)}: {what}" for what in made.unsure]
+    def _record_draft(
+        self, planned: PlannedCall, draft: ArgumentDraft, declaration: Declaration | None, index: int
+    ) -> None:
+        for path, code, message in draft.wrong:
+            self._add_finding(code, path, message)
+        stated, guessed = find_violations(draft, declaration)
+        self.notes += [f"{format_path(planned.path)}: {note}" for note in draft.unsure]
         self.notes += [
-            f"{shown_path(wanted.path)}: a value that was filled in does not fit: {what}" for what in guessed
+            f"{format_path(planned.path)}: a value that was filled in does not fit: {note}" for note in guessed
         ]
-        if declaration is None and wanted.keys.get("valid") is False:
-            self.notes.append(f"{shown_path(wanted.path)}.valid: the case does not declare {wanted.name}")
+        if declaration is None and planned.keys.get("valid") is False:
+            self.notes.append(f"{format_path(planned.path)}.valid: the case does not declare {planned.name}")
             self._undeclared.add(index)
-        if made.wrong or made.unsure or (guessed and not said):
+        if draft.wrong or draft.unsure or (guessed and not stated):
             self._unsure.add(index)
 
-    def _turn_of(self, wanted: Wanted) -> int:
-        if wanted.together is not None and wanted.together in self._turns:
-            return self._turns[wanted.together]
+    def _get_turn(self, planned: PlannedCall) -> int:
+        if planned.parallel_group is not None and planned.parallel_group in self._turns:
+            return self._turns[planned.parallel_group]
         self._turn += 1
-        if wanted.together is not None:
-            self._turns[wanted.together] = self._turn
+        if planned.parallel_group is not None:
+            self._turns[planned.parallel_group] = self._turn
         return self._turn
 
-    def _transcript(self, expected: Mapping[str, Any], path: Path, user_turn: int | None) -> Transcript:
-        response = self._response(expected, path)
+    def _build_transcript(self, expected: Mapping[str, Any], path: KeyPath, user_turn: int | None) -> Transcript:
+        response = self._build_response(expected, path)
         number = self._dispatcher.user_turn
         return Transcript(
             input=self._case.input,
@@ -229,61 +238,61 @@ class _Walk:
             functions=self._dispatcher.names,
         )
 
-    def _response(self, expected: Mapping[str, Any], path: Path) -> str:
+    def _build_response(self, expected: Mapping[str, Any], path: KeyPath) -> str:
         lines = []
-        resolve = self._resolver()
+        resolve = self._build_resolver()
         for key in PHRASES:
-            for number, phrase in enumerate(listed_texts(expected.get(key))):
+            for number, phrase in enumerate(list_texts(expected.get(key))):
                 try:
-                    lines.append(str(example(phrase, resolve)))
+                    lines.append(str(make_example(phrase, resolve)))
                 except TemplateError as error:
-                    self._find("unresolved_reference", (*path, key, number), str(error))
-                except (Unsure, Impossible):
-                    self.notes.append(f"{shown_path((*path, key, number))}: no text was found")
-        for number, pattern in enumerate(listed_texts(expected.get("response_matches"))):
-            hopeless = unmatchable("$search", pattern)
+                    self._add_finding("unresolved_reference", (*path, key, number), str(error))
+                except (ExampleNotFoundError, NoExampleError):
+                    self.notes.append(f"{format_path((*path, key, number))}: no text was found")
+        for number, pattern in enumerate(list_texts(expected.get("response_matches"))):
+            hopeless = explain_unmatchable("$search", pattern)
             if hopeless:
-                self._find("unmatchable_pattern", (*path, "response_matches", number), hopeless)
-            lines.append(next(texts_of(pattern), ""))
+                self._add_finding("unmatchable_pattern", (*path, "response_matches", number), hopeless)
+            lines.append(next(generate_texts(pattern), ""))
         return "\n".join(lines)
 
-    def _report(self, judgement: Judgement, path: Path) -> None:
+    def _report_judgement(self, judgement: Judgement, path: KeyPath) -> None:
         for line in judgement.calls:
             call = line.call
             for result in line.results:
                 for reason in result.reasons:
-                    self._judged(reason, call, path)
+                    self._report_reason(reason, call, path)
         for check in judgement.checks:
-            self._run_check(check, path)
+            self._report_check(check, path)
 
-    def _judged(self, reason: Reason, call: FunctionCall | None, path: Path) -> None:
+    def _report_reason(self, reason: Reason, call: FunctionCall | None, path: KeyPath) -> None:
         if call is None:
             if not self._unsure:
-                self._find(reason.code, path_of(reason.place) or path, reason.message)
+                self._add_finding(reason.code, parse_path(reason.place) or path, reason.message)
             return
         if call.index in self._undeclared and reason.code == "valid_arguments":
             return
         guessed = bool(reason.path) and reason.path[0] in self._guessed.get(call.index, ())
         if call.index in self._unsure or (guessed and reason.code in _GUESSABLE):
             if call.index not in self._unsure:
-                self.notes.append(f"{shown_path(self._places[call.index])}: {reason.message}")
+                self.notes.append(f"{format_path(self._places[call.index])}: {reason.message}")
             return
-        self._find(reason.code, self._place(reason, call, path), reason.message)
+        self._add_finding(reason.code, self._get_place(reason, call, path), reason.message)
 
-    def _place(self, reason: Reason, call: FunctionCall, path: Path) -> Path:
-        named = path_of(reason.place)
+    def _get_place(self, reason: Reason, call: FunctionCall, path: KeyPath) -> KeyPath:
+        named = parse_path(reason.place)
         return named if len(named) > len(path) else self._places.get(call.index, path)
 
-    def _run_check(self, check: CheckResult, path: Path) -> None:
+    def _report_check(self, check: CheckResult, path: KeyPath) -> None:
         if check.check == "judge":
-            self.notes.append(f"{shown_path(path)}.judge: {check.message.removeprefix('not judged: ')}")
+            self.notes.append(f"{format_path(path)}.judge: {check.message.removeprefix('not judged: ')}")
         if check.status != "failed":
             return
         key = check.check.partition("[")[0]
         if key not in EXPECTED_KEYS or key in ("response_json", "response_matches", "min_score"):
-            self.notes.append(f"{shown_path(path)}.{key}: only a run can tell")
+            self.notes.append(f"{format_path(path)}.{key}: only a run can tell")
             return
         is_told = any(finding.code == "unresolved_reference" for finding in self.findings)
         for reason in check.reasons:
-            if not is_told and (not self._unsure or key in _WHATEVER_IS_SENT):
-                self._find(reason.code, path_of(reason.place) or path, reason.message)
+            if not is_told and (not self._unsure or key in _COUNTED_KEYS):
+                self._add_finding(reason.code, parse_path(reason.place) or path, reason.message)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError
 from evalkit.model.transcript import ModelTurn
-from evalkit.providers.turns import read_text, read_turn, shown, unknown_keys
+from evalkit.providers.turns import describe_value, read_text, read_turn, report_unknown_keys
 
 if TYPE_CHECKING:
     from evalkit.providers.streamed import Chunk
@@ -28,7 +28,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 CODE = "invalid_cassette"
 
 
-def write_in_one_step(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that nobody finds half written, in a folder that is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -63,43 +63,45 @@ def parse_cassette(data: Any, *, file: str = "") -> tuple[Cassette, list[PathPro
     """The cassette that `data` (a parsed file) describes, and everything that is wrong with it."""
     problems: list[PathProblem] = []
     if not isinstance(data, Mapping):
-        problems.append(PathProblem((), f"a cassette is a mapping with 'turns', got {shown(data)}", CODE))
+        problems.append(PathProblem((), f"a cassette is a mapping with 'turns', got {describe_value(data)}", CODE))
         return Cassette(file=file), problems
-    unknown_keys(data, CASSETTE_KEYS, (), problems, "a cassette")
+    report_unknown_keys(data, CASSETTE_KEYS, (), problems, "a cassette")
     if data.get("evalkit_cassette", CASSETTE_VERSION) != CASSETTE_VERSION:
-        version = shown(data["evalkit_cassette"])
+        version = describe_value(data["evalkit_cassette"])
         message = f"cassette version {version} is not {CASSETTE_VERSION}, the one this evalkit reads; record it again"
         problems.append(PathProblem(("evalkit_cassette",), message, CODE))
     turns = data.get("turns")
     if not isinstance(turns, list) or not turns:
-        where: tuple[str | int, ...] = ("turns",) if "turns" in data else ()
-        problems.append(PathProblem(where, f"'turns' is a list of at least one model turn, got {shown(turns)}", CODE))
+        turns_path: tuple[str | int, ...] = ("turns",) if "turns" in data else ()
+        problems.append(
+            PathProblem(turns_path, f"'turns' is a list of at least one model turn, got {describe_value(turns)}", CODE)
+        )
         turns = []
-    read = tuple(_read_cassette_turn(turn, ("turns", index), problems) for index, turn in enumerate(turns))
-    return Cassette(turns=read, model=read_text(data, "model", (), problems), file=file), problems
+    cassette_turns = tuple(_read_cassette_turn(turn, ("turns", index), problems) for index, turn in enumerate(turns))
+    return Cassette(turns=cassette_turns, model=read_text(data, "model", (), problems), file=file), problems
 
 
 def _read_cassette_turn(data: Any, path: tuple[str | int, ...], problems: list[PathProblem]) -> CassetteTurn:
     if isinstance(data, Mapping) and "stream" in data:
-        from evalkit.providers.streamreading import read_reply
+        from evalkit.providers.streamreading import read_written_reply
 
-        reply, chunks = read_reply(data, path, problems)
+        reply, chunks = read_written_reply(data, path, problems)
         return CassetteTurn(reply, chunks=chunks)
     if not isinstance(data, Mapping) or "request" not in data:
         return CassetteTurn(read_turn(data, path, problems))
     request = data["request"]
     if isinstance(request, Mapping):
-        unknown_keys(request, REQUEST_KEYS, (*path, "request"), problems, "a request")
+        report_unknown_keys(request, REQUEST_KEYS, (*path, "request"), problems, "a request")
     else:
-        problems.append(PathProblem((*path, "request"), f"'request' is a mapping, got {shown(request)}", CODE))
+        problems.append(PathProblem((*path, "request"), f"'request' is a mapping, got {describe_value(request)}", CODE))
         request = None
     reply = read_turn({key: value for key, value in data.items() if key != "request"}, path, problems)
     return CassetteTurn(reply, request)
 
 
-def load_cassette(path: Path, shown_as: str | None = None) -> Cassette:
+def load_cassette(path: Path, display_path: str | None = None) -> Cassette:
     """Read a cassette file. Raises SpecError with every problem and its place; FileNotFoundError if there is none."""
-    file = shown_as or str(path)
+    file = display_path or str(path)
     text = path.read_bytes()
     if path.suffix == ".json":
         data = _load_json(text, file)
@@ -109,7 +111,7 @@ def load_cassette(path: Path, shown_as: str | None = None) -> Cassette:
         data = load(text, file)
     cassette, problems = parse_cassette(data, file=file)
     if problems:
-        raise SpecError(sorted(_located(problems, text, file), key=lambda problem: problem.location))
+        raise SpecError(sorted(_locate_problems(problems, text, file), key=lambda problem: problem.location))
     return cassette
 
 
@@ -122,10 +124,10 @@ def _load_json(text: bytes, file: str) -> Any:
         raise SpecError([Problem(Location(file, line, column), message, CODE)]) from None
 
 
-def _located(problems: Iterable[PathProblem], text: bytes, file: str) -> Iterable[Problem]:
-    from evalkit.yamlfile.places import positions
+def _locate_problems(problems: Iterable[PathProblem], text: bytes, file: str) -> Iterable[Problem]:
+    from evalkit.yamlfile.places import read_positions
 
-    places = positions(text)  # JSON has places too: it is close enough to YAML
+    places = read_positions(text)  # JSON has places too: it is close enough to YAML
     for problem in problems:
         line, column = places.locate(problem.path, key=problem.at_key)
         yield Problem(Location(file, line, column), problem.message, CODE)
@@ -137,6 +139,6 @@ def find_cassette(base: Path) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def path_of_run(base: Path, run: int) -> Path:
+def build_run_path(base: Path, run: int) -> Path:
     """Where run `run` (from 0) of a case is recorded: the first at `base`, later ones beside it as ``*.run-2.yaml``."""
     return base if run == 0 else base.with_name(f"{base.stem}.run-{run + 1}{base.suffix}")

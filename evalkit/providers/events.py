@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 
-def values_of(body: str) -> list[Any]:
+def parse_values(body: str) -> list[Any]:
     """The JSON values of a streamed body. Raises ValueError where one does not parse."""
-    found: list[Any] = []
+    values: list[Any] = []
     data: list[str] = []
     bare: list[str] = []  # an error that breaks into the stream, and whole answers without events
     for line in [*_LINE_END.split(body), ""]:
@@ -18,12 +18,12 @@ def values_of(body: str) -> list[Any]:
         elif line.strip():
             bare.append(line)
         elif data:
-            found += _event(data)
+            values += _parse_event(data)
             data = []
-    return found + _values("\n".join(bare))
+    return values + _parse_json_values("\n".join(bare))
 
 
-def _event(lines: list[str]) -> list[Any]:
+def _parse_event(lines: list[str]) -> list[Any]:
     """One event's data: a value over all its lines, or, from servers that save the empty line, a value on each."""
     lines = [line for line in lines if line.strip() not in ("", "[DONE]")]
     try:
@@ -34,14 +34,14 @@ def _event(lines: list[str]) -> list[Any]:
         return [json.loads(line) for line in lines]
 
 
-def _values(text: str) -> list[Any]:
+def _parse_json_values(text: str) -> list[Any]:
     """JSON values that follow each other; those of an array one by one. Other lines (`event:`, comments) are none."""
-    found: list[Any] = []
+    values: list[Any] = []
     position = 0
     while (start := _VALUE.search(text, position)) is not None:
         value, position = _DECODER.raw_decode(text, start.start(1))
-        found += value if isinstance(value, list) else [value]
-    return found
+        values += value if isinstance(value, list) else [value]
+    return values
 
 
 _LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines would also cut at what JSON strings may hold

@@ -16,12 +16,12 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.gemini_errors import broke_off, provider_error
-from evalkit.providers.gemini_reply import merged, turn_of
-from evalkit.providers.gemini_request import config_of, contents_of, declarations_of
-from evalkit.providers.gemini_stream import keep_body, streamed
-from evalkit.providers.opening import ModelSpec, options_of
-from evalkit.providers.retrying import RetryPolicy, with_retries
+from evalkit.providers.gemini_errors import build_body_error, to_provider_error
+from evalkit.providers.gemini_reply import merge_chunks, read_reply
+from evalkit.providers.gemini_request import build_config_fields, build_contents, build_declarations
+from evalkit.providers.gemini_stream import fetch_stream, keep_body
+from evalkit.providers.opening import ModelSpec, read_options
+from evalkit.providers.retrying import RetryPolicy, call_with_retries
 
 if TYPE_CHECKING:
     from google import genai
@@ -80,13 +80,13 @@ class GeminiProvider:
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
-        contents = contents_of(request.messages)
-        config = {**config_of(request), "declarations": declarations_of(request.functions)}
+        contents = build_contents(request.messages)
+        config = {**build_config_fields(request), "declarations": build_declarations(request.functions)}
 
-        async def ask() -> ModelTurn:
-            return await self._ask(contents, config, request.timeout_s)
+        async def send() -> ModelTurn:
+            return await self._send(contents, config, request.timeout_s)
 
-        return await with_retries(ask, self._policy)
+        return await call_with_retries(send, self._policy)
 
     async def aclose(self) -> None:
         """Close the running event loop's client."""
@@ -94,25 +94,29 @@ class GeminiProvider:
         if client is not None:
             await client.aclose()
 
-    async def _ask(
+    async def _send(
         self, contents: list[dict[str, Any]], config: Mapping[str, Any], timeout_s: float | None
     ) -> ModelTurn:
         try:
-            models = self._client().aio.models
+            models = self._get_client().aio.models
             arguments: dict[str, Any] = {
                 "model": self.model,
-                "contents": [_valid_content(content) for content in contents],
-                "config": self._config(config, timeout_s),
+                "contents": [_validate_content(content) for content in contents],
+                "config": self._build_config(config, timeout_s),
             }
             started = perf_counter()
-            data = merged(await streamed(models, arguments)) if self.options.stream else await _unary(models, arguments)
+            data = (
+                merge_chunks(await fetch_stream(models, arguments))
+                if self.options.stream
+                else await _fetch_response(models, arguments)
+            )
             if "error" in data:
-                raise broke_off(data["error"], self.model, self.options.version)
-            return turn_of(data, duration_ms=(perf_counter() - started) * 1000)
+                raise build_body_error(data["error"], self.model, self.options.version)
+            return read_reply(data, duration_ms=(perf_counter() - started) * 1000)
         except Exception as error:
-            raise provider_error(error, model=self.model, api_version=self.options.version) from error
+            raise to_provider_error(error, model=self.model, api_version=self.options.version) from error
 
-    def _config(self, config: Mapping[str, Any], timeout_s: float | None) -> Any:
+    def _build_config(self, config: Mapping[str, Any], timeout_s: float | None) -> Any:
         from google.genai import types
 
         fields = {key: value for key, value in config.items() if key != "declarations"}
@@ -128,28 +132,28 @@ class GeminiProvider:
         off = types.AutomaticFunctionCallingConfig(disable=True)
         return types.GenerateContentConfig(**fields, automatic_function_calling=off)
 
-    def _client(self) -> genai.Client:
+    def _get_client(self) -> genai.Client:
         """The running loop's client. Kept: google-genai closes a client that nobody refers to."""
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            client = self._clients[loop] = self._new_client()
+            client = self._clients[loop] = self._create_client()
         return client.client
 
-    def _new_client(self) -> _Client:
-        http, version = _http_client(), self.options.version
-        client = self._made(version, http)
+    def _create_client(self) -> _Client:
+        http, version = _build_http_client(), self.options.version
+        client = self._build_client(version, http)
         if client.vertexai and self.options.api_version is None and version != VERTEX_API_VERSION:
             client.close()  # GOOGLE_GENAI_USE_VERTEXAI, in the environment, chose Vertex AI
-            client = self._made(VERTEX_API_VERSION, http)
+            client = self._build_client(VERTEX_API_VERSION, http)
         return _Client(client, http)
 
-    def _made(self, api_version: str, http: Any) -> genai.Client:
+    def _build_client(self, api_version: str, http: Any) -> genai.Client:
         from google import genai
         from google.genai import types
 
         options = self.options
-        where: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "http_options": types.HttpOptions(
                 base_url=options.base_url,
                 api_version=api_version,
@@ -159,16 +163,16 @@ class GeminiProvider:
             )
         }
         if options.vertexai:
-            where |= {"vertexai": True, "project": options.project, "location": options.location}
+            arguments |= {"vertexai": True, "project": options.project, "location": options.location}
         try:
-            return genai.Client(api_key=options.api_key, **where)
+            return genai.Client(api_key=options.api_key, **arguments)
         except ValueError:
             if options.base_url is None or options.vertexai:
                 raise
-            return genai.Client(api_key="none", **where)  # a gateway of one's own often asks for no key
+            return genai.Client(api_key="none", **arguments)  # a gateway of one's own often asks for no key
 
 
-def _http_client() -> Any:
+def _build_http_client() -> Any:
     """A client of the HTTP library that google-genai goes by: httpx2 since its version 3, httpx before."""
     from google.genai import _api_client
 
@@ -177,14 +181,14 @@ def _http_client() -> Any:
     return library.AsyncClient(timeout=None, follow_redirects=True, event_hooks={"response": [keep_body]})
 
 
-async def _unary(models: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+async def _fetch_response(models: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     response = await models.generate_content(**arguments)
     body = response.sdk_http_response.body
     data = json.loads(body) if body else {}
     return data if isinstance(data, dict) else {}
 
 
-def _valid_content(content: dict[str, Any]) -> Any:
+def _validate_content(content: dict[str, Any]) -> Any:
     """`content` as the client's type, without the keys that this version of the client does not know."""
     from google.genai import types
     from pydantic import ValidationError
@@ -195,22 +199,22 @@ def _valid_content(content: dict[str, Any]) -> Any:
         unknown = [problem["loc"] for problem in error.errors() if problem["type"] == "extra_forbidden"]
         if not unknown:
             raise
-        return types.Content.model_validate(_without(content, unknown))
+        return types.Content.model_validate(_remove_paths(content, unknown))
 
 
-def _without(data: Any, paths: list[tuple[int | str, ...]]) -> Any:
+def _remove_paths(data: Any, paths: list[tuple[int | str, ...]]) -> Any:
     here = {path[0] for path in paths if len(path) == 1}
     below: dict[Any, list[tuple[int | str, ...]]] = {}
     for path in paths:
         if len(path) > 1:
             below.setdefault(path[0], []).append(path[1:])
     if isinstance(data, Mapping):
-        return {key: _without(value, below.get(key, [])) for key, value in data.items() if key not in here}
+        return {key: _remove_paths(value, below.get(key, [])) for key, value in data.items() if key not in here}
     if isinstance(data, list):
-        return [_without(value, below.get(index, [])) for index, value in enumerate(data)]
+        return [_remove_paths(value, below.get(index, [])) for index, value in enumerate(data)]
     return data
 
 
 def open_gemini(spec: ModelSpec) -> GeminiProvider:
     """The provider of a parsed ``gemini:MODEL?...``. UsageError for an option that it does not have."""
-    return GeminiProvider(spec.model, GeminiOptions(**options_of(spec, GeminiOptions)))
+    return GeminiProvider(spec.model, GeminiOptions(**read_options(spec, GeminiOptions)))

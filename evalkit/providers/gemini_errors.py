@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evalkit.errors import EvalkitError, ProviderError
-from evalkit.providers.service_errors import asked_to_wait, below_the_api, seconds
+from evalkit.providers.service_errors import parse_seconds, read_retry_after, to_transport_error
 
 
-def provider_error(error: Exception, *, model: str, api_version: str) -> EvalkitError:
+def to_provider_error(error: Exception, *, model: str, api_version: str) -> EvalkitError:
     """The error to raise for `error`. What is no failure of the service comes back unchanged inside a ProviderError."""
     if isinstance(error, EvalkitError):
         return error
     from google.genai import errors
 
     if isinstance(error, errors.APIError):
-        return _refused(error, model, api_version)
-    below = below_the_api(error, f"gemini ({model})")
+        return _convert_api_error(error, model, api_version)
+    below = to_transport_error(error, f"gemini ({model})")
     if below is not None:
         return below
     if isinstance(error, ValueError) and "api key" in str(error).lower():
@@ -29,32 +29,32 @@ def provider_error(error: Exception, *, model: str, api_version: str) -> Evalkit
     return ProviderError(f"gemini ({model}): the client refused the request: {kind}", status=400)
 
 
-def _refused(error: Any, model: str, api_version: str) -> ProviderError:
+def _convert_api_error(error: Any, model: str, api_version: str) -> ProviderError:
     status = error.code if isinstance(error.code, int) else None
     text = str(error.message or error.status or error).strip()
-    return _error(status, error.status, text, model, api_version, _retry_after(error))
+    return _build_error(status, error.status, text, model, api_version, _find_retry_after(error))
 
 
-def broke_off(error: Any, model: str, api_version: str) -> ProviderError:
+def build_body_error(error: Any, model: str, api_version: str) -> ProviderError:
     """The error object that a body with status 200 holds: a stream that broke off, or a gateway's answer."""
     data = error if isinstance(error, Mapping) else {"message": str(error)}
     code = data.get("code")
     status = code if isinstance(code, int) else None
     text = str(data.get("message", "")).strip()
-    retry_after_s = next((seconds(detail.get("retryDelay")) for detail in _details(data)), None)
-    return _error(status, data.get("status"), text, model, api_version, retry_after_s)
+    retry_after_s = next((parse_seconds(detail.get("retryDelay")) for detail in _list_details(data)), None)
+    return _build_error(status, data.get("status"), text, model, api_version, retry_after_s)
 
 
-def _error(
+def _build_error(
     status: int | None, name: Any, text: str, model: str, api_version: str, retry_after_s: float | None
 ) -> ProviderError:
     words = f"{status} {name}" if status is not None and name else str(status or name or "error")
-    hint = _hint(status, text, model, api_version)
+    hint = _find_hint(status, text, model, api_version)
     text = f"{text.rstrip('.')}. {hint}" if hint else text
     return ProviderError(f"gemini ({model}): {words}: {text}", status=status, retry_after_s=retry_after_s)
 
 
-def _hint(status: int | None, text: str, model: str, api_version: str) -> str:
+def _find_hint(status: int | None, text: str, model: str, api_version: str) -> str:
     lowered = text.lower()
     if status == 400 and 'unknown name "' in lowered and not api_version.startswith("v1beta"):
         lacks = "takes no tools" if "tool" in lowered else "lacks that"
@@ -68,16 +68,16 @@ def _hint(status: int | None, text: str, model: str, api_version: str) -> str:
     return ""
 
 
-def _retry_after(error: Any) -> float | None:
+def _find_retry_after(error: Any) -> float | None:
     """Seconds that the service asks to wait: its `Retry-After` header, or RetryInfo in the error's details."""
-    waited = asked_to_wait(error.response)
+    waited = read_retry_after(error.response)
     if waited is not None:
         return waited
-    found = (seconds(detail.get("retryDelay")) for detail in _details(error.details))
-    return next((delay for delay in found if delay is not None), None)
+    delays = (parse_seconds(detail.get("retryDelay")) for detail in _list_details(error.details))
+    return next((delay for delay in delays if delay is not None), None)
 
 
-def _details(data: Any) -> Iterator[Mapping[str, Any]]:
+def _list_details(data: Any) -> Iterator[Mapping[str, Any]]:
     error = data.get("error", data) if isinstance(data, Mapping) else {}
     details = error.get("details") if isinstance(error, Mapping) else None
     yield from (detail for detail in (details if isinstance(details, list) else ()) if isinstance(detail, Mapping))

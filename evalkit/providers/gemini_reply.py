@@ -7,7 +7,7 @@ from typing import Any
 
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.providers.stream_gemini import CallParts
-from evalkit.providers.stream_slots import ended_inside
+from evalkit.providers.stream_slots import explain_cut_off
 
 # The API's finish reasons, by name and by the number that some gateways send. What is not here is "other".
 FINISH_REASONS = {
@@ -30,23 +30,23 @@ FINISH_REASONS = {
     "MALFORMED_RESPONSE": "malformed_call",
     "UNEXPECTED_TOOL_CALL": "malformed_call",
 }
-NUMBERED = ("FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "BLOCKLIST",
+REASONS_BY_NUMBER = ("FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "BLOCKLIST",
             "PROHIBITED_CONTENT", "SPII", "MALFORMED_FUNCTION_CALL")  # fmt: skip
 
 
-def turn_of(data: Any, *, duration_ms: float = 0.0) -> ModelTurn:
+def read_reply(data: Any, *, duration_ms: float = 0.0) -> ModelTurn:
     """The turn that one whole response (``GenerateContentResponse`` as JSON) is. Never raises on any JSON."""
     data = data if isinstance(data, Mapping) else {}
-    candidate = _first(data.get("candidates"))
+    candidate = _get_candidate(data.get("candidates"))
     content = candidate.get("content")
-    parts = _parts(content)
-    calls = tuple(_call(part["functionCall"]) for part in parts if _is_call(part))
+    parts = _list_parts(content)
+    calls = tuple(_read_call(part["functionCall"]) for part in parts if _is_call(part))
     return ModelTurn(
-        text="".join(_text(part) for part in parts),
+        text="".join(_read_text(part) for part in parts),
         calls=calls,
-        finish_reason=_finish(data, candidate, bool(calls), bool(parts)),
-        finish_message=_finish_message(data, candidate),
-        usage=_usage(data.get("usageMetadata")),
+        finish_reason=_read_finish_reason(data, candidate, bool(calls), bool(parts)),
+        finish_message=_read_finish_message(data, candidate),
+        usage=_read_usage(data.get("usageMetadata")),
         raw=dict(data),
         content={"role": "model", **content} if isinstance(content, Mapping) and parts else None,
         model=data.get("modelVersion") if isinstance(data.get("modelVersion"), str) else None,
@@ -54,12 +54,12 @@ def turn_of(data: Any, *, duration_ms: float = 0.0) -> ModelTurn:
     )
 
 
-def _first(candidates: Any) -> Mapping[str, Any]:
-    found = candidates[0] if isinstance(candidates, list) and candidates else None
-    return found if isinstance(found, Mapping) else {}
+def _get_candidate(candidates: Any) -> Mapping[str, Any]:
+    candidate = candidates[0] if isinstance(candidates, list) and candidates else None
+    return candidate if isinstance(candidate, Mapping) else {}
 
 
-def _parts(content: Any) -> list[Mapping[str, Any]]:
+def _list_parts(content: Any) -> list[Mapping[str, Any]]:
     parts = content.get("parts") if isinstance(content, Mapping) else None
     return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
 
@@ -69,7 +69,7 @@ def _is_call(part: Mapping[str, Any]) -> bool:
     return isinstance(call, Mapping) and isinstance(call.get("name"), str) and bool(call["name"])
 
 
-def _call(data: Mapping[str, Any]) -> ModelCall:
+def _read_call(data: Mapping[str, Any]) -> ModelCall:
     arguments = data.get("args")
     call_id = data.get("id")
     known_id = call_id if isinstance(call_id, str) and call_id else None
@@ -79,17 +79,17 @@ def _call(data: Mapping[str, Any]) -> ModelCall:
     return ModelCall(name=data["name"], arguments=arguments, call_id=known_id, malformed=why)
 
 
-def _text(part: Mapping[str, Any]) -> str:
+def _read_text(part: Mapping[str, Any]) -> str:
     text = part.get("text")
     return text if isinstance(text, str) and not part.get("thought") else ""
 
 
-def _finish(data: Mapping[str, Any], candidate: Mapping[str, Any], has_calls: bool, has_parts: bool) -> str:
+def _read_finish_reason(data: Mapping[str, Any], candidate: Mapping[str, Any], has_calls: bool, has_parts: bool) -> str:
     if not candidate:
-        return "content_filter" if _block(data) else "empty"
+        return "content_filter" if _describe_block(data) else "empty"
     reason = candidate.get("finishReason")
-    if isinstance(reason, int) and 0 <= reason < len(NUMBERED):
-        reason = NUMBERED[reason]
+    if isinstance(reason, int) and 0 <= reason < len(REASONS_BY_NUMBER):
+        reason = REASONS_BY_NUMBER[reason]
     if reason is None:
         return "truncated" if has_parts or candidate.get("finishMessage") else "empty"
     finish = FINISH_REASONS.get(str(reason), "other")
@@ -98,17 +98,17 @@ def _finish(data: Mapping[str, Any], candidate: Mapping[str, Any], has_calls: bo
     return finish
 
 
-def _block(data: Mapping[str, Any]) -> str | None:
+def _describe_block(data: Mapping[str, Any]) -> str | None:
     feedback = data.get("promptFeedback")
     feedback = feedback if isinstance(feedback, Mapping) else {}
     words = [feedback.get("blockReason"), feedback.get("blockReasonMessage")]
     return ": ".join(str(word) for word in words if word) or None
 
 
-def _finish_message(data: Mapping[str, Any], candidate: Mapping[str, Any]) -> str | None:
+def _read_finish_message(data: Mapping[str, Any], candidate: Mapping[str, Any]) -> str | None:
     """What the service says about an ending that is not the usual one."""
     if not candidate:
-        block = _block(data)
+        block = _describe_block(data)
         return f"the prompt was blocked: {block}" if block else None
     reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
     if reason in ("STOP", 1):
@@ -116,7 +116,7 @@ def _finish_message(data: Mapping[str, Any], candidate: Mapping[str, Any]) -> st
     return ": ".join(str(word) for word in (reason, message) if word) or None
 
 
-def _usage(data: Any) -> Usage | None:
+def _read_usage(data: Any) -> Usage | None:
     if not isinstance(data, Mapping):
         return None
 
@@ -133,42 +133,42 @@ def _usage(data: Any) -> Usage | None:
     )
 
 
-def merged(chunks: Iterable[Any]) -> dict[str, Any]:
+def merge_chunks(chunks: Iterable[Any]) -> dict[str, Any]:
     """The one response that a stream's chunks make: whole calls, joined texts, every signature in its place.
 
     A stream that ends inside a call has no such call, and does not end as if it were whole: the turn is "truncated".
     """
-    whole: dict[str, Any] = {}
+    response: dict[str, Any] = {}
     candidate: dict[str, Any] = {}
     parts = _StreamedParts()
     for chunk in chunks:
         if not isinstance(chunk, Mapping):
             continue
-        whole |= {key: value for key, value in chunk.items() if key != "candidates" and value is not None}
-        streamed = _first(chunk.get("candidates"))
+        response |= {key: value for key, value in chunk.items() if key != "candidates" and value is not None}
+        streamed = _get_candidate(chunk.get("candidates"))
         candidate |= {key: value for key, value in streamed.items() if key != "content" and value is not None}
-        for part in _parts(streamed.get("content")):
+        for part in _list_parts(streamed.get("content")):
             parts.add(part)
     if parts.unfinished is not None:
         reason = candidate.pop("finishReason", None)
-        kept = {} if reason in (None, "STOP", 1) else {"finishReason": reason}
-        candidate |= {**kept, "finishMessage": ended_inside(parts.unfinished, None)}
-    if candidate or parts.all():
-        content = {"role": "model", "parts": parts.all()}
-        whole["candidates"] = [candidate | ({"content": content} if parts.all() else {})]
-    return whole
+        reported = {} if reason in (None, "STOP", 1) else {"finishReason": reason}
+        candidate |= {**reported, "finishMessage": explain_cut_off(parts.unfinished, None)}
+    if candidate or parts.list_parts():
+        content = {"role": "model", "parts": parts.list_parts()}
+        response["candidates"] = [candidate | ({"content": content} if parts.list_parts() else {})]
+    return response
 
 
 class _StreamedParts:
     """The parts of a streamed reply; `unfinished` shows a call whose arguments did not all arrive."""
 
     def __init__(self) -> None:
-        self._whole: list[dict[str, Any]] = []
+        self._parts: list[dict[str, Any]] = []
         self._calls = CallParts()
         self._empty: list[dict[str, Any]] = []  # a text of no characters: the whole reply, if nothing else comes
 
-    def all(self) -> list[dict[str, Any]]:
-        return self._whole or self._empty
+    def list_parts(self) -> list[dict[str, Any]]:
+        return self._parts or self._empty
 
     @property
     def unfinished(self) -> str | None:
@@ -177,19 +177,19 @@ class _StreamedParts:
     def add(self, part: Mapping[str, Any]) -> None:
         call = part.get("functionCall")
         if isinstance(call, Mapping):
-            whole = self._calls.add(part, call)
-            self._whole += [] if whole is None else [whole]
+            complete_part = self._calls.add(part, call)
+            self._parts += [] if complete_part is None else [complete_part]
         elif set(part) <= {"text", "thought", "thoughtSignature"} and isinstance(part.get("text"), str):
             self._add_text(dict(part))
         elif part:
-            self._whole.append(dict(part))
+            self._parts.append(dict(part))
 
     def _add_text(self, part: dict[str, Any]) -> None:
-        last = self._whole[-1] if self._whole else None
+        last = self._parts[-1] if self._parts else None
         joins = last is not None and isinstance(last.get("text"), str) and "thoughtSignature" not in last
         if joins and last is not None and part["text"] and bool(last.get("thought")) == bool(part.get("thought")):
             last |= {**part, "text": last["text"] + part["text"]}
         elif part["text"] or "thoughtSignature" in part:
-            self._whole.append(part)
+            self._parts.append(part)
         else:
             self._empty = [part]

@@ -21,40 +21,40 @@ FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 FOREIGN_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
 
 
-def contents_of(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def build_contents(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The conversation in the API's form. A reply of which nothing came (blocked, empty) is left out: the API takes no
     content without parts."""
-    return [_content(message) for message in messages if not _is_empty(message)]
+    return [_build_content(message) for message in messages if not _is_empty(message)]
 
 
 def _is_empty(message: Mapping[str, Any]) -> bool:
     turn = message.get("turn")
     if message.get("role") != "model" or turn is None:
         return False
-    held = turn.content.get("parts") if isinstance(turn.content, Mapping) else None
-    return not (held or turn.text or turn.calls)
+    parts = turn.content.get("parts") if isinstance(turn.content, Mapping) else None
+    return not (parts or turn.text or turn.calls)
 
 
-def _content(message: Mapping[str, Any]) -> dict[str, Any]:
+def _build_content(message: Mapping[str, Any]) -> dict[str, Any]:
     role = message.get("role")
     if role == "user":
         return {"role": "user", "parts": [{"text": message["text"]}]}
     if role == "model":
-        return _model_content(message["turn"])
+        return _build_model_content(message["turn"])
     if role == "function":
-        return {"role": "user", "parts": [_response_part(call, value) for call, value in message["results"]]}
+        return {"role": "user", "parts": [_build_response_part(call, value) for call, value in message["results"]]}
     raise UsageError(f"a message's role is user, model or function, got {role!r}")
 
 
-def _model_content(turn: ModelTurn) -> dict[str, Any]:
+def _build_model_content(turn: ModelTurn) -> dict[str, Any]:
     if isinstance(turn.content, Mapping) and turn.content.get("parts"):
-        return {**turn.content, "parts": [_sendable(part) for part in turn.content["parts"]]}
+        return {**turn.content, "parts": [_clean_part(part) for part in turn.content["parts"]]}
     parts: list[dict[str, Any]] = [{"text": turn.text}] if turn.text else []
-    parts += [_call_part(call, first=index == 0) for index, call in enumerate(turn.calls)]
+    parts += [_build_call_part(call, first=index == 0) for index, call in enumerate(turn.calls)]
     return {"role": "model", "parts": parts}
 
 
-def _sendable(part: Any) -> Any:
+def _clean_part(part: Any) -> Any:
     """`part` as it came; but arguments that are no object are none, for the API takes no others."""
     call = part.get("functionCall") if isinstance(part, Mapping) else None
     if not isinstance(call, Mapping) or call.get("args") is None or isinstance(call["args"], Mapping):
@@ -62,7 +62,7 @@ def _sendable(part: Any) -> Any:
     return {**part, "functionCall": {**call, "args": {}}}
 
 
-def _call_part(call: ModelCall, *, first: bool) -> dict[str, Any]:
+def _build_call_part(call: ModelCall, *, first: bool) -> dict[str, Any]:
     arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
     part: dict[str, Any] = {"functionCall": {"name": call.name, "args": dict(arguments)}}
     if call.call_id is not None:
@@ -72,7 +72,7 @@ def _call_part(call: ModelCall, *, first: bool) -> dict[str, Any]:
     return part
 
 
-def _response_part(call: ModelCall, value: Any) -> dict[str, Any]:
+def _build_response_part(call: ModelCall, value: Any) -> dict[str, Any]:
     failed = isinstance(value, Mapping) and set(value) == {"error"}
     response: dict[str, Any] = {"name": call.name, "response": dict(value) if failed else {"output": value}}
     if call.call_id is not None:
@@ -80,12 +80,12 @@ def _response_part(call: ModelCall, value: Any) -> dict[str, Any]:
     return {"functionResponse": response}
 
 
-def declarations_of(functions: Sequence[Declaration]) -> list[dict[str, Any]]:
+def build_declarations(functions: Sequence[Declaration]) -> list[dict[str, Any]]:
     """The declarations as keyword arguments of ``types.FunctionDeclaration``. UsageError for a name Gemini refuses."""
-    return [_declaration(function) for function in functions]
+    return [_build_declaration(function) for function in functions]
 
 
-def _declaration(function: Declaration) -> dict[str, Any]:
+def _build_declaration(function: Declaration) -> dict[str, Any]:
     if FUNCTION_NAME.fullmatch(function.name) is None:
         raise UsageError(
             f"Gemini takes no function named '{function.name}': names begin with a letter or _, go on with letters, "
@@ -97,7 +97,7 @@ def _declaration(function: Declaration) -> dict[str, Any]:
     return declared
 
 
-def config_of(request: ModelRequest) -> dict[str, Any]:
+def build_config_fields(request: ModelRequest) -> dict[str, Any]:
     """Keyword arguments of ``types.GenerateContentConfig``, tools aside; what the request leaves open is left out."""
     config: dict[str, Any] = {
         "system_instruction": request.system,

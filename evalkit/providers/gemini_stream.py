@@ -10,7 +10,7 @@ import warnings
 from contextvars import ContextVar
 from typing import Any
 
-from evalkit.providers.events import values_of
+from evalkit.providers.events import parse_values
 
 _body: ContextVar[list[str] | None] = ContextVar("evalkit_gemini_body", default=None)
 
@@ -23,7 +23,7 @@ async def keep_body(response: Any) -> None:
         holder.append(response.text)
 
 
-async def streamed(models: Any, arguments: dict[str, Any]) -> list[Any]:
+async def fetch_stream(models: Any, arguments: dict[str, Any]) -> list[Any]:
     """Ask for a stream, and give all its chunks as wire JSON."""
     # A value that the client's enums don't know is a warning to it, and would be an error under -W error.
     warnings.filterwarnings("ignore", r".* is not a valid \w+", UserWarning, r"google\.genai\.")
@@ -37,4 +37,4 @@ async def streamed(models: Any, arguments: dict[str, Any]) -> list[Any]:
             raise
     finally:
         _body.reset(token)
-    return values_of(holder[-1])
+    return parse_values(holder[-1])

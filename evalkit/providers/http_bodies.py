@@ -34,23 +34,23 @@ def read_body(content: bytes, content_type: str) -> Body:
     """`content` in the most readable form that loses nothing but the white space of JSON."""
     if not content:
         return Body()
-    kind, charset = _content_type(content_type)
-    if kind == "application/x-www-form-urlencoded" and (fields := _form(content)) is not None:
+    kind, charset = _parse_content_type(content_type)
+    if kind == "application/x-www-form-urlencoded" and (fields := _parse_form(content)) is not None:
         return Body("form", fields)
     if kind.startswith("multipart/"):
-        content = _with_fixed_boundary(content, content_type)
+        content = _replace_boundary(content, content_type)
     try:
         text = content.decode(charset)
     except (UnicodeDecodeError, LookupError):
-        return _binary(content)
-    if ("json" in kind or text.lstrip()[:1] in ("{", "[")) and (data := _json(text)) is not None:
+        return _encode_binary(content)
+    if ("json" in kind or text.lstrip()[:1] in ("{", "[")) and (data := _parse_json(text)) is not None:
         return Body("json", data)
     if _UNREADABLE.search(text) or text.encode(charset) != content:
-        return _binary(content)
+        return _encode_binary(content)
     return Body("text", text)
 
 
-def body_bytes(body: Body, content_type: str) -> bytes:
+def encode_body(body: Body, content_type: str) -> bytes:
     """The bytes that `read_body` read, but for the white space of JSON."""
     if body.value is None and body.form != "json":
         return b""
@@ -58,10 +58,10 @@ def body_bytes(body: Body, content_type: str) -> bytes:
         return base64.b64decode(body.value)
     if body.form == "json":
         return json.dumps(body.value, ensure_ascii=False, separators=(",", ":")).encode()
-    return str(body.value).encode(_content_type(content_type)[1])
+    return str(body.value).encode(_parse_content_type(content_type)[1])
 
 
-def unpacked(content: bytes, encoding: str) -> bytes | None:
+def unpack_content(content: bytes, encoding: str) -> bytes | None:
     """`content` without its ``Content-Encoding``; None for an encoding that the standard library does not know."""
     for name in reversed([part.strip().lower() for part in encoding.split(",") if part.strip()]):
         if name in ("gzip", "x-gzip", "deflate"):
@@ -77,14 +77,14 @@ def unpacked(content: bytes, encoding: str) -> bytes | None:
     return content
 
 
-def _content_type(value: str) -> tuple[str, str]:
+def _parse_content_type(value: str) -> tuple[str, str]:
     """The media type, in lower case, and the charset."""
     message = Message()
     message["content-type"] = value or "application/octet-stream"
     return message.get_content_type().lower(), message.get_content_charset("utf-8")
 
 
-def _form(content: bytes) -> dict[str, Any] | None:
+def _parse_form(content: bytes) -> dict[str, Any] | None:
     try:
         pairs = parse_qsl(content.decode(), keep_blank_values=True, strict_parsing=True)
     except ValueError:
@@ -95,7 +95,7 @@ def _form(content: bytes) -> dict[str, Any] | None:
     return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
 
 
-def _with_fixed_boundary(content: bytes, content_type: str) -> bytes:
+def _replace_boundary(content: bytes, content_type: str) -> bytes:
     """Clients draw the boundary by lot for each request."""
     message = Message()
     message["content-type"] = content_type
@@ -103,37 +103,39 @@ def _with_fixed_boundary(content: bytes, content_type: str) -> bytes:
     return content.replace(boundary.encode(), _BOUNDARY.encode()) if boundary else content
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """The data, or None for what is no JSON or would not come back as it was."""
     if len(text) > MAX_READABLE:
         return None
     try:
-        data = json.loads(text, object_pairs_hook=_unique, parse_constant=_refused)
+        data = json.loads(text, object_pairs_hook=_build_unique_object, parse_constant=_refuse_constant)
         text.encode()
     except (ValueError, RecursionError):
         return None
-    return data if isinstance(data, (dict, list)) and not _is_odd(data, 0) else None
+    return data if isinstance(data, (dict, list)) and not _is_unwritable(data, 0) else None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("a key stands twice")
-    return found
+    return fields
 
 
-def _refused(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _is_odd(data: Any, depth: int) -> bool:
+def _is_unwritable(data: Any, depth: int) -> bool:
     """Whether YAML could not hold it: nested too deeply, or with half a surrogate pair."""
     if isinstance(data, str):
         return any("\ud800" <= char <= "\udfff" for char in data) if not data.isascii() else False
     if isinstance(data, Mapping):
-        return depth > MAX_DEPTH or any(_is_odd(key, depth) or _is_odd(item, depth + 1) for key, item in data.items())
-    return isinstance(data, list) and (depth > MAX_DEPTH or any(_is_odd(item, depth + 1) for item in data))
+        return depth > MAX_DEPTH or any(
+            _is_unwritable(key, depth) or _is_unwritable(item, depth + 1) for key, item in data.items()
+        )
+    return isinstance(data, list) and (depth > MAX_DEPTH or any(_is_unwritable(item, depth + 1) for item in data))
 
 
-def _binary(content: bytes) -> Body:
+def _encode_binary(content: bytes) -> Body:
     return Body("base64", base64.b64encode(content).decode())

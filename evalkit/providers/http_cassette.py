@@ -13,11 +13,11 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError
-from evalkit.providers.cassettefile import CODE, path_of_run, write_in_one_step
+from evalkit.providers.cassettefile import CODE, build_run_path, write_atomically
 from evalkit.providers.http_bodies import FORMS
-from evalkit.providers.turns import shown, unknown_keys
+from evalkit.providers.turns import describe_value, report_unknown_keys
 from evalkit.yamlfile.builder import load
-from evalkit.yamlfile.places import positions
+from evalkit.yamlfile.places import read_positions
 from evalkit.yamlfile.text import Limits
 from evalkit.yamlfile.writing import dump
 
@@ -27,7 +27,7 @@ HEADER = "# Recorded by evalkit: what the agent's own HTTP client asked, and the
 HEADER += "# pytest --evalkit --evalkit-record=stale\n"
 KEYS = ("evalkit_http_cassette", "recorded", "description", "exchanges")
 REQUEST_KEYS = ("method", "url", *FORMS)
-ANSWER_KEYS = ("status", "headers", "duration_ms", "json", "text", "base64")
+RESPONSE_KEYS = ("status", "headers", "duration_ms", "json", "text", "base64")
 _LIMITS = Limits(max_bytes=100_000_000, max_nodes=5_000_000)
 
 
@@ -39,35 +39,35 @@ class HttpCassette(Struct, frozen=True):
     file: str = ""
 
 
-def http_path(base: Path, run: int) -> Path:
+def build_http_path(base: Path, run: int) -> Path:
     """Where the HTTP cassette of run `run` (from 0) is, beside the model's cassette `base`."""
-    of_run = path_of_run(base, run)
+    of_run = build_run_path(base, run)
     return of_run.with_name(f"{of_run.stem}{ENDING}")
 
 
-def load_http_cassette(path: Path, shown_as: str) -> HttpCassette:
+def load_http_cassette(path: Path, display_path: str) -> HttpCassette:
     """Read a cassette. Raises SpecError with every problem and its place."""
     text = path.read_bytes()
-    data = load(text, shown_as, _LIMITS)
+    data = load(text, display_path, _LIMITS)
     problems: list[PathProblem] = []
-    cassette = _read(data, shown_as, problems)
+    cassette = _read_cassette(data, display_path, problems)
     if problems:
-        places = positions(text)
+        places = read_positions(text)
         located = [(places.locate(problem.path, key=problem.at_key), problem.message) for problem in problems]
-        raise SpecError([Problem(Location(shown_as, *place), message, CODE) for place, message in sorted(located)])
+        raise SpecError([Problem(Location(display_path, *place), message, CODE) for place, message in sorted(located)])
     return cassette
 
 
-def _read(data: Any, file: str, problems: list[PathProblem]) -> HttpCassette:
+def _read_cassette(data: Any, file: str, problems: list[PathProblem]) -> HttpCassette:
     if not isinstance(data, Mapping) or not isinstance(data.get("exchanges"), list):
-        problems.append(PathProblem((), f"an HTTP cassette is a mapping with 'exchanges', got {shown(data)}", CODE))
+        problems.append(
+            PathProblem((), f"an HTTP cassette is a mapping with 'exchanges', got {describe_value(data)}", CODE)
+        )
         return HttpCassette(file=file)
-    unknown_keys(data, KEYS, (), problems, "an HTTP cassette")
+    report_unknown_keys(data, KEYS, (), problems, "an HTTP cassette")
     version = data.get("evalkit_http_cassette", HTTP_CASSETTE_VERSION)
     if version != HTTP_CASSETTE_VERSION:
-        message = (
-            f"version {shown(version)} is not {HTTP_CASSETTE_VERSION}, the one this evalkit reads; record it again"
-        )
+        message = f"version {describe_value(version)} is not {HTTP_CASSETTE_VERSION}, the one this evalkit reads; record it again"
         problems.append(PathProblem(("evalkit_http_cassette",), message, CODE))
     for index, exchange in enumerate(data["exchanges"]):
         _check_exchange(exchange, ("exchanges", index), problems)
@@ -77,26 +77,30 @@ def _read(data: Any, file: str, problems: list[PathProblem]) -> HttpCassette:
 
 def _check_exchange(data: Any, path: tuple[str | int, ...], problems: list[PathProblem]) -> None:
     if not isinstance(data, Mapping):
-        problems.append(PathProblem(path, f"an exchange has 'request' and 'response', got {shown(data)}", CODE))
+        problems.append(
+            PathProblem(path, f"an exchange has 'request' and 'response', got {describe_value(data)}", CODE)
+        )
         return
-    unknown_keys(data, ("request", "response"), path, problems, "an exchange")
-    for part, keys, needed in (("request", REQUEST_KEYS, "url"), ("response", ANSWER_KEYS, "status")):
+    report_unknown_keys(data, ("request", "response"), path, problems, "an exchange")
+    for part, keys, needed in (("request", REQUEST_KEYS, "url"), ("response", RESPONSE_KEYS, "status")):
         value = data.get(part)
         if not isinstance(value, Mapping):
             problems.append(
-                PathProblem((*path, part), f"'{part}' is a mapping with '{needed}', got {shown(value)}", CODE)
+                PathProblem((*path, part), f"'{part}' is a mapping with '{needed}', got {describe_value(value)}", CODE)
             )
             continue
-        unknown_keys(value, keys, (*path, part), problems, f"a {part}")
-        wanted = str if needed == "url" else int
-        if not isinstance(value.get(needed), wanted):
-            what = "an absolute URL" if needed == "url" else "a number such as 200"
+        report_unknown_keys(value, keys, (*path, part), problems, f"a {part}")
+        expected_type = str if needed == "url" else int
+        if not isinstance(value.get(needed), expected_type):
+            description = "an absolute URL" if needed == "url" else "a number such as 200"
             problems.append(
-                PathProblem((*path, part, needed), f"'{needed}' is {what}, got {shown(value.get(needed))}", CODE)
+                PathProblem(
+                    (*path, part, needed), f"'{needed}' is {description}, got {describe_value(value.get(needed))}", CODE
+                )
             )
 
 
 def write_http_cassette(path: Path, exchanges: list[dict[str, Any]]) -> None:
     """Write a recording, in one step."""
     data = {"evalkit_http_cassette": HTTP_CASSETTE_VERSION, "recorded": True, "exchanges": exchanges}
-    write_in_one_step(path, (HEADER + dump(data)).encode())
+    write_atomically(path, (HEADER + dump(data)).encode())

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from evalkit.errors import EvalkitError, MissingCassetteError, StaleCassetteError
-from evalkit.providers.asked import SHOWN_DIFFERENCES, functions_changed, value_changes
+from evalkit.providers.asked import SHOWN_DIFFERENCES, compare_declarations, compare_values
 from evalkit.providers.http_bodies import FORMS
 from evalkit.providers.http_cassette import HttpCassette
 
@@ -19,17 +19,17 @@ _LONG = 80  # texts beyond this are compared line by line
 _TOOL_KEYS = ("tools", "functions", "functionDeclarations", "function_declarations")
 
 
-def no_http_cassette(file: str, asked: Mapping[str, Any]) -> str:
+def explain_missing_cassette(file: str, request_data: Mapping[str, Any]) -> str:
     """No file at all."""
     return (
-        f"no HTTP cassette: the agent's client asked {_line(asked)}, and {file} does not exist. "
+        f"no HTTP cassette: the agent's client asked {_format_request_line(request_data)}, and {file} does not exist. "
         f"Record it: {RECORD_COMMAND}\n"
         "Offline nothing goes out to the network; hosts that should be reached all the same are named in "
         "[tool.evalkit.http] ignore_hosts"
     )
 
 
-def overwriting(file: str) -> str:
+def explain_overwrite(file: str) -> str:
     """A hand-written file is in the way of a recording."""
     return (
         f"{file} is hand-written, and recording would overwrite it; move it away to record the case, "
@@ -37,124 +37,137 @@ def overwriting(file: str) -> str:
     )
 
 
-def ask_too_often(asked: Mapping[str, Any], cassette: HttpCassette) -> EvalkitError:
+def build_exhausted_error(request_data: Mapping[str, Any], cassette: HttpCassette) -> EvalkitError:
     """The request is recorded, and all its answers were given."""
-    times = sum(_line(exchange["request"]) == _line(asked) for exchange in cassette.exchanges)
+    times = sum(
+        _format_request_line(exchange["request"]) == _format_request_line(request_data)
+        for exchange in cassette.exchanges
+    )
     often = "once" if times == 1 else f"{times} times"
     return MissingCassetteError(
-        f"{_line(asked)} stands in {cassette.file} {often}, and the agent asked it once more. "
+        f"{_format_request_line(request_data)} stands in {cassette.file} {often}, and the agent asked it once more. "
         f"Record the case again: {RECORD_COMMAND.replace('=missing', '=all')}"
     )
 
 
-def not_recorded(asked: Mapping[str, Any], cassette: HttpCassette, played: Collection[int]) -> EvalkitError:
+def build_unrecorded_error(
+    request_data: Mapping[str, Any], cassette: HttpCassette, played: Collection[int]
+) -> EvalkitError:
     """The error for a request that no exchange left in the cassette fits: stale if one goes to the same place."""
-    left = [exchange["request"] for index, exchange in enumerate(cassette.exchanges) if index not in played]
-    place = _place(asked)
-    was = next((request for request in left if _place(request) == place), None)
+    unplayed = [exchange["request"] for index, exchange in enumerate(cassette.exchanges) if index not in played]
+    place = _get_endpoint(request_data)
+    was = next((request for request in unplayed if _get_endpoint(request) == place), None)
     if was is None:
-        held = [_line(request) for request in left[:_SHOWN_EXCHANGES]]
-        more = f" and {len(left) - len(held)} more" if len(left) > len(held) else ""
-        what = f"what is left there is {', '.join(held)}{more}" if held else "all of it was played"
+        recorded_lines = [_format_request_line(request) for request in unplayed[:_SHOWN_EXCHANGES]]
+        suffix = f" and {len(unplayed) - len(recorded_lines)} more" if len(unplayed) > len(recorded_lines) else ""
+        contents = (
+            f"what is left there is {', '.join(recorded_lines)}{suffix}" if recorded_lines else "all of it was played"
+        )
         return MissingCassetteError(
-            f"{_line(asked)} is not in {cassette.file}; {what}. "
+            f"{_format_request_line(request_data)} is not in {cassette.file}; {contents}. "
             f"Record the case again: {RECORD_COMMAND.replace('=missing', '=all')}"
         )
-    changed = "\n".join(f"  {line}" for line in _changes(was, asked))
+    changed = "\n".join(f"  {line}" for line in _compare_exchanges(was, request_data))
     return StaleCassetteError(
-        f"{cassette.file}: {_line(was)} was recorded with another request:\n{changed}\nRecord it again: {STALE_COMMAND}"
+        f"{cassette.file}: {_format_request_line(was)} was recorded with another request:\n{changed}\nRecord it again: {STALE_COMMAND}"
     )
 
 
-def _line(request: Mapping[str, Any]) -> str:
+def _format_request_line(request: Mapping[str, Any]) -> str:
     return f"{str(request.get('method', 'GET')).upper()} {request.get('url')}"
 
 
-def _place(request: Mapping[str, Any]) -> tuple[str, str, str]:
+def _get_endpoint(request: Mapping[str, Any]) -> tuple[str, str, str]:
     parts = urlsplit(str(request.get("url")))
     return str(request.get("method", "GET")).upper(), parts.netloc, parts.path
 
 
-def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    old, new = (dict(parse_qsl(urlsplit(str(one.get("url"))).query, keep_blank_values=True)) for one in (was, now))
-    found = [f"the URL's query: {line}" for line in value_changes(old, new)]
+def _compare_exchanges(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    old, new = (
+        dict(parse_qsl(urlsplit(str(request.get("url"))).query, keep_blank_values=True)) for request in (was, now)
+    )
+    changes = [f"the URL's query: {line}" for line in compare_values(old, new)]
     form = next((form for form in FORMS if form in was or form in now), None)
     if form is None:
-        return found or ["the URL is written differently"]
-    found += _body_changes(was.get(form), now.get(form))
-    return found[: 2 * SHOWN_DIFFERENCES] or ["the body came in another form (JSON, form, text)"]
+        return changes or ["the URL is written differently"]
+    changes += _compare_bodies(was.get(form), now.get(form))
+    return changes[: 2 * SHOWN_DIFFERENCES] or ["the body came in another form (JSON, form, text)"]
 
 
-def _body_changes(was: Any, now: Any) -> Iterator[str]:
+def _compare_bodies(was: Any, now: Any) -> Iterator[str]:
     """Declared functions by name, long texts by line, and the rest by path."""
     if not isinstance(was, Mapping) or not isinstance(now, Mapping):
-        yield from _text_change("the body", str(was), str(now)) if was != now else ()
+        yield from _describe_text_change("the body", str(was), str(now)) if was != now else ()
         return
     for key in _TOOL_KEYS:
-        if _named(was.get(key)) and _named(now.get(key)) and was[key] != now[key]:
-            yield from functions_changed(_flat(was[key]), _flat(now[key]))
+        if _has_names(was.get(key)) and _has_names(now.get(key)) and was[key] != now[key]:
+            yield from compare_declarations(_list_tools(was[key]), _list_tools(now[key]))
             was, now = {**was, key: None}, {**now, key: None}
-    for path, old, new in _long_texts(was, now, ""):
-        yield from _text_change(path, old, new)
-    yield from value_changes(_shortened(was, now), _shortened(now, was))
+    for path, old, new in _find_long_texts(was, now, ""):
+        yield from _describe_text_change(path, old, new)
+    yield from compare_values(_cut_long_texts(was, now), _cut_long_texts(now, was))
 
 
-def _named(tools: Any) -> bool:
-    flat = _flat(tools)
+def _has_names(tools: Any) -> bool:
+    flat = _list_tools(tools)
     return bool(flat) and all(isinstance(tool, Mapping) and "name" in tool for tool in flat)
 
 
-def _flat(tools: Any) -> list[Any]:
+def _list_tools(tools: Any) -> list[Any]:
     """Declarations out of the lists in which the APIs wrap them."""
-    found: list[Any] = []
+    functions: list[Any] = []
     for tool in tools if isinstance(tools, list) else []:
         inner = tool if isinstance(tool, Mapping) else {}
         wrapped = next((inner[key] for key in _TOOL_KEYS if isinstance(inner.get(key), list)), None)
-        found += (
+        functions += (
             wrapped
             if wrapped is not None
             else [inner["function"] if isinstance(inner.get("function"), Mapping) else tool]
         )
-    return found
+    return functions
 
 
-def _long_texts(was: Any, now: Any, path: str) -> Iterator[tuple[str, str, str]]:
+def _find_long_texts(was: Any, now: Any, path: str) -> Iterator[tuple[str, str, str]]:
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in was:
             if key in now:
-                yield from _long_texts(was[key], now[key], f"{path}.{key}" if path else str(key))
+                yield from _find_long_texts(was[key], now[key], f"{path}.{key}" if path else str(key))
     elif isinstance(was, list) and isinstance(now, list):
         for index, (old, new) in enumerate(zip(was, now, strict=False)):
-            yield from _long_texts(old, new, f"{path}[{index}]")
+            yield from _find_long_texts(old, new, f"{path}[{index}]")
     elif isinstance(was, str) and isinstance(now, str) and was != now and _is_long(was, now):
         yield path, was, now
 
 
-def _shortened(value: Any, other: Any) -> Any:
+def _cut_long_texts(value: Any, counterpart: Any) -> Any:
     """`value` without the long texts that differ, which are told apart."""
     if isinstance(value, Mapping):
         return {
-            key: _shortened(item, other.get(key) if isinstance(other, Mapping) else None) for key, item in value.items()
+            key: _cut_long_texts(item, counterpart.get(key) if isinstance(counterpart, Mapping) else None)
+            for key, item in value.items()
         }
     if isinstance(value, list):
-        others = other if isinstance(other, list) else []
-        return [_shortened(item, others[index] if index < len(others) else None) for index, item in enumerate(value)]
-    return "…" if isinstance(value, str) and isinstance(other, str) and _is_long(value, other) else value
+        counterparts = counterpart if isinstance(counterpart, list) else []
+        return [
+            _cut_long_texts(item, counterparts[index] if index < len(counterparts) else None)
+            for index, item in enumerate(value)
+        ]
+    return "…" if isinstance(value, str) and isinstance(counterpart, str) and _is_long(value, counterpart) else value
 
 
-def _is_long(one: str, other: str) -> bool:
-    return "\n" in one or "\n" in other or max(len(one), len(other)) > _LONG
+def _is_long(first: str, second: str) -> bool:
+    return "\n" in first or "\n" in second or max(len(first), len(second)) > _LONG
 
 
-def _text_change(path: str, was: str, now: str) -> Iterator[str]:
+def _describe_text_change(path: str, was: str, now: str) -> Iterator[str]:
     old, new = was.splitlines(), now.splitlines()
     lines: list[str] = []
     for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind != "equal":
-            lines += [f"line {a + 1}: - {_cut(line)}" for line in old[a:b]]
-            lines += [f"line {c + 1}: + {_cut(line)}" for line in new[c:d]]
+            lines += [f"line {a + 1}: - {_cut_line(line)}" for line in old[a:b]]
+            lines += [f"line {c + 1}: + {_cut_line(line)}" for line in new[c:d]]
     yield f"{path} changed:" + "".join(f"\n    {line}" for line in lines[: 2 * SHOWN_DIFFERENCES])
 
 
-def _cut(line: str) -> str:
+def _cut_line(line: str) -> str:
     return line if len(line) <= 200 else line[:199] + "…"

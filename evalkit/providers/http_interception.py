@@ -21,8 +21,8 @@ from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
 
-from evalkit.providers.http_sockets import closing, connecting, responding, sending
-from evalkit.providers.http_tape import HttpTape
+from evalkit.providers.http_sockets import make_close, make_connect, make_getresponse, make_send
+from evalkit.providers.http_tape import Player
 
 Maker = Callable[[Any], Any]  # from a real method to the one in its place
 
@@ -31,28 +31,28 @@ _users = 0
 _undo: list[Callable[[], None]] = []
 _patched: set[str] = set()
 _is_hooked = False
-_passing: ContextVar[bool] = ContextVar("evalkit_http_passing", default=False)
+_is_bypassed: ContextVar[bool] = ContextVar("evalkit_http_passing", default=False)
 
 
-def _nobody() -> HttpTape | None:
+def _find_no_player() -> Player | None:
     return None
 
 
-_find: Callable[[], HttpTape | None] = _nobody
+_find_current: Callable[[], Player | None] = _find_no_player
 
 
-def install(find: Callable[[], HttpTape | None]) -> None:
+def install(find_current: Callable[[], Player | None]) -> None:
     """Catch requests from now on; `find` tells whose the one is that is being sent. To be undone by `uninstall`."""
-    global _users, _find
+    global _users, _find_current
     with _lock:
         _users += 1
         if _users > 1:
             return
-        _find = find
+        _find_current = find_current
         for name in CLIENTS:
             if name in sys.modules:
-                _patch(name)
-        _hook_imports()
+                _patch_module(name)
+        _register_import_hooks()
 
 
 def uninstall() -> None:
@@ -67,24 +67,24 @@ def uninstall() -> None:
 
 
 @contextmanager
-def passing() -> Iterator[None]:
+def bypass_interception() -> Iterator[None]:
     """Inside, requests go out as they are: evalkit's own, which are no agent's."""
-    token = _passing.set(True)
+    token = _is_bypassed.set(True)
     try:
         yield
     finally:
-        _passing.reset(token)
+        _is_bypassed.reset(token)
 
 
-def tape_for(authority: str) -> HttpTape | None:
+def find_player(authority: str) -> Player | None:
     """The tape that a request to ``host`` or ``host:port`` is of, if it is of any."""
-    if _passing.get():
+    if _is_bypassed.get():
         return None
-    tape = _find()
-    return tape if tape is not None and tape.concerns(authority.lower()) else None
+    player = _find_current()
+    return player if player is not None and player.can_handle(authority.lower()) else None
 
 
-def _hook_imports() -> None:
+def _register_import_hooks() -> None:
     global _is_hooked
     if _is_hooked:
         return
@@ -93,31 +93,33 @@ def _hook_imports() -> None:
 
     for name in CLIENTS:
         if name not in sys.modules:
-            wrapt.register_post_import_hook(lambda module: _imported(module.__name__), name)
+            wrapt.register_post_import_hook(lambda module: _patch_imported(module.__name__), name)
 
 
-def _imported(name: str) -> None:
+def _patch_imported(name: str) -> None:
     with _lock:
         if _users:
-            _patch(name)
+            _patch_module(name)
 
 
-def _patch(name: str) -> None:
+def _patch_module(name: str) -> None:
     if name not in _patched:
         _patched.add(name)
         for class_name, method, maker in CLIENTS[name]():
-            _replace(getattr(sys.modules[name], class_name), method, maker)
+            _replace_method(getattr(sys.modules[name], class_name), method, maker)
 
 
-_made: dict[tuple[type, str], tuple[Any, Any]] = {}  # the real method that was patched last, and what was made of it
+_replacements: dict[
+    tuple[type, str], tuple[Any, Any]
+] = {}  # the real method that was patched last, and what was made of it
 
 
-def _replace(owner: Any, method: str, maker: Maker) -> None:
+def _replace_method(owner: Any, method: str, maker: Maker) -> None:
     real = vars(owner)[method]
-    known, ours = _made.get((owner, method), (None, None))
-    if known is not real:
+    cached, ours = _replacements.get((owner, method), (None, None))
+    if cached is not real:
         ours = functools.wraps(real)(maker(real))
-        _made[owner, method] = real, ours
+        _replacements[owner, method] = real, ours
     setattr(owner, method, ours)
 
     def undo() -> None:
@@ -129,64 +131,66 @@ def _replace(owner: Any, method: str, maker: Maker) -> None:
 
 # -- what is patched: module -> classes, methods, and what makes the replacement
 
-_Parts = list[tuple[str, str, Maker]]
+_Patches = list[tuple[str, str, Maker]]
 
 
-def _sockets() -> _Parts:
-    makers = {"connect": connecting, "send": sending, "getresponse": responding, "close": closing}
-    parts: _Parts = [("HTTPConnection", name, functools.partial(_with_find, make)) for name, make in makers.items()]
-    return [*parts, ("HTTPSConnection", "connect", functools.partial(_with_find, connecting))]
+def _list_socket_patches() -> _Patches:
+    makers = {"connect": make_connect, "send": make_send, "getresponse": make_getresponse, "close": make_close}
+    parts: _Patches = [
+        ("HTTPConnection", name, functools.partial(_bind_player_lookup, make)) for name, make in makers.items()
+    ]
+    return [*parts, ("HTTPSConnection", "connect", functools.partial(_bind_player_lookup, make_connect))]
 
 
-def _with_find(make: Any, real: Any) -> Any:
-    return make(real, tape_for)
+def _bind_player_lookup(make: Any, real: Any) -> Any:
+    return make(real, find_player)
 
 
-def _connects(*classes: str) -> Callable[[], _Parts]:
-    return lambda: [(name, "connect", functools.partial(_with_find, connecting)) for name in classes]
+def _make_connect_lister(*classes: str) -> Callable[[], _Patches]:
+    return lambda: [(name, "connect", functools.partial(_bind_player_lookup, make_connect)) for name in classes]
 
 
-def _transports(library: str) -> Callable[[], _Parts]:
-    def parts() -> _Parts:
+def _make_transport_lister(library: str) -> Callable[[], _Patches]:
+    def list_patches() -> _Patches:
         methods = {"HTTPTransport": "handle_request", "AsyncHTTPTransport": "handle_async_request"}
-        return [(name, method, functools.partial(_stubbed, library, method)) for name, method in methods.items()]
+        return [(name, method, functools.partial(_make_stubbed, library, method)) for name, method in methods.items()]
 
-    return parts
-
-
-def _sessions() -> _Parts:
-    return [("ClientSession", "_request", functools.partial(_stubbed, "aiohttp", "_request"))]
+    return list_patches
 
 
-def _stubbed(library: str, method: str, real: Any) -> Any:
+def _list_session_patches() -> _Patches:
+    return [("ClientSession", "_request", functools.partial(_make_stubbed, "aiohttp", "_request"))]
+
+
+def _make_stubbed(library: str, method: str, real: Any) -> Any:
     """The real method for requests that are nobody's, and else vcrpy's stub, which is imported with the first of them:
     vcrpy imports every client library that is installed."""
 
     @functools.cache
-    def stub() -> Any:
-        from evalkit.providers.http_stubs import stub_for
+    def get_stub() -> Any:
+        from evalkit.providers.http_stubs import build_stub
 
-        return stub_for(library, method)(real)
+        return build_stub(library, method)(real)
 
-    def caught(self: Any, request: Any) -> Any:
-        return (real if tape_for(_authority(request.url)) is None else stub())(self, request)
+    def handle_request(self: Any, request: Any) -> Any:
+        return (real if find_player(_parse_authority(request.url)) is None else get_stub())(self, request)
 
-    def caught_in_session(self: Any, verb: str, url: Any, **options: Any) -> Any:
+    def handle_session_request(self: Any, verb: str, url: Any, **options: Any) -> Any:
         url = self._build_url(url)  # a session may have a base URL, which vcrpy's stub does not know
-        return (real if tape_for(_authority(url)) is None else stub())(self, verb, url, **options)
+        return (real if find_player(_parse_authority(url)) is None else get_stub())(self, verb, url, **options)
 
-    return caught_in_session if library == "aiohttp" else caught
+    return handle_session_request if library == "aiohttp" else handle_request
 
 
-def _authority(url: Any) -> str:
+def _parse_authority(url: Any) -> str:
     return urlsplit(str(url)).netloc.rpartition("@")[2]
 
 
-CLIENTS: dict[str, Callable[[], _Parts]] = {
-    "http.client": _sockets,
-    "urllib3.connection": _connects("HTTPConnection", "HTTPSConnection"),
-    "httplib2": _connects("HTTPConnectionWithTimeout", "HTTPSConnectionWithTimeout"),
-    "httpx": _transports("httpx"),
-    "httpx2": _transports("httpx2"),
-    "aiohttp": _sessions,
+CLIENTS: dict[str, Callable[[], _Patches]] = {
+    "http.client": _list_socket_patches,
+    "urllib3.connection": _make_connect_lister("HTTPConnection", "HTTPSConnection"),
+    "httplib2": _make_connect_lister("HTTPConnectionWithTimeout", "HTTPSConnectionWithTimeout"),
+    "httpx": _make_transport_lister("httpx"),
+    "httpx2": _make_transport_lister("httpx2"),
+    "aiohttp": _list_session_patches,
 }

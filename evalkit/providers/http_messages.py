@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 from msgspec import Struct
 
 from evalkit.model.redaction import REDACTED
-from evalkit.providers.asked import without_secrets
-from evalkit.providers.http_bodies import Body, body_bytes, read_body, unpacked
+from evalkit.providers.asked import redact_secrets
+from evalkit.providers.http_bodies import Body, encode_body, read_body, unpack_content
 
 # fmt: off
 KEPT_HEADERS = frozenset(
@@ -50,7 +50,7 @@ class HttpRequest(Struct, frozen=True):
         return urlsplit(self.url).netloc.rpartition("@")[2].lower()
 
 
-class HttpAnswer(Struct, frozen=True):
+class HttpResponse(Struct, frozen=True):
     """A response that came in."""
 
     status: int
@@ -58,35 +58,35 @@ class HttpAnswer(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
 
-    def header(self, name: str) -> str:
+    def get_header(self, name: str) -> str:
         return next((value for key, value in self.headers if key.lower() == name), "")
 
 
-def asked_data(request: HttpRequest, secrets: tuple[str, ...], ignored: Iterable[str] = ()) -> dict[str, Any]:
+def serialize_request(request: HttpRequest, secrets: tuple[str, ...], ignored: Iterable[str] = ()) -> dict[str, Any]:
     """`request` as a cassette has it. `ignored` are paths below a JSON body (``metadata.run_id``) that are left out."""
     body = read_body(request.body, request.content_type)
-    value = _cleaned(body.value, secrets)
+    value = _redact_value(body.value, secrets)
     for path in ignored if body.form == "json" else ():
-        value = _without(value, path.split("."))
+        value = _remove_path(value, path.split("."))
     data = {"method": request.method.upper(), "url": clean_url(request.url, secrets)}
     return data if body.value is None else {**data, body.form: value}
 
 
-def answer_data(answer: HttpAnswer, secrets: tuple[str, ...]) -> dict[str, Any]:
+def serialize_response(response: HttpResponse, secrets: tuple[str, ...]) -> dict[str, Any]:
     """`answer` as a cassette has it."""
-    encoding = answer.header("content-encoding")
-    content = unpacked(answer.body, encoding) if encoding else answer.body
-    headers = {key.lower(): value for key, value in answer.headers if key.lower() in KEPT_HEADERS}
+    encoding = response.get_header("content-encoding")
+    content = unpack_content(response.body, encoding) if encoding else response.body
+    headers = {key.lower(): value for key, value in response.headers if key.lower() in KEPT_HEADERS}
     if content is None:
-        content, headers["content-encoding"] = answer.body, encoding
-    body = read_body(content, answer.header("content-type"))
-    data: dict[str, Any] = {"status": answer.status}
+        content, headers["content-encoding"] = response.body, encoding
+    body = read_body(content, response.get_header("content-type"))
+    data: dict[str, Any] = {"status": response.status}
     if headers:
-        data["headers"] = without_secrets(headers, secrets)
-    return data if body.value is None else {**data, body.form: _cleaned(body.value, secrets)}
+        data["headers"] = redact_secrets(headers, secrets)
+    return data if body.value is None else {**data, body.form: _redact_value(body.value, secrets)}
 
 
-def answer_of(data: Mapping[str, Any]) -> HttpAnswer:
+def to_response(data: Mapping[str, Any]) -> HttpResponse:
     """The answer that `answer_data` described."""
     from http import HTTPStatus
 
@@ -95,10 +95,10 @@ def answer_of(data: Mapping[str, Any]) -> HttpAnswer:
     if form == "json":
         headers.setdefault("content-type", "application/json")
     body = Body() if form is None else Body(form, data[form])
-    content = body_bytes(body, headers.get("content-type", ""))
+    content = encode_body(body, headers.get("content-type", ""))
     status = int(data["status"])
     reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
-    return HttpAnswer(status, reason, (*headers.items(), ("content-length", str(len(content)))), content)
+    return HttpResponse(status, reason, (*headers.items(), ("content-length", str(len(content)))), content)
 
 
 def clean_url(url: str, secrets: tuple[str, ...]) -> str:
@@ -112,36 +112,36 @@ def clean_url(url: str, secrets: tuple[str, ...]) -> str:
             f"{quote(name)}={REDACTED if name.lower() in _SECRET_PARAMETERS else quote(value)}" for name, value in pairs
         )
     netloc = parts.netloc.rpartition("@")[2]
-    cleaned: str = without_secrets(urlunsplit((parts.scheme, netloc, parts.path or "/", query, "")), secrets)
+    cleaned: str = redact_secrets(urlunsplit((parts.scheme, netloc, parts.path or "/", query, "")), secrets)
     return cleaned
 
 
-def _cleaned(value: Any, secrets: tuple[str, ...]) -> Any:
+def _redact_value(value: Any, secrets: tuple[str, ...]) -> Any:
     """`value` without secrets. ``{"token": "Hel"}`` is a piece of text in a model's reply, and stays if it is short."""
     if isinstance(value, Mapping):
         return {
             key: item
             if key == _NO_SECRET and isinstance(item, str) and len(item) < 16
-            else _cleaned(item, secrets)
+            else _redact_value(item, secrets)
             if isinstance(item, (Mapping, list))
-            else without_secrets({key: item}, secrets)[key]
+            else redact_secrets({key: item}, secrets)[key]
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [_cleaned(item, secrets) for item in value]
-    return without_secrets(value, secrets)
+        return [_redact_value(item, secrets) for item in value]
+    return redact_secrets(value, secrets)
 
 
-def _without(value: Any, path: list[str]) -> Any:
+def _remove_path(value: Any, path: list[str]) -> Any:
     """`value` without what is at `path`; ``*`` stands for every item of a list and every key."""
     step, rest = path[0], path[1:]
     if isinstance(value, Mapping):
         if not rest:
             return {} if step == "*" else {key: item for key, item in value.items() if key != step}
-        return {key: _without(item, rest) if step in (key, "*") else item for key, item in value.items()}
+        return {key: _remove_path(item, rest) if step in (key, "*") else item for key, item in value.items()}
     if isinstance(value, list) and (step == "*" or step.isdecimal()):
         chosen = range(len(value)) if step == "*" else [int(step)]
         if not rest:
             return [item for index, item in enumerate(value) if index not in chosen]
-        return [_without(item, rest) if index in chosen else item for index, item in enumerate(value)]
+        return [_remove_path(item, rest) if index in chosen else item for index, item in enumerate(value)]
     return value

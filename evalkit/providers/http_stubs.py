@@ -8,9 +8,9 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
-from evalkit.providers.http_interception import tape_for
-from evalkit.providers.http_messages import HttpAnswer, HttpRequest
-from evalkit.providers.http_tape import Recording
+from evalkit.providers.http_interception import find_player
+from evalkit.providers.http_messages import HttpRequest, HttpResponse
+from evalkit.providers.http_tape import PendingExchange
 
 
 class Router:
@@ -20,16 +20,16 @@ class Router:
 
     def can_play_response_for(self, request: Any) -> bool:
         """Whether the answer is recorded. Raises where it should be, and is not."""
-        sent = _sent(request)
-        tape = tape_for(urlsplit(sent.url).netloc.rpartition("@")[2])
-        if tape is None:
+        sent = _to_http_request(request)
+        player = find_player(urlsplit(sent.url).netloc.rpartition("@")[2])
+        if player is None:
             return False
-        found = tape.begin(sent)
-        request.evalkit_found, request.evalkit_since = found, perf_counter()
-        return isinstance(found, HttpAnswer)
+        outcome = player.begin(sent)
+        request.evalkit_found, request.evalkit_since = outcome, perf_counter()
+        return isinstance(outcome, HttpResponse)
 
     def play_response(self, request: Any) -> dict[str, Any]:
-        answer: HttpAnswer = request.evalkit_found
+        answer: HttpResponse = request.evalkit_found
         headers: dict[str, list[str]] = {}
         for name, value in answer.headers:
             headers.setdefault(name, []).append(value)
@@ -37,12 +37,12 @@ class Router:
         return {"status": status, "headers": headers, "body": {"string": answer.body}}
 
     def append(self, request: Any, response: Mapping[str, Any]) -> None:
-        found = getattr(request, "evalkit_found", None)
-        if isinstance(found, Recording):
+        outcome = getattr(request, "evalkit_found", None)
+        if isinstance(outcome, PendingExchange):
             headers = tuple((name, value) for name, values in response["headers"].items() for value in values)
             status, body = response["status"], response["body"].get("string") or b""
-            answer = HttpAnswer(status["code"], status["message"] or "", headers, body)
-            found.answered(answer, (perf_counter() - request.evalkit_since) * 1000)
+            answer = HttpResponse(status["code"], status["message"] or "", headers, body)
+            outcome.record_response(answer, (perf_counter() - request.evalkit_since) * 1000)
 
     def filter_request(self, request: Any) -> Any:
         return request
@@ -52,7 +52,7 @@ class Router:
         return [(request, [], [])]
 
 
-def _sent(request: Any) -> HttpRequest:
+def _to_http_request(request: Any) -> HttpRequest:
     """A request of vcrpy's as ours. aiohttp's stub gives a body as the caller gave it: data, a form, text or bytes."""
     body, content_type = request.body, str(request.headers.get("content-type", ""))
     if isinstance(body, bytes):
@@ -68,7 +68,7 @@ def _sent(request: Any) -> HttpRequest:
     return HttpRequest(request.method, str(request.uri), content, content_type)
 
 
-def stub_for(client: str, method: str) -> Callable[[Any], Any]:
+def build_stub(client: str, method: str) -> Callable[[Any], Any]:
     """vcrpy's stub for one method of a client library: given the real method, it makes the one to call instead."""
     router = Router()
     if client == "aiohttp":

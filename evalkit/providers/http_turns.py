@@ -12,82 +12,82 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
-from evalkit.providers.events import values_of
-from evalkit.providers.http_bodies import unpacked
-from evalkit.providers.http_messages import HttpAnswer
+from evalkit.providers.events import parse_values
+from evalkit.providers.http_bodies import unpack_content
+from evalkit.providers.http_messages import HttpResponse
 from evalkit.providers.http_volatile import is_model_reply
-from evalkit.providers.streamed import Chunk, turn_of_stream
+from evalkit.providers.streamed import Chunk, build_turn
 from evalkit.providers.turns import parse_arguments
 
 _READABLE = ("json", "event-stream", "ndjson")
 _RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
-def turn_in(answer: HttpAnswer, duration_ms: float) -> ModelTurn | None:
+def find_turn(response: HttpResponse, duration_ms: float) -> ModelTurn | None:
     """The model turn that `answer` is, or None. Never raises on any answer."""
-    if answer.status != 200 or not any(kind in answer.header("content-type").lower() for kind in _READABLE):
+    if response.status != 200 or not any(kind in response.get_header("content-type").lower() for kind in _READABLE):
         return None
-    encoding = answer.header("content-encoding")
-    content = unpacked(answer.body, encoding) if encoding else answer.body
+    encoding = response.get_header("content-encoding")
+    content = unpack_content(response.body, encoding) if encoding else response.body
     try:
-        values = [value for value in values_of((content or b"").decode()) if isinstance(value, Mapping)]
+        values = [value for value in parse_values((content or b"").decode()) if isinstance(value, Mapping)]
     except (ValueError, RecursionError):
         return None
     if not any(is_model_reply(value) for value in values):
         return None
     try:
-        turn = _read(values)
+        turn = _read_values(values)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None  # it only looked like a model's, and must not fail the agent's request
     return None if turn is None else replace(turn, duration_ms=duration_ms, raw=None, content=None)
 
 
-def _read(values: Sequence[Mapping[str, Any]]) -> ModelTurn | None:
+def _read_values(values: Sequence[Mapping[str, Any]]) -> ModelTurn | None:
     if any({"candidates", "usageMetadata", "promptFeedback"} & set(value) for value in values):
-        from evalkit.providers.gemini_reply import merged, turn_of
+        from evalkit.providers.gemini_reply import merge_chunks, read_reply
 
-        return turn_of(merged(values))
+        return read_reply(merge_chunks(values))
     if any("choices" in value for value in values):
-        return _chat(values)
+        return _read_chat_completion(values)
     if any(value.get("type") == "message_start" for value in values):
-        return turn_of_stream([Chunk("anthropic", value) for value in values])
+        return build_turn([Chunk("anthropic", value) for value in values])
     message = next((value for value in values if value.get("type") == "message"), None)
     if message is not None:
         end = {"type": "message_delta", "delta": {"stop_reason": message.get("stop_reason")}}
         start = {"type": "message_start", "message": message}
-        return turn_of_stream([Chunk("anthropic", start), Chunk("anthropic", end)])
-    return _response(values)
+        return build_turn([Chunk("anthropic", start), Chunk("anthropic", end)])
+    return _read_response(values)
 
 
-def _chat(values: Sequence[Mapping[str, Any]]) -> ModelTurn | None:
-    from evalkit.providers.openai_reply import streamed_turn, turn_of
+def _read_chat_completion(values: Sequence[Mapping[str, Any]]) -> ModelTurn | None:
+    from evalkit.providers.openai_reply import read_reply, read_stream
 
     choices = [choice for value in values for choice in value.get("choices") or () if isinstance(choice, Mapping)]
     if any("delta" in choice for choice in choices):
-        return streamed_turn(values)
-    return turn_of(values[0]) if any("message" in choice for choice in choices) else None
+        return read_stream(values)
+    return read_reply(values[0]) if any("message" in choice for choice in choices) else None
 
 
-def _response(values: Sequence[Mapping[str, Any]]) -> ModelTurn | None:
+def _read_response(values: Sequence[Mapping[str, Any]]) -> ModelTurn | None:
     """OpenAI's responses: the object itself, or the one that ends the stream."""
     ends = [value.get("response") for value in values if value.get("type") in _RESPONSE_ENDS]
-    whole = next((value for value in [*reversed(ends), *values] if _is_response(value)), None)
-    if whole is None:
+    response = next((value for value in [*reversed(ends), *values] if _is_response(value)), None)
+    if response is None:
         return None
-    output = [item for item in whole.get("output") or () if isinstance(item, Mapping)]
-    calls = tuple(_function_call(item) for item in output if item.get("type") == "function_call")
+    output = [item for item in response.get("output") or () if isinstance(item, Mapping)]
+    calls = tuple(_read_function_call(item) for item in output if item.get("type") == "function_call")
     parts = [part for item in output if item.get("type") == "message" for part in item.get("content") or ()]
     text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text")
-    refused = next((str(part["refusal"]) for part in parts if part.get("refusal")), None)
-    done = "tool_calls" if calls else "content_filter" if refused else "stop" if text else "empty"
-    cut = (whole.get("incomplete_details") or {}).get("reason")
+    refusal = next((str(part["refusal"]) for part in parts if part.get("refusal")), None)
+    done = "tool_calls" if calls else "content_filter" if refusal else "stop" if text else "empty"
+    cut = (response.get("incomplete_details") or {}).get("reason")
     return ModelTurn(
         text=text,
         calls=calls,
         finish_reason={"max_output_tokens": "length", "content_filter": "content_filter"}.get(str(cut), done),
-        finish_message=refused,
-        usage=_usage(whole.get("usage")),
-        model=whole.get("model") if isinstance(whole.get("model"), str) else None,
+        finish_message=refusal,
+        usage=_read_usage(response.get("usage")),
+        model=response.get("model") if isinstance(response.get("model"), str) else None,
     )
 
 
@@ -95,7 +95,7 @@ def _is_response(value: Any) -> bool:
     return isinstance(value, Mapping) and value.get("object") == "response"
 
 
-def _function_call(item: Mapping[str, Any]) -> ModelCall:
+def _read_function_call(item: Mapping[str, Any]) -> ModelCall:
     raw = item.get("arguments")
     name, call_id = str(item.get("name")), item.get("call_id")
     known_id = call_id if isinstance(call_id, str) else None
@@ -105,15 +105,15 @@ def _function_call(item: Mapping[str, Any]) -> ModelCall:
     return ModelCall(name=name, arguments=raw if why else arguments, call_id=known_id, malformed=why, raw=str(raw))
 
 
-def _usage(data: Any) -> Usage | None:
+def _read_usage(data: Any) -> Usage | None:
     if not isinstance(data, Mapping):
         return None
     reasoning = (data.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
-    given, asked = data.get("output_tokens") or 0, data.get("input_tokens") or 0
+    output_tokens, input_tokens = data.get("output_tokens") or 0, data.get("input_tokens") or 0
     return Usage(
-        input_tokens=asked,
-        output_tokens=max(given - reasoning, 0),
+        input_tokens=input_tokens,
+        output_tokens=max(output_tokens - reasoning, 0),
         reasoning_tokens=reasoning,
         cached_tokens=(data.get("input_tokens_details") or {}).get("cached_tokens") or 0,
-        total_tokens=data.get("total_tokens") or asked + given,
+        total_tokens=data.get("total_tokens") or input_tokens + output_tokens,
     )

@@ -34,77 +34,80 @@ _BASE64 = ("thoughtSignature", "thought_signature", "encrypted_content")
 _TO_URL_SAFE = str.maketrans("+/", "-_")
 
 
-def settled(exchanges: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def normalise_exchanges(exchanges: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """`exchanges`, as the file will hold them, without what a second recording would have otherwise."""
-    names = _stand_ins(exchanges)
+    names = _find_stand_ins(exchanges)
     return [
-        {"request": _renamed(exchange["request"], names), "response": _settled_answer(exchange["response"], names)}
+        {
+            "request": _replace_values(exchange["request"], names),
+            "response": _replace_in_response(exchange["response"], names),
+        }
         for exchange in exchanges
     ]
 
 
-def _settled_answer(answer: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    renamed: dict[str, Any] = _renamed(answer, names)
-    if not any(True for _ in _replies(answer)):
+def _replace_in_response(response: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    renamed: dict[str, Any] = _replace_values(response, names)
+    if not any(True for _ in _find_replies(response)):
         return renamed
     if "json" in renamed:
-        renamed["json"] = _without_times(renamed["json"])
+        renamed["json"] = _reset_times(renamed["json"])
     if "text" in renamed:
         renamed["text"] = _TIME_TEXT.sub(r"\g<1>0", renamed["text"])
     return renamed
 
 
-def _stand_ins(exchanges: list[dict[str, Any]]) -> dict[str, str]:
+def _find_stand_ins(exchanges: list[dict[str, Any]]) -> dict[str, str]:
     names: dict[str, str] = {}
     counts: dict[str, int] = {}
     for exchange in exchanges:
-        for reply in _replies(exchange["response"]):
-            for key, value in _drawn(reply):
+        for reply in _find_replies(exchange["response"]):
+            for key, value in _find_random_values(reply):
                 if value not in names:
-                    kind = _kind(key, value)
+                    kind = _get_prefix(key, value)
                     counts[kind] = counts.get(kind, 0) + 1
                     # Clients send bytes back in the other of base64's two alphabets.
                     for form in {value, value.translate(_TO_URL_SAFE)} if key in _BASE64 else {value}:
-                        names[form] = _stand_in(key, f"{kind}{counts[kind]}")
+                        names[form] = _encode_stand_in(key, f"{kind}{counts[kind]}")
     return {value: names[value] for value in sorted(names, key=len, reverse=True)}
 
 
-def _kind(key: str, value: str) -> str:
+def _get_prefix(key: str, value: str) -> str:
     """``call_`` of ``call_9xYz``: clients may look at the prefix."""
     prefix = re.match(r"[A-Za-z]{2,12}[_-]", value)
     return prefix[0] if prefix is not None and key not in _BASE64 else f"{_IDS[key]}-"
 
 
-def _stand_in(key: str, name: str) -> str:
+def _encode_stand_in(key: str, name: str) -> str:
     return base64.b64encode(name.encode()).decode() if key in _BASE64 else name
 
 
-def _drawn(data: Any) -> Iterator[tuple[str, str]]:
+def _find_random_values(data: Any) -> Iterator[tuple[str, str]]:
     """Keys and values that were drawn by lot, in the order of the reply."""
     if isinstance(data, Mapping):
         for key, value in data.items():
             if key in _IDS and isinstance(value, str) and len(value) >= _SHORTEST:
                 yield key, value
             elif key not in ("arguments", "args", "input", "parameters"):  # what the model says is no id of the service
-                yield from _drawn(value)
+                yield from _find_random_values(value)
     elif isinstance(data, list):
         for item in data:
-            yield from _drawn(item)
+            yield from _find_random_values(item)
 
 
-def _replies(answer: Mapping[str, Any]) -> Iterator[Any]:
+def _find_replies(response: Mapping[str, Any]) -> Iterator[Any]:
     """The JSON of a model's reply: one value, or the events of a stream. Nothing for other services."""
-    if "json" in answer:
-        values = answer["json"] if isinstance(answer["json"], list) else [answer["json"]]
-    elif isinstance(answer.get("text"), str) and "data:" in answer["text"]:
-        values = [value for line in answer["text"].splitlines() if (value := _event(line)) is not None]
+    if "json" in response:
+        values = response["json"] if isinstance(response["json"], list) else [response["json"]]
+    elif isinstance(response.get("text"), str) and "data:" in response["text"]:
+        values = [value for line in response["text"].splitlines() if (value := _parse_event(line)) is not None]
     else:
         return
     if any(is_model_reply(value) for value in values):
         yield from values
 
 
-def _event(line: str) -> Any:
+def _parse_event(line: str) -> Any:
     if not line.startswith("data:"):
         return None
     try:
@@ -126,19 +129,19 @@ def is_model_reply(value: Any) -> bool:
     return value.get("type") in ("message", "message_start")
 
 
-def _renamed(data: Any, names: Mapping[str, str]) -> Any:
+def _replace_values(data: Any, names: Mapping[str, str]) -> Any:
     if not names:
         return data
     if isinstance(data, str):
-        return _renamed_text(data, names)
+        return _replace_in_text(data, names)
     if isinstance(data, Mapping):
-        return {key: _renamed(value, names) for key, value in data.items()}
+        return {key: _replace_values(value, names) for key, value in data.items()}
     if isinstance(data, list):
-        return [_renamed(value, names) for value in data]
+        return [_replace_values(value, names) for value in data]
     return data
 
 
-def _renamed_text(text: str, names: Mapping[str, str]) -> str:
+def _replace_in_text(text: str, names: Mapping[str, str]) -> str:
     if text in names:
         return names[text]
     if len(text) < _SHORTEST:
@@ -149,31 +152,31 @@ def _renamed_text(text: str, names: Mapping[str, str]) -> str:
     return text
 
 
-def _without_times(data: Any) -> Any:
+def _reset_times(data: Any) -> Any:
     if isinstance(data, Mapping):
         return {
             key: 0
             if key in _TIMES and isinstance(value, (int, float))
             else "1970-01-01T00:00:00Z"
             if key in _TIMES and isinstance(value, str)
-            else _without_times(value)
+            else _reset_times(value)
             for key, value in data.items()
         }
-    return [_without_times(value) for value in data] if isinstance(data, list) else data
+    return [_reset_times(value) for value in data] if isinstance(data, list) else data
 
 
 _UUID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE)
 
 
-def is_drawn(request: Mapping[str, Any]) -> bool:
+def has_uuids(request: Mapping[str, Any]) -> bool:
     """Whether a request holds what clients draw by lot: UUIDs."""
     return _UUID.search(json.dumps(request, default=str)) is not None
 
 
-def without_drawn(data: Any) -> Any:
+def replace_uuids(data: Any) -> Any:
     """`data` with every UUID as the same stand-in."""
     if isinstance(data, str):
         return _UUID.sub("uuid", data)
     if isinstance(data, Mapping):
-        return {key: without_drawn(value) for key, value in data.items()}
-    return [without_drawn(value) for value in data] if isinstance(data, list) else data
+        return {key: replace_uuids(value) for key, value in data.items()}
+    return [replace_uuids(value) for value in data] if isinstance(data, list) else data

@@ -31,7 +31,9 @@ SLOWEST = 1 / 60  # requests per second: a service that keeps refusing is still 
 _SPEED_UP = 1.1
 
 # What to be in while a case waits for its turn: its deadline stands still meanwhile.
-queueing: ContextVar[Callable[[], AbstractContextManager[Any]]] = ContextVar("evalkit_queueing", default=nullcontext)
+queue_context: ContextVar[Callable[[], AbstractContextManager[Any]]] = ContextVar(
+    "evalkit_queueing", default=nullcontext
+)
 
 
 class Rates(Struct, frozen=True):
@@ -41,14 +43,14 @@ class Rates(Struct, frozen=True):
     tokens_per_minute: float | None = None
 
 
-def rates_for(kind: str, model: str, limits: Mapping[str, Any], workers: int = 1) -> Rates:
+def find_rates(kind: str, model: str, limits: Mapping[str, Any], workers: int = 1) -> Rates:
     """What `limits` say of a model: under ``kind:model``, else under ``kind``, else for all. Shared by `workers`
     processes, each of which keeps to its part."""
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for table in (limits, limits.get(kind), limits.get(f"{kind}:{model}")):
         if isinstance(table, Mapping):
-            found |= {name: float(table[name]) / workers for name in RATES if table.get(name) is not None}
-    return Rates(**found)
+            rates |= {name: float(table[name]) / workers for name in RATES if table.get(name) is not None}
+    return Rates(**rates)
 
 
 class Limiter:
@@ -72,7 +74,7 @@ class Limiter:
         self._recent: deque[float] = deque(maxlen=200)  # when the latest requests went out
         self._unlimited_again = 0.0  # requests per second at which a learned limit is forgotten
 
-    async def enter(self, longest_s: float = float("inf")) -> float:
+    async def enter(self, max_pause_s: float = float("inf")) -> float:
         """Wait for a place. Gives the tokens that were set aside, to be handed to `leave`.
 
         Raises ProviderError where the service has told another case to stay away for longer than `longest_s` seconds:
@@ -80,55 +82,55 @@ class Limiter:
         """
         with self._lock:
             now = self._clock()
-            paused_s = self._pause(now, longest_s)
-            aside = self._average
-            wait_s = max(self._requests.take(1, now), self._tokens.take(aside, now), paused_s)
+            paused_s = self._get_pause(now, max_pause_s)
+            reserved_tokens = self._average
+            wait_s = max(self._requests.take(1, now), self._tokens.take(reserved_tokens, now), paused_s)
             self._recent.append(now + max(wait_s, 0.0))
         while wait_s > 0:
-            with queueing.get()():
+            with queue_context.get()():
                 await self._sleep(wait_s)
             with self._lock:
-                wait_s = self._pause(self._clock(), longest_s)
-        return aside
+                wait_s = self._get_pause(self._clock(), max_pause_s)
+        return reserved_tokens
 
-    def _pause(self, now: float, longest_s: float) -> float:
-        left_s = self._paused_until - now
-        if left_s > longest_s:
+    def _get_pause(self, now: float, max_pause_s: float) -> float:
+        pause_s = self._paused_until - now
+        if pause_s > max_pause_s:
             raise ProviderError(
-                f"429: another case was told to leave the service alone for {left_s:.0f} s more, "
-                f"longer than the {longest_s:g} s that a run waits",
+                f"429: another case was told to leave the service alone for {pause_s:.0f} s more, "
+                f"longer than the {max_pause_s:g} s that a run waits",
                 status=429,
-                retry_after_s=left_s,
+                retry_after_s=pause_s,
             )
-        return left_s
+        return pause_s
 
-    def leave(self, aside: float, usage: Usage | None) -> None:
+    def leave(self, reserved_tokens: float, usage: Usage | None) -> None:
         """The reply has come, and took so many tokens."""
         with self._lock:
             if usage is not None:
                 used = float(usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.reasoning_tokens)
-                self._tokens.take(used - aside, self._clock())
+                self._tokens.take(used - reserved_tokens, self._clock())
                 self._average = used if not self._average else 0.8 * self._average + 0.2 * used
             if self._requests.is_slowed:
-                self._requests.speed_up(_SPEED_UP, self._unlimited_again, self._clock())
+                self._requests.raise_rate(_SPEED_UP, self._unlimited_again, self._clock())
 
-    def failed(self, aside: float) -> None:
+    def cancel(self, reserved_tokens: float) -> None:
         """There is no reply: the tokens that were set aside for it are free again."""
         with self._lock:
-            self._tokens.take(-aside, self._clock())
+            self._tokens.take(-reserved_tokens, self._clock())
 
-    def refused(self, asked_s: float | None) -> None:
+    def record_refusal(self, retry_after_s: float | None) -> None:
         """The service answered 429, and asked to be left alone for `asked_s` seconds, if it said so."""
         with self._lock:
             now = self._clock()
             is_first = now >= self._paused_until  # the others that were under way are refused for the same reason
-            self._paused_until = max(self._paused_until, now + (PAUSE_S if asked_s is None else asked_s))
+            self._paused_until = max(self._paused_until, now + (PAUSE_S if retry_after_s is None else retry_after_s))
             if is_first:
-                seen = self._observed(now)
-                self._unlimited_again = max(self._unlimited_again, 2 * seen)
-                self._requests.slow_down(max(seen / 2, SLOWEST), now)
+                rate_per_s = self._measure_rate(now)
+                self._unlimited_again = max(self._unlimited_again, 2 * rate_per_s)
+                self._requests.reduce_rate(max(rate_per_s / 2, SLOWEST), now)
 
-    def _observed(self, now: float) -> float:
+    def _measure_rate(self, now: float) -> float:
         """Requests per second of late."""
         recent = [moment for moment in self._recent if now - 10 <= moment <= now]
         if len(recent) < 2:
@@ -147,7 +149,7 @@ class _Bucket:
     def __init__(self, per_minute: float | None, now: float) -> None:
         self._configured = None if per_minute is None else per_minute / 60
         self.per_s = self._configured
-        self._level = self._capacity()
+        self._level = self._get_capacity()
         self._since = now
 
     @property
@@ -158,18 +160,18 @@ class _Bucket:
         """Take `amount` out (or put it back); the seconds until that much was there."""
         if self.per_s is None:
             return 0.0
-        self._level = min(self._level + (now - self._since) * self.per_s, self._capacity()) - amount
+        self._level = min(self._level + (now - self._since) * self.per_s, self._get_capacity()) - amount
         self._since = now
         return max(-self._level / self.per_s, 0.0)
 
-    def slow_down(self, per_s: float, now: float) -> None:
+    def reduce_rate(self, per_s: float, now: float) -> None:
         if self.per_s is None:
             self._level, self._since = 0.0, now
         self.take(0, now)
         self.per_s = per_s if self.per_s is None else max(min(self.per_s / 2, per_s), SLOWEST)
         self._level = min(self._level, 0.0)
 
-    def speed_up(self, factor: float, forgotten_at: float, now: float) -> None:
+    def raise_rate(self, factor: float, forgotten_at: float, now: float) -> None:
         self.take(0, now)
         assert self.per_s is not None
         faster = self.per_s * factor
@@ -179,18 +181,18 @@ class _Bucket:
         else:
             self.per_s = min(faster, limit)
 
-    def _capacity(self) -> float:
+    def _get_capacity(self) -> float:
         return 0.0 if self.per_s is None else max(self.per_s * BURST_S, 1.0)
 
 
 # The limiter of the request that is being sent.
-in_force: ContextVar[Limiter | None] = ContextVar("evalkit_limiter", default=None)
+current_limiter: ContextVar[Limiter | None] = ContextVar("evalkit_limiter", default=None)
 
 _limiters: dict[tuple[str, Rates], Limiter] = {}
 _limiters_lock = threading.Lock()
 
 
-def limiter_for(provider: str, rates: Rates) -> Limiter:
+def get_limiter(provider: str, rates: Rates) -> Limiter:
     """The one limiter of this process for `provider`, a model at its address."""
     with _limiters_lock:
         return _limiters.setdefault((provider, rates), Limiter(rates))

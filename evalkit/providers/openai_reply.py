@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from evalkit.errors import IncompleteCallError
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.providers.stream import CUT_OFF, StreamAccumulator
-from evalkit.providers.stream_slots import ended_inside
+from evalkit.providers.stream_slots import explain_cut_off
 from evalkit.providers.turns import parse_arguments
 
 FINISH_REASONS = {
@@ -24,40 +24,42 @@ FINISH_REASONS = {
     "content_filter": "content_filter",
 }
 # Where servers without `prompt_tokens_details` say how much of the prompt was cached: Mistral, DeepSeek, Moonshot.
-CACHED = ("num_cached_tokens", "prompt_cache_hit_tokens", "cached_tokens")
+CACHED_TOKEN_KEYS = ("num_cached_tokens", "prompt_cache_hit_tokens", "cached_tokens")
 # What a message holds beside text and calls that its server wants to see again.
-KEPT = ("reasoning_content", "reasoning_details", "extra_content", "thought_signature")
+ECHOED_KEYS = ("reasoning_content", "reasoning_details", "extra_content", "thought_signature")
 
 
-def turn_of(data: Any) -> ModelTurn:
+def read_reply(data: Any) -> ModelTurn:
     """The turn that one whole response is. Never raises on any JSON."""
     data = data if isinstance(data, Mapping) else {}
-    choice = _first(data.get("choices"))
+    choice = _get_choice(data.get("choices"))
     message = choice.get("message")
     message = message if isinstance(message, Mapping) else {}
-    text = text_of(message.get("content"))
+    text = join_text_parts(message.get("content"))
     finish = choice.get("finish_reason")
-    came = tuple(_call(call) for call in _calls(message))
-    broken = _cut_off(came, finish) or (None if came else _nameless(message))
+    came = tuple(_read_call(call) for call in _list_calls(message))
+    broken = _find_cut_off_call(came, finish) or (None if came else _find_nameless_call(message))
     calls = came[:-1] if came and broken else came
     return ModelTurn(
         text=text,
         calls=calls,
-        finish_reason="malformed_call" if broken and not came else _finish(finish, message, bool(calls), bool(text)),
-        finish_message=message.get("refusal") or (ended_inside(broken, finish, "reply") if broken else None),
-        usage=usage_of(data.get("usage")),
+        finish_reason="malformed_call"
+        if broken and not came
+        else _read_finish_reason(finish, message, bool(calls), bool(text)),
+        finish_message=message.get("refusal") or (explain_cut_off(broken, finish, "reply") if broken else None),
+        usage=read_usage(data.get("usage")),
         raw=dict(data),
-        content=_kept(message, text, calls),
+        content=_build_content(message, text, calls),
         model=data.get("model") if isinstance(data.get("model"), str) else None,
     )
 
 
-def _first(choices: Any) -> Mapping[str, Any]:
-    found = choices[0] if isinstance(choices, list) and choices else None
-    return found if isinstance(found, Mapping) else {}
+def _get_choice(choices: Any) -> Mapping[str, Any]:
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return choice if isinstance(choice, Mapping) else {}
 
 
-def text_of(content: Any) -> str:
+def join_text_parts(content: Any) -> str:
     """A message's text: a string, or the text parts of a list."""
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, Mapping) and part.get("type") == "text")
@@ -65,15 +67,15 @@ def text_of(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _list_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     calls = message.get("tool_calls")
-    found = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
-    if not found and isinstance(message.get("function_call"), Mapping):
-        found = [{"function": message["function_call"]}]
-    return [call for call in found if isinstance(call.get("function"), Mapping) and call["function"].get("name")]
+    candidates = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    if not candidates and isinstance(message.get("function_call"), Mapping):
+        candidates = [{"function": message["function_call"]}]
+    return [call for call in candidates if isinstance(call.get("function"), Mapping) and call["function"].get("name")]
 
 
-def _nameless(message: Mapping[str, Any]) -> str | None:
+def _find_nameless_call(message: Mapping[str, Any]) -> str | None:
     """A call that has no name, and so is none."""
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
@@ -83,7 +85,7 @@ def _nameless(message: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _cut_off(calls: Sequence[ModelCall], finish: Any) -> str | None:
+def _find_cut_off_call(calls: Sequence[ModelCall], finish: Any) -> str | None:
     """The last call of a reply that ended at its limit, if that was inside it."""
     if not calls or finish not in CUT_OFF:
         return None
@@ -91,7 +93,7 @@ def _cut_off(calls: Sequence[ModelCall], finish: Any) -> str | None:
     return f"{last.name}({last.raw})" if last.malformed is not None or last.raw == "" else None
 
 
-def _call(data: Mapping[str, Any]) -> ModelCall:
+def _read_call(data: Mapping[str, Any]) -> ModelCall:
     function = data["function"]
     arguments, call_id = function.get("arguments"), data.get("id")
     known_id = call_id if isinstance(call_id, str) and call_id else None
@@ -103,7 +105,7 @@ def _call(data: Mapping[str, Any]) -> ModelCall:
     return ModelCall(name=name, arguments=text if why else value, call_id=known_id, malformed=why, raw=text)
 
 
-def _finish(reason: Any, message: Mapping[str, Any], has_calls: bool, has_text: bool) -> str:
+def _read_finish_reason(reason: Any, message: Mapping[str, Any], has_calls: bool, has_text: bool) -> str:
     if not message:
         return "empty"
     if message.get("refusal"):
@@ -113,82 +115,84 @@ def _finish(reason: Any, message: Mapping[str, Any], has_calls: bool, has_text: 
     return FINISH_REASONS.get(str(reason), "other")
 
 
-def usage_of(data: Any) -> Usage | None:
+def read_usage(data: Any) -> Usage | None:
     """Tokens. OpenAI counts reasoning among the completion's; xAI and Gemini's compatible API beside them, which only
     the total tells. `Usage` has them apart."""
     if not isinstance(data, Mapping):
         return None
-    asked, given, total = (_count(data, key) for key in ("prompt_tokens", "completion_tokens", "total_tokens"))
-    reasoning = _count(data.get("completion_tokens_details"), "reasoning_tokens")
-    beside = max(total - asked - given, 0)
+    prompt_tokens, completion_tokens, total = (
+        _get_count(data, key) for key in ("prompt_tokens", "completion_tokens", "total_tokens")
+    )
+    reasoning = _get_count(data.get("completion_tokens_details"), "reasoning_tokens")
+    extra_tokens = max(total - prompt_tokens - completion_tokens, 0)
     return Usage(
-        input_tokens=asked,
-        output_tokens=given if beside else max(given - reasoning, 0),
-        reasoning_tokens=beside or reasoning,
-        cached_tokens=_count(data.get("prompt_tokens_details"), "cached_tokens")
-        or next((count for key in CACHED if (count := _count(data, key))), 0),
-        total_tokens=total or asked + given,
+        input_tokens=prompt_tokens,
+        output_tokens=completion_tokens if extra_tokens else max(completion_tokens - reasoning, 0),
+        reasoning_tokens=extra_tokens or reasoning,
+        cached_tokens=_get_count(data.get("prompt_tokens_details"), "cached_tokens")
+        or next((count for key in CACHED_TOKEN_KEYS if (count := _get_count(data, key))), 0),
+        total_tokens=total or prompt_tokens + completion_tokens,
     )
 
 
-def _count(mapping: Any, key: str) -> int:
+def _get_count(mapping: Any, key: str) -> int:
     value = mapping.get(key) if isinstance(mapping, Mapping) else None
     return value if isinstance(value, int) else 0
 
 
-def _kept(message: Mapping[str, Any], text: str, calls: tuple[ModelCall, ...]) -> dict[str, Any] | None:
+def _build_content(message: Mapping[str, Any], text: str, calls: tuple[ModelCall, ...]) -> dict[str, Any] | None:
     """The message as it goes back. What a server sends and does not take again is left out."""
     if not message:
         return None
-    kept: dict[str, Any] = {"role": "assistant", "content": text or None}
-    came = _calls(message)[: len(calls)]
+    content: dict[str, Any] = {"role": "assistant", "content": text or None}
+    came = _list_calls(message)[: len(calls)]
     if came:
-        kept["tool_calls"] = [
+        content["tool_calls"] = [
             {key: value for key, value in call.items() if value is not None and key != "index"} for call in came
         ]
-        kept |= {key: message[key] for key in KEPT if message.get(key) is not None}
-    return kept
+        content |= {key: message[key] for key in ECHOED_KEYS if message.get(key) is not None}
+    return content
 
 
-def streamed_turn(chunks: Iterable[Any]) -> ModelTurn:
+def read_stream(chunks: Iterable[Any]) -> ModelTurn:
     """The turn that a stream's chunks make: the same as if it had come whole, except where the stream breaks off."""
-    seen = StreamAccumulator()
+    accumulator = StreamAccumulator()
     text: list[str] = []
     message: dict[str, Any] = {}
     reason = usage = model = None
     for chunk in (chunk for chunk in chunks if isinstance(chunk, Mapping)):
         usage, model = chunk.get("usage") or usage, chunk.get("model") or model
-        choice = _first(chunk.get("choices"))
+        choice = _get_choice(chunk.get("choices"))
         if choice.get("index"):
             continue  # another reply to the same request
         delta = choice.get("delta") or choice.get("message") or {}
-        text.append(text_of(delta.get("content")))
-        seen.feed({**delta, "content": None})
-        _collect(delta, message)
+        text.append(join_text_parts(delta.get("content")))
+        accumulator.feed({**delta, "content": None})
+        _collect_extras(delta, message)
         if choice.get("finish_reason"):
             reason = choice["finish_reason"]
-            seen.finish(reason)
-    calls, broken = (seen.begun(), None) if reason else _certain(seen)
-    whole = {"role": "assistant", **message, "content": "".join(text)} | ({"tool_calls": calls} if calls else {})
-    turn = turn_of({"choices": [{"message": whole, "finish_reason": reason}], "usage": usage, "model": model})
+            accumulator.finish(reason)
+    calls, broken = (accumulator.begun(), None) if reason else _close_stream(accumulator)
+    full_message = {"role": "assistant", **message, "content": "".join(text)} | ({"tool_calls": calls} if calls else {})
+    turn = read_reply({"choices": [{"message": full_message, "finish_reason": reason}], "usage": usage, "model": model})
     if reason is None and (broken is not None or not turn.calls):
         return replace(turn, finish_reason="truncated" if turn.text or broken else "empty", finish_message=broken)
     return turn
 
 
-def _certain(seen: StreamAccumulator) -> tuple[list[dict[str, Any]], str | None]:
+def _close_stream(accumulator: StreamAccumulator) -> tuple[list[dict[str, Any]], str | None]:
     """The calls of a stream that ended without saying that it was whole, and what it ended inside of."""
-    certain = seen.begun(certain=True)
+    certain = accumulator.begun(certain=True)
     try:
-        seen.close()
+        accumulator.close()
     except IncompleteCallError as error:
         return certain, str(error)
-    return seen.begun(), None
+    return accumulator.begun(), None
 
 
-def _collect(delta: Mapping[str, Any], message: dict[str, Any]) -> None:
+def _collect_extras(delta: Mapping[str, Any], message: dict[str, Any]) -> None:
     """What comes in pieces beside text and arguments, and must go back: reasoning, signatures."""
-    for key in (*KEPT, "refusal"):
+    for key in (*ECHOED_KEYS, "refusal"):
         value = delta.get(key)
         if isinstance(value, str):
             message[key] = message.get(key, "") + value

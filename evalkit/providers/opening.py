@@ -34,12 +34,12 @@ def parse_model_spec(spec: str) -> ModelSpec:
         raise UsageError(f"a model is written kind:model, e.g. gemini:MODEL, got {spec!r}")
     kind, colon, rest = spec.strip().partition(":")
     if kind not in KINDS:
-        known = ", ".join(f"{name}:MODEL" for name in KINDS)
+        kinds = ", ".join(f"{name}:MODEL" for name in KINDS)
         guess = did_you_mean(kind, KINDS) if colon else f"; did you mean '{_guess_kind(kind)}:{kind}'?"
         raise UsageError(
-            f"unknown model '{spec}'{guess} A model is one of {known}"
+            f"unknown model '{spec}'{guess} A model is one of {kinds}"
             if guess
-            else f"unknown model '{spec}'; a model is one of {known}"
+            else f"unknown model '{spec}'; a model is one of {kinds}"
         )
     model, _, query = rest.partition("?")
     if not model:
@@ -66,18 +66,18 @@ def open_provider(spec: str) -> Provider:
     return factory(parsed)
 
 
-def options_of(spec: ModelSpec, options: Any) -> dict[str, Any]:
+def read_options(spec: ModelSpec, options: Any) -> dict[str, Any]:
     """The options of `spec` as fields of the dataclass `options`, by their types. Raises UsageError."""
     types: dict[str, str] = options.__annotations__
-    known = [name for name in types if name != "api_key"]
+    names = [name for name in types if name != "api_key"]
     values: dict[str, Any] = {}
     for name, text in spec.options.items():
         if name == "api_key":
             key = "GEMINI_API_KEY" if spec.kind == "gemini" else "OPENAI_API_KEY"
             raise UsageError(f"{spec.kind}:{spec.model}?api_key=…: a key does not belong there; set {key}")
-        if name not in known:
-            near = did_you_mean(name, known) or f"; it has {', '.join(known)}"
-            raise UsageError(f"'{spec.text}': {spec.kind} has no option '{name}'{near}")
+        if name not in names:
+            hint = did_you_mean(name, names) or f"; it has {', '.join(names)}"
+            raise UsageError(f"'{spec.text}': {spec.kind} has no option '{name}'{hint}")
         try:
             values[name] = _READERS.get(types[name], str)(text)
         except (ValueError, KeyError):
@@ -85,22 +85,22 @@ def options_of(spec: ModelSpec, options: Any) -> dict[str, Any]:
     return values
 
 
-def _flag(text: str) -> bool:
+def _parse_flag(text: str) -> bool:
     return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
 
 
-def _whole(text: str) -> int:
+def _parse_count(text: str) -> int:
     number = int(text)
     if number < 0:
         raise ValueError(text)
     return number
 
 
-def _positive(text: str) -> float:
+def _parse_positive(text: str) -> float:
     number = float(text)
     if not 0 < number < float("inf"):
         raise ValueError(text)
     return number
 
 
-_READERS: dict[str, Callable[[str], Any]] = {"bool": _flag, "float": _positive, "int": _whole}
+_READERS: dict[str, Callable[[str], Any]] = {"bool": _parse_flag, "float": _parse_positive, "int": _parse_count}

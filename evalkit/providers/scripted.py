@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
-from evalkit.errors import MissingCassetteError, PathProblem, UsageError, shown_path
+from evalkit.errors import MissingCassetteError, PathProblem, UsageError, format_path
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.streamed import Chunk, in_pieces
-from evalkit.providers.streamreading import read_reply
+from evalkit.providers.streamed import Chunk, replay_pieces
+from evalkit.providers.streamreading import read_written_reply
 
 
 class ScriptedProvider:
@@ -22,30 +22,30 @@ class ScriptedProvider:
     def __init__(self, turns: Iterable[ModelTurn | Mapping[str, Any] | str]) -> None:
         problems: list[PathProblem] = []
         self._turns = tuple(
-            (turn, ()) if isinstance(turn, ModelTurn) else read_reply(turn, ("turns", index), problems)
+            (turn, ()) if isinstance(turn, ModelTurn) else read_written_reply(turn, ("turns", index), problems)
             for index, turn in enumerate(turns)
         )
         if problems:
-            raise UsageError("\n".join(f"{shown_path(problem.path)}: {problem.message}" for problem in problems))
+            raise UsageError("\n".join(f"{format_path(problem.path)}: {problem.message}" for problem in problems))
         self.requests: list[ModelRequest] = []
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """The next turn of the script. Raises MissingCassetteError when there is none left."""
-        return self._next(request)[0]
+        return self._take_turn(request)[0]
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk | ModelTurn]:
         """The same in pieces, and then whole."""
-        return in_pieces(*self._next(request))
+        return replay_pieces(*self._take_turn(request))
 
-    def _next(self, request: ModelRequest) -> tuple[ModelTurn, tuple[Chunk, ...]]:
-        asked = len(self.requests)
+    def _take_turn(self, request: ModelRequest) -> tuple[ModelTurn, tuple[Chunk, ...]]:
+        position = len(self.requests)
         self.requests.append(request)
-        if asked >= len(self._turns):
+        if position >= len(self._turns):
             raise MissingCassetteError(
-                f"the script has {len(self._turns)} turns, and the agent asked for turn {asked + 1}; "
+                f"the script has {len(self._turns)} turns, and the agent asked for turn {position + 1}; "
                 "add it to ScriptedProvider([...])"
             )
-        return self._turns[asked]
+        return self._turns[position]
 
     async def aclose(self) -> None:
         """Nothing is held."""

@@ -11,7 +11,7 @@ from evalkit.errors import ProviderError
 _TRANSPORT_PACKAGES = ("httpx", "httpcore", "aiohttp", "ssl", "anyio", "h11")
 
 
-def below_the_api(error: BaseException, service: str) -> ProviderError | None:
+def to_transport_error(error: BaseException, service: str) -> ProviderError | None:
     """The ProviderError for a timeout, a broken connection or an answer that is no JSON; None for other exceptions."""
     kind = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower():
@@ -24,31 +24,31 @@ def below_the_api(error: BaseException, service: str) -> ProviderError | None:
     return None
 
 
-def seconds(value: Any) -> float | None:
+def parse_seconds(value: Any) -> float | None:
     """``7``, ``7s`` or ``7.5s`` as seconds."""
     try:
-        found = float(str(value).removesuffix("s"))
+        delay_s = float(str(value).removesuffix("s"))
     except ValueError:
         return None
-    return found if 0 <= found < float("inf") else None
+    return delay_s if 0 <= delay_s < float("inf") else None
 
 
-def asked_to_wait(response: Any) -> float | None:
+def read_retry_after(response: Any) -> float | None:
     """Seconds in the `Retry-After` header of a response, if there is one: a number, or a date, which is held against
     the service's own clock where it tells the time."""
     headers = getattr(response, "headers", None)
     if headers is None:
         return None
-    found = seconds(headers.get("retry-after"))
-    until = _date(headers.get("retry-after")) if found is None else None
+    delay_s = parse_seconds(headers.get("retry-after"))
+    until = _parse_date(headers.get("retry-after")) if delay_s is None else None
     if until is None:
-        return found
-    return max((until - (_date(headers.get("date")) or datetime.now(UTC))).total_seconds(), 0.0)
+        return delay_s
+    return max((until - (_parse_date(headers.get("date")) or datetime.now(UTC))).total_seconds(), 0.0)
 
 
-def _date(text: Any) -> datetime | None:
+def _parse_date(text: Any) -> datetime | None:
     try:
-        found = parsedate_to_datetime(str(text))
+        moment = parsedate_to_datetime(str(text))
     except ValueError:
         return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

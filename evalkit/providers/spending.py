@@ -22,23 +22,23 @@ class Account:
     is called with all that was spent through this account, whenever it has become more."""
 
     def __init__(
-        self, cap_usd: float, file: Path | None = None, *, tell: Callable[[float], None] | None = None
+        self, cap_usd: float, file: Path | None = None, *, report: Callable[[float], None] | None = None
     ) -> None:
         self.cap_usd = cap_usd
         self._file = file
-        self._tell = tell
-        self._elsewhere = 0.0
+        self._report = report
+        self._elsewhere_usd = 0.0
         self._lock = threading.Lock()
-        self._spent = 0.0
+        self._spent_usd = 0.0
         self._requests = 0
         self._under_way = 0
-        self._read = 0  # bytes of the file
-        self._is_blind = False
+        self._bytes_read = 0  # bytes of the file
+        self._is_unpriced = False
 
     @property
     def spent_usd(self) -> float:
         with self._lock:
-            return self._total()
+            return self._compute_total()
 
     def check(self) -> None:
         """Raises BudgetSpentError if nothing is left."""
@@ -63,34 +63,36 @@ class Account:
         with self._lock:
             self._add(cost_usd)
 
-    def hear(self, elsewhere_usd: float) -> None:
+    def record_elsewhere(self, elsewhere_usd: float) -> None:
         """So much was spent through the accounts of other processes. What is known is never taken back."""
         with self._lock:
-            self._elsewhere = max(self._elsewhere, elsewhere_usd)
+            self._elsewhere_usd = max(self._elsewhere_usd, elsewhere_usd)
 
-    def is_blind(self) -> None:
+    def mark_unpriced(self) -> None:
         """A reply came without tokens, so nobody knows what it cost."""
         with self._lock:
             self._under_way -= 1
-            self._is_blind = True
+            self._is_unpriced = True
 
     def _check(self, under_way: int) -> None:
-        if self._is_blind:
+        if self._is_unpriced:
             raise BudgetSpentError(
                 f"the model's service reports no tokens, so the budget of {self.cap_usd:g} USD (max_cost) can't be kept"
             )
-        spent = self._total()
-        expected = spent + under_way * (self._spent / self._requests if self._requests else 0.0)
+        total_usd = self._compute_total()
+        expected = total_usd + under_way * (self._spent_usd / self._requests if self._requests else 0.0)
         if expected >= self.cap_usd:
-            more = f", and {under_way} requests are under way" if under_way and spent < self.cap_usd else ""
-            raise BudgetSpentError(f"the budget of {self.cap_usd:g} USD (max_cost) is spent: {spent:.4g} USD{more}")
+            suffix = f", and {under_way} requests are under way" if under_way and total_usd < self.cap_usd else ""
+            raise BudgetSpentError(
+                f"the budget of {self.cap_usd:g} USD (max_cost) is spent: {total_usd:.4g} USD{suffix}"
+            )
 
     def _add(self, cost_usd: float) -> None:
         if self._file is None:
-            self._spent += cost_usd
+            self._spent_usd += cost_usd
             self._requests += 1
-            if self._tell is not None:
-                self._tell(self._spent)
+            if self._report is not None:
+                self._report(self._spent_usd)
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -99,24 +101,24 @@ class Account:
         finally:
             os.close(handle)
 
-    def _total(self) -> float:
+    def _compute_total(self) -> float:
         if self._file is not None and self._file.exists():
             with self._file.open("rb") as lines:
-                lines.seek(self._read)
-                whole = lines.read().rpartition(b"\n")[0]
-            if whole:
-                costs = [float(line) for line in whole.split()]
-                self._read += len(whole) + 1
-                self._spent += sum(costs)
+                lines.seek(self._bytes_read)
+                complete_lines = lines.read().rpartition(b"\n")[0]
+            if complete_lines:
+                costs = [float(line) for line in complete_lines.split()]
+                self._bytes_read += len(complete_lines) + 1
+                self._spent_usd += sum(costs)
                 self._requests += len(costs)
-        return self._spent + self._elsewhere
+        return self._spent_usd + self._elsewhere_usd
 
 
 _accounts: dict[tuple[float, Path | None], Account] = {}
 _lock = threading.Lock()
 
 
-def account_for(cap_usd: float, file: Path | None) -> Account:
+def get_account(cap_usd: float, file: Path | None) -> Account:
     """The one account of this process for a budget."""
     with _lock:
         return _accounts.setdefault((cap_usd, file), Account(cap_usd, file))

@@ -16,7 +16,7 @@ from evalkit.errors import IncompleteCallError
 from evalkit.providers.stream_gemini import GeminiCalls
 from evalkit.providers.stream_slots import Slot as Slot
 from evalkit.providers.stream_slots import StreamCall as StreamCall
-from evalkit.providers.stream_slots import ended_inside, in_order
+from evalkit.providers.stream_slots import explain_cut_off, sort_slots
 from evalkit.providers.textcalls import parse_text_calls
 from evalkit.providers.textcalls_found import ParsedText
 
@@ -39,13 +39,13 @@ class StreamAccumulator:
 
     def __init__(self, functions: Iterable[Any] | None = None) -> None:
         self._functions = list(functions) if functions is not None else None
-        self._names = {_name_of(function) for function in self._functions or ()}
+        self._names = {_get_name(function) for function in self._functions or ()}
         self._slots: list[Slot] = []
         self._gemini = GeminiCalls()
         self._text: list[str] = []
         self._content: list[str] = []
-        self._settled: tuple[int, tuple[StreamCall, ...]] = (0, ())  # up to where the text holds just these calls
-        self._taken = {"gemini": 0, "text": 0}
+        self._certain_calls: tuple[int, tuple[StreamCall, ...]] = (0, ())  # up to where the text holds just these calls
+        self._counts_taken = {"gemini": 0, "text": 0}
         self._closed = False
         self.finish_reason: str | None = None
 
@@ -54,24 +54,24 @@ class StreamAccumulator:
     def feed(self, delta: Any) -> None:
         """One `delta` (``{"tool_calls": [...]}``), a tool call's delta, a list of them, or a whole chunk: JSON, or the
         objects of a client library, here as for the other wires."""
-        delta = _plain(delta)
+        delta = _to_json(delta)
         if isinstance(delta, list):
-            for piece in map(_plain, delta):
-                (self.feed if _DELTA_KEYS & set(piece) else self._feed_call)(piece)
+            for piece in map(_to_json, delta):
+                (self.feed if _DELTA_KEYS & set(piece) else self._add_fragment)(piece)
             return
         if "choices" in delta:
             for choice in delta["choices"] or ():
                 if not choice.get("index"):  # the others are replies of their own
-                    self.feed({**(choice.get("delta") or choice.get("message") or {}), **_end_of(choice)})
+                    self.feed({**(choice.get("delta") or choice.get("message") or {}), **_get_finish_reason(choice)})
             return
         if isinstance(delta.get("content"), str):
             self._content.append(delta["content"])
         if any((delta.get("function_call") or {}).values()):
-            self._feed_call({"index": "function_call", "function": delta["function_call"]})
+            self._add_fragment({"index": "function_call", "function": delta["function_call"]})
         if "function" in delta or ("index" in delta and not _DELTA_KEYS & set(delta)):
-            self._feed_call(delta)
+            self._add_fragment(delta)
         for piece in delta.get("tool_calls") or ():
-            self._feed_call(piece)
+            self._add_fragment(piece)
         if delta.get("finish_reason"):
             self.finish(delta["finish_reason"])
 
@@ -80,12 +80,12 @@ class StreamAccumulator:
         self.finish_reason = reason
         for slot in self._slots:
             cut = reason in CUT_OFF and slot is self._slots[-1]
-            slot.ended, slot.finished = True, slot.finished or not cut
+            slot.is_ended, slot.is_finished = True, slot.is_finished or not cut
 
-    def _feed_call(self, piece: Mapping[str, Any]) -> None:
+    def _add_fragment(self, piece: Mapping[str, Any]) -> None:
         function = piece.get("function") or {}
         name, arguments = function.get("name") or "", function.get("arguments")
-        slot = self._slot_for(piece.get("index"), piece.get("id") or "", name, bool(arguments))
+        slot = self._find_slot(piece.get("index"), piece.get("id") or "", name, bool(arguments))
         if piece.get("id") and slot.id != piece["id"]:
             slot.id += piece["id"]
         if name:
@@ -93,39 +93,39 @@ class StreamAccumulator:
         if piece.get("extra_content") is not None:
             slot.extra = piece["extra_content"]
         if isinstance(arguments, Mapping):
-            slot.whole = dict(arguments)
+            slot.arguments_object = dict(arguments)
         elif arguments is not None and arguments != "":
             slot.add(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
-    def _slot_for(self, index: object, id: str, name: str, has_arguments: bool) -> Slot:
+    def _find_slot(self, index: object, id: str, name: str, has_arguments: bool) -> Slot:
         """The call that a fragment belongs to: by index, else by id, else the last; or a new one."""
         if index is not None:
-            known = [slot for slot in self._slots if slot.index == index]
+            slots = [slot for slot in self._slots if slot.index == index]
         elif id:
-            known = [slot for slot in self._slots if slot.id == id]
+            slots = [slot for slot in self._slots if slot.id == id]
         else:
-            known = self._slots[-1:]
-        if known and not (name and self._begins_another(known[-1], id, name, has_arguments)):
-            return known[-1]
+            slots = self._slots[-1:]
+        if slots and not (name and self._is_new_call(slots[-1], id, name, has_arguments)):
+            return slots[-1]
         for slot in self._slots:
-            slot.ended = True
+            slot.is_ended = True
         self._slots.append(Slot(index))
         return self._slots[-1]
 
-    def _begins_another(self, slot: Slot, id: str, name: str, has_arguments: bool) -> bool:
+    def _is_new_call(self, slot: Slot, id: str, name: str, has_arguments: bool) -> bool:
         """Some servers give every call index 0: a new id with a name, or a name behind whole arguments, is new."""
-        if not slot.name or (slot.named_late and not has_arguments):
+        if not slot.name or (slot.is_named_late and not has_arguments):
             return False
         if id and slot.id and slot.id != id:
-            return slot.has_arguments or (slot.name in self._names and not self._splits_name(slot, name))
-        return (not id or name != slot.name) and slot.arguments() is not None
+            return slot.has_arguments or (slot.name in self._names and not self._is_split_name(slot, name))
+        return (not id or name != slot.name) and slot.read_arguments() is not None
 
-    def _splits_name(self, slot: Slot, name: str) -> bool:
+    def _is_split_name(self, slot: Slot, name: str) -> bool:
         return slot.name + name in self._names and not slot.fragments
 
     def _extend_name(self, slot: Slot, name: str) -> None:
-        slot.named_late = slot.named_late or (not slot.name and slot.has_arguments)
-        repeated = name == slot.name and not self._splits_name(slot, name)
+        slot.is_named_late = slot.is_named_late or (not slot.name and slot.has_arguments)
+        repeated = name == slot.name and not self._is_split_name(slot, name)
         if not repeated:
             slot.name += name
 
@@ -133,50 +133,53 @@ class StreamAccumulator:
 
     def feed_anthropic(self, event: Any) -> None:
         """One event of Anthropic's messages stream."""
-        event = _plain(event)
+        event = _to_json(event)
         kind = event.get("type")
         if kind == "message_start":
             # A gateway that retries sends a second one: what came before it belongs to no message.
             self._slots, self._content, self.finish_reason = [], [], None
             for index, block in enumerate(event.get("message", {}).get("content") or ()):
-                self._anthropic_start(("message", index), block)
+                self._start_block(("message", index), block)
                 self.feed_anthropic({"type": "content_block_stop", "index": ("message", index)})
         elif kind == "content_block_start":
-            self._anthropic_start(event["index"], event["content_block"])
+            self._start_block(event["index"], event["content_block"])
         elif kind == "content_block_delta":
-            self._anthropic_delta(event["index"], event["delta"])
+            self._add_block_delta(event["index"], event["delta"])
         elif kind == "content_block_stop":
-            for slot in self._at(event["index"]):
-                slot.closed = slot.ended = True
+            for slot in self._find_slots_at(event["index"]):
+                slot.is_closed = slot.is_ended = True
         elif kind == "message_delta" and (event.get("delta") or {}).get("stop_reason"):
             self.finish(event["delta"]["stop_reason"])
 
-    def _anthropic_start(self, index: object, block: Mapping[str, Any]) -> None:
+    def _start_block(self, index: object, block: Mapping[str, Any]) -> None:
         for slot in self._slots:
-            slot.ended, slot.finished = True, slot.finished or slot.closed  # the model went on: it was not cut off
+            slot.is_ended, slot.is_finished = (
+                True,
+                slot.is_finished or slot.is_closed,
+            )  # the model went on: it was not cut off
         if block.get("type") == "text":
             self._content.append(block.get("text") or "")
         if block.get("type") != "tool_use":
             return
         slot = Slot(index)
         slot.id, slot.name = block.get("id") or "", block.get("name") or ""
-        slot.whole = dict(block["input"]) if block.get("input") else None
+        slot.arguments_object = dict(block["input"]) if block.get("input") else None
         self._slots.append(slot)
 
-    def _anthropic_delta(self, index: object, delta: Mapping[str, Any]) -> None:
+    def _add_block_delta(self, index: object, delta: Mapping[str, Any]) -> None:
         if delta.get("type") == "text_delta":
             self._content.append(delta.get("text") or "")
         if delta.get("type") == "input_json_delta" and delta.get("partial_json"):
-            for slot in self._at(index):
+            for slot in self._find_slots_at(index):
                 slot.add(delta["partial_json"])
 
-    def _at(self, index: object) -> list[Slot]:
+    def _find_slots_at(self, index: object) -> list[Slot]:
         """The latest call at `index`, if there is one."""
         return [slot for slot in self._slots if slot.index == index][-1:]
 
     def feed_gemini(self, part: Any) -> None:
         """One `part` of Gemini's content, or a whole chunk with `candidates`; camelCase or snake_case."""
-        part = _plain(part)
+        part = _to_json(part)
         if "candidates" in part:
             for candidate in part["candidates"] or ():
                 for inner in (candidate.get("content") or {}).get("parts") or ():
@@ -186,7 +189,7 @@ class StreamAccumulator:
             return
         if isinstance(part.get("text"), str) and not part.get("thought"):
             self._content.append(part["text"])
-        self._gemini.feed(part)
+        self._gemini.add_part(part)
 
     def feed_text(self, text: str) -> None:
         """A piece of model text in which calls may be written; they are complete when their closing tag came."""
@@ -197,90 +200,90 @@ class StreamAccumulator:
     @property
     def text(self) -> str:
         """The prose so far: plain content as it came, and fed text without the calls in it."""
-        return "".join(self._content) + (self._parsed().text if self._text else "")
+        return "".join(self._content) + (self._parse_text().text if self._text else "")
 
     @property
     def completed(self) -> list[StreamCall]:
         """The calls that are certain by now, in the order in which they began."""
-        slots = [slot for slot in in_order(self._slots) if slot.ended or self._closed]
-        calls = [call for slot in slots if (call := slot.call()) is not None]
-        calls += [StreamCall(*found) for found in self._gemini.completed]
+        slots = [slot for slot in sort_slots(self._slots) if slot.is_ended or self._closed]
+        calls = [call for slot in slots if (call := slot.to_call()) is not None]
+        calls += [StreamCall(*parts) for parts in self._gemini.completed]
         if self._text:
-            calls += self._text_calls(certain=not self._closed)
+            calls += self._find_text_calls(certain=not self._closed)
         return calls
 
     def begun(self, *, certain: bool = False) -> list[dict[str, Any]]:
         """Every call that came over OpenAI's wire, as in a reply that comes whole, readable or not; or only those that
         are `certain`."""
-        slots = [slot for slot in in_order(self._slots) if not slot.is_blank]
-        return [slot.as_written() for slot in slots if not certain or (slot.ended and slot.call() is not None)]
+        slots = [slot for slot in sort_slots(self._slots) if not slot.is_blank]
+        return [slot.to_message() for slot in slots if not certain or (slot.is_ended and slot.to_call() is not None)]
 
     def take(self) -> list[StreamCall]:
         """The calls that have become certain since it was last asked, each of them once: for code that makes calls
         while the stream still runs. Behind `close`, whatever is left."""
-        slots = [slot for slot in self._slots if not slot.taken and (slot.ended or self._closed)]
+        slots = [slot for slot in self._slots if not slot.is_taken and (slot.is_ended or self._closed)]
         calls = []
         for slot in slots:
-            if (call := slot.call()) is not None:
-                slot.taken = True
+            if (call := slot.to_call()) is not None:
+                slot.is_taken = True
                 calls.append(call)
-        calls += self._left("gemini", [StreamCall(*found) for found in self._gemini.completed])
-        return calls + (self._left("text", self._text_calls(certain=not self._closed)) if self._text else [])
+        calls += self._take_new("gemini", [StreamCall(*parts) for parts in self._gemini.completed])
+        return calls + (self._take_new("text", self._find_text_calls(certain=not self._closed)) if self._text else [])
 
-    def _left(self, wire: str, calls: list[StreamCall]) -> list[StreamCall]:
-        before, self._taken[wire] = self._taken[wire], max(self._taken[wire], len(calls))
+    def _take_new(self, wire: str, calls: list[StreamCall]) -> list[StreamCall]:
+        before, self._counts_taken[wire] = self._counts_taken[wire], max(self._counts_taken[wire], len(calls))
         return calls[before:]
 
     def close(self) -> list[StreamCall]:
         """All calls of the ended stream. Raises IncompleteCall when it ended inside one."""
         self._closed = True
-        unfinished = self._unfinished()
+        unfinished = self._find_unfinished()
         if unfinished is not None:
-            raise IncompleteCallError(ended_inside(unfinished, self.finish_reason), fragment=unfinished)
+            raise IncompleteCallError(explain_cut_off(unfinished, self.finish_reason), fragment=unfinished)
         return self.completed
 
-    def _unfinished(self) -> str | None:
+    def _find_unfinished(self) -> str | None:
         """What there is of the first call that is not whole."""
         self._slots = [slot for slot in self._slots if not slot.is_blank]
         for slot in self._slots:
-            slot.finished = slot.finished or (slot.closed and self.finish_reason is None)
-            if slot.call() is None:
-                return slot.shown()
-        return self._gemini.unfinished or self._parsed().unfinished
+            slot.is_finished = slot.is_finished or (slot.is_closed and self.finish_reason is None)
+            if slot.to_call() is None:
+                return slot.format_fragment()
+        return self._gemini.unfinished or self._parse_text().unfinished
 
-    def _parsed(self) -> ParsedText:
+    def _parse_text(self) -> ParsedText:
         self._text = ["".join(self._text)]
         return parse_text_calls(self._text[0], self._functions)
 
-    def _text_calls(self, *, certain: bool) -> list[StreamCall]:
+    def _find_text_calls(self, *, certain: bool) -> list[StreamCall]:
         """Calls in the fed text. While the stream runs, only those behind which the text has gone on or was closed."""
-        whole = "".join(self._text)
-        length, known = self._settled
-        if certain and length and not _MAY_CLOSE.search(whole, length):
-            return list(known)
-        parsed = self._parsed()
-        within = len(whole) if parsed.open_at is None else parsed.open_at
+        text = "".join(self._text)
+        length, certain_calls = self._certain_calls
+        if certain and length and not _MAY_CLOSE.search(text, length):
+            return list(certain_calls)
+        parsed = self._parse_text()
+        within = len(text) if parsed.open_at is None else parsed.open_at
         calls = []
         for call in parsed.calls:
-            is_closed = call.raw.rstrip().endswith(">") or not _STILL_CLOSING.fullmatch(whole, call.end)
+            is_closed = call.raw.rstrip().endswith(">") or not _STILL_CLOSING.fullmatch(text, call.end)
             if certain and not (is_closed and call.end <= within):
                 break  # what comes behind it waits too: calls are made in their order
             calls.append(StreamCall(call.name, call.arguments, None, call.repairs))
-        self._settled = (len(whole), tuple(calls)) if certain and len(calls) == len(parsed.calls) else (0, ())
+        self._certain_calls = (len(text), tuple(calls)) if certain and len(calls) == len(parsed.calls) else (0, ())
         return calls
 
 
-def _plain(data: Any) -> Any:
+def _to_json(data: Any) -> Any:
     """JSON, of what a client library has made an object (openai, google-genai, anthropic)."""
     dump = getattr(data, "model_dump", None)
     return data if dump is None else dump(mode="json")
 
 
-def _end_of(choice: Mapping[str, Any]) -> dict[str, Any]:
+def _get_finish_reason(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {"finish_reason": choice["finish_reason"]} if choice.get("finish_reason") else {}
 
 
-def _name_of(function: Any) -> str:
+def _get_name(function: Any) -> str:
     if isinstance(function, str):
         return function
     if isinstance(function, Mapping):

@@ -16,48 +16,48 @@ class CallParts:
     arriving, `lost` one that another call followed before it was whole."""
 
     def __init__(self) -> None:
-        self.open: dict[str, Any] | None = None
-        self.lost: dict[str, Any] | None = None
+        self.open_part: dict[str, Any] | None = None
+        self.lost_part: dict[str, Any] | None = None
 
     def add(self, part: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any] | None:
         """Take `part`, which holds `call`; the part that is whole with it, if one is."""
-        if self.open is not None and _is_another(call, self.open["functionCall"]):
-            self.lost, self.open = self.lost or self.open, None
+        if self.open_part is not None and _is_another(call, self.open_part["functionCall"]):
+            self.lost_part, self.open_part = self.lost_part or self.open_part, None
         partial = call.get("partialArgs")
-        if self.open is None:
+        if self.open_part is None:
             if not call.get("name"):
                 return None  # a stray end marker
             if not partial and not call.get("willContinue"):
                 return dict(part)
-            self.open = _begun(part, call)
+            self.open_part = _start_part(part, call)
         if "thoughtSignature" in part:
-            self.open.setdefault("thoughtSignature", part["thoughtSignature"])
+            self.open_part.setdefault("thoughtSignature", part["thoughtSignature"])
         for piece in partial if isinstance(partial, list) else ():
-            _put(self.open["functionCall"]["args"], piece)
+            _set_value(self.open_part["functionCall"]["args"], piece)
         if call.get("willContinue"):
             return None
-        whole, self.open = self.open, None
-        return whole
+        complete_part, self.open_part = self.open_part, None
+        return complete_part
 
     @property
     def unfinished(self) -> str | None:
         """What there is of a call that is not whole."""
-        part = self.lost or self.open
-        return None if part is None else shown_call(part["functionCall"])
+        part = self.lost_part or self.open_part
+        return None if part is None else format_call(part["functionCall"])
 
 
-def _is_another(call: Mapping[str, Any], begun: Mapping[str, Any]) -> bool:
+def _is_another(call: Mapping[str, Any], open_call: Mapping[str, Any]) -> bool:
     name, id = call.get("name"), call.get("id")
-    return bool(name) and (name != begun["name"] or bool(id and begun.get("id") and id != begun["id"]))
+    return bool(name) and (name != open_call["name"] or bool(id and open_call.get("id") and id != open_call["id"]))
 
 
-def _begun(part: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in call.items() if key not in ("partialArgs", "willContinue")}
-    given = call.get("args")
-    return {**part, "functionCall": {**kept, "args": dict(given) if isinstance(given, Mapping) else {}}}
+def _start_part(part: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {key: value for key, value in call.items() if key not in ("partialArgs", "willContinue")}
+    arguments = call.get("args")
+    return {**part, "functionCall": {**fields, "args": dict(arguments) if isinstance(arguments, Mapping) else {}}}
 
 
-def shown_call(call: Mapping[str, Any]) -> str:
+def format_call(call: Mapping[str, Any]) -> str:
     """A call for a message."""
     return f"{call.get('name')}({call.get('args')})"
 
@@ -75,33 +75,33 @@ class GeminiCalls:
     def unfinished(self) -> str | None:
         return self._unreadable or self._parts.unfinished
 
-    def feed(self, part: Mapping[str, Any]) -> None:
-        part = as_on_the_wire(part)
+    def add_part(self, part: Mapping[str, Any]) -> None:
+        part = to_wire_keys(part)
         call = part.get("functionCall")
-        whole = self._parts.add(part, call) if isinstance(call, Mapping) else None
-        if whole is None:
+        complete_part = self._parts.add(part, call) if isinstance(call, Mapping) else None
+        if complete_part is None:
             return
-        made = whole["functionCall"]
-        arguments = made.get("args")
+        complete_call = complete_part["functionCall"]
+        arguments = complete_call.get("args")
         if arguments is None or isinstance(arguments, Mapping):
-            self.completed.append((made["name"], dict(arguments or {}), made.get("id")))
+            self.completed.append((complete_call["name"], dict(arguments or {}), complete_call.get("id")))
         else:
-            self._unreadable = self._unreadable or shown_call(made)
+            self._unreadable = self._unreadable or format_call(complete_call)
 
 
-def as_on_the_wire(data: Any) -> Any:
+def to_wire_keys(data: Any) -> Any:
     """JSON of the API with the keys that the wire has, where Python's client spells them in its own way."""
     if isinstance(data, list):
-        return [as_on_the_wire(item) for item in data]
+        return [to_wire_keys(item) for item in data]
     if not isinstance(data, Mapping):
         return data
     return {
-        _SNAKE.sub(lambda found: found[1].upper(), key): value if key == "args" else as_on_the_wire(value)
+        _SNAKE.sub(lambda found: found[1].upper(), key): value if key == "args" else to_wire_keys(value)
         for key, value in data.items()
     }
 
 
-def _put(arguments: dict[str, Any], piece: Any) -> None:
+def _set_value(arguments: dict[str, Any], piece: Any) -> None:
     """Set the value that a `partialArgs` piece brings; chunks of a string append to it."""
     if not isinstance(piece, Mapping):
         return

@@ -6,13 +6,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.model.keyed import Keyed
+from evalkit.model.keyed import FieldAccess
 from evalkit.providers.turns import parse_arguments
 
 _PLACEHOLDER = 4  # fragments in which an empty object may come that is none
 
 
-class StreamCall(Keyed, Struct, frozen=True):
+class StreamCall(FieldAccess, Struct, frozen=True):
     """One complete call. `id` is the wire's, None where it gave none. Fields are also read by key.
 
     `extra` is what a server hung on the call and wants to see again, e.g. Gemini's signatures behind OpenAI's API.
@@ -32,14 +32,14 @@ class Slot:
         self.index = index
         self.id = ""
         self.name = ""
-        self.named_late = False  # behind arguments
+        self.is_named_late = False  # behind arguments
         self.fragments: list[str] = []
-        self.whole: dict[str, Any] | None = None  # arguments that came as an object, not as text
+        self.arguments_object: dict[str, Any] | None = None  # arguments that came as an object, not as text
         self.extra: Any = None  # `extra_content`
-        self.closed = False  # the wire said that nothing more belongs to it
-        self.ended = False  # the wire said so, or something came after it
-        self.finished = False  # a finish reason came: no arguments at all then means no arguments
-        self.taken = False  # handed out by `take`
+        self.is_closed = False  # the wire said that nothing more belongs to it
+        self.is_ended = False  # the wire said so, or something came after it
+        self.is_finished = False  # a finish reason came: no arguments at all then means no arguments
+        self.is_taken = False  # handed out by `take`
 
     @property
     def text(self) -> str:
@@ -56,46 +56,46 @@ class Slot:
 
     @property
     def has_arguments(self) -> bool:
-        return bool(self.fragments) or self.whole is not None
+        return bool(self.fragments) or self.arguments_object is not None
 
-    def arguments(self) -> dict[str, Any] | None:
+    def read_arguments(self) -> dict[str, Any] | None:
         """The arguments object, or None while it is not whole."""
-        if self.whole is not None:
-            return self.whole
+        if self.arguments_object is not None:
+            return self.arguments_object
         text = self.text
         if not text.strip():
-            return {} if self.finished else None
+            return {} if self.is_finished else None
         value, why = parse_arguments(text)
         return value if why is None else None
 
-    def call(self) -> StreamCall | None:
-        arguments = self.arguments() if self.name else None
+    def to_call(self) -> StreamCall | None:
+        arguments = self.read_arguments() if self.name else None
         return None if arguments is None else StreamCall(self.name, arguments, self.id or None, extra=self.extra)
 
     @property
     def is_blank(self) -> bool:
         """Nothing of a call came: servers send empty places."""
-        return not (self.id or self.name or self.fragments or self.whole)
+        return not (self.id or self.name or self.fragments or self.arguments_object)
 
-    def as_written(self) -> dict[str, Any]:
+    def to_message(self) -> dict[str, Any]:
         """The call as its server would have sent it whole, readable or not."""
-        written = self.text if self.whole is None else self.whole
-        call = {"id": self.id or None, "type": "function", "function": {"name": self.name, "arguments": written}}
+        arguments = self.text if self.arguments_object is None else self.arguments_object
+        call = {"id": self.id or None, "type": "function", "function": {"name": self.name, "arguments": arguments}}
         return call if self.extra is None else {**call, "extra_content": self.extra}
 
-    def shown(self) -> str:
+    def format_fragment(self) -> str:
         return f"{self.name or '(no name yet)'}({self.text})"
 
 
-def in_order(slots: list[Slot]) -> list[Slot]:
+def sort_slots(slots: list[Slot]) -> list[Slot]:
     """By the wire's index, which is a call's place in a reply that comes whole; as they began where that is no help."""
     indices = [slot.index for slot in slots]
-    told = all(isinstance(index, int) for index in indices) and len(set(indices)) == len(indices)
-    return sorted(slots, key=lambda slot: slot.index) if told else slots  # type: ignore[arg-type,return-value]
+    is_sortable = all(isinstance(index, int) for index in indices) and len(set(indices)) == len(indices)
+    return sorted(slots, key=lambda slot: slot.index) if is_sortable else slots  # type: ignore[arg-type,return-value]
 
 
-def ended_inside(fragment: str, reason: str | None, what: str = "stream") -> str:
+def explain_cut_off(fragment: str, reason: str | None, source: str = "stream") -> str:
     """What to say of a stream or reply that ended before its call was whole."""
-    shown = fragment if len(fragment) <= 200 else fragment[:200] + "…"
+    excerpt = fragment if len(fragment) <= 200 else fragment[:200] + "…"
     why = f" (finish reason '{reason}')" if reason else ""
-    return f"the {what} ended inside a function call{why}: {shown}; the call was not made"
+    return f"the {source} ended inside a function call{why}: {excerpt}; the call was not made"

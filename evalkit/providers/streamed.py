@@ -18,7 +18,7 @@ from evalkit.errors import IncompleteCallError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.protocol import Provider
 from evalkit.providers.stream import StreamAccumulator
-from evalkit.providers.stream_gemini import as_on_the_wire
+from evalkit.providers.stream_gemini import to_wire_keys
 
 FEEDS: dict[str, Callable[[StreamAccumulator, Any], None]] = {
     "openai": StreamAccumulator.feed,
@@ -47,57 +47,57 @@ class Chunk(Struct, frozen=True):
         FEEDS[self.wire](accumulator, self.data)
 
 
-def turn_of_stream(chunks: Sequence[Chunk]) -> ModelTurn:
+def build_turn(chunks: Sequence[Chunk]) -> ModelTurn:
     """The turn that a whole stream makes. Calls that it never finished are not in it; `finish_message` then says so."""
     turn = _READERS[chunks[0].wire](chunks)
     calls = tuple(call if call.malformed is not None else replace(call, raw=None) for call in turn.calls)
     return replace(turn, calls=calls, raw=None, content=None)
 
 
-def _openai(chunks: Sequence[Chunk]) -> ModelTurn:
-    from evalkit.providers.openai_reply import streamed_turn
+def _read_openai(chunks: Sequence[Chunk]) -> ModelTurn:
+    from evalkit.providers.openai_reply import read_stream
 
-    return streamed_turn(_whole_chunk(chunk.data) for chunk in chunks)
+    return read_stream(_complete_chunk(chunk.data) for chunk in chunks)
 
 
-def _whole_chunk(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def _complete_chunk(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """A chunk of the API; cassettes may hold its `delta` alone, with the finish reason in it."""
     if "choices" in data:
         return data
     return {"choices": [{"delta": data, "finish_reason": data.get("finish_reason")}]}
 
 
-def _gemini(chunks: Sequence[Chunk]) -> ModelTurn:
-    from evalkit.providers.gemini_reply import merged, turn_of
+def _read_gemini(chunks: Sequence[Chunk]) -> ModelTurn:
+    from evalkit.providers.gemini_reply import merge_chunks, read_reply
 
-    return turn_of(merged(_whole_answer(chunk.data) for chunk in chunks))
+    return read_reply(merge_chunks(_complete_response(chunk.data) for chunk in chunks))
 
 
-def _whole_answer(data: Mapping[str, Any]) -> Any:
+def _complete_response(data: Mapping[str, Any]) -> Any:
     """A chunk of the API; cassettes may hold its one part alone."""
-    data = as_on_the_wire(data)
+    data = to_wire_keys(data)
     if {"text", "functionCall"} & set(data):
         return {"candidates": [{"content": {"role": "model", "parts": [data]}}]}
     return data
 
 
-def _anthropic(chunks: Sequence[Chunk]) -> ModelTurn:
-    seen = StreamAccumulator()
+def _read_anthropic(chunks: Sequence[Chunk]) -> ModelTurn:
+    accumulator = StreamAccumulator()
     for chunk in chunks:
-        chunk.feed(seen)
-    usage, model = _anthropic_usage(chunks)
-    certain = seen.completed
+        chunk.feed(accumulator)
+    usage, model = _read_anthropic_usage(chunks)
+    certain = accumulator.completed
     try:
-        calls, broken = seen.close(), None
+        calls, broken = accumulator.close(), None
     except IncompleteCallError as error:
         calls, broken = certain, str(error)
-    reason = seen.finish_reason
+    reason = accumulator.finish_reason
     if broken is None:
         finish = "truncated" if reason is None else _ANTHROPIC_ENDS.get(reason, "other")
     else:
         finish = {None: "truncated", "max_tokens": "length"}.get(reason, "malformed_call")
     return ModelTurn(
-        text=seen.text,
+        text=accumulator.text,
         calls=tuple(ModelCall(name=call.name, arguments=call.arguments, call_id=call.id) for call in calls),
         finish_reason=finish,
         finish_message=broken,
@@ -106,52 +106,54 @@ def _anthropic(chunks: Sequence[Chunk]) -> ModelTurn:
     )
 
 
-def _anthropic_usage(chunks: Sequence[Chunk]) -> tuple[Usage | None, str | None]:
+def _read_anthropic_usage(chunks: Sequence[Chunk]) -> tuple[Usage | None, str | None]:
     """What the reply took, and the model that said it."""
     counts: dict[str, int] = {}
     model = None
     for chunk in chunks:
         message = chunk.data.get("message") or {}
         model = message.get("model") or model
-        told = {**(message.get("usage") or {}), **(chunk.data.get("usage") or {})}
-        counts |= {key: value for key, value in told.items() if isinstance(value, int)}
-    given, read = counts.get("input_tokens", 0), counts.get("cache_read_input_tokens", 0)
-    written = counts.get("output_tokens", 0)
-    total = given + read + counts.get("cache_creation_input_tokens", 0) + written
-    usage = Usage(input_tokens=total - written, output_tokens=written, cached_tokens=read, total_tokens=total)
+        usage_data = {**(message.get("usage") or {}), **(chunk.data.get("usage") or {})}
+        counts |= {key: value for key, value in usage_data.items() if isinstance(value, int)}
+    input_tokens, cached_tokens = counts.get("input_tokens", 0), counts.get("cache_read_input_tokens", 0)
+    output_tokens = counts.get("output_tokens", 0)
+    total = input_tokens + cached_tokens + counts.get("cache_creation_input_tokens", 0) + output_tokens
+    usage = Usage(
+        input_tokens=total - output_tokens, output_tokens=output_tokens, cached_tokens=cached_tokens, total_tokens=total
+    )
     return usage if counts else None, model
 
 
-def _text(chunks: Sequence[Chunk]) -> ModelTurn:
+def _read_text(chunks: Sequence[Chunk]) -> ModelTurn:
     return ModelTurn(text="".join(chunk.data for chunk in chunks))
 
 
 _READERS: dict[str, Callable[[Sequence[Chunk]], ModelTurn]] = {
-    "openai": _openai,
-    "anthropic": _anthropic,
-    "gemini": _gemini,
-    "text": _text,
+    "openai": _read_openai,
+    "anthropic": _read_anthropic,
+    "gemini": _read_gemini,
+    "text": _read_text,
 }
 
 
-def chunks_of(turn: ModelTurn) -> Iterator[Chunk]:
+def split_turn(turn: ModelTurn) -> Iterator[Chunk]:
     """A turn that came whole, in as few pieces as it takes: for providers and cassettes that don't stream."""
     if not turn.calls:
         yield Chunk("text", turn.text)
         return
     pieces = [
-        {"index": index, "id": call.call_id, "function": {"name": call.name, "arguments": _as_text(call)}}
+        {"index": index, "id": call.call_id, "function": {"name": call.name, "arguments": _serialize_arguments(call)}}
         for index, call in enumerate(turn.calls)
     ]
     yield Chunk("openai", {"content": turn.text, "tool_calls": pieces})
     yield Chunk("openai", {"finish_reason": turn.finish_reason})
 
 
-def _as_text(call: ModelCall) -> str:
+def _serialize_arguments(call: ModelCall) -> str:
     return str(call.arguments) if call.malformed else json.dumps(call.arguments, ensure_ascii=False)
 
 
-async def pieces_of(provider: Provider, request: ModelRequest) -> AsyncGenerator[Chunk | ModelTurn]:
+async def fetch_pieces(provider: Provider, request: ModelRequest) -> AsyncGenerator[Chunk | ModelTurn]:
     """The reply to `request` in pieces, and the whole turn at last."""
     stream = getattr(provider, "stream", None)
     if stream is not None:
@@ -159,13 +161,13 @@ async def pieces_of(provider: Provider, request: ModelRequest) -> AsyncGenerator
             yield piece
         return
     turn = await provider.turn(request)
-    for chunk in chunks_of(turn):
+    for chunk in split_turn(turn):
         yield chunk
     yield turn
 
 
-async def in_pieces(turn: ModelTurn, chunks: Iterable[Chunk]) -> AsyncIterator[Chunk | ModelTurn]:
+async def replay_pieces(turn: ModelTurn, chunks: Iterable[Chunk]) -> AsyncIterator[Chunk | ModelTurn]:
     """`turn` as the stream in which it came, or, without one, in whole pieces."""
-    for chunk in chunks or chunks_of(turn):
+    for chunk in chunks or split_turn(turn):
         yield chunk
     yield turn

@@ -12,8 +12,8 @@ from msgspec import Struct, field
 from evalkit.providers.textcalls_forms import Forms
 from evalkit.providers.textcalls_found import Rejected, TextCall
 from evalkit.providers.textcalls_json import decode
-from evalkit.providers.textcalls_lenient import IncompleteJsonError, NotJsonError
-from evalkit.providers.textcalls_names import Names, RefusedError
+from evalkit.providers.textcalls_lenient import IncompleteJsonError, MalformedJsonError
+from evalkit.providers.textcalls_names import Names, RejectedCallError
 
 _ENVELOPE = re.compile(r"(?:[\w-]+[_:])?(?:function|tool)_?calls?|function|tool|tool_code|invoke", re.IGNORECASE)
 _OPEN_TAG = re.compile(
@@ -68,9 +68,9 @@ class Envelopes:
             self.rejected.append(Rejected("", "too tangled: the search for calls was given up"))
             raise StopError
 
-    def _add(self, start: int, end: int, found: Iterable[tuple[str, dict[str, Any], list[str]]]) -> int:
+    def _add(self, start: int, end: int, entries: Iterable[tuple[str, dict[str, Any], list[str]]]) -> int:
         raw = self.text[start:end]
-        calls = [TextCall(name, arguments, raw, tuple(notes), start, end) for name, arguments, notes in found]
+        calls = [TextCall(name, arguments, raw, tuple(notes), start, end) for name, arguments, notes in entries]
         self.spans.append(_Span(start, end, calls))
         return end
 
@@ -81,71 +81,73 @@ class Envelopes:
         self.unfinished = self.text[start:]
         raise StopError
 
-    def _still_open(self, start: int) -> None:
+    def _mark_open(self, start: int) -> None:
         self.open_at = start if self.open_at is None else self.open_at
 
     # -- explicit envelopes
 
-    def _tag(self, start: int) -> int | None:
+    def _read_tag(self, start: int) -> int | None:
         opened = _OPEN_TAG.match(self.text, start)
         if opened is None:
             return None
         tag = opened["tag"].lower()
         attributes = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(opened["attributes"])}
-        known = self.names.declared and self.names.knows(opened["tag"])
-        if not _ENVELOPE.fullmatch(tag) and not known:
+        is_known = self.names.has_declarations and self.names.is_known(opened["tag"])
+        if not _ENVELOPE.fullmatch(tag) and not is_known:
             return None
-        named = opened["tag"] if known and not _ENVELOPE.fullmatch(tag) else opened["value"] or attributes.get("name")
+        named = (
+            opened["tag"] if is_known and not _ENVELOPE.fullmatch(tag) else opened["value"] or attributes.get("name")
+        )
         if opened["empty"]:
-            return self._empty_tag(opened, named, attributes)
-        return self._envelope(start, opened.end(), tag, named)
+            return self._read_empty_tag(opened, named, attributes)
+        return self._read_envelope(start, opened.end(), tag, named)
 
-    def _empty_tag(self, opened: re.Match[str], named: str | None, attributes: dict[str, str]) -> int | None:
+    def _read_empty_tag(self, opened: re.Match[str], named: str | None, attributes: dict[str, str]) -> int | None:
         if named is None:
             return None
         notes = ["arguments as attributes"] if set(attributes) - {"name"} else []
         try:
             name = self.names.resolve(named, notes, explicit=True)
-        except RefusedError as refused:
+        except RejectedCallError as refused:
             self._refuse(opened.start(), opened.end(), str(refused))
             return opened.end()
-        given = {key: self.names.typed(name, key, text) for key, text in attributes.items() if key != "name"}
-        return self._add(opened.start(), opened.end(), [(name, given, notes)])
+        arguments = {key: self.names.parse_typed(name, key, text) for key, text in attributes.items() if key != "name"}
+        return self._add(opened.start(), opened.end(), [(name, arguments, notes)])
 
-    def _envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
+    def _read_envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
         space = SPACE.match(self.text, content)
         first = space.end() if space else content
         fence = _FENCE_OPEN.match(self.text, first)
         first = fence.end() if fence else first
         if self.text.startswith(("{", "["), first) and not LIST_OF_CALLS.match(self.text, first):
-            return self._json_envelope(start, first, tag, named)
-        return self._text_envelope(start, content, tag, named)
+            return self._read_json_envelope(start, first, tag, named)
+        return self._read_text_envelope(start, content, tag, named)
 
-    def _json_envelope(self, start: int, first: int, tag: str, named: str | None) -> int | None:
+    def _read_json_envelope(self, start: int, first: int, tag: str, named: str | None) -> int | None:
         begin, position = start, first  # each object is kept as it is read: the next one may be cut off
         while True:
-            value, position, notes = self._json_in_envelope(begin, position, tag)
+            value, position, notes = self._decode_json(begin, position, tag)
             if value is None:
                 return begin if begin > start else None
             try:
-                found = self._calls(value, notes, explicit=True, named=named)
-            except RefusedError as refused:
-                position, _ = self._close(position, tag, named)
+                calls = self._read_calls(value, notes, explicit=True, named=named)
+            except RejectedCallError as refused:
+                position, _ = self._close_envelope(position, tag, named)
                 self._refuse(begin, position, str(refused))
                 return position
             between = BETWEEN.match(self.text, position)
             following = between.end() if between else position
             if not self.text.startswith("{", following):
                 break
-            begin, position = self._add(begin, position, found), following
-        end, note = self._close(position, tag, named or found[-1][0])
+            begin, position = self._add(begin, position, calls), following
+        end, note = self._close_envelope(position, tag, named or calls[-1][0])
         if note:
-            found[-1][2].append(note)
-        return self._add(begin, end, found)
+            calls[-1][2].append(note)
+        return self._add(begin, end, calls)
 
-    def _json_in_envelope(self, start: int, first: int, tag: str) -> tuple[Any, int, list[str]]:
+    def _decode_json(self, start: int, first: int, tag: str) -> tuple[Any, int, list[str]]:
         """(value, end, repairs); the value is None when there is none."""
-        closer = self._next_closer(first, tag)
+        closer = self._find_next_closer(first, tag)
         for end, closed in (
             ((len(self.text), False), (closer, True)) if closer is not None else ((len(self.text), False),)
         ):
@@ -155,24 +157,24 @@ class Envelopes:
                 self._spend(error.work)
                 if closer is None:
                     self._leave_unfinished(start)
-                self._still_open(start)
-            except NotJsonError as error:
+                self._mark_open(start)
+            except MalformedJsonError as error:
                 self._spend(200 + error.work)
                 if closed or closer is None:
-                    self._refuse(start, self._close(end, tag, None)[0], f"malformed: {error}")
+                    self._refuse(start, self._close_envelope(end, tag, None)[0], f"malformed: {error}")
             else:
                 if closed or closer is None or not _has_open_tag(decoded.value):
                     return decoded.value, decoded.end, decoded.repairs
         return None, first, []
 
-    def _close(self, position: int, tag: str, named: str | None) -> tuple[int, str | None]:
+    def _close_envelope(self, position: int, tag: str, named: str | None) -> tuple[int, str | None]:
         """The end of the envelope whose content ended at `position`, and what was odd about it."""
         fence = _FENCE_CLOSE.match(self.text, position)
         position = fence.end() if fence else position
         extra = _EXTRA_CLOSERS.match(self.text, position)
         here = extra.end() if extra else position
         closing = _CLOSE_TAG.match(self.text, here)
-        if closing is None or not self._closes(closing[1], tag, named):
+        if closing is None or not self._can_close(closing[1], tag, named):
             return position, "the closing tag was missing"
         skipped = self.text[position:here].strip()
         if skipped:
@@ -181,15 +183,15 @@ class Envelopes:
             return closing.end(), f"closed by </{closing[1]}>"
         return closing.end(), None
 
-    def _closes(self, written: str, tag: str, named: str | None) -> bool:
-        lowered = written.lower()
+    def _can_close(self, closing_tag: str, tag: str, named: str | None) -> bool:
+        lowered = closing_tag.lower()
         return (
             lowered == tag
             or _ENVELOPE.fullmatch(lowered) is not None
             or (named is not None and lowered == named.lower())
         )
 
-    def _next_closer(self, position: int, tag: str) -> int | None:
+    def _find_next_closer(self, position: int, tag: str) -> int | None:
         """Where the next closing tag that may close a `tag` begins."""
         if self._closers is None:
             self._closers = [(m.start(), m.end(), m[1].lower()) for m in _CLOSE_TAG.finditer(self.text)]
@@ -199,13 +201,13 @@ class Envelopes:
                 return self._closers[index][0]
         return None
 
-    def _text_envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
+    def _read_text_envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
         """An envelope whose content is no JSON: child tags, `name: "arg"`, `name(...)`, or other envelopes."""
-        closer = self._own_closer(content, named or "" if not _ENVELOPE.fullmatch(tag) else tag)
+        closer = self._find_own_closer(content, named or "" if not _ENVELOPE.fullmatch(tag) else tag)
         if closer is None:
-            if self.forms.begins(self.text, content, named):
+            if self.forms.is_call_start(self.text, content, named):
                 self._leave_unfinished(start)
-            self._still_open(start)
+            self._mark_open(start)
             return None
         if named is None and _WRAPPED.match(self.text, content, closer[0]):
             # A mere wrapper: its content is searched, and its tags are no prose.
@@ -213,16 +215,16 @@ class Envelopes:
             return content
         self._spend(closer[0] - content)
         try:
-            found = self.forms.read(self.text[content : closer[0]], named)
-        except RefusedError as refused:
+            calls = self.forms.read(self.text[content : closer[0]], named)
+        except RejectedCallError as refused:
             if named is None and _INNER.search(self.text, content, closer[0]):
                 return None  # prose that mentions the tag, before the envelope that the closing tag belongs to
             self._refuse(start, closer[1], str(refused))
             return closer[1]
-        return self._add(start, closer[1], found) if found else None
+        return self._add(start, closer[1], calls) if calls else None
 
-    def _own_closer(self, position: int, tag: str) -> tuple[int, int] | None:
-        if self._next_closer(position, tag) is None and self._closers == []:
+    def _find_own_closer(self, position: int, tag: str) -> tuple[int, int] | None:
+        if self._find_next_closer(position, tag) is None and self._closers == []:
             return None
         closers = self._closers or []
         for index in range(bisect_left(closers, (position, 0, "")), len(closers)):
@@ -231,20 +233,20 @@ class Envelopes:
                 return closers[index][0], closers[index][1]
         return None
 
-    def _calls(
+    def _read_calls(
         self, value: Any, notes: list[str], *, explicit: bool, named: str | None = None
     ) -> list[tuple[str, dict[str, Any], list[str]]]:
         """The calls of a JSON value: an object, a list of them, or `{"tool_calls": [...]}`."""
         if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
             value = value["tool_calls"]
         if isinstance(value, list) and not value:
-            raise RefusedError("an empty list of calls")
-        found = []
+            raise RejectedCallError("an empty list of calls")
+        calls = []
         for item in value if isinstance(value, list) else [value]:
             repairs = list(notes)
-            name, arguments = self.names.call_of(item, repairs, explicit=explicit, named=named)
-            found.append((name, arguments, repairs))
-        return found
+            name, arguments = self.names.read_call(item, repairs, explicit=explicit, named=named)
+            calls.append((name, arguments, repairs))
+        return calls
 
 
 def _has_open_tag(value: Any) -> bool:

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.model.keyed import Keyed
+from evalkit.model.keyed import FieldAccess
 
 
-class TextCall(Keyed, Struct, frozen=True):
+class TextCall(FieldAccess, Struct, frozen=True):
     """One recovered call. Fields are also read by key: ``call["name"]``."""
 
     name: str

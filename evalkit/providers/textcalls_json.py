@@ -9,26 +9,26 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from evalkit.providers.textcalls_lenient import Decoded, Lenient, NotJsonError, duplicates
-from evalkit.providers.turns import finite_number
+from evalkit.providers.textcalls_lenient import Decoded, LenientReader, MalformedJsonError, describe_duplicates
+from evalkit.providers.turns import parse_finite
 
 _FIRST_PIECE = 4_000
 _LONGEST_TOKEN = 64  # so near to the end of a piece an error may come of the cut
 _DEEP = 20_000  # characters that it is worth, in work, to find a value nested beyond what Python's own reader takes
 
 
-def _pairs(notes: list[str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
-    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_pairs_hook(notes: list[str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         built = dict(pairs)
         if len(built) != len(pairs):
-            notes.append(duplicates([key for key, _ in pairs]))
+            notes.append(describe_duplicates([key for key, _ in pairs]))
         return built
 
-    return build
+    return build_object
 
 
 def _refuse_constant(name: str) -> Any:
-    raise NotJsonError(f"{name} is not JSON")
+    raise MalformedJsonError(f"{name} is not JSON")
 
 
 def decode(text: str, start: int, end: int, *, closed: bool) -> Decoded:
@@ -37,29 +37,29 @@ def decode(text: str, start: int, end: int, *, closed: bool) -> Decoded:
     Raises IncompleteJsonError when the text stops inside the value, NotJsonError when it is none.
     """
     try:
-        return _strictly(text, start, end)
+        return _decode_strictly(text, start, end)
     except RecursionError:
         work = _DEEP
     except json.JSONDecodeError as error:
         work = error.pos
     except ValueError:
         work = 0
-    lenient = Lenient(text, start, end, closed)
+    lenient = LenientReader(text, start, end, closed)
     try:
         return lenient.read()
-    except NotJsonError as error:
+    except MalformedJsonError as error:
         error.work = work + lenient.position - start
         raise
 
 
-def _strictly(text: str, start: int, end: int) -> Decoded:
+def _decode_strictly(text: str, start: int, end: int) -> Decoded:
     """Read by Python's own reader, which is handed no more text than it needs: its errors count all lines before them,
     and in a text full of false starts that would be most of the work."""
     size = _FIRST_PIECE
     while True:
         notes: list[str] = []
         decoder = json.JSONDecoder(
-            object_pairs_hook=_pairs(notes), parse_constant=_refuse_constant, parse_float=finite_number
+            object_pairs_hook=_make_pairs_hook(notes), parse_constant=_refuse_constant, parse_float=parse_finite
         )
         piece = text[start : min(start + size, end)]
         is_whole = start + size >= end

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from evalkit.providers.turns import finite_number
+from evalkit.providers.turns import parse_finite
 
 MAX_DEPTH = 100
 _SHOWN_KEYS = 5
@@ -32,13 +32,13 @@ _WORDS = {"true": True, "false": False, "null": None, "True": True, "False": Fal
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
-class NotJsonError(ValueError):
+class MalformedJsonError(ValueError):
     """What stands here is not JSON, however kindly read. `work` is what it took to find out, in characters read."""
 
     work = 0
 
 
-class IncompleteJsonError(NotJsonError):
+class IncompleteJsonError(MalformedJsonError):
     """The text ends inside a value."""
 
 
@@ -50,14 +50,14 @@ class Decoded(Struct):
     repairs: list[str] = field(default_factory=list)
 
 
-def duplicates(keys: Iterable[str]) -> str:
+def describe_duplicates(keys: Iterable[str]) -> str:
     twice = sorted(key for key, count in Counter(keys).items() if count > 1)
-    shown = ", ".join(map(repr, twice[:_SHOWN_KEYS]))
-    more = f" and {len(twice) - _SHOWN_KEYS} more" if len(twice) > _SHOWN_KEYS else ""
-    return f"key written twice, the last one counts: {shown}{more}"
+    listed_keys = ", ".join(map(repr, twice[:_SHOWN_KEYS]))
+    suffix = f" and {len(twice) - _SHOWN_KEYS} more" if len(twice) > _SHOWN_KEYS else ""
+    return f"key written twice, the last one counts: {listed_keys}{suffix}"
 
 
-class Lenient:
+class LenientReader:
     """A recursive-descent reader that notes each liberty it takes. Linear in the text: it never goes back."""
 
     def __init__(self, text: str, start: int, end: int, closed: bool) -> None:
@@ -66,75 +66,75 @@ class Lenient:
         self.end = end
         self.closed = closed
         self.repairs: list[str] = []
-        self._twice: list[str] = []
+        self._duplicate_keys: list[str] = []
 
     def read(self) -> Decoded:
         doubled = self.text.startswith("{{", self.position)
         if doubled:
             self.position += 1
-        value = self._value(0)
+        value = self._read_value(0)
         if doubled:
             if not self.text.startswith("}", self.position):
-                raise NotJsonError("doubled braces that do not close")
+                raise MalformedJsonError("doubled braces that do not close")
             self.position += 1
-            self._note("doubled braces")
-        if self._twice:
-            self._note(duplicates([*self._twice, *dict.fromkeys(self._twice)]))
+            self._record_repair("doubled braces")
+        if self._duplicate_keys:
+            self._record_repair(describe_duplicates([*self._duplicate_keys, *dict.fromkeys(self._duplicate_keys)]))
         return Decoded(value, self.position, self.repairs)
 
-    def _note(self, repair: str) -> None:
+    def _record_repair(self, repair: str) -> None:
         if repair not in self.repairs:
             self.repairs.append(repair)
 
-    def _here(self) -> str:
+    def _get_excerpt(self) -> str:
         return self.text[self.position : min(self.position + 12, self.end)]
 
-    def _skip(self) -> str:
+    def _skip_space(self) -> str:
         """Past white space; the next character, or "" at the end."""
-        found = _SPACE.match(self.text, self.position, self.end)
-        self.position = found.end() if found else self.position
+        match = _SPACE.match(self.text, self.position, self.end)
+        self.position = match.end() if match else self.position
         return self.text[self.position] if self.position < self.end else ""
 
-    def _value(self, depth: int) -> Any:
+    def _read_value(self, depth: int) -> Any:
         if depth > MAX_DEPTH:
-            raise NotJsonError("nested too deeply")
-        first = self._skip()
+            raise MalformedJsonError("nested too deeply")
+        first = self._skip_space()
         if first == "{":
-            return self._object(depth)
+            return self._read_object(depth)
         if first == "[":
-            return self._array(depth)
+            return self._read_array(depth)
         if first in ('"', "'"):
-            return self._string()
+            return self._read_string()
         if not first:
             raise IncompleteJsonError("the text ends where a value should stand")
-        return self._scalar()
+        return self._read_scalar()
 
-    def _scalar(self) -> Any:
+    def _read_scalar(self) -> Any:
         number = _NUMBER.match(self.text, self.position, self.end)
         word = None if number else _WORD.match(self.text, self.position, self.end)
-        found = number or word
-        if found is None or (word and word[0] not in _WORDS):
-            raise NotJsonError(f"no value at {self._here()!r}")
-        if found.end() == self.end and not self.closed:
+        match = number or word
+        if match is None or (word and word[0] not in _WORDS):
+            raise MalformedJsonError(f"no value at {self._get_excerpt()!r}")
+        if match.end() == self.end and not self.closed:
             raise IncompleteJsonError("the text ends inside a number or word")
-        self.position = found.end()
+        self.position = match.end()
         if number:
-            return self._number(number[0])
-        if found[0] in ("True", "False", "None"):
-            self._note("Python's True, False or None")
-        return _WORDS[found[0]]
+            return self._read_number(number[0])
+        if match[0] in ("True", "False", "None"):
+            self._record_repair("Python's True, False or None")
+        return _WORDS[match[0]]
 
-    def _number(self, digits: str) -> int | float:
+    def _read_number(self, digits: str) -> int | float:
         try:
-            value: int | float = json.loads(digits, parse_float=finite_number)
+            value: int | float = json.loads(digits, parse_float=parse_finite)
         except ValueError:  # an infinite one; and Python reads none of more than 4,300 digits
-            raise NotJsonError(f"too large a number, of {len(digits)} characters") from None
+            raise MalformedJsonError(f"too large a number, of {len(digits)} characters") from None
         return value
 
-    def _string(self) -> str:
+    def _read_string(self) -> str:
         quote = self.text[self.position]
         if quote == "'":
-            self._note("single quotes")
+            self._record_repair("single quotes")
         self.position += 1
         parts: list[str] = []
         while True:
@@ -149,111 +149,111 @@ class Lenient:
             if character == quote:
                 if _ENDS_STRING.match(self.text, self.position, self.end):
                     return "".join(parts)
-                self._note("quotes inside a string were not escaped")
+                self._record_repair("quotes inside a string were not escaped")
                 parts.append(quote)
             elif character == "\\":
-                parts.append(self._escape())
+                parts.append(self._read_escape())
             else:
-                self._note("raw control characters in a string")
+                self._record_repair("raw control characters in a string")
                 parts.append(character)
 
-    def _escape(self) -> str:
+    def _read_escape(self) -> str:
         if self.position >= self.end:
             raise IncompleteJsonError("the text ends inside an escape")
         character = self.text[self.position]
         self.position += 1
         if character != "u":
             if character not in "\"\\/bfnrt'":
-                raise NotJsonError(f"\\{character} is no escape")
+                raise MalformedJsonError(f"\\{character} is no escape")
             return _ESCAPES.get(character, character)
         digits = self.text[self.position : min(self.position + 4, self.end)]
         if len(digits) < 4:
             raise IncompleteJsonError("the text ends inside an escape")
         self.position += 4
         try:
-            return self._joined(int(digits, 16))
+            return self._join_surrogates(int(digits, 16))
         except ValueError:
-            raise NotJsonError(f"\\u{digits} is no escape") from None
+            raise MalformedJsonError(f"\\u{digits} is no escape") from None
 
-    def _joined(self, high: int) -> str:
+    def _join_surrogates(self, high: int) -> str:
         low = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})").match(self.text, self.position, self.end)
         if 0xD800 <= high < 0xDC00 and low:
             self.position = low.end()
             return chr(0x10000 + ((high - 0xD800) << 10) + (int(low[1], 16) - 0xDC00))
         return chr(high)
 
-    def _array(self, depth: int) -> list[Any]:
+    def _read_array(self, depth: int) -> list[Any]:
         self.position += 1
         items: list[Any] = []
         while True:
-            character = self._skip()
+            character = self._skip_space()
             if character == "]":
                 self.position += 1
                 return items
             if not character:
                 self._close_at_end("]")
                 return items
-            items.append(self._value(depth + 1))
-            if self._separator("]", depth, None):
+            items.append(self._read_value(depth + 1))
+            if self._skip_separator("]", depth, None):
                 return items
 
-    def _object(self, depth: int) -> dict[str, Any]:
+    def _read_object(self, depth: int) -> dict[str, Any]:
         self.position += 1
         pairs: dict[str, Any] = {}
         while True:
-            character = self._skip()
+            character = self._skip_space()
             if character == "}":
                 self.position += 1
                 return pairs
             if not character:
                 self._close_at_end("}")
                 return pairs
-            key = self._key(character)
-            if self._skip() != ":":
+            key = self._read_key(character)
+            if self._skip_space() != ":":
                 if self.position >= self.end:
                     raise IncompleteJsonError("the text ends behind a key")
-                raise NotJsonError("a key without ':'")
+                raise MalformedJsonError("a key without ':'")
             self.position += 1
-            value = self._value(depth + 1)
+            value = self._read_value(depth + 1)
             if key in pairs:
-                self._twice.append(key)
+                self._duplicate_keys.append(key)
             pairs[key] = value
-            if self._separator("}", depth, value):
+            if self._skip_separator("}", depth, value):
                 return pairs
 
-    def _key(self, character: str) -> str:
+    def _read_key(self, character: str) -> str:
         if character in ('"', "'"):
-            return self._string()
+            return self._read_string()
         word = _WORD.match(self.text, self.position, self.end)
         if word is None:
-            raise NotJsonError(f"no key at {self._here()!r}")
+            raise MalformedJsonError(f"no key at {self._get_excerpt()!r}")
         if word.end() == self.end:
             raise IncompleteJsonError("the text ends inside a key")
         self.position = word.end()
-        self._note("keys without quotes")
+        self._record_repair("keys without quotes")
         return word[0]
 
-    def _separator(self, closer: str, depth: int, value: Any) -> bool:
+    def _skip_separator(self, closer: str, depth: int, value: Any) -> bool:
         """Past the comma (False) or the closer (True) behind a member."""
-        character = self._skip()
+        character = self._skip_space()
         if character == ",":
             self.position += 1
-            if self._skip() == closer:
-                self._note("a trailing comma")
+            if self._skip_space() == closer:
+                self._record_repair("a trailing comma")
             return False
         if character == closer:
             self.position += 1
             return True
         # The outermost object only wraps: once the arguments object in it is closed, nothing that counts is missing.
         if depth == 0 and closer == "}" and isinstance(value, dict):
-            self._note("a closing brace was missing")
+            self._record_repair("a closing brace was missing")
             return True
         if not character:
             self._close_at_end(closer)
             return True
-        raise NotJsonError(f"expected ',' or '{closer}' at {self._here()!r}")
+        raise MalformedJsonError(f"expected ',' or '{closer}' at {self._get_excerpt()!r}")
 
     def _close_at_end(self, closer: str) -> None:
         if not self.closed:
             raise IncompleteJsonError(f"the text ends before '{closer}'")
-        self._note("a closing brace was missing" if closer == "}" else "a closing bracket was missing")
+        self._record_repair("a closing brace was missing" if closer == "}" else "a closing bracket was missing")

@@ -22,7 +22,7 @@ class NotACallError(ValueError):
     """The text is no call with literal arguments."""
 
 
-def balanced_end(text: str, start: int) -> tuple[int | None, int]:
+def find_balanced_end(text: str, start: int) -> tuple[int | None, int]:
     """The position behind the bracket that closes the one at `start`, None if it is not closed within bounds; and how
     many characters were read to find out."""
     stack: list[str] = []
@@ -44,11 +44,11 @@ def balanced_end(text: str, start: int) -> tuple[int | None, int]:
 def read_calls(source: str) -> list[tuple[str, list[Any], dict[str, Any], list[str]]]:
     """(name, positional, named, repairs) for one call or a list of calls; raises NotACallError for anything else."""
     repairs: list[str] = []
-    tree = _parsed(source)
+    tree = _parse_expression(source)
     if tree is None:
         # `f(serial_number: "x")` is no Python, and common.
         mended = _COLON_ARGUMENT.sub(r"\1\2=", source)
-        tree = _parsed(mended)
+        tree = _parse_expression(mended)
         if tree is None:
             raise NotACallError("not a call")
         repairs.append("':' instead of '=' before an argument")
@@ -56,12 +56,12 @@ def read_calls(source: str) -> list[tuple[str, list[Any], dict[str, Any], list[s
     if not nodes:
         raise NotACallError("an empty list")
     try:
-        return [(*_call(node), list(repairs)) for node in nodes]
+        return [(*_read_call(node), list(repairs)) for node in nodes]
     except RecursionError:  # a parser with room for more has passed it
         raise NotACallError("nested too deeply") from None
 
 
-def _parsed(source: str) -> ast.expr | None:
+def _parse_expression(source: str) -> ast.expr | None:
     if len(source) > MAX_LENGTH:
         return None
     try:
@@ -72,42 +72,42 @@ def _parsed(source: str) -> ast.expr | None:
         return None  # SystemError: Python 3.11 miscounts its depth when another thread parses meanwhile
 
 
-def _call(node: ast.expr) -> tuple[str, list[Any], dict[str, Any]]:
+def _read_call(node: ast.expr) -> tuple[str, list[Any], dict[str, Any]]:
     if not isinstance(node, ast.Call):
         raise NotACallError("not a call")
-    name = _dotted(node.func)
+    name = _read_dotted_name(node.func)
     if name == "print" and len(node.args) == 1 and not node.keywords:
-        return _call(node.args[0])
+        return _read_call(node.args[0])
     if any(keyword.arg is None for keyword in node.keywords):
         raise NotACallError("** in a call")
-    named = {str(keyword.arg): _literal(keyword.value) for keyword in node.keywords}
+    named = {str(keyword.arg): _read_literal(keyword.value) for keyword in node.keywords}
     if len(named) != len(node.keywords):
         raise NotACallError("an argument twice")
-    return name, [_literal(argument) for argument in node.args], named
+    return name, [_read_literal(argument) for argument in node.args], named
 
 
-def _dotted(node: ast.expr) -> str:
+def _read_dotted_name(node: ast.expr) -> str:
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        return f"{_dotted(node.value)}.{node.attr}"
+        return f"{_read_dotted_name(node.value)}.{node.attr}"
     raise NotACallError("the function is no name")
 
 
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
-def _literal(node: ast.expr) -> Any:
+def _read_literal(node: ast.expr) -> Any:
     """JSON data of a literal; anything that would have to be evaluated is refused."""
     if isinstance(node, ast.Name) and node.id in _JSON_NAMES:
         return _JSON_NAMES[node.id]
     if isinstance(node, (ast.List, ast.Tuple)):
-        return [_literal(item) for item in node.elts]
+        return [_read_literal(item) for item in node.elts]
     if isinstance(node, ast.Dict):
-        keys = [_literal(key) if key is not None else None for key in node.keys]
+        keys = [_read_literal(key) if key is not None else None for key in node.keys]
         if not all(isinstance(key, str) for key in keys):
             raise NotACallError("a key that is no string")
-        return dict(zip(keys, map(_literal, node.values), strict=True))
+        return dict(zip(keys, map(_read_literal, node.values), strict=True))
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, MemoryError, RecursionError):

@@ -8,10 +8,10 @@ from typing import Any
 from evalkit.providers.textcalls_envelopes import BETWEEN, LIST_OF_CALLS, StopError
 from evalkit.providers.textcalls_found import ParsedText
 from evalkit.providers.textcalls_json import decode
-from evalkit.providers.textcalls_lenient import IncompleteJsonError, NotJsonError
+from evalkit.providers.textcalls_lenient import IncompleteJsonError, MalformedJsonError
 from evalkit.providers.textcalls_marks import Marks
-from evalkit.providers.textcalls_names import RefusedError
-from evalkit.providers.textcalls_python import NotACallError, balanced_end
+from evalkit.providers.textcalls_names import RejectedCallError
+from evalkit.providers.textcalls_python import NotACallError, find_balanced_end
 
 _ANCHOR = re.compile(
     r"<think>|\[THINK\]|<\|python_(?:tag|start)\|>|\[TOOL_CALLS\]|<\s*[A-Za-z_][\w.:-]*|[{\[]"
@@ -45,7 +45,7 @@ class Search(Marks):
         self._first = len(self.text) - len(self.text.lstrip())  # where something stands
         try:
             while (anchor := _ANCHOR.search(self.text, position)) is not None:
-                position = self._at(anchor)
+                position = self._read_anchor(anchor)
         except StopError:
             pass
         self.spans.sort(key=lambda span: span.start)
@@ -53,8 +53,8 @@ class Search(Marks):
         calls = tuple(call for span in self.spans for call in span.calls)
         if not calls:
             return ParsedText((), self.text, self.text, tuple(self.rejected), self.unfinished, self.open_at)
-        prose = _EMPTY_FENCE.sub("", self._without(lambda span: "")).strip()
-        history = self._without(lambda span: "\n".join(call.standard for call in span.calls))
+        prose = _EMPTY_FENCE.sub("", self._replace_spans(lambda span: "")).strip()
+        history = self._replace_spans(lambda span: "\n".join(call.standard for call in span.calls))
         return ParsedText(calls, prose, history, tuple(self.rejected), self.unfinished, self.open_at)
 
     def _widen(self) -> None:
@@ -69,7 +69,7 @@ class Search(Marks):
                 span.end = after.end() if after else span.end
             floor = span.end
 
-    def _without(self, replacement: Any) -> str:
+    def _replace_spans(self, replacement: Any) -> str:
         parts, end = [], 0
         for span in self.spans:
             between = self.text[end : span.start]
@@ -81,95 +81,99 @@ class Search(Marks):
 
     # -- what stands at an anchor; each returns the position to go on from
 
-    def _at(self, anchor: re.Match[str]) -> int:
+    def _read_anchor(self, anchor: re.Match[str]) -> int:
         start, mark = anchor.start(), anchor[0].lower()
         if mark in _THOUGHTS:
             end = _THOUGHTS[mark].search(self.text, start)
             return len(self.text) if end is None else end.start()
         if mark.startswith("<|python_"):
-            return self._python_tag(start, anchor.end())
+            return self._read_python_tag(start, anchor.end())
         if mark == "[tool_calls]":
-            return self._mistral(start, anchor.end())
+            return self._read_mistral(start, anchor.end())
         if mark.startswith("<"):
-            return self._data(start) or self._tag(start) or anchor.end()
+            return self._skip_data(start) or self._read_tag(start) or anchor.end()
         if mark in ("{", "["):
-            return self._bare(start) or start + 1
-        return self._line(start, anchor.end()) or max(anchor.end(), start + 1)
+            return self._read_bare(start) or start + 1
+        return self._read_line_call(start, anchor.end()) or max(anchor.end(), start + 1)
 
-    def _data(self, start: int) -> int | None:
+    def _skip_data(self, start: int) -> int | None:
         opened = _DATA.match(self.text, start)
-        if opened is None or self.names.knows(opened["tag"]):
+        if opened is None or self.names.is_known(opened["tag"]):
             return None
-        closer = self._own_closer(opened.end(), opened["tag"])
+        closer = self._find_own_closer(opened.end(), opened["tag"])
         if closer is None:
-            self._still_open(start)
+            self._mark_open(start)
             return None
         return closer[1]
 
     # -- no envelope: declared names only
 
-    def _bare(self, start: int) -> int | None:
+    def _read_bare(self, start: int) -> int | None:
         if LIST_OF_CALLS.match(self.text, start):
-            whole = start <= self._first
-            end = balanced_end(self.text, start)[0] if whole else None
-            alone = whole and end is not None and not self.text[end:].strip()
-            return self._pythonic(start, start, explicit=alone and not self.names.declared)
-        if not self.names.declared:
+            is_first = start <= self._first
+            end = find_balanced_end(self.text, start)[0] if is_first else None
+            alone = is_first and end is not None and not self.text[end:].strip()
+            return self._read_pythonic(start, start, explicit=alone and not self.names.has_declarations)
+        if not self.names.has_declarations:
             return None
         try:
             decoded = decode(self.text, start, len(self.text), closed=False)
         except IncompleteJsonError as error:
             self._spend(error.work)
-            if self._call_like(start):
+            if self._is_call_like(start):
                 self._leave_unfinished(start)
-            self._still_open(start)
+            self._mark_open(start)
             return None
-        except NotJsonError as error:
+        except MalformedJsonError as error:
             self._spend(200 + error.work)
             return None
         try:
-            found = self._calls(decoded.value, decoded.repairs, explicit=False)
-        except RefusedError as refused:
-            if self._call_like(start):
+            calls = self._read_calls(decoded.value, decoded.repairs, explicit=False)
+        except RejectedCallError as refused:
+            if self._is_call_like(start):
                 self._refuse(start, decoded.end, str(refused))
             return decoded.end  # JSON that is no call is data: what lies inside it is none either
         extra = _EXTRA_CLOSERS.match(self.text, decoded.end)
         if extra:
-            found[-1][2].append("extra closing braces")
-        return self._add(start, extra.end() if extra else decoded.end, found)
+            calls[-1][2].append("extra closing braces")
+        return self._add(start, extra.end() if extra else decoded.end, calls)
 
-    def _call_like(self, start: int) -> bool:
+    def _is_call_like(self, start: int) -> bool:
         """Whether what begins here sets out to name a declared function."""
         if not _CALL_LIKE.match(self.text, start):
             return False
         head = self.text[start : start + 300]
         return any(f'"{name}"' in head or f"'{name}'" in head for name in self.names.parameters)
 
-    def _line(self, start: int, position: int) -> int | None:
+    def _read_line_call(self, start: int, position: int) -> int | None:
         """`name(arg=1)` alone on its line, or ReAct's `Action:` with `Action Input:`."""
         react = _REACT.match(self.text, position)
-        if react and self.names.declared and self.names.knows(react[1]):
-            value, close, notes = self._json_in_envelope(start, react.end(), "")
+        if react and self.names.has_declarations and self.names.is_known(react[1]):
+            value, close, notes = self._decode_json(start, react.end(), "")
             if isinstance(value, dict):
                 name = self.names.resolve(react[1], notes, explicit=True)
                 return self._add(start, close, [(name, value, [*notes, "Action and Action Input"])])
             return None
         named = _LINE_CALL.match(self.text, position)
-        if named is None or not self.names.declared or not self._line_name(named[1]):
+        if named is None or not self.names.has_declarations or not self._is_line_name(named[1]):
             return None
-        end, read = balanced_end(self.text, named.end() - 1)
+        end, read = find_balanced_end(self.text, named.end() - 1)
         self._spend(read)
         if end is None:
-            self._still_open(start)
+            self._mark_open(start)
             return None
         tail = _LINE_END.match(self.text, end)
         if tail is None:
             return None
         try:
-            found = self.forms.python(self.text[position:end], explicit=False)
-        except (NotACallError, RefusedError):
+            calls = self.forms.read_python(self.text[position:end], explicit=False)
+        except (NotACallError, RejectedCallError):
             return None
-        return self._add(start, tail.end(), found)
+        return self._add(start, tail.end(), calls)
 
-    def _line_name(self, written: str) -> bool:
-        return self.names.knows(written) or self.names.knows(written.rsplit(".", 1)[-1]) or written == "print"
+    def _is_line_name(self, written_name: str) -> bool:
+        return (
+            self.names.is_known(written_name)
+            or self.names.is_known(written_name.rsplit(".", 1)[-1])
+            or written_name == "print"
+        )

@@ -30,17 +30,17 @@ FINISH_REASONS = (
     "other",
 )
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
-def read_turn(data: Any, path: Path, problems: list[PathProblem]) -> ModelTurn:
+def read_turn(data: Any, path: KeyPath, problems: list[PathProblem]) -> ModelTurn:
     """The turn that `data` describes. Whatever is wrong with it is added to `problems`."""
     if isinstance(data, str):
         return ModelTurn(text=data)
     if not isinstance(data, Mapping):
-        problems.append(PathProblem(path, f"a turn is a mapping with 'calls' or 'text', got {shown(data)}"))
+        problems.append(PathProblem(path, f"a turn is a mapping with 'calls' or 'text', got {describe_value(data)}"))
         return ModelTurn()
-    unknown_keys(data, TURN_KEYS, path, problems, "a turn")
+    report_unknown_keys(data, TURN_KEYS, path, problems, "a turn")
     calls = _read_calls(data.get("calls"), (*path, "calls"), problems)
     if not {"calls", "text", "finish_reason"} & set(data):
         problems.append(PathProblem(path, "the turn says nothing; write 'calls:' or 'text:' (text: \"\" is an answer)"))
@@ -55,44 +55,46 @@ def read_turn(data: Any, path: Path, problems: list[PathProblem]) -> ModelTurn:
     )
 
 
-def _read_calls(data: Any, path: Path, problems: list[PathProblem]) -> tuple[ModelCall, ...]:
+def _read_calls(data: Any, path: KeyPath, problems: list[PathProblem]) -> tuple[ModelCall, ...]:
     if data is None:
         return ()
     if not isinstance(data, (list, tuple)):
         hint = f"; write '- {next(iter(data))}: ...'" if isinstance(data, Mapping) and data else ""
-        problems.append(PathProblem(path, f"'calls' is a list of calls, got {shown(data)}{hint}"))
+        problems.append(PathProblem(path, f"'calls' is a list of calls, got {describe_value(data)}{hint}"))
         return ()
     calls = (_read_call(item, (*path, index), problems) for index, item in enumerate(data))
     return tuple(call for call in calls if call is not None)
 
 
-def _read_call(data: Any, path: Path, problems: list[PathProblem]) -> ModelCall | None:
+def _read_call(data: Any, path: KeyPath, problems: list[PathProblem]) -> ModelCall | None:
     if isinstance(data, str) and data:
         return ModelCall(name=data)
     if not isinstance(data, Mapping) or not data:
         problems.append(
-            PathProblem(path, f"a call is 'name: {{arguments}}' or {{name, arguments, id}}, got {shown(data)}")
+            PathProblem(path, f"a call is 'name: {{arguments}}' or {{name, arguments, id}}, got {describe_value(data)}")
         )
         return None
     if isinstance(data.get("name"), str):
         return _read_long_call(data, path, problems)
     if len(data) == 1:
         ((name, arguments),) = data.items()
-        return _call(str(name), arguments, (*path, name), problems)
+        return _build_call(str(name), arguments, (*path, name), problems)
     if "name" in data:
-        problems.append(PathProblem((*path, "name"), f"'name' is the function's name, got {shown(data['name'])}"))
+        problems.append(
+            PathProblem((*path, "name"), f"'name' is the function's name, got {describe_value(data['name'])}")
+        )
     else:
         names = ", ".join(map(str, data))
         problems.append(PathProblem(path, f"one item is one call, got the keys {names}; start each call with '- '"))
     return None
 
 
-def _read_long_call(data: Mapping[str, Any], path: Path, problems: list[PathProblem]) -> ModelCall | None:
-    unknown_keys(data, CALL_KEYS, path, problems, "a call")
-    call = _call(data["name"], data.get("arguments"), (*path, "arguments"), problems)
+def _read_long_call(data: Mapping[str, Any], path: KeyPath, problems: list[PathProblem]) -> ModelCall | None:
+    report_unknown_keys(data, CALL_KEYS, path, problems, "a call")
+    call = _build_call(data["name"], data.get("arguments"), (*path, "arguments"), problems)
     call_id = data.get("id")
     if call_id is not None and not isinstance(call_id, str):
-        problems.append(PathProblem((*path, "id"), f"'id' is a string, got {shown(call_id)}; quote it"))
+        problems.append(PathProblem((*path, "id"), f"'id' is a string, got {describe_value(call_id)}; quote it"))
         call_id = None
     why = read_text(data, "malformed", path, problems)
     return ModelCall(
@@ -100,14 +102,14 @@ def _read_long_call(data: Mapping[str, Any], path: Path, problems: list[PathProb
     )
 
 
-def _call(name: str, arguments: Any, path: Path, problems: list[PathProblem]) -> ModelCall:
+def _build_call(name: str, arguments: Any, path: KeyPath, problems: list[PathProblem]) -> ModelCall:
     if arguments is None:
         return ModelCall(name=name)
     if isinstance(arguments, str):
         value, why = parse_arguments(arguments)
         return ModelCall(name=name, arguments=arguments if why else value, malformed=why, raw=arguments)
     if not isinstance(arguments, Mapping):
-        problems.append(PathProblem(path, f"arguments are a mapping, got {shown(arguments)}"))
+        problems.append(PathProblem(path, f"arguments are a mapping, got {describe_value(arguments)}"))
         arguments = {}
     return ModelCall(name=name, arguments=arguments)
 
@@ -122,18 +124,18 @@ def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
         return {}, None
     try:
         value = json.loads(
-            text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant, parse_float=finite_number
+            text, object_pairs_hook=_build_unique_object, parse_constant=_refuse_constant, parse_float=parse_finite
         )
     except RecursionError:
         return {}, "the arguments are nested too deeply"
     except ValueError as error:
         return {}, f"the arguments are not JSON: {error}"
     if not isinstance(value, dict):
-        return {}, f"the arguments are {shown(value)}, not a JSON object"
+        return {}, f"the arguments are {describe_value(value)}, not a JSON object"
     return value, None
 
 
-def finite_number(digits: str) -> float:
+def parse_finite(digits: str) -> float:
     """A number with a point or an exponent. ValueError for one so large that it would be infinite."""
     number = float(digits)
     if isinf(number):
@@ -141,19 +143,19 @@ def finite_number(digits: str) -> float:
     return number
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"the key {twice!r} stands twice")
-    return found
+    return result
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _read_finish(data: Mapping[str, Any], has_calls: bool, path: Path, problems: list[PathProblem]) -> str:
+def _read_finish(data: Mapping[str, Any], has_calls: bool, path: KeyPath, problems: list[PathProblem]) -> str:
     default = "tool_calls" if has_calls else "stop"
     reason = read_text(data, "finish_reason", path, problems)
     if reason is not None and reason not in FINISH_REASONS:
@@ -168,54 +170,54 @@ def _read_finish(data: Mapping[str, Any], has_calls: bool, path: Path, problems:
     return reason or default
 
 
-def _read_usage(data: Any, path: Path, problems: list[PathProblem]) -> Usage | None:
+def _read_usage(data: Any, path: KeyPath, problems: list[PathProblem]) -> Usage | None:
     if data is None:
         return None
     if not isinstance(data, Mapping):
-        problems.append(PathProblem(path, f"'usage' is a mapping of token counts, got {shown(data)}"))
+        problems.append(PathProblem(path, f"'usage' is a mapping of token counts, got {describe_value(data)}"))
         return None
-    unknown_keys(data, USAGE_KEYS, path, problems, "usage")
+    report_unknown_keys(data, USAGE_KEYS, path, problems, "usage")
     counts: dict[str, int] = {}
     for key in USAGE_KEYS:
         count = data.get(key, 0)
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            problems.append(PathProblem((*path, key), f"'{key}' is a number of tokens, got {shown(count)}"))
+            problems.append(PathProblem((*path, key), f"'{key}' is a number of tokens, got {describe_value(count)}"))
         else:
             counts[key] = count
     parts = counts.get("input_tokens", 0) + counts.get("output_tokens", 0) + counts.get("reasoning_tokens", 0)
     return Usage(**{**counts, "total_tokens": counts.get("total_tokens") or parts})
 
 
-def _read_number(data: Mapping[str, Any], key: str, path: Path, problems: list[PathProblem]) -> float:
+def _read_number(data: Mapping[str, Any], key: str, path: KeyPath, problems: list[PathProblem]) -> float:
     value = data.get(key)
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        problems.append(PathProblem((*path, key), f"'{key}' is a number of milliseconds, got {shown(value)}"))
+        problems.append(PathProblem((*path, key), f"'{key}' is a number of milliseconds, got {describe_value(value)}"))
         return 0.0
     return float(value)
 
 
-def read_text(data: Mapping[str, Any], key: str, path: Path, problems: list[PathProblem]) -> str | None:
+def read_text(data: Mapping[str, Any], key: str, path: KeyPath, problems: list[PathProblem]) -> str | None:
     """``data[key]``, a string, or None if it is not there. Anything else is a problem."""
     value = data.get(key)
     if value is None or isinstance(value, str):
         return value
-    problems.append(PathProblem((*path, key), f"'{key}' is text, got {shown(value)}; quote it"))
+    problems.append(PathProblem((*path, key), f"'{key}' is text, got {describe_value(value)}; quote it"))
     return None
 
 
-def unknown_keys(
-    data: Mapping[str, Any], known: tuple[str, ...], path: Path, problems: list[PathProblem], what: str
+def report_unknown_keys(
+    data: Mapping[str, Any], allowed: tuple[str, ...], path: KeyPath, problems: list[PathProblem], subject: str
 ) -> None:
     """One problem for each key of `data` that is not in `known`, with the nearest name."""
     for key in data:
-        if key not in known:
-            near = did_you_mean(key, known) or f"; {what} has {', '.join(known)}"
-            problems.append(PathProblem((*path, key), f"unknown key '{key}' in {what}{near}", at_key=True))
+        if key not in allowed:
+            hint = did_you_mean(key, allowed) or f"; {subject} has {', '.join(allowed)}"
+            problems.append(PathProblem((*path, key), f"unknown key '{key}' in {subject}{hint}", at_key=True))
 
 
-def shown(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A value for a message: its JSON kind, and the value itself where it is short."""
     if value is None:
         return "nothing"

@@ -19,17 +19,21 @@ from evalkit.reports.runfile import load_run
 _DIGITS = 6
 
 
-def seconds_of(run: Run) -> dict[str, float]:
+def measure_durations(run: Run) -> dict[str, float]:
     """Case id -> what it took of the machine's time: all its repeats, and live models' time, but not recorded time."""
-    return {verdict.case_id: round(_of_case(verdict), _DIGITS) for verdict in run.verdicts if verdict.status != NOT_RUN}
+    return {
+        verdict.case_id: round(_sum_case_seconds(verdict), _DIGITS)
+        for verdict in run.verdicts
+        if verdict.status != NOT_RUN
+    }
 
 
-def _of_case(verdict: Verdict) -> float:
+def _sum_case_seconds(verdict: Verdict) -> float:
     transcripts = [run.transcript for run in verdict.runs or (verdict,)] + [run.transcript for run in verdict.faults]
-    return sum(map(_seconds, transcripts))
+    return sum(map(_compute_seconds, transcripts))
 
 
-def _seconds(transcript: Transcript) -> float:
+def _compute_seconds(transcript: Transcript) -> float:
     timing = transcript.timing
     if timing is None:
         return 0.0
@@ -39,14 +43,14 @@ def _seconds(transcript: Transcript) -> float:
 
 def read_durations(paths: Iterable[Path]) -> dict[str, float]:
     """Of the files at `paths`; a later one wins. UsageError for what is neither a run file nor a file of durations."""
-    found: dict[str, float] = {}
+    durations: dict[str, float] = {}
     for path in paths:
-        table = _table(path)
-        found |= seconds_of(load_run(path)) if table is None else _checked(table, path)
-    return found
+        table = _read_table(path)
+        durations |= measure_durations(load_run(path)) if table is None else _check_table(table, path)
+    return durations
 
 
-def _table(path: Path) -> Mapping[str, Any] | None:
+def _read_table(path: Path) -> Mapping[str, Any] | None:
     """A file of durations; None for anything else, which is to be a run."""
     if path.suffix == ".jsonl":
         return None
@@ -57,7 +61,7 @@ def _table(path: Path) -> Mapping[str, Any] | None:
     return data if isinstance(data, dict) and "verdicts" not in data else None
 
 
-def _checked(table: Mapping[str, Any], path: Path) -> dict[str, float]:
+def _check_table(table: Mapping[str, Any], path: Path) -> dict[str, float]:
     for case_id, value in table.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
             raise UsageError(f"{path}: {case_id!r}: {value!r} is not a number of seconds, 0 or more")

@@ -8,40 +8,40 @@ from collections import Counter
 from collections.abc import Iterable
 
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, Verdict
-from evalkit.reports.hostile import visible, visible_lines
+from evalkit.reports.hostile import escape_controls, escape_lines
 from evalkit.reports.spans import Line
 
-_MARKS = {PASSED: ("✓", "good"), FAILED: ("✗", "bad"), ERROR: ("!", "error"), NOT_RUN: ("–", "quiet")}
+_FAULT_MARKS = {PASSED: ("✓", "good"), FAILED: ("✗", "bad"), ERROR: ("!", "error"), NOT_RUN: ("–", "quiet")}
 
 
-def fault_lines(verdict: Verdict) -> list[Line]:
+def build_fault_lines(verdict: Verdict) -> list[Line]:
     """``under check_warranty timeout: ✗ the agent raised KeyError``."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for run in verdict.faults:
-        groups.setdefault((run.function, run.status, _said(run)), []).append(run.fault)
-    shown: list[Line] = []
-    for (function, status, said), faults in groups.items():
-        mark, style = _MARKS[status]
-        head = f"  under {visible(function)} {', '.join(faults)}: "
-        if not said:
-            shown.append(((head, ""), (mark, style)))
+        groups.setdefault((run.function, run.status, _list_fault_messages(run)), []).append(run.fault)
+    fault_lines: list[Line] = []
+    for (function, status, messages), faults in groups.items():
+        mark, style = _FAULT_MARKS[status]
+        head = f"  under {escape_controls(function)} {', '.join(faults)}: "
+        if not messages:
+            fault_lines.append(((head, ""), (mark, style)))
             continue
-        first, *more = [line for message in said for line in visible_lines(message).split("\n")]
-        shown.append(((head, ""), (f"{mark} {first}", style)))
-        shown += [((" " * 7 + line, style),) for line in more]
-    return shown
+        first, *continuation = [line for message in messages for line in escape_lines(message).split("\n")]
+        fault_lines.append(((head, ""), (f"{mark} {first}", style)))
+        fault_lines += [((" " * 7 + line, style),) for line in continuation]
+    return fault_lines
 
 
-def _said(run: FaultRun) -> tuple[str, ...]:
+def _list_fault_messages(run: FaultRun) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reason.message or reason.code for reason in run.reasons))
 
 
-def reasons_told(verdict: Verdict) -> set[tuple[str, str, int | None]]:
+def collect_fault_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
     """Code, message and call of the case's own reasons that `fault_lines` shows."""
     return {(reason.code, run.head + reason.message, None) for run in verdict.faults for reason in run.reasons}
 
 
-def sweep_summary(runs: Counter[str], cases: int) -> str:
+def format_sweep_summary(runs: Counter[str], cases: int) -> str:
     """``8 fault runs: 5 passed, 1 failed, 2 not measurable offline``, of a count by status over so many cases."""
     total = sum(runs.values())
     if not total:
@@ -56,12 +56,12 @@ def sweep_summary(runs: Counter[str], cases: int) -> str:
     return f"{swept}: {', '.join(parts)}{nothing}"
 
 
-def swept(verdicts: Iterable[Verdict]) -> Counter[str]:
+def count_fault_runs(verdicts: Iterable[Verdict]) -> Counter[str]:
     """How many fault runs ended with which status."""
     return Counter(run.status for verdict in verdicts for run in verdict.faults)
 
 
-def by_function(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
+def count_by_function(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
     """Function -> fault -> how many runs ended with which status, in the order in which they were met."""
     rows: dict[str, dict[str, Counter[str]]] = {}
     for verdict in verdicts:
@@ -70,9 +70,9 @@ def by_function(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]
     return rows
 
 
-def faults_in_a_line(verdict: Verdict) -> str:
+def format_faults(verdict: Verdict) -> str:
     """``check_warranty: timeout passed, error failed; send_email: ...``, for tables and properties."""
-    found: dict[str, list[str]] = {}
+    functions: dict[str, list[str]] = {}
     for run in verdict.faults:
-        found.setdefault(run.function, []).append(f"{run.fault} {run.status}")
-    return "; ".join(f"{function}: {', '.join(said)}" for function, said in found.items())
+        functions.setdefault(run.function, []).append(f"{run.fault} {run.status}")
+    return "; ".join(f"{function}: {', '.join(outcomes)}" for function, outcomes in functions.items())

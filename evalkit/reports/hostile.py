@@ -18,11 +18,11 @@ _ESCAPED = {"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"}
 _COMMAND = r"(?m)^(?P<before>[^\S\n]*):(?=:[\w-]+(?: [^\n]*)?::)|#(?=#\w*\[)"
 
 
-def visible(text: str, keep: str = "") -> str:
+def escape_controls(text: str, keep: str = "") -> str:
     r"""`text` with every character that a terminal would obey or hide as ``\x1b`` or ``\u202e``; `keep` stays."""
     if _has_unprintable(text, keep):
-        text = "".join(char if char.isprintable() or char in keep else _shown(char) for char in text)
-    return re.sub(_COMMAND, _broken, text) if "::" in text or "##" in text else text
+        text = "".join(char if char.isprintable() or char in keep else _escape_char(char) for char in text)
+    return re.sub(_COMMAND, _escape_command, text) if "::" in text or "##" in text else text
 
 
 def _has_unprintable(text: str, keep: str) -> bool:
@@ -38,28 +38,28 @@ def is_harmless(text: str) -> bool:
     return text.isprintable() and "::" not in text and "##" not in text
 
 
-def _broken(command: re.Match[str]) -> str:
+def _escape_command(command: re.Match[str]) -> str:
     return r"\x23" if command["before"] is None else rf"{command['before']}\x3a"
 
 
-def without_commands(text: str) -> str:
+def escape_json_commands(text: str) -> str:
     """JSON as the same JSON without a command: its lines begin with none, and ``#`` is in its strings alone."""
     return re.sub(_COMMAND, r"\\u0023", text)
 
 
-def visible_lines(text: str) -> str:
+def escape_lines(text: str) -> str:
     """`visible`, for text of several lines: line feeds and tabs stay."""
-    return visible(text.replace("\r\n", "\n"), keep="\n\t")
+    return escape_controls(text.replace("\r\n", "\n"), keep="\n\t")
 
 
-def _shown(char: str) -> str:
+def _escape_char(char: str) -> str:
     if char in _JOINERS or char in _HARMLESS_SPACES or unicodedata.category(char) not in _ESCAPED:
         return char
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def encodable(text: str, encoding: str | None) -> str:
+def fit_to_encoding(text: str, encoding: str | None) -> str:
     """`text` with what `encoding` can't write as escapes; evalkit's own signs get an ASCII stand-in first."""
     if not encoding or encoding.lower().replace("-", "") == "utf8":
         return text
@@ -68,7 +68,7 @@ def encodable(text: str, encoding: str | None) -> str:
     except (UnicodeEncodeError, LookupError):
         for sign, plain in _STAND_INS:
             text = text.replace(sign, plain)
-        return text.encode(_known(encoding), "backslashreplace").decode(_known(encoding))
+        return text.encode(_lookup_encoding(encoding), "backslashreplace").decode(_lookup_encoding(encoding))
     return text
 
 
@@ -84,7 +84,7 @@ _STAND_INS = (
 )
 
 
-def _known(encoding: str) -> str:
+def _lookup_encoding(encoding: str) -> str:
     import codecs
 
     try:

@@ -30,10 +30,12 @@ class Journal:
     Here they count for nothing until they are told anew.
     """
 
-    def __init__(self, path: Path | None, head: Mapping[str, Any] | None = None, kept: Iterable[str] = ()) -> None:
+    def __init__(
+        self, path: Path | None, head: Mapping[str, Any] | None = None, previous_lines: Iterable[str] = ()
+    ) -> None:
         self.path = path
         self._places: dict[str, tuple[int, int]] = {}
-        self._file = _opened(path, (json.dumps({_HEAD_KEY: JOURNAL_VERSION, **(head or {})}), *kept))
+        self._file = _open_file(path, (json.dumps({_HEAD_KEY: JOURNAL_VERSION, **(head or {})}), *previous_lines))
 
     def append(self, case_id: str, line: str) -> None:
         """Write a verdict's line; it is with the operating system when this returns."""
@@ -45,7 +47,7 @@ class Journal:
         self._file.flush()
         return start, len(line)
 
-    def line(self, case_id: str) -> str | None:
+    def read_line(self, case_id: str) -> str | None:
         """The line of a case as it was written last."""
         place = self._places.get(case_id)
         if place is None:
@@ -53,14 +55,14 @@ class Journal:
         self._file.seek(place[0])
         return self._file.read(place[1]).decode("ascii")
 
-    def verdict(self, case_id: str) -> Verdict | None:
-        line = self.line(case_id)
+    def read_verdict(self, case_id: str) -> Verdict | None:
+        line = self.read_line(case_id)
         return None if line is None else from_line(line)
 
-    def lines(self, order: Iterable[str] = ()) -> Iterator[str]:
+    def iter_lines(self, order: Iterable[str] = ()) -> Iterator[str]:
         """Every case's line: those of `order` first, in that order, then the others as they landed."""
         for case_id in dict.fromkeys((*order, *self._places)):
-            line = self.line(case_id)
+            line = self.read_line(case_id)
             if line is not None:
                 yield line
 
@@ -70,7 +72,7 @@ class Journal:
             self.path.unlink(missing_ok=True)
 
 
-def _opened(path: Path | None, beginning: Iterable[str]) -> IO[bytes]:
+def _open_file(path: Path | None, beginning: Iterable[str]) -> IO[bytes]:
     if path is None:
         from tempfile import TemporaryFile
 
@@ -93,10 +95,10 @@ def read_journal(path: Path) -> Run:
     A last line that was cut off by the kill is left out. Raises UsageError for what is no journal.
     """
     with path.open("rb") as file:
-        head = _parsed(file.readline())
+        head = _parse_line(file.readline())
         if head.get(_HEAD_KEY) != JOURNAL_VERSION:
             raise UsageError(f"{path}: not a journal of version {JOURNAL_VERSION} of evalkit")
-        verdicts = {verdict.case_id: verdict for line in file if (verdict := _verdict(line)) is not None}
+        verdicts = {verdict.case_id: verdict for line in file if (verdict := _parse_verdict(line)) is not None}
     return Run(
         verdicts=tuple(verdicts.values()),
         selected=tuple(head.get("selected", ())),
@@ -110,12 +112,12 @@ def read_journal(path: Path) -> Run:
     )
 
 
-def _verdict(line: bytes) -> Verdict | None:
-    data = _parsed(line)
+def _parse_verdict(line: bytes) -> Verdict | None:
+    data = _parse_line(line)
     return Verdict.from_json(data) if "case_id" in data else None
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parse_line(line: bytes) -> dict[str, Any]:
     try:
         data = json.loads(line)
     except ValueError:

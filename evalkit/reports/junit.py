@@ -11,20 +11,20 @@ from xml.sax.saxutils import escape, quoteattr
 
 from evalkit.model.run import Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
-from evalkit.reports.faults import faults_in_a_line
-from evalkit.reports.hostile import visible, visible_lines
-from evalkit.reports.redacting import Redact, redacted
-from evalkit.reports.trace import render
+from evalkit.reports.faults import format_faults
+from evalkit.reports.hostile import escape_controls, escape_lines
+from evalkit.reports.redacting import Redact, redact_run
+from evalkit.reports.trace import render_trace
 
 _TAGS = {FAILED: "failure", ERROR: "error"}
 
 
 def render_junit(run: Run, redact: Redact | None = None) -> str:
     """One suite, one test case per verdict: properties, the first reason as message, the trace as text."""
-    verdicts = redacted(run, redact).verdicts
+    verdicts = redact_run(run, redact).verdicts
     skipped = sum(_is_skipped(verdict) for verdict in verdicts)
     counted = {status: sum(v.status == status and not _is_skipped(v) for v in verdicts) for status in _TAGS}
-    seconds = sum(_seconds(verdict) for verdict in verdicts)
+    seconds = sum(_sum_seconds(verdict) for verdict in verdicts)
     head = {
         "name": "evalkit",
         "errors": counted[ERROR],
@@ -34,10 +34,10 @@ def render_junit(run: Run, redact: Redact | None = None) -> str:
         "time": f"{seconds:.3f}",
         "timestamp": run.started,
     }
-    suite = f"<testsuite {_attributes(head.items())}>"
+    suite = f"<testsuite {_format_attributes(head.items())}>"
     lines = ['<?xml version="1.0" encoding="utf-8"?>', '<testsuites name="evalkit">', suite]
     for verdict in verdicts:
-        lines += _case(verdict)
+        lines += _render_case(verdict)
     return "\n".join([*lines, "</testsuite>", "</testsuites>"]) + "\n"
 
 
@@ -45,44 +45,44 @@ def _is_skipped(verdict: Verdict) -> bool:
     return verdict.status == NOT_RUN or (verdict.quarantined is not None and verdict.status != PASSED)
 
 
-def _seconds(verdict: Verdict) -> float:
+def _sum_seconds(verdict: Verdict) -> float:
     timings = [run.transcript.timing for run in verdict.runs or (verdict,)]
     return sum(timing.total_ms for timing in timings if timing is not None) / 1000
 
 
-def _case(verdict: Verdict) -> Iterable[str]:
+def _render_case(verdict: Verdict) -> Iterable[str]:
     place = PurePosixPath(verdict.case_id)
-    name = {"classname": ".".join(place.parent.parts), "name": place.stem, "time": f"{_seconds(verdict):.3f}"}
-    yield f"  <testcase {_attributes(name.items())}>"
+    name = {"classname": ".".join(place.parent.parts), "name": place.stem, "time": f"{_sum_seconds(verdict):.3f}"}
+    yield f"  <testcase {_format_attributes(name.items())}>"
     yield "    <properties>"
-    for pair in _properties(verdict):
-        yield f"      <property {_attributes(zip(('name', 'value'), pair, strict=True))}/>"
+    for pair in _list_properties(verdict):
+        yield f"      <property {_format_attributes(zip(('name', 'value'), pair, strict=True))}/>"
     yield "    </properties>"
     if _is_skipped(verdict):
-        yield f"    <skipped {_attributes([('message', verdict.quarantined or _reason(verdict))])}/>"
+        yield f"    <skipped {_format_attributes([('message', verdict.quarantined or _get_reason(verdict))])}/>"
     elif verdict.status in _TAGS:
         tag = _TAGS[verdict.status]
-        head = f"{tag} {_attributes([('message', _reason(verdict))])}"
-        yield f"    <{head}>{escape(visible_lines(render(verdict)))}</{tag}>"
+        head = f"{tag} {_format_attributes([('message', _get_reason(verdict))])}"
+        yield f"    <{head}>{escape(escape_lines(render_trace(verdict)))}</{tag}>"
     yield "  </testcase>"
 
 
-def _properties(verdict: Verdict) -> Iterable[tuple[str, str]]:
+def _list_properties(verdict: Verdict) -> Iterable[tuple[str, str]]:
     yield "evalkit_status", verdict.status
     if verdict.category:
         yield "evalkit_category", verdict.category
     if verdict.reasons:
         yield "evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))
     if verdict.faults:
-        yield "evalkit_faults", faults_in_a_line(verdict)
+        yield "evalkit_faults", format_faults(verdict)
 
 
-def _reason(verdict: Verdict) -> str:
+def _get_reason(verdict: Verdict) -> str:
     return next((reason.message or reason.code for reason in verdict.reasons), verdict.summary)[:2000]
 
 
-def _attributes(pairs: Iterable[tuple[str, object]]) -> str:
-    return " ".join(f"{name}={quoteattr(visible(str(value), keep=_LINE_FEED))}" for name, value in pairs)
+def _format_attributes(pairs: Iterable[tuple[str, object]]) -> str:
+    return " ".join(f"{name}={quoteattr(escape_controls(str(value), keep=_LINE_FEED))}" for name, value in pairs)
 
 
 _LINE_FEED = "\n"  # quoteattr writes it as a reference

@@ -11,12 +11,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from evalkit.errors import UsageError
-from evalkit.model.codec import plain, shallow
+from evalkit.model.codec import encode_fields, to_plain_json
 from evalkit.model.run import Run
 from evalkit.reports.journal import read_journal
 from evalkit.reports.wire import from_line, to_line
 
-_OPEN = b', "verdicts": ['  # how the first line of a run file that evalkit wrote ends
+_VERDICTS_OPEN = b', "verdicts": ['  # how the first line of a run file that evalkit wrote ends
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
@@ -28,7 +28,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     try:
         if file.suffix == ".jsonl":
             return read_journal(file)
-        run = _by_lines(file)
+        run = _load_by_lines(file)
         if run is not None:
             return run
         data = json.loads(file.read_bytes())
@@ -50,10 +50,10 @@ def load_run(path: str | os.PathLike[str]) -> Run:
         raise UsageError(f"{file}: a damaged run file: {error}") from None
 
 
-def _by_lines(file: Path) -> Run | None:
+def _load_by_lines(file: Path) -> Run | None:
     """The run, without all of it in memory as plain data too; None for a file in another layout, or a damaged one."""
     try:
-        head = head_of(file)
+        head = read_head(file)
         if head is None:
             return None
         with file.open("rb") as opened:
@@ -65,19 +65,19 @@ def _by_lines(file: Path) -> Run | None:
         return None
 
 
-def head_of(path: Path) -> Run | None:
+def read_head(path: Path) -> Run | None:
     """The run without its verdicts; None for a file of another layout, or none that can be read this way."""
     try:
         with path.open("rb") as file:
             first = file.readline().rstrip(b"\n")
-            if not first.endswith(_OPEN) or not _ends(path):
+            if not first.endswith(_VERDICTS_OPEN) or not _is_complete(path):
                 return None
-            return Run.from_json({**json.loads(first.removesuffix(_OPEN) + b"}"), "verdicts": []})
+            return Run.from_json({**json.loads(first.removesuffix(_VERDICTS_OPEN) + b"}"), "verdicts": []})
     except (OSError, ValueError):
         return None
 
 
-def _ends(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(max(path.stat().st_size - 4, 0))
         return file.read() == b"\n]}\n"
@@ -96,8 +96,10 @@ def write_run(path: str | os.PathLike[str], run: Run, lines: Iterable[str] | Non
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with partial.open("w", encoding="utf-8", newline="\n") as file:
-            head = json.dumps(plain({name: value for name, value in shallow(run).items() if name != "verdicts"}))
-            file.write(head[:-1] + _OPEN.decode())
+            head = json.dumps(
+                to_plain_json({name: value for name, value in encode_fields(run).items() if name != "verdicts"})
+            )
+            file.write(head[:-1] + _VERDICTS_OPEN.decode())
             separator = "\n"
             for line in map(to_line, run.verdicts) if lines is None else lines:
                 file.write(separator + line)

@@ -12,13 +12,13 @@ from msgspec.structs import fields
 from evalkit.model.run import RUN_VERSION, Run
 from evalkit.model.verdict import STATUSES
 
-_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_SCALAR_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
-def run_schema() -> dict[str, Any]:
+def build_run_schema() -> dict[str, Any]:
     """Draft 2020-12. Keys that a later minor version adds are allowed; the version itself is not."""
     definitions: dict[str, Any] = {}
-    root = _record(Run, definitions)
+    root = _build_record_schema(Run, definitions)
     definitions["Verdict"]["properties"]["status"] = {"enum": list(STATUSES)}
     definitions["Run"]["properties"]["version"] = {"const": RUN_VERSION}
     return {
@@ -30,7 +30,7 @@ def run_schema() -> dict[str, Any]:
     }
 
 
-def _record(cls: type[Struct], definitions: dict[str, Any]) -> dict[str, Any]:
+def _build_record_schema(cls: type[Struct], definitions: dict[str, Any]) -> dict[str, Any]:
     if cls.__name__ not in definitions:
         definitions[cls.__name__] = {}
         hints = get_type_hints(cls)
@@ -38,23 +38,23 @@ def _record(cls: type[Struct], definitions: dict[str, Any]) -> dict[str, Any]:
         definitions[cls.__name__] = {
             "type": "object",
             "description": " ".join((cls.__doc__ or "").split("\n\n")[0].split()),
-            "properties": {f.name: _schema(hints[f.name], definitions) for f in fields(cls)},
+            "properties": {f.name: _build_schema(hints[f.name], definitions) for f in fields(cls)},
             "required": [f.name for f in fields(cls) if complete],
         }
     return {"$ref": f"#/$defs/{cls.__name__}"}
 
 
-def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _build_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin, arguments = get_origin(hint), get_args(hint)
-    if hint in _SCALARS:
-        return {"type": _SCALARS[hint]}
+    if hint in _SCALAR_TYPES:
+        return {"type": _SCALAR_TYPES[hint]}
     if origin in (Union, types.UnionType):
-        inner = [_schema(argument, definitions) for argument in arguments if argument is not type(None)]
+        inner = [_build_schema(argument, definitions) for argument in arguments if argument is not type(None)]
         return {"anyOf": [*inner, {"type": "null"}]}
     if origin is tuple:
-        return {"type": "array", "items": _schema(arguments[0], definitions)}
+        return {"type": "array", "items": _build_schema(arguments[0], definitions)}
     if origin is Mapping:
         return {"type": "object"}
     if isinstance(hint, type) and issubclass(hint, Struct):
-        return _record(hint, definitions)
+        return _build_record_schema(hint, definitions)
     return {}

@@ -6,6 +6,6 @@ Span = tuple[str, str]  # text, style
 Line = tuple[Span, ...]
 
 
-def line_text(line: Line) -> str:
+def join_spans(line: Line) -> str:
     """The words of a line, without paint and without trailing space."""
     return "".join(text for text, _ in line).rstrip()

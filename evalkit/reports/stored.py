@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evalkit.errors import UsageError
 from evalkit.model.verdict import Verdict
-from evalkit.reports.runfile import head_of, load_run
+from evalkit.reports.runfile import load_run, read_head
 from evalkit.reports.wire import from_line, to_line
 
 
@@ -19,7 +19,7 @@ class StoredRun:
         self.path = path
         self._places: list[tuple[int, int]] = []
         self._lines: list[str] | None = None
-        head = head_of(path)
+        head = read_head(path)
         if head is None:
             self.run = load_run(path)
             self._lines = [to_line(verdict) for verdict in self.run.verdicts]
@@ -27,11 +27,11 @@ class StoredRun:
             self.run = head
         self._file = path.open("rb")
 
-    def verdicts(self) -> Iterator[Verdict]:
+    def iter_verdicts(self) -> Iterator[Verdict]:
         """Each verdict; `line(n)` of the n-th, from 0, is known once it was given."""
-        yield from self._stored() if self._lines is None else map(from_line, self._lines)
+        yield from self._iter_stored() if self._lines is None else map(from_line, self._lines)
 
-    def _stored(self) -> Iterator[Verdict]:
+    def _iter_stored(self) -> Iterator[Verdict]:
         self._file.seek(0)
         start = len(self._file.readline())
         for raw in self._file:
@@ -41,7 +41,7 @@ class StoredRun:
                 yield from_line(text.decode("ascii"))
             start += len(raw)
 
-    def line(self, index: int) -> str:
+    def read_line(self, index: int) -> str:
         """The n-th verdict as it stands in the file."""
         if self._lines is not None:
             return self._lines[index]
@@ -57,6 +57,6 @@ def read_verdicts(path: Path) -> Iterator[Verdict]:
     """The verdicts of the run file at `path`, one at a time in memory. UsageError where `load_run` has one."""
     with closing(StoredRun(path)) as stored:
         try:
-            yield from stored.verdicts()
+            yield from stored.iter_verdicts()
         except (TypeError, AttributeError, KeyError, ValueError) as error:
             raise UsageError(f"{path}: a damaged run file: {error}") from None

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.conversation import conversation, user_turns
-from evalkit.reports.faults import fault_lines, reasons_told
-from evalkit.reports.hostile import encodable, visible, visible_lines
-from evalkit.reports.spans import Line, line_text
-from evalkit.reports.values import arguments_text, shortened, value_text
+from evalkit.reports.conversation import build_conversation, list_user_turns
+from evalkit.reports.faults import build_fault_lines, collect_fault_reasons
+from evalkit.reports.hostile import escape_controls, escape_lines, fit_to_encoding
+from evalkit.reports.spans import Line, join_spans
+from evalkit.reports.values import cut_at_word, format_arguments, format_json
 
 MARKS = {PASSED: "✓", FAILED: "✗", ERROR: "!", NOT_RUN: "–"}
 _STYLES = {"good": "green", "bad": "red bold", "error": "yellow bold", "quiet": "dim", "name": "bold", "": ""}
@@ -42,13 +42,15 @@ class TraceOptions(Struct, frozen=True):
     conversation: bool = False
 
 
-def render(verdict: Verdict, options: TraceOptions | None = None) -> str:
+def render_trace(verdict: Verdict, options: TraceOptions | None = None) -> str:
     """The trace as plain text, lines joined by line feeds, without a trailing one."""
     options = options or TraceOptions()
-    return encodable("\n".join(line_text(line) for line in lines(verdict, options)), options.encoding)
+    return fit_to_encoding(
+        "\n".join(join_spans(line) for line in build_trace_lines(verdict, options)), options.encoding
+    )
 
 
-def paint(shown: Iterable[Line], encoding: str | None = None) -> str:
+def render_ansi(lines: Iterable[Line], encoding: str | None = None) -> str:
     """Lines as text with ANSI colours, for a terminal."""
     from io import StringIO
 
@@ -57,29 +59,31 @@ def paint(shown: Iterable[Line], encoding: str | None = None) -> str:
 
     out = StringIO()
     console = Console(file=out, force_terminal=True, color_system="standard", width=10_000, legacy_windows=False)
-    for line in shown:
-        spans = [(encodable(text, encoding), _STYLES[style]) for text, style in line]
+    for line in lines:
+        spans = [(fit_to_encoding(text, encoding), _STYLES[style]) for text, style in line]
         console.print(Text.assemble(*spans), soft_wrap=True)
     return out.getvalue().rstrip("\n")
 
 
-def lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
+def build_trace_lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
     """The trace, line by line: the header, the calls with what is wrong at each, what is wrong beside them."""
-    shown = [_header(verdict, min(options.width, _WIDEST))]
+    trace_lines = [_build_header(verdict, min(options.width, _WIDEST))]
     if verdict.runs:
-        shown += _runs(verdict, options)
+        trace_lines += _build_runs(verdict, options)
     else:
-        shown += _body(verdict, options)
-    return shown + fault_lines(verdict)
+        trace_lines += _build_body(verdict, options)
+    return trace_lines + build_fault_lines(verdict)
 
 
-def _header(verdict: Verdict, width: int) -> Line:
-    name = visible(PurePosixPath(verdict.case_id).stem or "case")
+def _build_header(verdict: Verdict, width: int) -> Line:
+    name = escape_controls(PurePosixPath(verdict.case_id).stem or "case")
     mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
-    facts = " · ".join(_facts(verdict))
+    facts = " · ".join(_list_facts(verdict))
     room = width - len(name) - len(facts) - 6
     description = (
-        shortened(" ".join(visible(verdict.description, keep="\n").split()), max(room, 0)) if room >= 12 else ""
+        cut_at_word(" ".join(escape_controls(verdict.description, keep="\n").split()), max(room, 0))
+        if room >= 12
+        else ""
     )
     if not facts:
         return (mark, (name, "name"), (f"  {description}" if description else "", ""))
@@ -88,7 +92,7 @@ def _header(verdict: Verdict, width: int) -> Line:
     return (mark, (name, "name"), (f"  {description}" if description else "", ""), (gap + facts, "quiet"))
 
 
-def _facts(verdict: Verdict) -> Iterator[str]:
+def _list_facts(verdict: Verdict) -> Iterator[str]:
     if verdict.runs:
         passed = sum(run.status == PASSED for run in verdict.runs)
         planned = f" of {verdict.runs_planned}" if len(verdict.runs) < verdict.runs_planned else ""  # settled early
@@ -97,18 +101,18 @@ def _facts(verdict: Verdict) -> Iterator[str]:
     if verdict.status == NOT_RUN or (verdict.status == ERROR and not verdict.transcript.calls):
         return
     transcript = verdict.transcript
-    yield _counted(len(transcript.calls), "call")
+    yield _format_count(len(transcript.calls), "call")
     if transcript.turns:
-        yield _counted(len(transcript.turns), "turn")
+        yield _format_count(len(transcript.turns), "turn")
     if transcript.timing is not None and transcript.timing.elapsed_ms >= 1:
-        yield duration_text(transcript.timing.elapsed_ms)
+        yield format_duration(transcript.timing.elapsed_ms)
 
 
-def _counted(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def duration_text(milliseconds: float) -> str:
+def format_duration(milliseconds: float) -> str:
     """``80 ms``, ``0.8 s``, ``12 s``, ``2 min 5 s``."""
     seconds = milliseconds / 1000
     if seconds < 0.1:
@@ -120,150 +124,161 @@ def duration_text(milliseconds: float) -> str:
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
-def _body(verdict: Verdict, options: TraceOptions) -> list[Line]:
-    shown: list[Line] = []
-    told: set[tuple[str, str, int | None]] = set()
+def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
+    body: list[Line] = []
+    reported: set[tuple[str, str, int | None]] = set()
     for call in verdict.calls:
-        shown += _call(call, told, options)
+        body += _build_call_lines(call, reported, options)
     if options.conversation:
-        shown += conversation(verdict.transcript, user_turns(verdict.case))
-    told |= reasons_told(verdict)
-    graded: list[Line] = []
+        body += build_conversation(verdict.transcript, list_user_turns(verdict.case))
+    reported |= collect_fault_reasons(verdict)
+    grade_lines: list[Line] = []
     if verdict.transcript.gradings:
-        from evalkit.reports.graded import graded_lines, reasons_graded
+        from evalkit.reports.graded import build_grade_lines, collect_grade_reasons
 
-        graded = graded_lines(verdict)
-        told |= reasons_graded(verdict)
-    beside = [reason for reason in verdict.reasons if _key(reason) not in told]
+        grade_lines = build_grade_lines(verdict)
+        reported |= collect_grade_reasons(verdict)
+    remaining = [reason for reason in verdict.reasons if _get_reason_key(reason) not in reported]
     fault = verdict.transcript.fault
-    if fault is not None and beside and beside[0].code == fault.code:  # it raised, it ran into its deadline
-        shown[:0] = _message(beside.pop(0).message, "  ", _style(verdict.status))
-    for reason in dict.fromkeys(map(_key, beside)):
-        shown += _message(reason[1] or reason[0], "  ", _style(verdict.status))
-    shown += [*graded, *_remarks(verdict)]
-    return shown
+    if fault is not None and remaining and remaining[0].code == fault.code:  # it raised, it ran into its deadline
+        body[:0] = _build_message(remaining.pop(0).message, "  ", _get_style(verdict.status))
+    for reason in dict.fromkeys(map(_get_reason_key, remaining)):
+        body += _build_message(reason[1] or reason[0], "  ", _get_style(verdict.status))
+    body += [*grade_lines, *_build_remarks(verdict)]
+    return body
 
 
-def _style(status: str) -> str:
+def _get_style(status: str) -> str:
     return "bad" if status == FAILED else "error"
 
 
-def _key(reason: Reason) -> tuple[str, str, int | None]:
+def _get_reason_key(reason: Reason) -> tuple[str, str, int | None]:
     return (reason.code, reason.message, reason.call)
 
 
-def _call(verdict: CallVerdict, told: set[tuple[str, str, int | None]], options: TraceOptions) -> list[Line]:
+def _build_call_lines(
+    verdict: CallVerdict, reported: set[tuple[str, str, int | None]], options: TraceOptions
+) -> list[Line]:
     mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
     failed = [result for result in verdict.results if result.status != PASSED]
-    told.update(_key(reason) for result in failed for reason in result.reasons)
+    reported.update(_get_reason_key(reason) for result in failed for reason in result.reasons)
     if verdict.call is None:
-        return _missing(verdict, mark, failed)
+        return _build_missing_call(verdict, mark, failed)
     width = max(options.width, _NARROWEST)
-    first, *more = _called(verdict.call, width - 7, (options.breaks_at or width) - 7)
+    first, *continuation = _format_call(verdict.call, width - 7, (options.breaks_at or width) - 7)
     number = f"{verdict.call.index + 1:>3}. "  # as messages name the call, whatever was not called before it
-    shown: list[Line] = [((number, "quiet"), mark, (first, "")), *(((" " * 7 + line, ""),) for line in more)]
-    notes = dict.fromkeys(visible(result.note) for result in verdict.results if result.status == PASSED and result.note)
+    call_lines: list[Line] = [
+        ((number, "quiet"), mark, (first, "")),
+        *(((" " * 7 + line, ""),) for line in continuation),
+    ]
+    notes = dict.fromkeys(
+        escape_controls(result.note) for result in verdict.results if result.status == PASSED and result.note
+    )
     if notes:
-        shown[-1] = (*shown[-1], (f"  ({', '.join(notes)})", "quiet"))
+        call_lines[-1] = (*call_lines[-1], (f"  ({', '.join(notes)})", "quiet"))
     for result in failed:
-        for message in dict.fromkeys(_without_place(message, verdict) for message in _said(result)):
-            if not (more or [first])[-1].endswith(f": {visible(message)}"):  # what came back is the error itself
-                shown += _message(message, " " * 7, _style(result.status))
-    return shown
+        for message in dict.fromkeys(_strip_place(message, verdict) for message in _list_messages(result)):
+            if not (continuation or [first])[-1].endswith(
+                f": {escape_controls(message)}"
+            ):  # what came back is the error itself
+                call_lines += _build_message(message, " " * 7, _get_style(result.status))
+    return call_lines
 
 
-def _missing(verdict: CallVerdict, mark: tuple[str, str], failed: list[CheckResult]) -> list[Line]:
+def _build_missing_call(verdict: CallVerdict, mark: tuple[str, str], failed: list[CheckResult]) -> list[Line]:
     """A call that was not made, or not often enough: what is said of it is its line."""
-    said = dict.fromkeys(message for result in failed for message in _said(result))
-    shown = [line for message in said for line in _message(message, " " * 7, "bad")]
-    first = shown[0][0][0].strip() if shown else f"{visible(verdict.expected_name)} was not called"
-    return [(("   –  ", "quiet"), mark, (first, "")), *shown[1:]]
+    messages = dict.fromkeys(message for result in failed for message in _list_messages(result))
+    missing_lines = [line for message in messages for line in _build_message(message, " " * 7, "bad")]
+    first = (
+        missing_lines[0][0][0].strip() if missing_lines else f"{escape_controls(verdict.expected_name)} was not called"
+    )
+    return [(("   –  ", "quiet"), mark, (first, "")), *missing_lines[1:]]
 
 
-def _said(result: CheckResult) -> list[str]:
+def _list_messages(result: CheckResult) -> list[str]:
     return [reason.message for reason in result.reasons] or [result.message or result.check]
 
 
-def _without_place(message: str, verdict: CallVerdict) -> str:
+def _strip_place(message: str, verdict: CallVerdict) -> str:
     """Reasons name the call that they are about; under that call's line this would be said twice."""
     return message.removeprefix(f"call {verdict.call.index + 1}, {verdict.call.name}: ") if verdict.call else message
 
 
-def _called(call: FunctionCall, width: int, breaks_at: int) -> list[str]:
+def _format_call(call: FunctionCall, width: int, breaks_at: int) -> list[str]:
     """The call and what came back, within `width` columns; in two lines where the arguments would have no room."""
-    name = visible(call.name)
-    how = f" [as {visible(call.requested_name)}]" if call.requested_name else ""
+    name = escape_controls(call.name)
+    how = f" [as {escape_controls(call.requested_name)}]" if call.requested_name else ""
     how += " [written as text]" if call.channel == "text" else ""
-    returned = _returned(call, width)
+    returned = _format_result(call, width)
     room = width - len(name) - 2 - len(how)
-    beside = room - len(returned)
-    given = arguments_text(call.arguments, beside if beside >= _ROOM else room)
-    line = f"{name}({given}){how}"
+    remaining = room - len(returned)
+    arguments = format_arguments(call.arguments, remaining if remaining >= _ROOM else room)
+    line = f"{name}({arguments}){how}"
     return [line + returned] if len(line) + len(returned) <= min(width, breaks_at) else [line, returned.strip()]
 
 
-def _returned(call: FunctionCall, budget: int) -> str:
+def _format_result(call: FunctionCall, budget: int) -> str:
     if call.outcome == "error":
         error = call.result.get("error") if isinstance(call.result, dict) else call.result
         if isinstance(error, dict) and {"type", "message"} <= error.keys():
-            kind, message = visible(str(error["type"])), visible(str(error["message"]))
-            return f" → error {kind}: {shortened(message, budget)}"
-        return f" → error {value_text(error, budget)}"
-    return "" if call.result is None else f" → {value_text(call.result, budget)}"
+            kind, message = escape_controls(str(error["type"])), escape_controls(str(error["message"]))
+            return f" → error {kind}: {cut_at_word(message, budget)}"
+        return f" → error {format_json(error, budget)}"
+    return "" if call.result is None else f" → {format_json(call.result, budget)}"
 
 
-def _message(message: str, indent: str, style: str) -> list[Line]:
-    text = visible_lines(message)
+def _build_message(message: str, indent: str, style: str) -> list[Line]:
+    text = escape_lines(message)
     if len(text) > _LONGEST_MESSAGE:
         text = f"{text[:_LONGEST_MESSAGE]}… ({len(message):,} characters; whole in the run file)"
     return [((indent + part, style),) for part in text.split("\n")]
 
 
-def _remarks(verdict: Verdict) -> list[Line]:
-    shown: list[Line] = []
+def _build_remarks(verdict: Verdict) -> list[Line]:
+    remarks: list[Line] = []
     transcript = verdict.transcript
     if verdict.status == FAILED and (not transcript.calls or any(map(_is_of_response, verdict.reasons))):
         if transcript.response:
-            shown += [(("  the agent answered: ", "quiet"), (value_text(transcript.response, 300), ""))]
+            remarks += [(("  the agent answered: ", "quiet"), (format_json(transcript.response, 300), ""))]
         elif not transcript.calls and transcript.input and transcript.fault is None:  # it was asked, and it came back
-            shown += [(("  the agent answered nothing", "quiet"),)]
+            remarks += [(("  the agent answered nothing", "quiet"),)]
     if transcript.calls:
         for unused in transcript.unused_mocks:
-            shown += _message(unused, "  ", "quiet")
+            remarks += _build_message(unused, "  ", "quiet")
     for warning in dict.fromkeys((*verdict.warnings, *transcript.warnings)):
-        shown += _message(f"warning: {warning}", "  ", "quiet")
+        remarks += _build_message(f"warning: {warning}", "  ", "quiet")
     location = next((reason.location for reason in verdict.reasons if reason.location), "")
     is_said = any(location in reason.message for reason in verdict.reasons)  # a broken file's problems begin with it
     if verdict.status in (FAILED, ERROR) and location and not is_said:
-        shown += _message(f"at {location}", "  ", "quiet")
-    return shown
+        remarks += _build_message(f"at {location}", "  ", "quiet")
+    return remarks
 
 
 def _is_of_response(reason: Reason) -> bool:
     return reason.place.rpartition("expected_output.")[2].startswith(("response_", "judge"))
 
 
-def _runs(verdict: Verdict, options: TraceOptions) -> list[Line]:
+def _build_runs(verdict: Verdict, options: TraceOptions) -> list[Line]:
     """Runs that went the same way are told once; failing ones first."""
     groups: dict[tuple[Line, ...], list[int]] = {}
     for number, run in enumerate(verdict.runs, 1):
         if run.status != PASSED:
-            told = tuple(lines(_named(run, verdict), options)[1:])
-            groups.setdefault(told, []).append(number)
-    shown: list[Line] = []
-    for told, numbers in list(groups.items())[:_MOST_RUNS]:
+            group = tuple(build_trace_lines(_with_case_name(run, verdict), options)[1:])
+            groups.setdefault(group, []).append(number)
+    run_lines: list[Line] = []
+    for group, numbers in list(groups.items())[:_MOST_RUNS]:
         status = verdict.runs[numbers[0] - 1].status
         head = f"{MARKS[status]} run{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}:"
-        shown += [(("  ", ""), (head, _MARK_STYLES[status]))]
-        shown += [(("  ", ""), *line) for line in told]
+        run_lines += [(("  ", ""), (head, _MARK_STYLES[status]))]
+        run_lines += [(("  ", ""), *line) for line in group]
     if len(groups) > _MOST_RUNS:
-        shown += [((f"  … and {len(groups) - _MOST_RUNS} more ways to fail; see the run file", "quiet"),)]
+        run_lines += [((f"  … and {len(groups) - _MOST_RUNS} more ways to fail; see the run file", "quiet"),)]
     if not groups and verdict.runs:
-        shown += _body(replace(verdict.runs[0], warnings=()), options)
-    elif not shown:
-        shown += _body(replace(verdict, runs=()), options)
-    return shown
+        run_lines += _build_body(replace(verdict.runs[0], warnings=()), options)
+    elif not run_lines:
+        run_lines += _build_body(replace(verdict, runs=()), options)
+    return run_lines
 
 
-def _named(run: Verdict, case: Verdict) -> Verdict:
+def _with_case_name(run: Verdict, case: Verdict) -> Verdict:
     return replace(run, case_id=case.case_id, description=case.description, case=case.case)

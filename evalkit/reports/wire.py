@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from evalkit.model.codec import described, has_fields, shallow
-from evalkit.model.codec import plain as plain
+from evalkit.model.codec import describe, encode_fields, has_fields
+from evalkit.model.codec import to_plain_json as to_plain_json
 from evalkit.model.verdict import Verdict
 
 
@@ -20,7 +20,7 @@ def to_line(verdict: Verdict) -> str:
     try:
         return _FAST.encode(verdict)
     except (ValueError, TypeError, RecursionError):  # NaN or a cycle; a key that is no string; nested too deep
-        return _FAST.encode(plain(verdict))
+        return _FAST.encode(to_plain_json(verdict))
 
 
 def to_plain_line(verdict: Verdict) -> str | None:
@@ -36,20 +36,20 @@ def from_line(line: str) -> Verdict:
     return Verdict.from_json(json.loads(line))
 
 
-def _one_level(value: Any) -> Any:
+def _encode_level(value: Any) -> Any:
     if has_fields(value):
-        return shallow(value)
+        return encode_fields(value)
     if isinstance(value, Mapping):
         return dict(value)
-    return described(value)
+    return describe(value)
 
 
-def _one_record(value: Any) -> Any:
+def _encode_record(value: Any) -> Any:
     if type(value).__module__ in _RECORDS:
-        return shallow(value)
+        return encode_fields(value)
     raise TypeError("no JSON data")
 
 
 _RECORDS = ("evalkit.model.verdict", "evalkit.model.transcript")
-_STRICT = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_one_record)
-_FAST = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_one_level)
+_STRICT = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_encode_record)
+_FAST = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_encode_level)

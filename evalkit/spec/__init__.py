@@ -14,11 +14,11 @@ from evalkit.lazily import imported_on_use
 if TYPE_CHECKING:
     from evalkit.spec.discovery import FoundFile as FoundFile
     from evalkit.spec.discovery import find_cases as find_cases
-    from evalkit.spec.loading import Examined as Examined
+    from evalkit.spec.loading import ExaminedCase as ExaminedCase
     from evalkit.spec.loading import case_from_dict as case_from_dict
     from evalkit.spec.loading import examine_case as examine_case
     from evalkit.spec.loading import load_case as load_case
-    from evalkit.spec.schema import case_schema as case_schema
+    from evalkit.spec.schema import build_case_schema as build_case_schema
 
 _HOMES = {
     "Examined": "loading",

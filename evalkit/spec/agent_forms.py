@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from evalkit.spec.reading import CaseReader, Path, positive, quoting
+from evalkit.spec.reading import CaseReader, KeyPath, explain_quoting, read_positive
 
 FORMS = "a name, package.module:attribute, an instruction file (.md), or a mapping with 'command' or 'url'"
 _HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -18,116 +18,118 @@ _ANY_URL = "http://127.0.0.1:8000/answer"
 class AgentKey(NamedTuple):
     """One key of the mapping: ``read(reader, path, value)``, the schema of its value, one sentence."""
 
-    read: Callable[[CaseReader, Path, Any], object]
+    read: Callable[[CaseReader, KeyPath, Any], object]
     schema: Mapping[str, Any]
     doc: str
 
 
-def agent_mapping(reader: CaseReader, path: Path, value: Any) -> Any:
+def read_agent_mapping(reader: CaseReader, path: KeyPath, value: Any) -> Any:
     """The mapping, without the keys that are null."""
     if not isinstance(value, dict):
-        reader.wrong(path, value, FORMS)
+        reader.report_wrong(path, value, FORMS)
         return None
-    given = {key: item for key, item in value.items() if item is not None}
-    if "command" in given and "url" in given:
+    entries = {key: item for key, item in value.items() if item is not None}
+    if "command" in entries and "url" in entries:
         advice = "; a case adds to its suite's agent: 'command: null' or 'url: null' takes one away"
-        reader.problem(path, f"agent has one of 'command' and 'url'{advice}")
+        reader.add_problem(path, f"agent has one of 'command' and 'url'{advice}")
         return None
-    known = URL_KEYS if "url" in given else COMMAND_KEYS if "command" in given else {**COMMAND_KEYS, **URL_KEYS}
-    for key, item in given.items():
-        if key in known:
-            known[key].read(reader, (*path, key), item)
+    rows = URL_KEYS if "url" in entries else COMMAND_KEYS if "command" in entries else {**COMMAND_KEYS, **URL_KEYS}
+    for key, item in entries.items():
+        if key in rows:
+            rows[key].read(reader, (*path, key), item)
         else:
-            reader.unknown_key(path, key, known, _hint(key, known))
-    if "command" not in given and "url" not in given and all(key in known for key in given):
-        reader.problem(path, "agent has neither 'command' nor 'url': what is to be run, or asked")
-    return given
+            reader.report_unknown_key(path, key, rows, _build_hint(key, rows))
+    if "command" not in entries and "url" not in entries and all(key in rows for key in entries):
+        reader.add_problem(path, "agent has neither 'command' nor 'url': what is to be run, or asked")
+    return entries
 
 
-def _hint(key: object, known: Mapping[str, AgentKey]) -> str:
+def _build_hint(key: object, rows: Mapping[str, AgentKey]) -> str:
     if key in COMMAND_KEYS or key in URL_KEYS:
         return f"; an agent with a {'url' if key in URL_KEYS else 'command'!r} has it"
-    meant = _SYNONYMS.get(key.lower()) if isinstance(key, str) else None
-    return f"; did you mean '{meant}'?" if meant in known else ""
+    synonym = _SYNONYMS.get(key.lower()) if isinstance(key, str) else None
+    return f"; did you mean '{synonym}'?" if synonym in rows else ""
 
 
-def _command(reader: CaseReader, path: Path, value: Any) -> None:
+def _read_command(reader: CaseReader, path: KeyPath, value: Any) -> None:
     if isinstance(value, str) and value.strip():
         try:
             shlex.split(value)
         except ValueError:
-            reader.problem(path, f"{reader.shown(path)} has a quote that is never closed: {value!r}")
+            reader.add_problem(path, f"{reader.format_place(path)} has a quote that is never closed: {value!r}")
     elif not isinstance(value, list) or not value:
-        reader.wrong(path, value, "a command, as text or as a list of its words")
+        reader.report_wrong(path, value, "a command, as text or as a list of its words")
     else:
         for index, word in enumerate(value):
-            _text(reader, (*path, index), word, "a word of the command", empty=index > 0)
+            _read_text(reader, (*path, index), word, "a word of the command", empty=index > 0)
 
 
-def _text(reader: CaseReader, path: Path, value: Any, what: str, *, empty: bool = False) -> None:
+def _read_text(reader: CaseReader, path: KeyPath, value: Any, expected: str, *, empty: bool = False) -> None:
     if not isinstance(value, str) or not (value or empty):
-        reader.wrong(path, value, what, quoting(value))
+        reader.report_wrong(path, value, expected, explain_quoting(value))
     elif "\0" in value:
-        reader.problem(path, f"{reader.shown(path)} holds a NUL character, which no command can be given")
+        reader.add_problem(path, f"{reader.format_place(path)} holds a NUL character, which no command can be given")
 
 
-def _folder(reader: CaseReader, path: Path, value: Any) -> None:
-    _text(reader, path, value, "a folder, relative to the project's root")
+def _read_folder(reader: CaseReader, path: KeyPath, value: Any) -> None:
+    _read_text(reader, path, value, "a folder, relative to the project's root")
 
 
-def _environment(reader: CaseReader, path: Path, value: Any) -> None:
-    for name, item in _items(reader, path, value, "a mapping of names to texts"):
+def _read_environment(reader: CaseReader, path: KeyPath, value: Any) -> None:
+    for name, item in _read_items(reader, path, value, "a mapping of names to texts"):
         if not name or "=" in name or "\0" in name:
-            reader.problem((*path, name), f"{name!r} can't name an environment variable", at_key=True)
+            reader.add_problem((*path, name), f"{name!r} can't name an environment variable", at_key=True)
         elif item is not None:
-            _text(reader, (*path, name), item, "a text", empty=True)
+            _read_text(reader, (*path, name), item, "a text", empty=True)
 
 
-def _headers(reader: CaseReader, path: Path, value: Any) -> None:
-    for name, item in _items(reader, path, value, "a mapping of names to texts"):
+def _read_headers(reader: CaseReader, path: KeyPath, value: Any) -> None:
+    for name, item in _read_items(reader, path, value, "a mapping of names to texts"):
         if not re.fullmatch(_HEADER, name):
-            reader.problem((*path, name), f"{name!r} can't name an HTTP header", at_key=True)
+            reader.add_problem((*path, name), f"{name!r} can't name an HTTP header", at_key=True)
         elif isinstance(item, str) and ("\n" in item or "\r" in item or "\0" in item):
-            reader.problem((*path, name), f"{reader.shown((*path, name))} is one line of text")
+            reader.add_problem((*path, name), f"{reader.format_place((*path, name))} is one line of text")
         elif item is not None:
-            _text(reader, (*path, name), item, "a text", empty=True)
+            _read_text(reader, (*path, name), item, "a text", empty=True)
 
 
-def _items(reader: CaseReader, path: Path, value: Any, what: str) -> Iterable[tuple[str, Any]]:
+def _read_items(reader: CaseReader, path: KeyPath, value: Any, expected: str) -> Iterable[tuple[str, Any]]:
     if isinstance(value, dict):
         return value.items()
-    reader.wrong(path, value, what)
+    reader.report_wrong(path, value, expected)
     return ()
 
 
-def _url(reader: CaseReader, path: Path, value: Any) -> None:
+def _read_url(reader: CaseReader, path: KeyPath, value: Any) -> None:
     match = re.fullmatch(_URL, value) if isinstance(value, str) else None
     if match is None or not 0 < int(match["port"] or 80) < 65_536:
-        reader.wrong(path, value, f"a URL such as {_ANY_URL}")
+        reader.report_wrong(path, value, f"a URL such as {_ANY_URL}")
 
 
 _TEXT = {"type": "string", "minLength": 1}
 _TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
 _SECONDS = {"type": "number", "exclusiveMinimum": 0}
-_TIMEOUT = AgentKey(positive, _SECONDS, "Seconds for one answer, within `settings.deadline_s`.")
+_TIMEOUT = AgentKey(read_positive, _SECONDS, "Seconds for one answer, within `settings.deadline_s`.")
 
 COMMAND_KEYS: dict[str, AgentKey] = {
     "command": AgentKey(
-        _command,
+        _read_command,
         {"oneOf": [_TEXT, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
         "The command, as a list of its words or as one text; no shell is asked. `python` is the Python of evalkit.",
     ),
-    "cwd": AgentKey(_folder, _TEXT, "The folder it runs in, relative to the project's root, which is the default."),
-    "env": AgentKey(_environment, _TEXTS, "Environment variables besides the inherited ones; `null` removes one."),
+    "cwd": AgentKey(
+        _read_folder, _TEXT, "The folder it runs in, relative to the project's root, which is the default."
+    ),
+    "env": AgentKey(_read_environment, _TEXTS, "Environment variables besides the inherited ones; `null` removes one."),
     "timeout": _TIMEOUT,
 }
 URL_KEYS: dict[str, AgentKey] = {
     "url": AgentKey(
-        _url,
+        _read_url,
         {"type": "string", "pattern": f"^{_URL.replace('?P<port>', '?:')}$"},
         "Where the agent is asked, with a POST.",
     ),
-    "headers": AgentKey(_headers, _TEXTS, "HTTP headers of the request."),
+    "headers": AgentKey(_read_headers, _TEXTS, "HTTP headers of the request."),
     "timeout": _TIMEOUT,
 }
 _SYNONYMS = {
@@ -152,7 +154,7 @@ _SYNONYMS = {
 }
 
 
-def schema_of(keys: Mapping[str, AgentKey]) -> dict[str, Any]:
+def build_agent_schema(keys: Mapping[str, AgentKey]) -> dict[str, Any]:
     """The JSON Schema of a mapping with these keys, of which the first is required."""
     return {
         "type": "object",

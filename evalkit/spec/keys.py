@@ -13,7 +13,7 @@ from evalkit.checks.keys import NO_TEXT
 from evalkit.spec import reading
 
 
-class Row(NamedTuple):
+class CaseKey(NamedTuple):
     """One key: ``read(reader, path, value)``, the schema of its value, one sentence, whether suites may have it."""
 
     read: Callable[[Any, tuple[str | int, ...], Any], Any]
@@ -29,37 +29,39 @@ _TAG = {"type": "string", "pattern": rf"^{reading.TAG_PATTERN}$", "not": {"enum"
 _BOOLEAN = {"type": "boolean"}
 _WHOLE = {"type": "integer", "minimum": 1}
 
-CASE_KEYS: dict[str, Row] = {
-    "scenario_id": Row(
-        reading.name, _NAME, "A label; it must equal the file's name without its ending.", in_suite=False
+CASE_KEYS: dict[str, CaseKey] = {
+    "scenario_id": CaseKey(
+        reading.read_name, _NAME, "A label; it must equal the file's name without its ending.", in_suite=False
     ),
-    "extends": Row(
-        reading.anything,  # read before merging, by `evalkit.spec.extending`
+    "extends": CaseKey(
+        reading.read_anything,  # read before merging, by `evalkit.spec.extending`
         _NAME,
         "Another case that this one is, but for what it says itself: the name of one beside it, or a path.",
         in_suite=False,
     ),
-    "description": Row(reading.text, _TEXT, "One line on what the case is about; it stands in the trace."),
-    "category": Row(
-        reading.name,
+    "description": CaseKey(reading.read_text, _TEXT, "One line on what the case is about; it stands in the trace."),
+    "category": CaseKey(
+        reading.read_name,
         _NAME,
         "What the case counts towards; by default the file's name without its number. `_` and `-` are one.",
     ),
-    "created": Row(reading.text, _TEXT, "When the case was written, for people."),
-    "tags": Row(
-        reading.tags,
+    "created": CaseKey(reading.read_text, _TEXT, "When the case was written, for people."),
+    "tags": CaseKey(
+        reading.read_tags,
         {"oneOf": [_TAG, {"type": "array", "items": _TAG}]},
         "A tag or a list of tags, which become pytest marks for `-m`.",
     ),
-    "agent": Row(
-        reading.agent,
+    "agent": CaseKey(
+        reading.read_agent,
         {"oneOf": [_NAME, {"$ref": "#/$defs/agent"}]},
         "The agent under test: a registered name, `package.module:attribute`, an instruction file `name.md`, or a "
         "mapping with `command` or `url`.",
     ),
-    "must_pass": Row(reading.boolean, _BOOLEAN, "The gate is missed if this case fails, whatever the pass rate."),
-    "repeat": Row(
-        reading.repeat,
+    "must_pass": CaseKey(
+        reading.read_boolean, _BOOLEAN, "The gate is missed if this case fails, whatever the pass rate."
+    ),
+    "repeat": CaseKey(
+        reading.read_repeat,
         {
             "oneOf": [
                 _WHOLE,
@@ -73,32 +75,40 @@ CASE_KEYS: dict[str, Row] = {
         },
         "How often the case runs; all runs must pass, or at least `min_pass` of `{runs: 5, min_pass: 4}`.",
     ),
-    "skip": Row(reading.reason, _REASON, "Why the case is not run. It is listed, and leaves the pass rate alone."),
-    "xfail": Row(reading.reason, _REASON, "Why the case is known to fail: a quarantine. It is run and listed."),
-    "until": Row(
-        reading.iso_date,
+    "skip": CaseKey(
+        reading.read_reason, _REASON, "Why the case is not run. It is listed, and leaves the pass rate alone."
+    ),
+    "xfail": CaseKey(
+        reading.read_reason, _REASON, "Why the case is known to fail: a quarantine. It is run and listed."
+    ),
+    "until": CaseKey(
+        reading.read_date,
         {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
         "The date from which `skip` or `xfail` no longer holds.",
     ),
-    "input": Row(reading.case_input, {"$ref": "#/$defs/input"}, "What the agent gets, and what its functions answer."),
-    "expected_output": Row(reading.mapping, {"$ref": "#/$defs/expected_output"}, "What must hold for the run."),
-    "on_fault": Row(
-        reading.anything,
+    "input": CaseKey(
+        reading.read_input, {"$ref": "#/$defs/input"}, "What the agent gets, and what its functions answer."
+    ),
+    "expected_output": CaseKey(
+        reading.read_mapping, {"$ref": "#/$defs/expected_output"}, "What must hold for the run."
+    ),
+    "on_fault": CaseKey(
+        reading.read_anything,
         {"$ref": "#/$defs/on_fault"},
         "What must hold while a function fails (`--evalkit-faults`): keys of `expected_output`, and under the name of "
         "a function those for that one.",
     ),
-    "functions": Row(
-        reading.anything,
+    "functions": CaseKey(
+        reading.read_anything,
         {"$ref": "#/$defs/functions"},
         "The functions that the agent may call, by name: `{description, parameters, returns, patch, alias}`.",
     ),
-    "settings": Row(reading.mapping, {"$ref": "#/$defs/settings"}, "How the case is run."),
+    "settings": CaseKey(reading.read_mapping, {"$ref": "#/$defs/settings"}, "How the case is run."),
 }
 
-INPUT_KEYS: dict[str, Row] = {
-    "email": Row(
-        reading.email,
+INPUT_KEYS: dict[str, CaseKey] = {
+    "email": CaseKey(
+        reading.read_email,
         {
             "type": "object",
             "properties": {
@@ -108,49 +118,55 @@ INPUT_KEYS: dict[str, Row] = {
         "A mail: `subject`, `body`, `from`, `received`; further keys are kept and reach the agent.",
         in_suite=False,
     ),
-    "message": Row(reading.message, _TEXT, "What the user says, as text.", in_suite=False),
-    "turns": Row(
-        reading.anything,
+    "message": CaseKey(reading.read_message, _TEXT, "What the user says, as text.", in_suite=False),
+    "turns": CaseKey(
+        reading.read_anything,
         {"type": "array", "items": {"$ref": "#/$defs/turn"}, "minItems": 1},
         "A conversation: the user's turns, each with its own `expected_output` if need be.",
         in_suite=False,
     ),
-    "context": Row(reading.anything, {}, "Whatever else the agent gets; it is kept as it is."),
-    "mock_function_responses": Row(
-        reading.anything,
+    "context": CaseKey(reading.read_anything, {}, "Whatever else the agent gets; it is kept as it is."),
+    "mock_function_responses": CaseKey(
+        reading.read_anything,
         {"$ref": "#/$defs/mocks"},
         "What each function answers: JSON, or a directive such as `{$error: ...}`.",
     ),
-    "mock_responses": Row(reading.anything, {"$ref": "#/$defs/mocks"}, "Older name of `mock_function_responses`."),
+    "mock_responses": CaseKey(
+        reading.read_anything, {"$ref": "#/$defs/mocks"}, "Older name of `mock_function_responses`."
+    ),
 }
 INPUTS = ("email", "message", "turns")
 
-TURN_KEYS: dict[str, Row] = {
-    "user": Row(
-        reading.user, {"type": ["string", "object"]}, "What the user says: text, or a mapping such as `{email: {...}}`."
+TURN_KEYS: dict[str, CaseKey] = {
+    "user": CaseKey(
+        reading.read_user,
+        {"type": ["string", "object"]},
+        "What the user says: text, or a mapping such as `{email: {...}}`.",
     ),
-    "expected_output": Row(
-        reading.mapping, {"$ref": "#/$defs/expected_output"}, "What must hold for the agent's part of this turn."
+    "expected_output": CaseKey(
+        reading.read_mapping, {"$ref": "#/$defs/expected_output"}, "What must hold for the agent's part of this turn."
     ),
 }
 
-SETTINGS_KEYS: dict[str, Row] = {
-    "model": Row(reading.text, _TEXT, "The model to use when the run goes live, e.g. `gemini:gemini-2.5-flash`."),
-    "temperature": Row(
-        reading.temperature,
+SETTINGS_KEYS: dict[str, CaseKey] = {
+    "model": CaseKey(
+        reading.read_text, _TEXT, "The model to use when the run goes live, e.g. `gemini:gemini-2.5-flash`."
+    ),
+    "temperature": CaseKey(
+        reading.read_temperature,
         {"type": ["number", "null"], "minimum": 0, "maximum": 2},
         "The model's temperature, 0 by default; `null` leaves it to the model.",
     ),
-    "seed": Row(reading.whole, {"type": "integer"}, "The model's seed, 0 by default."),
-    "deadline_s": Row(
-        reading.positive,
+    "seed": CaseKey(reading.read_whole_number, {"type": "integer"}, "The model's seed, 0 by default."),
+    "deadline_s": CaseKey(
+        reading.read_positive,
         {"type": "number", "exclusiveMinimum": 0},
         "Seconds until the agent is cut off, 60 by default.",
     ),
-    "max_iterations": Row(reading.whole_from_1, _WHOLE, "Model turns of the function-calling loop, 10 by default."),
-    "strict_mocks": Row(reading.boolean, _BOOLEAN, "A mock that answered no call fails the case."),
-    "correct_text_calls": Row(
-        reading.boolean, _BOOLEAN, "Tell a model that wrote its call as text how to write it next time."
+    "max_iterations": CaseKey(reading.read_count, _WHOLE, "Model turns of the function-calling loop, 10 by default."),
+    "strict_mocks": CaseKey(reading.read_boolean, _BOOLEAN, "A mock that answered no call fails the case."),
+    "correct_text_calls": CaseKey(
+        reading.read_boolean, _BOOLEAN, "Tell a model that wrote its call as text how to write it next time."
     ),
 }
 

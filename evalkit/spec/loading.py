@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.errors import Location, PathProblem, Problem, SpecError, shown_path
+from evalkit.errors import Location, PathProblem, Problem, SpecError, format_path
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
-from evalkit.operators.shown import type_shown
-from evalkit.spec.compiling import Parts, compile_case
-from evalkit.spec.merging import MOCKS, merged, with_present_names
-from evalkit.spec.naming import category_of, stem_problem
-from evalkit.spec.project import importable, project_root
-from evalkit.spec.source import EXTENDS, Extended, Layer, Source
-from evalkit.spec.suites import Suite, shown_file, suites_of
-from evalkit.yamlfile.builder import Read, read
+from evalkit.operators.shown import describe_type
+from evalkit.spec.compiling import CaseParts, compile_case
+from evalkit.spec.merging import MOCKS, merge_data, rename_old_mocks
+from evalkit.spec.naming import find_name_problem, get_category
+from evalkit.spec.project import find_project_root, make_importable
+from evalkit.spec.source import EXTENDS, ExtendedCase, Layer, Source
+from evalkit.spec.suites import Suite, format_file_path, load_suites
+from evalkit.yamlfile.builder import ParsedYaml, read
 
 if TYPE_CHECKING:
     from evalkit.functions.mocks import MockSet
 
-_UNSHOWN = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+_CONTROL_CHARACTERS = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 _DEFAULT_MOCKS = Settings().mocks
 
 
@@ -40,20 +40,20 @@ def load_case(path: str | Path, *, root: str | Path | None = None, settings: Set
     """
     file = os.path.abspath(path)
     root = root or (settings.root if settings else None)
-    base = project_root(file, root)
-    content = _content(file, base)
-    found = _read(content, file, base)
-    loader = _Loader(base, file, settings, named=root is not None, uses_python=names_python(content))
-    return loader.load(found.value, Layer(loader.id, file), found.problems)
+    base = find_project_root(file, root)
+    content = _read_content(file, base)
+    parsed = _parse_content(content, file, base)
+    loader = _CaseLoader(base, file, settings, has_given_root=root is not None, uses_python=may_name_python(content))
+    return loader.load(parsed.value, Layer(loader.id, file), parsed.problems)
 
 
-def names_python(content: bytes) -> bool:
+def may_name_python(content: bytes) -> bool:
     """Whether a file with this content may name Python code, which is then imported when its case is loaded."""
     directives = b"$" in content and (b"$call" in content or b"$include" in content)
     return directives or b"patch" in content or b"exception" in content
 
 
-class Examined(Struct, frozen=True):
+class ExaminedCase(Struct, frozen=True):
     """A case file as far as it could be read: merged data, the declarations in it, and what is wrong with the file."""
 
     id: str
@@ -63,31 +63,31 @@ class Examined(Struct, frozen=True):
     problems: tuple[Problem, ...]
 
 
-def examine_case(path: str | Path, *, root: str | Path, mocks: Path = _DEFAULT_MOCKS) -> Examined:
+def examine_case(path: str | Path, *, root: str | Path, mocks: Path = _DEFAULT_MOCKS) -> ExaminedCase:
     """What `load_case` reads, for tools that look at broken files too. No code that the case names is imported.
 
     Raises SpecError for a file that holds no mapping at all.
     """
     file = os.path.abspath(path)
     base = os.path.abspath(root)
-    found = _read(_content(file, base), file, base)
-    loader = _Loader(base, file, Settings(mocks=mocks), named=True, uses_python=False)
-    return loader.examine(found.value, Layer(loader.id, file), found.problems, check_targets=False)[0]
+    parsed = _parse_content(_read_content(file, base), file, base)
+    loader = _CaseLoader(base, file, Settings(mocks=mocks), has_given_root=True, uses_python=False)
+    return loader.examine(parsed.value, Layer(loader.id, file), parsed.problems, check_targets=False)[0]
 
 
-def _content(file: str, root: str) -> bytes:
+def _read_content(file: str, root: str) -> bytes:
     try:
         with open(file, "rb", buffering=0) as opened:
             return opened.readall()
     except OSError as error:
-        raise SpecError([Problem(Location(shown_file(file, root)), f"can't be read: {error.strerror}")]) from None
+        raise SpecError([Problem(Location(format_file_path(file, root)), f"can't be read: {error.strerror}")]) from None
 
 
-def _read(content: bytes, file: str, root: str) -> Read:
-    found = read(content, shown_file(file, root))
-    if found.problems and found.value is None:
-        raise SpecError(found.problems)
-    return found
+def _parse_content(content: bytes, file: str, root: str) -> ParsedYaml:
+    parsed = read(content, format_file_path(file, root))
+    if parsed.problems and parsed.value is None:
+        raise SpecError(parsed.problems)
+    return parsed
 
 
 def case_from_dict(data: Mapping[str, Any], path: str | Path | None = None, *, root: str | Path | None = None) -> Case:
@@ -95,82 +95,87 @@ def case_from_dict(data: Mapping[str, Any], path: str | Path | None = None, *, r
 
     With a `path`, which need not exist, its name must be a case's, and the suites around it are inherited.
     """
-    from evalkit.spec.plaindata import plain
+    from evalkit.spec.plaindata import to_plain_data
 
     file = None if path is None else os.path.abspath(path)
-    base = project_root(file, root)
-    loader = _Loader(base, file, None, named=root is not None, uses_python=True)
-    value, problems = plain(data)
+    base = find_project_root(file, root)
+    loader = _CaseLoader(base, file, None, has_given_root=root is not None, uses_python=True)
+    value, problems = to_plain_data(data)
     name = loader.id or (value.get("scenario_id") if isinstance(value, dict) else None)
     layer = Layer(name if isinstance(name, str) and name else "case", data=value)
-    return loader.load(value, layer, tuple(Problem(Location(layer.file), _with_path(p)) for p in problems))
+    return loader.load(value, layer, tuple(Problem(Location(layer.file), _add_path(p)) for p in problems))
 
 
-def _with_path(problem: PathProblem) -> str:
+def _add_path(problem: PathProblem) -> str:
     """The message with the place in words, for data that has no lines, unless it names the place itself."""
     path = problem.path
-    named = (shown_path(part) for part in (path, path[1:], path[:-1], path[1:-1]))
-    known = (
-        not path or (problem.at_key and len(path) == 1) or any(place and place in problem.message for place in named)
+    places = (format_path(part) for part in (path, path[1:], path[:-1], path[1:-1]))
+    is_named = (
+        not path or (problem.at_key and len(path) == 1) or any(place and place in problem.message for place in places)
     )
-    return problem.message if known else f"{shown_path(path)}: {problem.message}"
+    return problem.message if is_named else f"{format_path(path)}: {problem.message}"
 
 
-class _Loader:
+class _CaseLoader:
     """One load. `file` is absolute, or None for data without a file; `named`: the caller said what the root is."""
 
     def __init__(
-        self, root: str, file: str | None, settings: Settings | None, *, named: bool, uses_python: bool
+        self, root: str, file: str | None, settings: Settings | None, *, has_given_root: bool, uses_python: bool
     ) -> None:
         self.root = root
         self.file = file
-        self.id = "" if file is None else shown_file(file, root)
+        self.id = "" if file is None else format_file_path(file, root)
         self.stem = "" if file is None else os.path.basename(file).partition(".")[0]
-        self.path = None if file is None else Path(self.id if named or root == os.getcwd() else file)
-        self.mocks = _mocks_folder(root, settings.mocks if settings else _DEFAULT_MOCKS)
+        self.path = None if file is None else Path(self.id if has_given_root or root == os.getcwd() else file)
+        self.mocks = _get_mocks_folder(root, settings.mocks if settings else _DEFAULT_MOCKS)
         self.uses_python = uses_python
 
-    def load(self, data: Any, layer: Layer, found: tuple[Problem, ...]) -> Case:
-        examined, parts, suite = self.examine(data, layer, found)
+    def load(self, data: Any, layer: Layer, file_problems: tuple[Problem, ...]) -> Case:
+        examined, parts, suite = self.examine(data, layer, file_problems)
         if examined.problems:
             raise SpecError(examined.problems)
-        return self._case(examined.data, parts, examined.source, suite)
+        return self._build_case(examined.data, parts, examined.source, suite)
 
     def examine(
-        self, data: Any, layer: Layer, found: tuple[Problem, ...], *, check_targets: bool = True
-    ) -> tuple[Examined, Parts, Suite]:
+        self, data: Any, layer: Layer, file_problems: tuple[Problem, ...], *, check_targets: bool = True
+    ) -> tuple[ExaminedCase, CaseParts, Suite]:
         if not isinstance(data, dict):
-            what = "the file is empty" if data is None else f"a case is a mapping, not {type_shown(data)}"
-            raise SpecError([*found, Problem(layer.find((), key=False) or Location(layer.file), what + _NEEDED)])
-        suite = Suite() if self.file is None else suites_of(os.path.dirname(self.file), self.root)
-        case = self._extended(data, layer)
-        if check_targets and (self.uses_python or any(map(names_python, case.contents))):
-            importable(self.root)
-        whole = merged(suite.data, with_present_names(case.data))
-        parts = compile_case(whole, stem=self.stem, mocks=self.mocks, check_targets=check_targets)
+            description = "the file is empty" if data is None else f"a case is a mapping, not {describe_type(data)}"
+            raise SpecError(
+                [
+                    *file_problems,
+                    Problem(layer.find((), key=False) or Location(layer.file), description + _REQUIRED_KEYS),
+                ]
+            )
+        suite = Suite() if self.file is None else load_suites(os.path.dirname(self.file), self.root)
+        case = self._extend(data, layer)
+        if check_targets and (self.uses_python or any(map(may_name_python, case.contents))):
+            make_importable(self.root)
+        merged_data = merge_data(suite.data, rename_old_mocks(case.data))
+        parts = compile_case(merged_data, stem=self.stem, mocks=self.mocks, check_targets=check_targets)
         if suite.layers or case.layers:
-            parts.mocks = _with_shared(parts.mocks, data)
+            parts.mocks = _mark_shared(parts.mocks, data)
         source = Source((layer, *case.layers, *suite.layers))
-        problems: Sequence[Problem] = (*self._named(), *found, *case.problems, *suite.problems)
+        problems: Sequence[Problem] = (*self._check_name(), *file_problems, *case.problems, *suite.problems)
         if problems or parts.problems:
-            told = parts.problems
+            path_problems = parts.problems
             if case.problems:  # what seems to be missing may stand in the case that could not be read
-                told = tuple(problem for problem in told if problem.path not in ((), ("input",)))
-            problems = _placed(problems, told, source)
-        return Examined(self.id, whole, source, parts.functions, tuple(problems)), parts, suite
+                path_problems = tuple(problem for problem in path_problems if problem.path not in ((), ("input",)))
+            problems = _locate_problems(problems, path_problems, source)
+        return ExaminedCase(self.id, merged_data, source, parts.functions, tuple(problems)), parts, suite
 
-    def _extended(self, data: dict[str, Any], layer: Layer) -> Extended:
+    def _extend(self, data: dict[str, Any], layer: Layer) -> ExtendedCase:
         if EXTENDS not in data:
-            return Extended(data)
-        from evalkit.spec.extending import extended
+            return ExtendedCase(data)
+        from evalkit.spec.extending import extend_case
 
-        return extended(data, layer, self.file, self.root)
+        return extend_case(data, layer, self.file, self.root)
 
-    def _named(self) -> list[Problem]:
-        message = None if self.file is None else stem_problem(os.path.basename(self.file)) or _twin(self.file)
+    def _check_name(self) -> list[Problem]:
+        message = None if self.file is None else find_name_problem(os.path.basename(self.file)) or _find_twin(self.file)
         return [Problem(Location(self.id), message)] if message else []
 
-    def _case(self, whole: dict[str, Any], parts: Parts, source: Source, suite: Suite) -> Case:
+    def _build_case(self, merged_data: dict[str, Any], parts: CaseParts, source: Source, suite: Suite) -> Case:
         values = parts.values
         name = values.get("scenario_id") or self.stem
         return Case(
@@ -178,7 +183,7 @@ class _Loader:
             path=self.path,
             scenario_id=name,
             description=values.get("description") or "",
-            category=category_of(values.get("category"), self.stem or name),
+            category=get_category(values.get("category"), self.stem or name),
             created=values.get("created"),
             tags=values.get("tags", ()),
             agent=values.get("agent"),
@@ -186,21 +191,21 @@ class _Loader:
             skip=values.get("skip"),
             xfail=values.get("xfail"),
             until=values.get("until"),
-            input=whole["input"],
-            expected_output=whole.get("expected_output") or {},
+            input=merged_data["input"],
+            expected_output=merged_data.get("expected_output") or {},
             functions=parts.functions,
             settings=parts.settings,
             mocks=parts.mocks,
             expectation=parts.expectation,
             turns=parts.turns,
-            merged=whole,
+            merged=merged_data,
             suite_dirs=suite.folders,
             source=source,
             **({"repeat": values["repeat"]} if "repeat" in values else {}),
         )
 
 
-def _twin(file: str) -> str | None:
+def _find_twin(file: str) -> str | None:
     """Why a case ``a_001.yml`` beside ``a_001.yaml`` is none: both would have the same name and the same cassettes."""
     stem, ending = os.path.splitext(file)
     if ending != ".yml" or not os.path.exists(f"{stem}.yaml"):
@@ -208,36 +213,40 @@ def _twin(file: str) -> str | None:
     return f"{os.path.basename(stem)}.yaml stands beside this file: two cases of one name; give one another number"
 
 
-def _with_shared(mocks: MockSet | None, data: dict[str, Any]) -> MockSet | None:
+def _mark_shared(mocks: MockSet | None, data: dict[str, Any]) -> MockSet | None:
     """`mocks`, of which those that `data`, the case's own file, does not name are inherited."""
-    given = with_present_names(data).get("input")
-    own = given.get(MOCKS) if isinstance(given, dict) else None
-    shared = frozenset(mocks or ()).difference(own if isinstance(own, dict) else ())
+    case_input = rename_old_mocks(data).get("input")
+    own_mocks = case_input.get(MOCKS) if isinstance(case_input, dict) else None
+    shared = frozenset(mocks or ()).difference(own_mocks if isinstance(own_mocks, dict) else ())
     return replace(mocks, shared=shared) if mocks is not None and shared else mocks
 
 
-def _in_one_line(message: str) -> str:
+def _to_one_line(message: str) -> str:
     """`message` with line breaks, control characters and half surrogate pairs, from odd keys say, as escapes."""
-    return re.sub(_UNSHOWN, lambda char: char[0].encode("unicode_escape").decode(), message)
+    return re.sub(_CONTROL_CHARACTERS, lambda char: char[0].encode("unicode_escape").decode(), message)
 
 
 @lru_cache(maxsize=16)
-def _mocks_folder(root: str, mocks: Path) -> Path:
+def _get_mocks_folder(root: str, mocks: Path) -> Path:
     return Path(root) / mocks
 
 
-_NEEDED = "; it needs 'input' and 'expected_output'"
+_REQUIRED_KEYS = "; it needs 'input' and 'expected_output'"
 
 
-def _placed(known: Sequence[Problem], paths: tuple[PathProblem, ...], source: Source) -> list[Problem]:
+def _locate_problems(
+    file_problems: Sequence[Problem], path_problems: tuple[PathProblem, ...], source: Source
+) -> list[Problem]:
     """All problems with their places, in the order of the files: the case's first. One per place and message."""
-    taken = {problem.location for problem in known if problem.location.line}
-    problems = list(known)
-    for found in paths:
-        location = source.locate(found.path, key=found.at_key)
-        if location not in taken:  # what YAML's rules refused there is not refused again by ours
-            message = found.message if location.line else _with_path(found)
-            problems.append(Problem(location, _in_one_line(message), found.code))
+    reported_locations = {problem.location for problem in file_problems if problem.location.line}
+    problems = list(file_problems)
+    for path_problem in path_problems:
+        location = source.locate(path_problem.path, key=path_problem.at_key)
+        if location not in reported_locations:  # what YAML's rules refused there is not refused again by ours
+            message = path_problem.message if location.line else _add_path(path_problem)
+            problems.append(Problem(location, _to_one_line(message), path_problem.code))
     order = {layer.file: index for index, layer in enumerate(source.layers)}
-    problems.sort(key=lambda it: (order.get(it.location.file, -1), it.location.line, it.location.column))
+    problems.sort(
+        key=lambda problem: (order.get(problem.location.file, -1), problem.location.line, problem.location.column)
+    )
     return list(dict.fromkeys(problems))

@@ -16,20 +16,20 @@ def is_case_name(name: str) -> bool:
     return dot + ending in CASE_ENDINGS and _STEM.fullmatch(stem) is not None
 
 
-def stem_problem(name: str) -> str | None:
+def find_name_problem(name: str) -> str | None:
     """What is wrong with the name of a case file, and what it could be called."""
-    return None if is_case_name(name) else f"{_RULE}, e.g. {suggested(name)}"
+    return None if is_case_name(name) else f"{_RULE}, e.g. {make_case_name(name)}"
 
 
-def suggested(name: str) -> str:
+def make_case_name(name: str) -> str:
     """A name that would do: `Valid Warranty 1.YAML` becomes `valid_warranty_1.yaml`."""
     stem = re.sub(r"(\.[A-Za-z]+)+\Z", "", name).lower()
     words = re.sub(r"[^a-z0-9-]+", "_", stem)
-    joined = re.sub(r"[_-]+", lambda run: "_" if "_" in run[0] else "-", words).strip("_-") or "case"
-    numbered = re.sub(r"(?<=[a-z])-?([0-9]+)\Z|(?<=[0-9])-([0-9]+)\Z", r"_\1\2", joined)
+    base = re.sub(r"[_-]+", lambda run: "_" if "_" in run[0] else "-", words).strip("_-") or "case"
+    numbered = re.sub(r"(?<=[a-z])-?([0-9]+)\Z|(?<=[0-9])-([0-9]+)\Z", r"_\1\2", base)
     return (numbered if _STEM.fullmatch(numbered) else f"{numbered}_001") + ".yaml"
 
 
-def category_of(given: str | None, stem: str) -> str:
+def get_category(category: str | None, stem: str) -> str:
     """`given`, else the stem without its number, with `-` for `_`: `valid_warranty` and `valid-warranty` are one."""
-    return (given or _NUMBER.sub("", stem)).strip().replace("_", "-")
+    return (category or _NUMBER.sub("", stem)).strip().replace("_", "-")

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from evalkit.errors import PathProblem
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import format_value
 from evalkit.yamlfile.text import Limits
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 _MAX_DEPTH = Limits().max_depth
 
 
-def plain(data: Any) -> tuple[Any, list[PathProblem]]:
+def to_plain_data(data: Any) -> tuple[Any, list[PathProblem]]:
     """`data` copied into dicts and lists, tuples as lists; and what in it a file could not have held."""
     problems: list[PathProblem] = []
-    return _plain(data, (), problems), problems
+    return _convert(data, (), problems), problems
 
 
-def _plain(value: Any, path: Path, problems: list[PathProblem]) -> Any:
+def _convert(value: Any, path: KeyPath, problems: list[PathProblem]) -> Any:
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if len(path) > _MAX_DEPTH:
@@ -27,17 +27,17 @@ def _plain(value: Any, path: Path, problems: list[PathProblem]) -> Any:
         return None
     if isinstance(value, Mapping):
         return {
-            key: _plain(item, (*path, key), problems) for key, item in value.items() if _is_key(key, path, problems)
+            key: _convert(item, (*path, key), problems) for key, item in value.items() if _is_key(key, path, problems)
         }
     if isinstance(value, (list, tuple)):
-        return [_plain(item, (*path, index), problems) for index, item in enumerate(value)]
+        return [_convert(item, (*path, index), problems) for index, item in enumerate(value)]
     if isinstance(value, float) and value - value == 0:
         return value
-    problems.append(PathProblem(path, f"{shown(value)} is not JSON data"))
+    problems.append(PathProblem(path, f"{format_value(value)} is not JSON data"))
     return None
 
 
-def _is_key(key: Any, path: Path, problems: list[PathProblem]) -> bool:
+def _is_key(key: Any, path: KeyPath, problems: list[PathProblem]) -> bool:
     if isinstance(key, str):
         return True
     problems.append(PathProblem(path, f"a key must be text, and {key!r} is {type(key).__name__}"))

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from threading import Lock
 
-_MARKERS = ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg", ".git")
-_OURS = ("suite.yaml", "mocks")
+_PROJECT_MARKERS = ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg", ".git")
+_EVALKIT_MARKERS = ("suite.yaml", "mocks")
 _lock = Lock()
 
 
-def project_root(file: str | None, root: str | Path | None) -> str:
+def find_project_root(file: str | None, root: str | Path | None) -> str:
     """`root`; else the current directory if `file` lies below it; else the folder around it that looks like a root.
 
     That is the nearest with a project's configuration, or the outermost with a suite.yaml or a mocks folder.
@@ -24,17 +24,17 @@ def project_root(file: str | None, root: str | Path | None) -> str:
         return here
     folders = [os.fspath(parent) for parent in Path(file).parents]
     for folder in folders:
-        if _has(folder, _MARKERS):
+        if _has_any(folder, _PROJECT_MARKERS):
             return folder
-    ours = [folder for folder in folders if _has(folder, _OURS)]
+    ours = [folder for folder in folders if _has_any(folder, _EVALKIT_MARKERS)]
     return ours[-1] if ours else folders[0]
 
 
-def _has(folder: str, names: tuple[str, ...]) -> bool:
+def _has_any(folder: str, names: tuple[str, ...]) -> bool:
     return any(os.path.exists(os.path.join(folder, name)) for name in names)
 
 
-def importable(root: str) -> None:
+def make_importable(root: str) -> None:
     """Put `root` first on ``sys.path``, unless it is on it: mocks and patches name the project's own Python code."""
     with _lock:
         if root not in sys.path:

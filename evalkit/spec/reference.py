@@ -21,24 +21,24 @@ _TYPES = {
 }
 
 
-def with_tables(page: str) -> str:
+def fill_tables(page: str) -> str:
     """`page` with what stands between ``<!-- keys: NAME -->`` and ``<!-- end -->`` written anew."""
     return _MARKED.sub(lambda mark: f"{mark[1]}{_TABLES[mark[2]]}{mark[3]}", page)
 
 
-def _table(rows: Mapping[str, tuple[Mapping[str, Any], str]]) -> str:
-    lines = [f"| `{key}` | {_form(schema)} | {doc} |" for key, (schema, doc) in rows.items()]
+def _format_table(rows: Mapping[str, tuple[Mapping[str, Any], str]]) -> str:
+    lines = [f"| `{key}` | {_describe_form(schema)} | {doc} |" for key, (schema, doc) in rows.items()]
     return "\n".join(["| key | value | meaning |", "|---|---|---|", *lines]) + "\n"
 
 
-def _rows(keys: Mapping[str, AgentKey]) -> dict[str, tuple[Mapping[str, Any], str]]:
+def _get_rows(keys: Mapping[str, AgentKey]) -> dict[str, tuple[Mapping[str, Any], str]]:
     return {key: (row.schema, row.doc) for key, row in keys.items()}
 
 
-def _form(schema: Mapping[str, Any]) -> str:
+def _describe_form(schema: Mapping[str, Any]) -> str:
     """What a schema asks for, in a few words."""
     if "oneOf" in schema:
-        return ", or ".join(dict.fromkeys(_form(part) for part in schema["oneOf"]))
+        return ", or ".join(dict.fromkeys(_describe_form(part) for part in schema["oneOf"]))
     if "$ref" in schema:
         return "a list" if schema["$ref"].endswith("turns") else "a mapping"
     if "pattern" in schema and "d{4}" in schema["pattern"]:
@@ -48,11 +48,11 @@ def _form(schema: Mapping[str, Any]) -> str:
 
 
 _TABLES = {
-    "case": _table({key: (row.schema, row.doc) for key, row in CASE_KEYS.items()}),
-    "input": _table({key: (row.schema, row.doc) for key, row in INPUT_KEYS.items()}),
-    "turn": _table({key: (row.schema, row.doc) for key, row in TURN_KEYS.items()}),
-    "settings": _table({key: (row.schema, row.doc) for key, row in SETTINGS_KEYS.items()}),
-    "function": _table(FUNCTION_KEYS),
-    "command": _table(_rows(COMMAND_KEYS)),
-    "url": _table(_rows(URL_KEYS)),
+    "case": _format_table({key: (row.schema, row.doc) for key, row in CASE_KEYS.items()}),
+    "input": _format_table({key: (row.schema, row.doc) for key, row in INPUT_KEYS.items()}),
+    "turn": _format_table({key: (row.schema, row.doc) for key, row in TURN_KEYS.items()}),
+    "settings": _format_table({key: (row.schema, row.doc) for key, row in SETTINGS_KEYS.items()}),
+    "function": _format_table(FUNCTION_KEYS),
+    "command": _format_table(_get_rows(COMMAND_KEYS)),
+    "url": _format_table(_get_rows(URL_KEYS)),
 }

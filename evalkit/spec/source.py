@@ -14,7 +14,7 @@ from evalkit.spec.merging import MOCKS, OLD_MOCKS
 if TYPE_CHECKING:
     from evalkit.yamlfile.places import Positions
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 EXTENDS = "extends"  # the key that names another case, which this one is but for what it says itself
 
 
@@ -25,18 +25,18 @@ class Layer(Struct, frozen=True):
     path: str | None = None
     data: Any = None
 
-    def find(self, path: Path, *, key: bool) -> Location | None:
+    def find(self, path: KeyPath, *, key: bool) -> Location | None:
         """The place of what stands at `path`; None if this file does not define it."""
-        for written in _spellings(path):
-            found = self._find(written, key)
-            if found is not None:
-                return found
+        for spelling in _list_spellings(path):
+            location = self._find(spelling, key)
+            if location is not None:
+                return location
         return None
 
-    def _find(self, path: Path, key: bool) -> Location | None:
+    def _find(self, path: KeyPath, key: bool) -> Location | None:
         if self.path is None:
-            return Location(self.file) if _holds(self.data, path) else None
-        table = _positions(self.path)
+            return Location(self.file) if _has_path(self.data, path) else None
+        table = _load_positions(self.path)
         if table is None:
             return None if path else Location(self.file)
         return Location(self.file, *table.locate(path, key=key)) if table.has(path) or not path else None
@@ -47,17 +47,17 @@ class Source(Struct, frozen=True):
 
     layers: tuple[Layer, ...]
 
-    def locate(self, path: Path, *, key: bool = False) -> Location:
+    def locate(self, path: KeyPath, *, key: bool = False) -> Location:
         """The place of the value at `path` (`key`: of its key), else of its nearest ancestor that a file defines."""
         for length in range(len(path), -1, -1):
             for layer in self.layers:
-                found = layer.find(path[:length], key=key and length == len(path))
-                if found is not None:
-                    return found
+                location = layer.find(path[:length], key=key and length == len(path))
+                if location is not None:
+                    return location
         return Location(self.layers[0].file)
 
 
-class Extended(Struct, frozen=True):
+class ExtendedCase(Struct, frozen=True):
     """A case's own data over that of the cases it extends. `layers` are those cases' files, the nearest first."""
 
     data: dict[str, Any]
@@ -66,13 +66,13 @@ class Extended(Struct, frozen=True):
     contents: tuple[bytes, ...] = ()
 
 
-def _spellings(path: Path) -> tuple[Path, ...]:
+def _list_spellings(path: KeyPath) -> tuple[KeyPath, ...]:
     if path[:2] == ("input", MOCKS):
         return (path, ("input", OLD_MOCKS, *path[2:]))
     return (path,)
 
 
-def _holds(data: Any, path: Path) -> bool:
+def _has_path(data: Any, path: KeyPath) -> bool:
     for step in path:
         in_list = isinstance(data, list) and isinstance(step, int) and 0 <= step < len(data)
         if not in_list and not (isinstance(data, dict) and step in data):
@@ -81,17 +81,17 @@ def _holds(data: Any, path: Path) -> bool:
     return True
 
 
-def _positions(path: str) -> Positions | None:
+def _load_positions(path: str) -> Positions | None:
     try:
         status = os.stat(path)
-        return _table(path, status.st_mtime_ns, status.st_size)
+        return _read_file_positions(path, status.st_mtime_ns, status.st_size)
     except OSError:
         return None
 
 
 @lru_cache(maxsize=16)
-def _table(path: str, mtime_ns: int, size: int) -> Positions:
-    from evalkit.yamlfile.places import positions
+def _read_file_positions(path: str, mtime_ns: int, size: int) -> Positions:
+    from evalkit.yamlfile.places import read_positions
 
     with open(path, "rb") as file:
-        return positions(file.read())
+        return read_positions(file.read())

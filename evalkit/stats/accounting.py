@@ -95,7 +95,7 @@ class Accounting(Struct, frozen=True, kw_only=True):
         """Model turns for each function call; None without calls."""
         return self.turns / self.calls.total if self.calls.total else None
 
-    def latency_ms(self, share: float) -> float | None:
+    def compute_latency_ms(self, share: float) -> float | None:
         """The time within which `share` (0 to 1) of the turns came: the nearest rank. None without turns."""
         return nearest_rank(self.latencies_ms, share) if self.latencies_ms else None
 
@@ -103,14 +103,18 @@ class Accounting(Struct, frozen=True, kw_only=True):
         """For the run file."""
         from evalkit.model.codec import encode
 
-        known = {"usage": None if self.usage is None else encode(self.usage), "cost_usd": self.cost_usd}
+        measures = {"usage": None if self.usage is None else encode(self.usage), "cost_usd": self.cost_usd}
         return {
             "runs": self.runs,
             "model_turns": self.turns,
-            **known,
+            **measures,
             "runs_without_usage": self.without_usage,
             "runs_without_cost": self.without_cost,
-            "latency_ms": {"median": self.latency_ms(0.5), "p95": self.latency_ms(0.95), "max": self.latency_ms(1)},
+            "latency_ms": {
+                "median": self.compute_latency_ms(0.5),
+                "p95": self.compute_latency_ms(0.95),
+                "max": self.compute_latency_ms(1),
+            },
             "calls": encode(self.calls),
             "functions": {name: encode(channels) for name, channels in sorted(self.functions.items())},
             **({} if self.grades is None else {"grades": self.grades.to_json()}),
@@ -124,18 +128,18 @@ class Multiplier(Struct, frozen=True):
     tokens: float | None
 
 
-def cost_multiplier(one: Accounting, other: Accounting) -> Multiplier:
+def cost_multiplier(accounting: Accounting, baseline: Accounting) -> Multiplier:
     """`one` over `other`: model turns and tokens for each function call, so that they need not have done as much.
 
     The number that tells what a detour costs: a system that falls back to text against the same system repaired.
     """
     return Multiplier(
-        turns=_ratio(one.turns_per_call, other.turns_per_call),
-        tokens=_ratio(_tokens_per_call(one), _tokens_per_call(other)),
+        turns=_compute_ratio(accounting.turns_per_call, baseline.turns_per_call),
+        tokens=_compute_ratio(_compute_tokens_per_call(accounting), _compute_tokens_per_call(baseline)),
     )
 
 
-def _tokens_per_call(accounting: Accounting) -> float | None:
+def _compute_tokens_per_call(accounting: Accounting) -> float | None:
     usage = accounting.usage
     if usage is None or not accounting.calls.total:
         return None
@@ -144,8 +148,8 @@ def _tokens_per_call(accounting: Accounting) -> float | None:
     )
 
 
-def _ratio(one: float | None, other: float | None) -> float | None:
-    return one / other if one is not None and other else None
+def _compute_ratio(numerator: float | None, denominator: float | None) -> float | None:
+    return numerator / denominator if numerator is not None and denominator else None
 
 
 class Tally:
@@ -168,7 +172,7 @@ class Tally:
         self._runs += 1
         self._turns += len(transcript.turns)
         self._latencies += [turn.duration_ms for turn in transcript.turns]
-        for name, channels in _channels_of(transcript):
+        for name, channels in _iter_channels(transcript):
             self._functions[name] = self._functions.get(name, Channels()) + channels
         if transcript.usage is not None:
             self._usage = transcript.usage if self._usage is None else self._usage + transcript.usage
@@ -177,12 +181,12 @@ class Tally:
         if transcript.gradings:
             from evalkit.stats.grades import Grades
 
-            self._grades = (self._grades or Grades()).with_those(transcript.gradings)
+            self._grades = (self._grades or Grades()).with_gradings(transcript.gradings)
         if transcript.turns:
             self._without_usage += transcript.usage is None
             self._without_cost += transcript.cost_usd is None
 
-    def result(self) -> Accounting:
+    def to_accounting(self) -> Accounting:
         """So far."""
         return Accounting(
             runs=self._runs,
@@ -203,41 +207,41 @@ def account(run: Run | Iterable[Verdict]) -> Accounting:
     tally = Tally()
     for verdict in run.verdicts if isinstance(run, Run) else run:
         tally.add(verdict)
-    return tally.result()
+    return tally.to_accounting()
 
 
-def _channels_of(transcript: Transcript) -> Iterable[tuple[str, Channels]]:
+def _iter_channels(transcript: Transcript) -> Iterable[tuple[str, Channels]]:
     for call in transcript.calls:
         if call.channel in ("native", "text"):
-            yield call.name, _channel_of(call)
+            yield call.name, _read_channel(call)
     for turn in transcript.turns:
         if turn.finish_reason == _MALFORMED and not turn.calls:
             yield UNREADABLE, Channels(malformed=1)
-    for asked in _left_over(transcript):
-        yield asked.name, Channels(malformed=1) if asked.malformed is not None else Channels(unanswered=1)
+    for request in _find_unanswered(transcript):
+        yield request.name, Channels(malformed=1) if request.malformed is not None else Channels(unanswered=1)
 
 
-def _left_over(transcript: Transcript) -> Iterator[ModelCall]:
+def _find_unanswered(transcript: Transcript) -> Iterator[ModelCall]:
     """What the model asked for natively, and no record answers: neither one of its turn, nor one that code made."""
-    made: dict[int | None, list[FunctionCall]] = {}
+    calls_by_turn: dict[int | None, list[FunctionCall]] = {}
     for call in transcript.calls:
-        made.setdefault(call.turn, []).append(call)
-    own = made.pop(None, [])
+        calls_by_turn.setdefault(call.turn, []).append(call)
+    code_calls = calls_by_turn.pop(None, [])
     for index, turn in enumerate(transcript.turns):
-        for asked in turn.calls:
-            answers = made.get(index, []), own
-            found = next(((calls, call) for calls in answers for call in calls if _is_of(call, asked)), None)
-            if found is not None:
-                found[0].remove(found[1])
+        for request in turn.calls:
+            answers = calls_by_turn.get(index, []), code_calls
+            match = next(((calls, call) for calls in answers for call in calls if _is_answer(call, request)), None)
+            if match is not None:
+                match[0].remove(match[1])
             else:
-                yield asked
+                yield request
 
 
-def _is_of(call: FunctionCall, asked: ModelCall) -> bool:
-    return asked.name in (call.name, call.requested_name) and call.channel != "text"
+def _is_answer(call: FunctionCall, request: ModelCall) -> bool:
+    return request.name in (call.name, call.requested_name) and call.channel != "text"
 
 
-def _channel_of(call: FunctionCall) -> Channels:
+def _read_channel(call: FunctionCall) -> Channels:
     if call.problem == _MALFORMED:
         return Channels(malformed=1)
     if call.channel == "text":

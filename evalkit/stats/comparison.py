@@ -13,7 +13,7 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from evalkit.stats.intervals import Rate, counts, rate
+from evalkit.stats.intervals import Rate, check_counts, parse_rate
 
 LEVEL = Fraction(1, 20)  # significance, unless another is asked for
 
@@ -62,7 +62,7 @@ class PairedChange(Struct, frozen=True):
 
     def is_significant(self, level: Rate = LEVEL) -> bool:
         """Whether the difference is more than chance, at this level."""
-        return self.p_value <= rate(level, "level")
+        return self.p_value <= parse_rate(level, "level")
 
 
 def compare_cases(before: Mapping[str, bool], now: Mapping[str, bool]) -> PairedChange:
@@ -110,7 +110,7 @@ def compare_means(
     differences = [now - before for before, now in pairs]
     random, size = Random(seed), len(pairs)  # noqa: S311 - resampling, no secret
     means = sorted(fmean(random.choices(differences, k=size)) for _ in range(resamples))
-    tail = (1 - rate(confidence, "confidence")) / 2
+    tail = (1 - parse_rate(confidence, "confidence")) / 2
     low = means[math.floor(tail * (resamples - 1))]
     high = means[math.ceil((1 - tail) * (resamples - 1))]
     before, now = fmean(pair[0] for pair in pairs), fmean(pair[1] for pair in pairs)
@@ -119,7 +119,7 @@ def compare_means(
 
 def state(passed: int, runs: int) -> str:
     """`clean` (every run passed), `broken` (none did), `flaky` (some did) or `unmeasured` (no run)."""
-    counts(passed, runs)
+    check_counts(passed, runs)
     if not runs:
         return UNMEASURED
     return CLEAN if passed == runs else FLAKY if passed else BROKEN
@@ -131,8 +131,8 @@ def fisher_worse(passed_before: int, runs_before: int, passed_now: int, runs_now
     Fisher's exact test: the hypergeometric probability of `passed_now` or fewer of all passed runs being among the
     present ones. Fisher, "Statistical methods for research workers", 5th edition (1934), section 21.02.
     """
-    counts(passed_before, runs_before)
-    counts(passed_now, runs_now)
+    check_counts(passed_before, runs_before)
+    check_counts(passed_now, runs_now)
     passed, runs = passed_before + passed_now, runs_before + runs_now
     ways = sum(
         math.comb(runs_now, i) * math.comb(runs_before, passed - i) for i in range(passed_now + 1) if i <= passed
@@ -153,7 +153,7 @@ class TallyChange(Struct, frozen=True):
 
     def is_significant(self, level: Rate = LEVEL) -> bool:
         """Whether the change is more than chance, at this level. A single run before and after never is."""
-        return self.p_value <= rate(level, "level")
+        return self.p_value <= parse_rate(level, "level")
 
 
 def compare_tallies(before: tuple[int, int], now: tuple[int, int]) -> TallyChange:
@@ -177,7 +177,7 @@ def classify(
     """
     changes = {case: compare_tallies(before.get(case, (0, 0)), tally) for case, tally in now.items()}
     adjusted = holm([change.p_value for change in changes.values()])
-    limit = rate(level, "level")
+    limit = parse_rate(level, "level")
     return {case: (change, p <= limit) for (case, change), p in zip(changes.items(), adjusted, strict=True)}
 
 

@@ -21,15 +21,15 @@ class Grades(Struct, frozen=True):
     usage: Usage | None = Usage()
     cost_usd: float | None = 0.0
 
-    def with_those(self, gradings: Iterable[Grading]) -> Grades:
+    def with_gradings(self, gradings: Iterable[Grading]) -> Grades:
         """These and those of one run."""
         grades = self
         for grading in gradings:
             if grading.grades or grading.usage is not None:
-                grades = grades._and(grading)
+                grades = grades._add_grading(grading)
         return grades
 
-    def _and(self, grading: Grading) -> Grades:
+    def _add_grading(self, grading: Grading) -> Grades:
         count = len(grading.grades)
         counted = replace(
             self,

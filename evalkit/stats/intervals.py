@@ -13,7 +13,7 @@ _EXACT_RUNS = 50_000  # up to so many runs a power of a fraction is compared exa
 Rate = float | Fraction | str
 
 
-def rate(value: Rate, name: str = "rate") -> Fraction:
+def parse_rate(value: Rate, name: str = "rate") -> Fraction:
     """A rate as the decimal that is written: 0.99 is 99/100. ValueError outside [0, 1]."""
     exact = Fraction(repr(value) if isinstance(value, float) else value)
     if not 0 <= exact <= 1:
@@ -21,7 +21,7 @@ def rate(value: Rate, name: str = "rate") -> Fraction:
     return exact
 
 
-def counts(successes: int, trials: int) -> None:
+def check_counts(successes: int, trials: int) -> None:
     """ValueError unless 0 <= successes <= trials."""
     if not 0 <= successes <= trials:
         raise ValueError(f"0 <= successes <= trials must hold, got {successes} of {trials}")
@@ -34,10 +34,10 @@ def wilson(successes: int, trials: int, confidence: Rate = 0.95) -> tuple[float,
     small numbers by Brown, Cai and DasGupta, "Interval estimation for a binomial proportion", Statistical
     Science 16 (2001).
     """
-    counts(successes, trials)
+    check_counts(successes, trials)
     if not trials:
         return 0.0, 1.0
-    z = _Z_95 if confidence == 0.95 else _quantile(confidence)
+    z = _Z_95 if confidence == 0.95 else _compute_quantile(confidence)
     observed, square = successes / trials, z * z / trials
     centre = (observed + square / 2) / (1 + square)
     reach = z * math.sqrt(observed * (1 - observed) / trials + square / (4 * trials)) / (1 + square)
@@ -51,30 +51,30 @@ def clopper_pearson(successes: int, trials: int, confidence: Rate = 0.95) -> tup
     Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
     Biometrika 26 (1934).
     """
-    counts(successes, trials)
-    tail = float(1 - _confidence(confidence)) / 2
+    check_counts(successes, trials)
+    tail = float(1 - _parse_confidence(confidence)) / 2
     low, high = 0.0, 1.0
     if successes:
-        low = _root(lambda p: at_least(successes, trials, p) - tail)
+        low = _find_root(lambda p: compute_tail(successes, trials, p) - tail)
     if successes < trials:
-        high = _root(lambda p: at_least(successes + 1, trials, p) - (1 - tail))
+        high = _find_root(lambda p: compute_tail(successes + 1, trials, p) - (1 - tail))
     return low, high
 
 
-def _quantile(confidence: Rate) -> float:
+def _compute_quantile(confidence: Rate) -> float:
     from statistics import NormalDist
 
-    return NormalDist().inv_cdf((1 + float(_confidence(confidence))) / 2)
+    return NormalDist().inv_cdf((1 + float(_parse_confidence(confidence))) / 2)
 
 
-def _confidence(value: Rate) -> Fraction:
-    exact = rate(value, "confidence")
+def _parse_confidence(value: Rate) -> Fraction:
+    exact = parse_rate(value, "confidence")
     if exact in (0, 1):
         raise ValueError(f"confidence must be above 0 and below 1, got {value}")
     return exact
 
 
-def _root(rising: Callable[[float], float]) -> float:
+def _find_root(rising: Callable[[float], float]) -> float:
     """Where a rising function on (0, 1) crosses zero, to the last bit, by halving."""
     low, high = 0.0, 1.0
     while low < (middle := (low + high) / 2) < high:
@@ -82,23 +82,23 @@ def _root(rising: Callable[[float], float]) -> float:
     return middle
 
 
-def at_least(successes: int, trials: int, p: float) -> float:
+def compute_tail(successes: int, trials: int, p: float) -> float:
     """P(X >= successes), X binomial with 0 < successes and 0 < p < 1: the regularised incomplete beta function.
 
     I_p(a, b) with a = successes and b = trials - successes + 1 (DLMF 8.17.5); its continued fraction DLMF 8.17.22.
     """
     a, b = successes, trials - successes + 1
     if p > (a + 1) / (a + b + 2):  # where the fraction converges fast
-        return 1 - _beta(b, a, 1 - p)
-    return _beta(a, b, p)
+        return 1 - _compute_beta(b, a, 1 - p)
+    return _compute_beta(a, b, p)
 
 
-def _beta(a: int, b: int, x: float) -> float:
+def _compute_beta(a: int, b: int, x: float) -> float:
     """I_x(a, b) by its continued fraction, evaluated by Lentz's method as modified by Thompson and Barnett (1986)."""
     front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     value, c, d, step = 1.0, 1.0, 0.0, 0
     while True:
-        term = _term(a, b, x, step)
+        term = _compute_term(a, b, x, step)
         d = 1 / (1 + term * d)
         c = 1 + term / c
         value *= c * d
@@ -107,7 +107,7 @@ def _beta(a: int, b: int, x: float) -> float:
         step += 1
 
 
-def _term(a: int, b: int, x: float, step: int) -> float:
+def _compute_term(a: int, b: int, x: float, step: int) -> float:
     half = step // 2
     if not step:
         return 1.0
@@ -123,18 +123,18 @@ def clean_runs_needed(target: Rate, confidence: Rate = 0.95) -> int:
     99 % at 95 %. For 95 % about 3 / (1 - target): the "rule of three" (Hanley and Lippman-Hand, JAMA 249, 1983).
     ValueError for a target of 1, which no number of runs shows.
     """
-    wanted, doubt = rate(target, "target"), 1 - _confidence(confidence)
-    if wanted == 1:
+    exact_target, doubt = parse_rate(target, "target"), 1 - _parse_confidence(confidence)
+    if exact_target == 1:
         raise ValueError("no number of clean runs shows a rate of 1: choose a target below it")
-    if wanted == 0:
+    if exact_target == 0:
         return 1
-    needed = math.ceil(math.log(doubt) / math.log(wanted))
+    needed = math.ceil(math.log(doubt) / math.log(exact_target))
     if needed > _EXACT_RUNS:
         return needed
     # The quotient of logarithms may be off by rounding where it is nearly whole; powers of fractions are not.
-    while wanted**needed > doubt:
+    while exact_target**needed > doubt:
         needed += 1
-    while needed > 1 and wanted ** (needed - 1) <= doubt:
+    while needed > 1 and exact_target ** (needed - 1) <= doubt:
         needed -= 1
     return needed
 
@@ -144,7 +144,7 @@ def small_numbers(successes: int, trials: int, noun: str = "run") -> str:
 
     ``only 5 runs: 5 passed is compatible with true rates from 56.6 % to 100 % (95 % Wilson interval)``
     """
-    counts(successes, trials)
+    check_counts(successes, trials)
     if trials >= SMALL:
         return ""
     if not trials:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from msgspec import Struct
 
-from evalkit.stats.intervals import Rate, counts, rate
+from evalkit.stats.intervals import Rate, check_counts, parse_rate
 
 PASSED, FAILED = "passed", "failed"
 
@@ -34,22 +34,22 @@ def pass_power_k(runs: int, passed: int, k: int) -> Fraction:
 
 
 def _check(runs: int, passed: int, k: int) -> None:
-    counts(passed, runs)
+    check_counts(passed, runs)
     if not 1 <= k <= runs:
         raise ValueError(f"k must be between 1 and the number of runs, got k = {k} with {runs} runs")
 
 
 def mean_pass_at_k(tallies: Iterable[tuple[int, int]], k: int) -> Fraction | None:
     """pass@k of a suite: the mean over the cases, as (runs, passed), that ran k times or more; None if none did."""
-    return _mean([pass_at_k(runs, passed, k) for runs, passed in tallies if runs >= k])
+    return _compute_mean([pass_at_k(runs, passed, k) for runs, passed in tallies if runs >= k])
 
 
 def mean_pass_power_k(tallies: Iterable[tuple[int, int]], k: int) -> Fraction | None:
     """pass^k of a suite, as `mean_pass_at_k`."""
-    return _mean([pass_power_k(runs, passed, k) for runs, passed in tallies if runs >= k])
+    return _compute_mean([pass_power_k(runs, passed, k) for runs, passed in tallies if runs >= k])
 
 
-def _mean(values: list[Fraction]) -> Fraction | None:
+def _compute_mean(values: list[Fraction]) -> Fraction | None:
     return sum(values, Fraction(0)) / len(values) if values else None
 
 
@@ -70,12 +70,12 @@ def early_rate(runs: int, min_pass: int, passed: int, failed: int) -> Fraction |
     left out on both sides: Girshick, Mosteller and Savage, "Unbiased estimates for certain binomial sampling
     problems", Annals of Mathematical Statistics 17 (1946). None for runs that have not settled it.
     """
-    outcome, made = settled(runs, min_pass, passed, failed), passed + failed
-    if outcome is None or not made:
+    outcome, total = settled(runs, min_pass, passed, failed), passed + failed
+    if outcome is None or not total:
         return None
-    if made == 1:
+    if total == 1:
         return Fraction(passed)
-    return Fraction(passed - (outcome == PASSED), made - 1)
+    return Fraction(passed - (outcome == PASSED), total - 1)
 
 
 class Characteristic(Struct, frozen=True):
@@ -103,18 +103,18 @@ class SequentialTest(Struct, frozen=True):
     max_runs: int = 100
 
     def __post_init__(self) -> None:
-        if not rate(self.bad, "bad") < rate(self.good, "good"):
+        if not parse_rate(self.bad, "bad") < parse_rate(self.good, "good"):
             raise ValueError(f"the bad rate must be below the good one, got {self.bad} and {self.good}")
         for name, value in (("alpha", self.alpha), ("beta", self.beta)):
-            if not 0 < rate(value, name) < Fraction(1, 2):
+            if not 0 < parse_rate(value, name) < Fraction(1, 2):
                 raise ValueError(f"{name} must be above 0 and below 0.5, got {value}")
         if self.max_runs < 1:
             raise ValueError(f"max_runs must be at least 1, got {self.max_runs}")
 
     def decide(self, passed: int, failed: int) -> str | None:
         """`passed` or `failed` as soon as the runs so far tell the rates apart, else None: one more run."""
-        good, bad = (_likelihood(rate(value), passed, failed) for value in (self.good, self.bad))
-        alpha, beta = rate(self.alpha), rate(self.beta)
+        good, bad = (_compute_likelihood(parse_rate(value), passed, failed) for value in (self.good, self.bad))
+        alpha, beta = parse_rate(self.alpha), parse_rate(self.beta)
         if bad * alpha >= good * (1 - beta):
             return FAILED
         if bad * (1 - alpha) <= good * beta:
@@ -125,7 +125,7 @@ class SequentialTest(Struct, frozen=True):
 
     def characteristic(self, true_rate: Rate) -> Characteristic:
         """How often an agent with this true rate passes, and after how many runs: by following every path."""
-        p = float(rate(true_rate, "true_rate"))
+        p = float(parse_rate(true_rate, "true_rate"))
         open_paths, passing, expected, truncated = {0: 1.0}, 0.0, 0.0, 0.0  # passed so far: probability
         for run in range(1, self.max_runs + 1):
             after: dict[int, float] = {}
@@ -142,5 +142,5 @@ class SequentialTest(Struct, frozen=True):
         return Characteristic(passing, expected, truncated)
 
 
-def _likelihood(p: Fraction, passed: int, failed: int) -> Fraction:
+def _compute_likelihood(p: Fraction, passed: int, failed: int) -> Fraction:
     return p**passed * (1 - p) ** failed

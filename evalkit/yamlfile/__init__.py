@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from evalkit.lazily import imported_on_use
 
 if TYPE_CHECKING:
-    from evalkit.yamlfile.builder import Read as Read
+    from evalkit.yamlfile.builder import ParsedYaml as ParsedYaml
     from evalkit.yamlfile.builder import load as load
     from evalkit.yamlfile.builder import read as read
     from evalkit.yamlfile.peeking import ABSENT as ABSENT
-    from evalkit.yamlfile.peeking import peek as peek
+    from evalkit.yamlfile.peeking import read_key as read_key
     from evalkit.yamlfile.places import Positions as Positions
-    from evalkit.yamlfile.places import positions as positions
+    from evalkit.yamlfile.places import read_positions as read_positions
     from evalkit.yamlfile.text import Limits as Limits
     from evalkit.yamlfile.writing import dump as dump
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from evalkit.errors import UsageError
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
-class Editing:
+class YamlEditor:
     """A text being edited. Paths lead from its root; a path that is not there is a UsageError."""
 
     def __init__(self, text: str) -> None:
@@ -23,20 +23,20 @@ class Editing:
         self._yaml = YAML()
         self._yaml.preserve_quotes = True
         self._yaml.width = 100_000
-        offset = _offset(text)
+        offset = _find_offset(text)
         self._yaml.indent(mapping=2, sequence=2 + offset, offset=offset)
         self._root: Any = self._yaml.load(text)
-        self._before = self._dumped()
+        self._before = self._dump()
 
-    def has(self, path: Path) -> bool:
+    def has(self, path: KeyPath) -> bool:
         """Whether this text itself holds something at `path`."""
         try:
-            self.at(path)
+            self.get(path)
         except UsageError:
             return False
         return True
 
-    def at(self, path: Path) -> Any:
+    def get(self, path: KeyPath) -> Any:
         """What stands at `path`."""
         node = self._root
         for step in path:
@@ -46,31 +46,31 @@ class Editing:
                 raise UsageError(f"the file itself has nothing at {path}") from None
         return node
 
-    def set(self, path: Path, value: Any) -> None:
+    def set(self, path: KeyPath, value: Any) -> None:
         """Write `value` (JSON data) at `path`, where a value stands or a mapping lacks the key."""
-        self.at(path[:-1])[path[-1]] = _styled(value)
+        self.get(path[:-1])[path[-1]] = _to_ruamel(value)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: KeyPath) -> None:
         """Take away a key or an item."""
-        self.at(path)
-        del self.at(path[:-1])[path[-1]]
+        self.get(path)
+        del self.get(path[:-1])[path[-1]]
 
-    def arrange(self, path: Path, items: Sequence[int | Any]) -> None:
+    def set_items(self, path: KeyPath, items: Sequence[int | Any]) -> None:
         """Make the list at `path` of its own items, by number, and of new ones."""
-        sequence = self.at(path)
+        sequence = self.get(path)
         nodes = list(sequence)
         comments = dict(sequence.ca.items)
-        kept = [nodes[item] if isinstance(item, int) else _styled(item) for item in items]
+        new_nodes = [nodes[item] if isinstance(item, int) else _to_ruamel(item) for item in items]
         sequence.ca.items.clear()
         sequence[:] = []
-        for place, (item, node) in enumerate(zip(items, kept, strict=True)):
+        for place, (item, node) in enumerate(zip(items, new_nodes, strict=True)):
             sequence.append(node)
             if isinstance(item, int) and item in comments:
                 sequence.ca.items[place] = comments[item]
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """The text now. Lines that were not edited are as they were, whatever ruamel would make of them."""
-        before, after = self._before.splitlines(keepends=True), self._dumped().splitlines(keepends=True)
+        before, after = self._before.splitlines(keepends=True), self._dump().splitlines(keepends=True)
         lines = self._text.splitlines(keepends=True)
         if "\r\n" in self._text:  # as editors on Windows end lines; ruamel ends them all with a line feed
             before, after = ([line.replace("\n", "\r\n") for line in dumped] for dumped in (before, after))
@@ -81,13 +81,13 @@ class Editing:
             result += lines[start:end] if kind == "equal" else after[new_start:new_end]
         return "".join(result)
 
-    def _dumped(self) -> str:
+    def _dump(self) -> str:
         out = StringIO()
         self._yaml.dump(self._root, out)
         return out.getvalue()
 
 
-def _offset(text: str) -> int:
+def _find_offset(text: str) -> int:
     """How far a list's dash stands to the right of its key: 2, unless the text does without."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     for line, following in pairwise(lines):
@@ -99,7 +99,7 @@ def _offset(text: str) -> int:
     return 2
 
 
-def _styled(value: Any) -> Any:
+def _to_ruamel(value: Any) -> Any:
     """`value` as ruamel writes it: texts of several lines as blocks, and texts that other readers misread in quotes."""
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
@@ -109,13 +109,13 @@ def _styled(value: Any) -> Any:
     if isinstance(value, dict):
         result = CommentedMap()
         for key, item in value.items():
-            result[key] = _styled(item)
+            result[key] = _to_ruamel(item)
         return result
     if isinstance(value, (list, tuple)):
-        return CommentedSeq([_styled(item) for item in value])
+        return CommentedSeq([_to_ruamel(item) for item in value])
     if isinstance(value, str) and type(value) is str:
-        written = dump({"x": value})
-        if written.startswith("x: |"):
+        dumped = dump({"x": value})
+        if dumped.startswith("x: |"):
             return LiteralScalarString(value)
-        return DoubleQuotedScalarString(value) if written.startswith('x: "') else value
+        return DoubleQuotedScalarString(value) if dumped.startswith('x: "') else value
     return value

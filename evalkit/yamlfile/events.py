@@ -35,7 +35,7 @@ class PythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser)
         yaml.parser.Parser.__init__(self)
 
 
-def choose_parser(*, libyaml: bool) -> Callable[[str], EventParser]:
+def select_parser(*, libyaml: bool) -> Callable[[str], EventParser]:
     """What makes a parser over a text."""
     if not libyaml:
         return PythonParser
@@ -43,7 +43,7 @@ def choose_parser(*, libyaml: bool) -> Callable[[str], EventParser]:
     return parser
 
 
-open_parser = choose_parser(libyaml=yaml.__with_libyaml__)
+open_parser = select_parser(libyaml=yaml.__with_libyaml__)
 
 __all__ = [
     "AliasEvent",
@@ -58,6 +58,6 @@ __all__ = [
     "SequenceStartEvent",
     "StreamEndEvent",
     "YAMLError",
-    "choose_parser",
     "open_parser",
+    "select_parser",
 ]

@@ -8,30 +8,30 @@ from typing import Any
 from evalkit.errors import SpecError
 from evalkit.yamlfile import events as ev
 from evalkit.yamlfile import text
-from evalkit.yamlfile.builder import Builder, read
-from evalkit.yamlfile.text import DEFAULT, Limits
+from evalkit.yamlfile.builder import ValueBuilder, read
+from evalkit.yamlfile.text import DEFAULT_LIMITS, Limits
 
 ABSENT = object()
-_ANYWHERE = object()  # only the whole text tells
+_NEEDS_WHOLE_TEXT = object()  # only the whole text tells
 
 
-def peek(data: bytes, key: str, limits: Limits = DEFAULT) -> Any:
+def read_key(data: bytes, key: str, limits: Limits = DEFAULT_LIMITS) -> Any:
     """The value under `key` in the mapping that `data` holds; ABSENT if there is none, or if it can't be read.
 
     Of a text with problems any answer may come: whoever reads it as a whole is told of them.
     """
     try:
-        builder = Builder(text.prepare(text.decode(data, "", limits.max_bytes)), "", limits)
+        builder = ValueBuilder(text.prepare(text.decode(data, "", limits.max_bytes)), "", limits)
     except SpecError:
         return ABSENT
-    found = builder.through(lambda get: _value(get, key, builder))
-    if found is _ANYWHERE or builder.problems:
-        whole = read(data, "", limits).value
-        return whole.get(key, ABSENT) if isinstance(whole, dict) else ABSENT
-    return found
+    value = builder.parse_events(lambda get: _find_value(get, key, builder))
+    if value is _NEEDS_WHOLE_TEXT or builder.problems:
+        document = read(data, "", limits).value
+        return document.get(key, ABSENT) if isinstance(document, dict) else ABSENT
+    return value
 
 
-def _value(get: Callable[[], Any], key: str, builder: Builder) -> Any:
+def _find_value(get: Callable[[], Any], key: str, builder: ValueBuilder) -> Any:
     get()  # the stream's start
     if get().__class__ is ev.StreamEndEvent or get().__class__ is not ev.MappingStartEvent:
         return ABSENT
@@ -40,9 +40,9 @@ def _value(get: Callable[[], Any], key: str, builder: Builder) -> Any:
         if event.__class__ is ev.MappingEndEvent:
             return ABSENT
         if event.__class__ is not ev.ScalarEvent or event.value == "<<" or event.anchor is not None:
-            return _ANYWHERE  # an alias, a merged mapping: what they stand for is not known here
+            return _NEEDS_WHOLE_TEXT  # an alias, a merged mapping: what they stand for is not known here
         if event.value == key:
-            return builder.node(get)
+            return builder.read_node(get)
         _skip(get)
 
 

@@ -37,24 +37,24 @@ class Positions:
             return (1, 1)
         place = node.place
         for step in path:
-            found = _child(node, step)
-            if found is None:
+            child = _find_child(node, step)
+            if child is None:
                 return node.place
-            place, node = found
+            place, node = child
         return place if key else node.place
 
     def has(self, path: tuple[str | int, ...]) -> bool:
         """Whether the text holds something at `path`."""
         node = self._root
         for step in path:
-            found = _child(node, step) if node is not None else None
-            if found is None:
+            child = _find_child(node, step) if node is not None else None
+            if child is None:
                 return False
-            node = found[1]
+            node = child[1]
         return node is not None
 
 
-def _child(node: _Node, step: str | int) -> tuple[Place, _Node] | None:
+def _find_child(node: _Node, step: str | int) -> tuple[Place, _Node] | None:
     if isinstance(step, int):
         if node.items is None or not 0 <= step < len(node.items):
             return None
@@ -62,22 +62,22 @@ def _child(node: _Node, step: str | int) -> tuple[Place, _Node] | None:
     if node.keys is not None and step in node.keys:
         return node.keys[step]
     for source in node.merged:
-        found = _child(source, step)
-        if found is not None:
-            return found
+        child = _find_child(source, step)
+        if child is not None:
+            return child
     return None
 
 
-def positions(text: str | bytes) -> Positions:
+def read_positions(text: str | bytes) -> Positions:
     """The side table of `text`, which need not be valid: whatever can't be read is left out."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     source = texts.prepare(text.removeprefix("\ufeff"))
-    return Positions(_Table(source).read())
+    return Positions(_PositionsReader(source).read())
 
 
-class _Table:
-    def __init__(self, source: texts.Source) -> None:
+class _PositionsReader:
+    def __init__(self, source: texts.SourceText) -> None:
         self.source = source
         self.root: _Node | None = None
         self.anchors: dict[str, _Node] = {}
@@ -93,7 +93,7 @@ class _Table:
             self._next()  # the stream's start
             if self._next().__class__ is not ev.StreamEndEvent:
                 event = self._next()
-                self.root = self._shell(event)
+                self.root = self._open_node(event)
                 self._fill(self.root, event, 0)
         except ev.YAMLError:
             return self.root
@@ -101,7 +101,7 @@ class _Table:
             parser.dispose()
         return self.root
 
-    def _shell(self, event: Any) -> _Node:
+    def _open_node(self, event: Any) -> _Node:
         """A node without its children: it is put in its place before they are read, in case the text breaks off."""
         node = _Node((event.start_mark.line + 1, event.start_mark.column + 1))
         if event.__class__ is ev.AliasEvent:
@@ -122,7 +122,7 @@ class _Table:
         if event.__class__ is ev.SequenceStartEvent:
             node.items = []
             while (item := self._next()).__class__ is not ev.SequenceEndEvent:
-                node.items.append(self._shell(item))
+                node.items.append(self._open_node(item))
                 self._fill(node.items[-1], item, depth + 1)
         elif event.__class__ is ev.MappingStartEvent:
             node.keys = {}
@@ -131,11 +131,11 @@ class _Table:
         node.is_open = False
 
     def _fill_pair(self, node: _Node, keys: dict[str, tuple[Place, _Node]], key: Any, depth: int) -> None:
-        shell = self._shell(key)
+        shell = self._open_node(key)
         self._fill(shell, key, depth)
         event = self._next()
-        child = self._shell(event)
-        name = self._key_text(key)
+        child = self._open_node(event)
+        name = self._read_key_text(key)
         is_merge = name == "<<" and key.__class__ is ev.ScalarEvent and not key.style
         if name is not None and not is_merge:
             keys.setdefault(name, (shell.place, child))
@@ -143,7 +143,7 @@ class _Table:
         if is_merge:
             node.merged = [child] if child.items is None else child.items
 
-    def _key_text(self, key: Any) -> str | None:
+    def _read_key_text(self, key: Any) -> str | None:
         if key.__class__ is ev.AliasEvent:
             return self.key_texts.get(key.anchor or "")
         if key.__class__ is not ev.ScalarEvent:

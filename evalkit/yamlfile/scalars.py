@@ -30,55 +30,55 @@ class ScalarError(ValueError):
 
 
 @cache  # few suites have many numbers, and some cases none
-def _json_number() -> Callable[[str], re.Match[str] | None]:
+def _compile_json_number() -> Callable[[str], re.Match[str] | None]:
     return re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?").fullmatch
 
 
-def number(text: str) -> int | float | str:
+def read_number(text: str) -> int | float | str:
     """The number that `text` is, or `text`. ScalarError where the number is too large for JSON's readers."""
-    match = _json_number()(text)
+    match = _compile_json_number()(text)
     if match is None:
         return text
     if match[1] is None:
-        return _whole(text, 10)
-    return _finite(text)
+        return _read_whole(text, 10)
+    return _read_finite(text)
 
 
-def _whole(text: str, base: int) -> int:
+def _read_whole(text: str, base: int) -> int:
     if len(text) > _MAX_DIGITS:
         raise ScalarError(f"a number of {len(text)} digits is too long; quote it if it is text")
     return int(text, base)
 
 
-def _finite(text: str) -> float:
+def _read_finite(text: str) -> float:
     value = float(text)
     if value - value != 0:
-        raise ScalarError(f"number {_short(text)} is too large; quote it if it is text")
+        raise ScalarError(f"number {_cut(text)} is too large; quote it if it is text")
     return value
 
 
-def _short(text: str) -> str:
+def _cut(text: str) -> str:
     return text if len(text) <= 30 else text[:30] + "…"
 
 
-def tagged(tag: str, text: str) -> Any:
+def read_tagged(tag: str, text: str) -> Any:
     """The value of a scalar with an explicit tag: one of YAML's core tags, or `!` (a string)."""
     kind = tag.removeprefix(_PREFIX)
     if tag == "!" or (tag == _PREFIX + kind and kind == "str"):
         return text
     if tag != _PREFIX + kind or kind not in ("int", "float", "bool", "null"):
-        raise ScalarError(refused_tag(tag))
+        raise ScalarError(describe_refused_tag(tag))
     if kind == "int" and re.fullmatch(_CORE_INT, text):
-        return _whole(text, 0 if text[:2] in ("0x", "0o") else 10)
+        return _read_whole(text, 0 if text[:2] in ("0x", "0o") else 10)
     if kind == "float" and re.fullmatch(_CORE_FLOAT, text):
-        return _finite(text)
-    wanted = bool if kind == "bool" else type(None)
-    if kind in ("bool", "null") and text in CONSTANTS and isinstance(CONSTANTS[text], wanted):
+        return _read_finite(text)
+    expected_type = bool if kind == "bool" else type(None)
+    if kind in ("bool", "null") and text in CONSTANTS and isinstance(CONSTANTS[text], expected_type):
         return CONSTANTS[text]
-    raise ScalarError(f"{_short(text)!r} is no !!{kind}")
+    raise ScalarError(f"{_cut(text)!r} is no !!{kind}")
 
 
-def refused_tag(tag: str) -> str:
+def describe_refused_tag(tag: str) -> str:
     """The message for a tag that is not one of YAML's core tags."""
-    shown = "!!" + tag.removeprefix(_PREFIX) if tag.startswith(_PREFIX) else tag
-    return f"tag {shown} is refused: evalkit reads plain data; remove the tag, or quote the text if it is text"
+    tag_text = "!!" + tag.removeprefix(_PREFIX) if tag.startswith(_PREFIX) else tag
+    return f"tag {tag_text} is refused: evalkit reads plain data; remove the tag, or quote the text if it is text"

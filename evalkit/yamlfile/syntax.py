@@ -8,21 +8,21 @@ from typing import Any
 
 from evalkit.errors import Location, Problem
 from evalkit.yamlfile import scalars
-from evalkit.yamlfile.text import place
+from evalkit.yamlfile.text import locate_offset
 
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TAG = re.compile(r"![^\s,\[\]{}]*")
 
 
-def explain(error: Any, text: str, file: str) -> Problem:
+def explain_syntax_error(error: Any, text: str, file: str) -> Problem:
     """The parser's `error` over `text` as a problem at the place that has to be mended."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     bad = _CONTROL.search(text) if mark is None else None
     if bad is not None:
-        return Problem(Location(file, *place(text, bad.start())), _character(bad[0]))
+        return Problem(Location(file, *locate_offset(text, bad.start())), _describe_character(bad[0]))
     if mark is None:
         return Problem(Location(file), f"not valid YAML: {error}")
-    tab = _indenting_tab(text, mark.line)
+    tab = _find_indenting_tab(text, mark.line)
     if tab is not None:
         return Problem(Location(file, mark.line + 1, tab + 1), _TAB)
     words, context = str(error.problem or ""), str(error.context or "")
@@ -35,7 +35,7 @@ def explain(error: Any, text: str, file: str) -> Problem:
     return Problem(Location(file, mark.line + 1, mark.column + 1), message)
 
 
-def _character(char: str) -> str:
+def _describe_character(char: str) -> str:
     code = ord(char)
     if 0xD800 <= code <= 0xDFFF:
         return f"U+{code:04X} is half a surrogate pair, not a character; remove it"
@@ -44,53 +44,53 @@ def _character(char: str) -> str:
     return f'{name} in the text; remove it, or write "{escape}" in double quotes'
 
 
-def _indenting_tab(text: str, line: int) -> int | None:
+def _find_indenting_tab(text: str, line: int) -> int | None:
     lines = re.split("\r\n|\n|\r", text)
     content = lines[line] if line < len(lines) else ""
     lead = content[: len(content) - len(content.lstrip(" \t"))]
     return lead.find("\t") if "\t" in lead else None
 
 
-def _start(error: Any, text: str) -> str:
+def _describe_start(error: Any, text: str) -> str:
     index = error.problem_mark.index
     return f"a plain value can't begin with {text[index : index + 1]!r}; quote the text"
 
 
-def _escape(error: Any, text: str) -> str:
+def _describe_escape(error: Any, text: str) -> str:
     index = error.problem_mark.index
     # libyaml points at the backslash, PyYAML's own parser behind it.
     escape = "\\" + text[index : index + 2].removeprefix("\\")[:1]
     return f"unknown escape {escape} in double quotes; write \\{escape}, or use single quotes"
 
 
-def _undefined_tag(error: Any, text: str) -> str:
-    found = _TAG.match(text, error.problem_mark.index)
-    return scalars.refused_tag(found[0] if found else "!")
+def _describe_undefined_tag(error: Any, text: str) -> str:
+    tag = _TAG.match(text, error.problem_mark.index)
+    return scalars.describe_refused_tag(tag[0] if tag else "!")
 
 
-def _anchor(error: Any, text: str) -> str:
-    sign, what = ("&", "an anchor") if "anchor" in str(error.context) else ("*", "an alias")
-    return f"{sign!r} begins {what} and needs a name after it; quote the text if it is text"
+def _describe_anchor(error: Any, text: str) -> str:
+    sign, noun = ("&", "an anchor") if "anchor" in str(error.context) else ("*", "an alias")
+    return f"{sign!r} begins {noun} and needs a name after it; quote the text if it is text"
 
 
-def _began(error: Any) -> str:
+def _format_beginning(error: Any) -> str:
     return f"line {error.context_mark.line + 1}, column {error.context_mark.column + 1}"
 
 
-def _no_key(error: Any, text: str) -> str:
+def _describe_missing_key(error: Any, text: str) -> str:
     return (
-        f"a key was expected here, to continue the mapping of {_began(error)}; "
+        f"a key was expected here, to continue the mapping of {_format_beginning(error)}; "
         "check the indentation, and quote a text that begins with a quote or a bracket as a whole"
     )
 
 
-def _no_dash(error: Any, text: str) -> str:
-    return f"'- ' was expected here, to continue the list of {_began(error)}; check the indentation"
+def _describe_missing_dash(error: Any, text: str) -> str:
+    return f"'- ' was expected here, to continue the list of {_format_beginning(error)}; check the indentation"
 
 
-def _no_comma(error: Any, text: str) -> str:
+def _describe_missing_comma(error: Any, text: str) -> str:
     opens, closes = "[]" if "sequence" in error.context else "{}"
-    return f"',' or '{closes}' was expected here, for the '{opens}' that opens at {_began(error)}"
+    return f"',' or '{closes}' was expected here, for the '{opens}' that opens at {_format_beginning(error)}"
 
 
 _TAB = "a tab indents this line; indent with spaces"
@@ -98,14 +98,14 @@ _NO_DIGITS = "an escape needs hexadecimal digits here: \\x two, \\u four, \\U ei
 _ENDED = "the document has ended before this; remove what follows, or mend the brackets"
 # A part of what the parser says, whether its context is the better place, and what we say.
 _TABLE: tuple[tuple[str, bool, str | Callable[[Any, str], str]], ...] = (
-    ("that cannot start any token", False, _start),
+    ("that cannot start any token", False, _describe_start),
     ("a tab character where an indentation", False, _TAB),
     (
         "mapping values are not allowed",
         False,
         "a ':' is not allowed here; quote a text that holds ': ', and begin the keys of one mapping in one column",
     ),
-    ("found unknown escape character", False, _escape),
+    ("found unknown escape character", False, _describe_escape),
     (
         "invalid Unicode character escape",
         False,
@@ -115,16 +115,16 @@ _TABLE: tuple[tuple[str, bool, str | Callable[[Any, str], str]], ...] = (
     ("expected escape sequence of", False, _NO_DIGITS),
     ("unexpected end of stream", True, "the text that this quote opens is never closed"),
     ("unexpected document", True, "the text that this quote opens is not closed before '---' or '...'"),
-    ("undefined tag handle", False, _undefined_tag),
-    ("while scanning an alias", True, _anchor),
-    ("while scanning an anchor", True, _anchor),
+    ("undefined tag handle", False, _describe_undefined_tag),
+    ("while scanning an alias", True, _describe_anchor),
+    ("while scanning an anchor", True, _describe_anchor),
     ("node content", False, "a value was expected here; close the bracket that is open, or quote the text"),
-    ("while parsing a flow sequence", False, _no_comma),
-    ("while parsing a flow mapping", False, _no_comma),
+    ("while parsing a flow sequence", False, _describe_missing_comma),
+    ("while parsing a flow mapping", False, _describe_missing_comma),
     ("while scanning a simple key", True, "a key and a ':' were expected here; check the indentation and the quotes"),
-    ("while parsing a block mapping", False, _no_key),
-    ("while parsing a block collection", False, _no_dash),
-    ("while parsing a block sequence", False, _no_dash),
+    ("while parsing a block mapping", False, _describe_missing_key),
+    ("while parsing a block collection", False, _describe_missing_dash),
+    ("while parsing a block sequence", False, _describe_missing_dash),
     ("sequence entries are not allowed", False, "a list can't begin here; put '- ' on a line of its own below the key"),
     ("mapping keys are not allowed", False, "'? ' can't begin a key here; quote the text"),
     ("expected <document start>", False, _ENDED),

@@ -25,17 +25,17 @@ class Limits(Struct, frozen=True):
     max_nodes: int = 100_000
 
 
-DEFAULT = Limits()
+DEFAULT_LIMITS = Limits()
 
 
-class Source(Struct, frozen=True):
+class SourceText(Struct, frozen=True):
     """Text as the parser reads it. `restore` undoes, in scalars, what was replaced to keep libyaml from folding it."""
 
     text: str
     restore: dict[int, str] | None = None
 
 
-def place(text: str, offset: int) -> tuple[int, int]:
+def locate_offset(text: str, offset: int) -> tuple[int, int]:
     """Line and column, from 1, of a character of `text`. A line ends in LF, CRLF or CR."""
     before = text[:offset].replace("\r\n", "\n").replace("\r", "\n")
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
@@ -45,44 +45,44 @@ def decode(data: str | bytes, file: str, max_bytes: int) -> str:
     """`data` as text without its byte order mark. SpecError for too much of it, and for what is not UTF-8."""
     if len(data) > max_bytes:
         unit = "bytes" if isinstance(data, bytes) else "characters"
-        raise _refusal(file, 0, 0, f"the file has {len(data):,} {unit}, more than the limit of {max_bytes:,}")
+        raise _make_error(file, 0, 0, f"the file has {len(data):,} {unit}, more than the limit of {max_bytes:,}")
     if isinstance(data, bytes):
         if data.startswith(_WIDE_BOMS):
-            raise _refusal(file, 1, 1, "the file is not UTF-8 but UTF-16 or UTF-32; save it as UTF-8")
-        data = _decoded(data, file)
+            raise _make_error(file, 1, 1, "the file is not UTF-8 but UTF-16 or UTF-32; save it as UTF-8")
+        data = _decode_utf8(data, file)
     return data.removeprefix("\ufeff")
 
 
-def _decoded(data: bytes, file: str) -> str:
+def _decode_utf8(data: bytes, file: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line, column = place(data[: error.start].decode("utf-8"), error.start)
+        line, column = locate_offset(data[: error.start].decode("utf-8"), error.start)
         message = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise _refusal(file, line, column, message) from None
+        raise _make_error(file, line, column, message) from None
 
 
-def _refusal(file: str, line: int, column: int, message: str) -> SpecError:
+def _make_error(file: str, line: int, column: int, message: str) -> SpecError:
     return SpecError([Problem(Location(file, line, column), message)])
 
 
-def prepare(text: str) -> Source:
+def prepare(text: str) -> SourceText:
     """`text` with what libyaml reads otherwise than YAML 1.2 and JSON do put out of its way."""
     if text.lstrip()[:1] in ("{", "[") and ("\\ud" in text or "\\uD" in text):
-        text = re.sub(_SURROGATE_PAIR, _joined, text)  # JSON writes a character beyond U+FFFF as two escapes
+        text = re.sub(_SURROGATE_PAIR, _join_surrogates, text)  # JSON writes a character beyond U+FFFF as two escapes
     if not any(char in text for char in _OLD_BREAKS):
-        return Source(text)
+        return SourceText(text)
     free = (code for code in _STAND_INS if chr(code) not in text)
     restore = {code: char for char, code in zip(_OLD_BREAKS, free, strict=False)}
-    return Source(text.translate({ord(char): code for code, char in restore.items()}), restore)
+    return SourceText(text.translate({ord(char): code for code, char in restore.items()}), restore)
 
 
-def _joined(match: re.Match[str]) -> str:
+def _join_surrogates(match: re.Match[str]) -> str:
     high, low = int(match[2], 16), int(match[3], 16)
     return match[1] + chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
 
-def expanded_size(value: Any, budget: int) -> tuple[int, int]:
+def count_expanded(value: Any, budget: int) -> tuple[int, int]:
     """Keys and values in `value`, and its levels, with aliases expanded. Stops counting once `budget` is passed."""
     nodes, depth = 0, 0
     level = [value]

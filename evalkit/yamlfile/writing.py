@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from evalkit.errors import UsageError, shown_path
+from evalkit.errors import UsageError, format_path
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 _PLAIN = re.compile(r"[^\W\d_](?:[\w ./@+()$%=~^;<>-]|[:,](?=[^\s:,]))*(?<![\s:])")
 _SERIAL = re.compile(r"[0-9]*[A-Za-z][\w.-]*")
@@ -29,69 +29,69 @@ _MAX_SIMPLE_KEY = 100
 
 def dump(data: Any) -> str:
     """`data` (JSON types; tuples as lists) as YAML. UsageError, with the path, for what YAML or JSON can't express."""
-    return "\n".join(_lines(data, (), nested=False)) + "\n"
+    return "\n".join(_format_lines(data, (), nested=False)) + "\n"
 
 
-def _lines(value: Any, path: Path, *, nested: bool = True) -> Iterator[str]:
+def _format_lines(value: Any, path: KeyPath, *, nested: bool = True) -> Iterator[str]:
     """Lines of a node, unindented: the first may stand behind `key: ` or `- ` if `_is_inline`."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
-            yield from _pair(key, item, path)
+            yield from _format_pair(key, item, path)
     elif isinstance(value, (list, tuple)) and value:
         for index, item in enumerate(value):
-            inner = _lines(item, (*path, index))
+            inner = _format_lines(item, (*path, index))
             yield "- " + next(inner)
             yield from ("  " + line if line else "" for line in inner)
     elif isinstance(value, str):
-        yield from _text(value, path, block=nested)
+        yield from _format_text(value, path, block=nested)
     else:
-        yield _atom(value, path)
+        yield _format_atom(value, path)
 
 
-def _pair(key: Any, item: Any, path: Path) -> Iterator[str]:
+def _format_pair(key: Any, item: Any, path: KeyPath) -> Iterator[str]:
     if not isinstance(key, str):
-        raise UsageError(f"can't write {_at(path)} as YAML: key {key!r} is not text")
-    shown = next(_text(key, path, block=False))
-    lines = _lines(item, (*path, key))
-    if len(shown) > _MAX_SIMPLE_KEY:
-        yield "? " + shown
-        shown = ""
+        raise UsageError(f"can't write {_format_place(path)} as YAML: key {key!r} is not text")
+    key_text = next(_format_text(key, path, block=False))
+    lines = _format_lines(item, (*path, key))
+    if len(key_text) > _MAX_SIMPLE_KEY:
+        yield "? " + key_text
+        key_text = ""
     if isinstance(item, (Mapping, list, tuple)) and item:
-        yield shown + ":"
+        yield key_text + ":"
     else:
-        yield f"{shown}: {next(lines)}"
+        yield f"{key_text}: {next(lines)}"
     yield from ("  " + line if line else "" for line in lines)
 
 
-def _atom(value: Any, path: Path) -> str:
+def _format_atom(value: Any, path: KeyPath) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int):
         return int.__repr__(value)
     if isinstance(value, float) and math.isfinite(value):
-        shown = format(Decimal(repr(float(value))), "f")
-        return shown if "." in shown else shown + ".0"
+        digits = format(Decimal(repr(float(value))), "f")
+        return digits if "." in digits else digits + ".0"
     if isinstance(value, Mapping):
         return "{}"
     if isinstance(value, (list, tuple)):
         return "[]"
-    raise UsageError(f"can't write {_at(path)} as YAML: {value!r} is not JSON data")
+    raise UsageError(f"can't write {_format_place(path)} as YAML: {value!r} is not JSON data")
 
 
-def _at(path: Path) -> str:
-    return shown_path(path) or "the data"
+def _format_place(path: KeyPath) -> str:
+    return format_path(path) or "the data"
 
 
-def _text(value: str, path: Path, *, block: bool) -> Iterator[str]:
+def _format_text(value: str, path: KeyPath, *, block: bool) -> Iterator[str]:
     if "\n" in value and block and not _NOT_IN_BLOCKS.search(value) and not _BLOCK_ODDITY.search(value):
-        yield from _literal(value)
+        yield from _format_literal(value)
     elif (_PLAIN.fullmatch(value) or _SERIAL.fullmatch(value)) and not _MISREAD.fullmatch(value):
         yield value
     else:
-        yield _quoted(value, path)
+        yield _format_quoted(value, path)
 
 
-def _literal(value: str) -> Iterator[str]:
+def _format_literal(value: str) -> Iterator[str]:
     body = value.rstrip("\n")
     ends = len(value) - len(body)
     indent = "2" if value[0] in " \t\n" else ""  # where the indentation can't be told from the first line
@@ -100,10 +100,10 @@ def _literal(value: str) -> Iterator[str]:
     yield from [""] * (ends - 1)
 
 
-def _quoted(value: str, path: Path) -> str:
+def _format_quoted(value: str, path: KeyPath) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"can't write {_at(path)} as YAML: {value[error.start]!r} is no character") from None
-    shown = json.dumps(value, ensure_ascii=False)
-    return _TO_ESCAPE.sub(lambda match: f"\\u{ord(match[0]):04x}", shown)
+        raise UsageError(f"can't write {_format_place(path)} as YAML: {value[error.start]!r} is no character") from None
+    quoted = json.dumps(value, ensure_ascii=False)
+    return _TO_ESCAPE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)

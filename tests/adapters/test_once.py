@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from evalkit.adapters.whose import once
+from evalkit.adapters.whose import run_once
 
 
 def test_a_hook_does_its_work_once_however_many_call_it() -> None:
     done: list[str] = []
 
-    @once
+    @run_once
     def hook() -> None:
         """Changes something."""
         done.append("changed")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.adapters.recording import Dialogue, Recorder
-from evalkit.adapters.replies import MissingExtraError, extra, reply_with
+from evalkit.adapters.recording import AgentRunRecorder, TaskRecorder
+from evalkit.adapters.replies import MissingExtraError, require_extra, to_reply
 from evalkit.errors import FunctionError, MockError
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 
@@ -34,13 +34,13 @@ def run(agent: Any, mocks: dict[str, Any], expected: dict[str, Any] | None = Non
 
 def test_calls_of_one_reply_share_its_turn_and_keep_names_arguments_and_ids_as_written() -> None:
     async def agent(task: evalkit.Task) -> str:
-        dialogue = Dialogue(Recorder.of(task))
-        dialogue.asks()
-        dialogue.replied(ModelTurn(calls=(LOOKUP, STORE), finish_reason="tool_calls", usage=Usage(total_tokens=3)))
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
+        dialogue.begin_request()
+        dialogue.record_reply(ModelTurn(calls=(LOOKUP, STORE), finish_reason="tool_calls", usage=Usage(total_tokens=3)))
         for call in (LOOKUP, STORE):
             await dialogue.call("renamed", {"key": object()}, call.call_id)
-        dialogue.asks()
-        dialogue.replied(ModelTurn(text="done", usage=Usage(total_tokens=4)))
+        dialogue.begin_request()
+        dialogue.record_reply(ModelTurn(text="done", usage=Usage(total_tokens=4)))
         return "done"
 
     verdict = run(agent, {"lookup": 1, "store": 2})
@@ -55,9 +55,9 @@ def test_calls_of_one_reply_share_its_turn_and_keep_names_arguments_and_ids_as_w
 
 def test_calls_of_one_turn_overlap_on_the_runs_clock() -> None:
     async def agent(task: evalkit.Task) -> str:
-        dialogue = Dialogue(Recorder.of(task))
-        dialogue.asks()
-        dialogue.replied(ModelTurn(calls=(LOOKUP, STORE)))
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
+        dialogue.begin_request()
+        dialogue.record_reply(ModelTurn(calls=(LOOKUP, STORE)))
         await dialogue.call("lookup", {}, "c1")
         await dialogue.call("store", {}, "c2")
         return "done"
@@ -70,12 +70,12 @@ def test_calls_of_one_turn_overlap_on_the_runs_clock() -> None:
 
 def test_a_turn_seen_on_the_wire_is_not_counted_twice_and_has_the_calls_that_the_framework_sees() -> None:
     async def agent(task: evalkit.Task) -> str:
-        dialogue = Dialogue(Recorder.of(task))
-        dialogue.asks()
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
+        dialogue.begin_request()
         output = ModelCall(name="final_result", arguments={}, call_id="x2")
         seen = ModelCall(name="lookup", arguments={"key": "a"}, call_id="x1")
-        task.note_turn(ModelTurn(calls=(seen, output), usage=Usage(total_tokens=3)))
-        assert dialogue.replied(ModelTurn(calls=(LOOKUP,))) == 0
+        task.record_turn(ModelTurn(calls=(seen, output), usage=Usage(total_tokens=3)))
+        assert dialogue.record_reply(ModelTurn(calls=(LOOKUP,))) == 0
         await dialogue.call("lookup", {}, "c1")
         task.call("lookup", key="a")  # the model asked once: this is code
         return "done"
@@ -88,14 +88,14 @@ def test_a_turn_seen_on_the_wire_is_not_counted_twice_and_has_the_calls_that_the
 
 def test_a_reply_claims_the_wire_turn_of_its_own_text() -> None:
     async def agent(task: evalkit.Task) -> str:
-        one, other = Dialogue(Recorder.of(task)), Dialogue(Recorder.of(task))
-        one.asks()
-        other.asks()
-        task.note_turn(ModelTurn(text="first"))
-        task.note_turn(ModelTurn(text="second"))
-        assert (other.replied(ModelTurn(text="second")), one.replied(ModelTurn(text="first"))) == (1, 0)
-        one.asks()
-        assert one.replied(ModelTurn(text="first")) == 2
+        one, other = AgentRunRecorder(TaskRecorder.get(task)), AgentRunRecorder(TaskRecorder.get(task))
+        one.begin_request()
+        other.begin_request()
+        task.record_turn(ModelTurn(text="first"))
+        task.record_turn(ModelTurn(text="second"))
+        assert (other.record_reply(ModelTurn(text="second")), one.record_reply(ModelTurn(text="first"))) == (1, 0)
+        one.begin_request()
+        assert one.record_reply(ModelTurn(text="first")) == 2
         return "done"
 
     assert len(run(agent, {"lookup": 1}).transcript.turns) == 3
@@ -103,11 +103,11 @@ def test_a_reply_claims_the_wire_turn_of_its_own_text() -> None:
 
 def test_a_call_that_the_framework_refuses_stands_on_record_as_failed_and_uses_up_no_mock() -> None:
     async def agent(task: evalkit.Task) -> str:
-        dialogue = Dialogue(Recorder.of(task))
-        dialogue.asks()
-        dialogue.replied(ModelTurn(calls=(LOOKUP, STORE)))
-        await dialogue.refused("lookup", {}, "c1", "key: not a number")
-        await dialogue.unknown("c2", ["lookup"])
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
+        dialogue.begin_request()
+        dialogue.record_reply(ModelTurn(calls=(LOOKUP, STORE)))
+        await dialogue.refuse_call("lookup", {}, "c1", "key: not a number")
+        await dialogue.record_unknown_call("c2", ["lookup"])
         return str(await dialogue.call("lookup", {"key": 1}, None))
 
     transcript = run(agent, {"lookup": {"$sequence": ["done"]}, "store": 2}).transcript
@@ -128,7 +128,7 @@ def test_a_tool_that_runs_as_it_is_needs_no_mock_and_no_permission_and_a_mock_co
         async def real() -> str:
             return "real"
 
-        dialogue = Dialogue(Recorder.of(task))
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
         answers = [await dialogue.call(name, {}, None, real=real, as_is=True) for name in ("ask", "lookup")]
         with pytest.raises(FunctionError, match="ask is not mocked in this case; mocked are lookup"):
             await dialogue.call("ask", {}, None, real=real)
@@ -146,7 +146,7 @@ def test_a_tool_that_runs_as_it_is_needs_no_mock_and_no_permission_and_a_mock_co
 def test_a_mock_may_name_the_exception_that_the_framework_sees() -> None:
     async def agent(task: evalkit.Task) -> str:
         with pytest.raises(PermissionError, match="keep out"):
-            await Dialogue(Recorder.of(task)).call("lookup", {}, None)
+            await AgentRunRecorder(TaskRecorder.get(task)).call("lookup", {}, None)
         return "done"
 
     failing = {"lookup": {"$error": {"exception": "builtins:PermissionError", "message": "keep out"}}}
@@ -157,10 +157,12 @@ def test_declared_tools_join_the_cases_functions_whose_own_declarations_stay() -
     async def agent(task: evalkit.Task) -> str:
         text = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
         for _ in range(2):
-            Recorder.of(task).declare([("lookup", "the agent's", text), ("store", None, text), ("find", "alias", text)])
+            TaskRecorder.get(task).declare(
+                [("lookup", "the agent's", text), ("store", None, text), ("find", "alias", text)]
+            )
         offered = [(function["name"], function["description"]) for function in task.functions.to_json()]
         assert offered == [("lookup", "the case's"), ("store", "")]
-        dialogue = Dialogue(Recorder.of(task))
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
         await dialogue.call("store", {"key": 5}, None)
         return "done"
 
@@ -170,17 +172,17 @@ def test_declared_tools_join_the_cases_functions_whose_own_declarations_stay() -
 
 
 def test_a_run_that_is_over_is_let_go_of_and_what_goes_on_of_it_reaches_nothing() -> None:
-    kept: list[Recorder] = []
+    kept: list[TaskRecorder] = []
 
     async def agent(task: evalkit.Task) -> str:
-        kept.append(Recorder.of(task))
-        assert Recorder.of(task) is kept[0]
+        kept.append(TaskRecorder.get(task))
+        assert TaskRecorder.get(task) is kept[0]
         return "done"
 
     assert run(agent, {"lookup": 1}).passed
     gc.collect()
     with pytest.raises(MockError, match="an agent's run goes on after the end of its case: its functions are gone"):
-        asyncio.run(Dialogue(kept[0]).call("lookup", {}, None))
+        asyncio.run(AgentRunRecorder(kept[0]).call("lookup", {}, None))
 
 
 @pytest.mark.parametrize(
@@ -194,13 +196,13 @@ def test_a_run_that_is_over_is_let_go_of_and_what_goes_on_of_it_reaches_nothing(
     ],
 )
 def test_a_final_output_is_the_replys_text_and_its_data(output: Any, text: str, data: Any) -> None:
-    reply = reply_with(output, stop_reason="blocked")
+    reply = to_reply(output, stop_reason="blocked")
     assert (reply.text, reply.data, reply.stop_reason) == (text, data, "blocked")
 
 
 def test_a_missing_framework_names_its_extra_and_makes_an_error_not_a_failure() -> None:
     async def agent(task: evalkit.Task) -> str:
-        with extra("some-framework"):
+        with require_extra("some-framework"):
             import a_framework_that_nobody_has  # type: ignore[import-not-found]  # noqa: F401
         return "done"
 
@@ -210,7 +212,7 @@ def test_a_missing_framework_names_its_extra_and_makes_an_error_not_a_failure() 
         "this agent's adapter needs the extra: pip install 'pytest-evalkit[some-framework]' "
         "(No module named 'a_framework_that_nobody_has')"
     )
-    with pytest.raises(MissingExtraError), extra("x"):
+    with pytest.raises(MissingExtraError), require_extra("x"):
         raise ImportError("no")
 
 
@@ -219,18 +221,18 @@ def test_calls_that_share_an_id_are_told_apart_by_name_and_arguments() -> None:
     made = [("lookup", {"key": "a"}), ("lookup", {"key": "b"}), ("store", {"key": "b"})]
 
     async def agent(task: evalkit.Task) -> str:
-        dialogue = Dialogue(Recorder.of(task))
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
         for turn in range(2):
-            dialogue.asks()
+            dialogue.begin_request()
             calls = [ModelCall(name=name, arguments={**given, "turn": turn}, call_id="1") for name, given in made]
-            dialogue.replied(ModelTurn(calls=tuple(calls), finish_reason="tool_calls"))
+            dialogue.record_reply(ModelTurn(calls=tuple(calls), finish_reason="tool_calls"))
         for turn in (1, 0):
             for name, given in made:
-                assert dialogue.asked_for(name, {**given, "turn": turn}, "1") == 3
+                assert dialogue.score_call(name, {**given, "turn": turn}, "1") == 3
                 await dialogue.call(name, {**given, "turn": turn}, "1")
-        assert dialogue.asked_for("store", {}, "1") == 2
-        assert dialogue.asked_for("other", {}, "1") == 1
-        assert dialogue.asked_for("store", {}, "2") == 0
+        assert dialogue.score_call("store", {}, "1") == 2
+        assert dialogue.score_call("other", {}, "1") == 1
+        assert dialogue.score_call("store", {}, "2") == 0
         return "done"
 
     verdict = run(agent, {"lookup": 1, "store": 2})
@@ -243,14 +245,14 @@ def test_calls_of_one_reply_begin_in_its_order_however_the_framework_gets_to_the
     made = [ModelCall(name="lookup", arguments={"key": key}, call_id=key) for key in "abcd"]
 
     async def agent(task: evalkit.Task) -> str:
-        dialogue = Dialogue(Recorder.of(task))
-        dialogue.asks()
-        dialogue.replied(ModelTurn(calls=tuple(made), finish_reason="tool_calls"))
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
+        dialogue.begin_request()
+        dialogue.record_reply(ModelTurn(calls=tuple(made), finish_reason="tool_calls"))
 
         async def late(call: ModelCall, s: float) -> Any:
             await asyncio.sleep(s)
             if call.call_id == "b":
-                return await dialogue.refused(call.name, call.arguments, call.call_id, "not so")
+                return await dialogue.refuse_call(call.name, call.arguments, call.call_id, "not so")
             return await dialogue.call(call.name, call.arguments, call.call_id)
 
         await asyncio.gather(*(late(call, 0.02 - 0.005 * n) for n, call in enumerate(made)))
@@ -267,12 +269,12 @@ def test_calls_of_one_reply_begin_in_its_order_however_the_framework_gets_to_the
 
 def test_a_call_does_not_wait_long_for_one_that_never_begins() -> None:
     async def agent(task: evalkit.Task) -> str:
-        dialogue = Dialogue(Recorder.of(task))
-        dialogue.asks()
-        dialogue.replied(ModelTurn(calls=(LOOKUP, STORE), finish_reason="tool_calls"))
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
+        dialogue.begin_request()
+        dialogue.record_reply(ModelTurn(calls=(LOOKUP, STORE), finish_reason="tool_calls"))
         await asyncio.wait_for(dialogue.call("store", {}, "c2"), timeout=5)
         await dialogue.call("lookup", {}, "c1")
-        dialogue.replied(ModelTurn(calls=tuple(made), finish_reason="tool_calls"))
+        dialogue.record_reply(ModelTurn(calls=tuple(made), finish_reason="tool_calls"))
         await asyncio.gather(*(dialogue.call("lookup", {}, key) for key in "cb"))
         return "done"
 

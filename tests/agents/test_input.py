@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.message import text_of, visible_input
-from evalkit.agents.settings import TaskSettings, settings_in_force
+from evalkit.agents.message import copy_visible_input, format_message
+from evalkit.agents.settings import TaskSettings, merge_settings
 from evalkit.model.case import CaseSettings
 from evalkit.model.settings import Settings
 
@@ -20,7 +20,7 @@ def test_an_agent_sees_no_mocks_and_no_later_turns_and_shares_no_input() -> None
         "turns": [{"user": "hi"}],
     }
 
-    seen = visible_input(data)
+    seen = copy_visible_input(data)
     seen["context"]["tags"].append("b")
 
     assert seen == {"context": {"tags": ["a", "b"]}}
@@ -44,7 +44,7 @@ def test_an_agent_sees_no_mocks_and_no_later_turns_and_shares_no_input() -> None
     ],
 )
 def test_what_the_user_says_is_text(user: Any, text: str) -> None:
-    assert text_of(user) == text
+    assert format_message(user) == text
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_what_the_user_says_is_text(user: Any, text: str) -> None:
 def test_an_explicit_option_wins_over_the_case_and_the_case_over_defaults(
     case: CaseSettings, settings: Settings, expected: TaskSettings
 ) -> None:
-    assert settings_in_force(case, settings) == expected
+    assert merge_settings(case, settings) == expected

@@ -19,7 +19,7 @@ from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.model.verdict import Verdict
 from evalkit.pipeline.running import run_case
 from evalkit.providers.scripted import ScriptedProvider
-from evalkit.reports.trace import TraceOptions, render
+from evalkit.reports.trace import TraceOptions, render_trace
 from evalkit.stats.accounting import Channels, account
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -391,7 +391,7 @@ def test_what_a_reply_lost_beside_its_calls_is_a_warning_in_the_trace(turn: Any,
 
     assert len(ran.calls) == 1
     assert ran.verdict.transcript.warnings == ((warning,) if warning else ())
-    assert [line for line in render(ran.verdict).splitlines() if "warning" in line] == (
+    assert [line for line in render_trace(ran.verdict).splitlines() if "warning" in line] == (
         [f"  warning: {warning}"] if warning else []
     )
 
@@ -403,7 +403,7 @@ def test_a_reply_that_was_blocked_says_why_in_the_reason_and_the_conversation() 
     assert [reason.message for reason in verdict.reasons] == [
         "the run ended with 'blocked', expected 'completed': the prompt was blocked: SAFETY"
     ]
-    told = render(verdict, TraceOptions(conversation=True)).splitlines()
+    told = render_trace(verdict, TraceOptions(conversation=True)).splitlines()
     assert told[told.index("  model, turn 1 (content_filter)") + 1] == "  │ the prompt was blocked: SAFETY"
 
 

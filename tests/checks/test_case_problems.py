@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.checks.compiling import compile_expectation
-from evalkit.errors import shown_path
+from evalkit.errors import format_path
 from evalkit.model.case import Declaration
 
 CALLS = "expected_function_calls"
@@ -584,7 +584,7 @@ def test_every_problem_is_reported_at_its_place() -> None:
         CALLS: [{"function_name": "f", "args": {}, "times": 0}, {"one_of": [["a", 7]]}],
     }
     _, found = compile_expectation(expected, path=("input", "turns", 2, "expected_output"))
-    assert [(shown_path(problem.path), problem.at_key) for problem in found] == [
+    assert [(format_path(problem.path), problem.at_key) for problem in found] == [
         ("input.turns[2].expected_output.respnse", True),
         ("input.turns[2].expected_output.expected_function_calls[0].args", True),
         ("input.turns[2].expected_output.expected_function_calls[0].times", False),
@@ -599,7 +599,7 @@ def test_declared_names_have_codes_of_their_own(declared: Mapping[str, Declarati
         "grounded": "serial",
     }
     _, found = compile_expectation(expected, declarations={**declared, "log": Declaration(name="log", parameters={})})
-    assert [(problem.code, shown_path(problem.path)) for problem in found] == [
+    assert [(problem.code, format_path(problem.path)) for problem in found] == [
         ("unknown_function", "expected_output.expected_function_calls[0]"),
         ("invalid_case", "expected_output.expected_function_calls[1].anything"),
         ("unknown_argument", "expected_output.expected_function_calls[1].arguments.not"),
@@ -711,7 +711,7 @@ def test_a_wrong_key_is_marked_itself(expected: Any, place: str, declared: Mappi
     """An editor marks the key, not its value."""
     known = {} if "argument_contain" in str(expected) else declared
     _, (problem,) = compile_expectation(expected, declarations=known)
-    assert (shown_path(problem.path), problem.at_key) == (f"expected_output.{place}", True)
+    assert (format_path(problem.path), problem.at_key) == (f"expected_output.{place}", True)
 
 
 def test_keys_that_contain_may_be_meant_for_an_argument_of_the_function(

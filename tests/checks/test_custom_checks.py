@@ -13,7 +13,7 @@ import evalkit
 from evalkit.checks.custom import check
 from evalkit.checks.judgement import Judgement
 from evalkit.errors import UsageError
-from evalkit.model.registry import Table
+from evalkit.model.registry import Registry
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult, Reason
 
@@ -55,7 +55,7 @@ RETURNED: list[tuple[Any, str, list[str]]] = [
 
 @pytest.mark.parametrize(("returned", "status", "reasons"), RETURNED)
 def test_what_a_check_returns_decides(
-    returned: Any, status: str, reasons: list[str], judged: Callable[..., Judgement], own_checks: Table
+    returned: Any, status: str, reasons: list[str], judged: Callable[..., Judgement], own_checks: Registry
 ) -> None:
     check("steps")(lambda expected, transcript: returned)
     judgement = judged({"steps": [1]})
@@ -69,7 +69,9 @@ def test_what_a_check_returns_decides(
     assert {reason.place for reason in judgement.reasons} <= {"expected_output.steps", OWN.place}
 
 
-def test_a_check_gets_what_is_expected_and_the_transcript(judged: Callable[..., Judgement], own_checks: Table) -> None:
+def test_a_check_gets_what_is_expected_and_the_transcript(
+    judged: Callable[..., Judgement], own_checks: Registry
+) -> None:
     seen: list[Any] = []
     check("steps")(lambda expected, transcript: seen.append((expected, transcript)))
     judged(
@@ -81,13 +83,13 @@ def test_a_check_gets_what_is_expected_and_the_transcript(judged: Callable[..., 
     assert [call.name for call in transcript.calls] == ["f"]
 
 
-def test_a_failing_check_names_its_place(judged: Callable[..., Judgement], own_checks: Table) -> None:
+def test_a_failing_check_names_its_place(judged: Callable[..., Judgement], own_checks: Registry) -> None:
     check("steps")(lambda expected, transcript: "no")
     (reason,) = judged({"steps": [1]}).reasons
     assert (reason.place, reason.expected) == ("expected_output.steps", [1])
 
 
-def test_a_check_of_a_user_turn_is_found_by_its_key(compiled: Callable[..., Any], own_checks: Table) -> None:
+def test_a_check_of_a_user_turn_is_found_by_its_key(compiled: Callable[..., Any], own_checks: Registry) -> None:
     check("steps")(lambda expected, transcript: f"{expected} missing")
     expectation = compiled({"steps": 2}, path=("input", "turns", 1, "expected_output"))
     (reason,) = expectation.judge(Transcript()).reasons
@@ -95,7 +97,7 @@ def test_a_check_of_a_user_turn_is_found_by_its_key(compiled: Callable[..., Any]
 
 
 def test_the_summary_has_the_first_line_of_the_first_reason(
-    judged: Callable[..., Judgement], own_checks: Table
+    judged: Callable[..., Judgement], own_checks: Registry
 ) -> None:
     check("steps")(lambda expected, transcript: expected)
     assert judged({"steps": "one\ntwo\nthree"}).summary == "steps: one"
@@ -103,7 +105,7 @@ def test_the_summary_has_the_first_line_of_the_first_reason(
 
 
 def test_what_a_check_of_ones_own_found_comes_before_what_was_not_measured(
-    told: Callable[..., list[str]], own_checks: Table
+    told: Callable[..., list[str]], own_checks: Registry
 ) -> None:
     """And after what evalkit found itself, whatever their order in the case."""
     check("steps")(lambda expected, transcript: "no")
@@ -123,7 +125,7 @@ RAISED = [
 
 @pytest.mark.parametrize(("error", "what"), RAISED)
 def test_a_check_that_raises_is_an_error_of_the_check(
-    error: Exception, what: str, judged: Callable[..., Judgement], own_checks: Table
+    error: Exception, what: str, judged: Callable[..., Judgement], own_checks: Registry
 ) -> None:
     """The agent is not blamed, and nothing passes either."""
 
@@ -139,7 +141,7 @@ def test_a_check_that_raises_is_an_error_of_the_check(
     assert judgement.checks[0].message == reason.message
 
 
-def test_an_asynchronous_check_is_refused(judged: Callable[..., Judgement], own_checks: Table) -> None:
+def test_an_asynchronous_check_is_refused(judged: Callable[..., Judgement], own_checks: Registry) -> None:
     @check("steps")
     async def steps(expected: Any, transcript: Transcript) -> bool:
         return True
@@ -149,14 +151,14 @@ def test_an_asynchronous_check_is_refused(judged: Callable[..., Judgement], own_
     assert reason.message == "the check 'steps' is asynchronous; checks are plain functions"
 
 
-def test_a_template_that_leads_nowhere_fails_the_check(told: Callable[..., list[str]], own_checks: Table) -> None:
+def test_a_template_that_leads_nowhere_fails_the_check(told: Callable[..., list[str]], own_checks: Registry) -> None:
     check("steps")(lambda expected, transcript: None)
     assert told({"steps": ["{{ calls.f.result }}"]}) == [
         "unresolved_reference: steps: template {{ calls.f.result }} leads nowhere: f was not called"
     ]
 
 
-def test_mistakes_in_templates_are_found_at_load(problems: Callable[..., list[str]], own_checks: Table) -> None:
+def test_mistakes_in_templates_are_found_at_load(problems: Callable[..., list[str]], own_checks: Registry) -> None:
     check("steps")(lambda expected, transcript: None)
     assert problems({"steps": [{"a": "{{ calls.f..x }}"}]}) == [
         "steps[0].a: template {{ calls.f..x }} does not parse at '..x'; a path is .name, [0] or ['odd name'], as in "
@@ -168,7 +170,7 @@ def test_mistakes_in_templates_are_found_at_load(problems: Callable[..., list[st
     ]
 
 
-def test_a_check_may_be_missing_in_another_process(compiled: Callable[..., Any], own_checks: Table) -> None:
+def test_a_check_may_be_missing_in_another_process(compiled: Callable[..., Any], own_checks: Registry) -> None:
     """The compiled expectation travels without the function."""
     check("steps")(lambda expected, transcript: "no")
     expectation = pickle.loads(pickle.dumps(compiled({"steps": 1})))
@@ -180,7 +182,7 @@ def test_a_check_may_be_missing_in_another_process(compiled: Callable[..., Any],
     assert reason.place == "expected_output.steps"
 
 
-def test_a_registered_key_is_known_and_suggested(problems: Callable[..., list[str]], own_checks: Table) -> None:
+def test_a_registered_key_is_known_and_suggested(problems: Callable[..., list[str]], own_checks: Registry) -> None:
     check("expected_steps")(lambda expected, transcript: None)
     assert problems({"expected_steps": [1]}) == []
     assert problems({"expectd_steps": [1]}) == [
@@ -188,7 +190,7 @@ def test_a_registered_key_is_known_and_suggested(problems: Callable[..., list[st
     ]
 
 
-def test_the_keys_of_evalkit_can_not_be_taken(own_checks: Table) -> None:
+def test_the_keys_of_evalkit_can_not_be_taken(own_checks: Registry) -> None:
     with pytest.raises(UsageError) as caught:
         check("response_contains")
     assert str(caught.value) == (
@@ -196,7 +198,7 @@ def test_the_keys_of_evalkit_can_not_be_taken(own_checks: Table) -> None:
     )
 
 
-def test_the_decorator_is_public_and_returns_the_function(own_checks: Table) -> None:
+def test_the_decorator_is_public_and_returns_the_function(own_checks: Registry) -> None:
     def steps(expected: Any, transcript: Transcript) -> bool:
         return True
 
@@ -205,7 +207,7 @@ def test_the_decorator_is_public_and_returns_the_function(own_checks: Table) -> 
 
 
 def test_a_template_that_leads_nowhere_is_all_that_its_reason_carries(
-    judged: Callable[..., Judgement], own_checks: Table
+    judged: Callable[..., Judgement], own_checks: Registry
 ) -> None:
     """The check was not asked, so that its expected value says nothing about the failure."""
     check("steps")(lambda expected, transcript: True)

@@ -75,8 +75,8 @@ def test_the_distance_is_the_mean_share_of_demands_that_fail(keys: Any, call: An
     around = evidence(actual)
     expected = leaf(**keys)
     bound = expected.bind(around.resolve)
-    assert bound.distance(actual, around) == pytest.approx(distance)
-    assert bound.fits(actual, around) is (distance == 0)
+    assert bound.measure_distance(actual, around) == pytest.approx(distance)
+    assert bound.is_met_by(actual, around) is (distance == 0)
 
 
 def test_a_call_of_which_nothing_is_demanded_is_not_far() -> None:
@@ -84,7 +84,7 @@ def test_a_call_of_which_nothing_is_demanded_is_not_far() -> None:
     expectation, _ = compile_expectation(expected)
     assert expectation.calls is not None
     actual = FunctionCall(name="f", outcome="error", violations=BAD)
-    assert expectation.calls.leaves[0].distance(actual, evidence(actual)) == 0
+    assert expectation.calls.leaves[0].measure_distance(actual, evidence(actual)) == 0
 
 
 def test_the_nearest_expectation_explains_a_call_that_fits_none(judged: Callable[..., Judgement]) -> None:

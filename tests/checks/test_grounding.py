@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evalkit.checks.compiling import compile_expectation
 from evalkit.checks.judgement import Judgement
-from evalkit.checks.notations import dates_in, numbers_in, times_in
+from evalkit.checks.notations import find_dates, find_numbers, find_times
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.operators.phrases import fold_text
@@ -264,7 +264,7 @@ DATES = [
 
 @pytest.mark.parametrize(("text", "days"), DATES)
 def test_dates_are_read_in_every_common_notation(text: str, days: list[date]) -> None:
-    found = [found.readings for found in dates_in(fold_text(text))]
+    found = [found.readings for found in find_dates(fold_text(text))]
     assert found == ([frozenset(days)] if days else [])
 
 
@@ -286,7 +286,7 @@ TIMES = [
 
 @pytest.mark.parametrize(("text", "time"), TIMES)
 def test_times_are_read_on_both_clocks(text: str, time: Any) -> None:
-    found = [found.readings for found in times_in(text)]
+    found = [found.readings for found in find_times(text)]
     assert found == ([frozenset({time})] if time else [])
 
 
@@ -325,7 +325,7 @@ NUMBERS: list[tuple[str, list[list[str]]]] = [
 
 @pytest.mark.parametrize(("text", "readings"), NUMBERS)
 def test_numbers_are_read_with_every_meaning_of_their_separators(text: str, readings: list[list[str]]) -> None:
-    assert [set(found.readings) for found in numbers_in(text)] == [set(map(Decimal, found)) for found in readings]
+    assert [set(found.readings) for found in find_numbers(text)] == [set(map(Decimal, found)) for found in readings]
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_numbers_are_read_with_every_meaning_of_their_separators(text: str, read
     [("1 234,50", ["1234.5"], ["1", "234.5"]), ("-1'234", ["-1234"], ["-1", "-234"]), ("007 123", [], ["123"])],
 )
 def test_a_number_in_groups_may_be_several_numbers(text: str, whole: list[str], pieces: list[str]) -> None:
-    (found,) = numbers_in(text)
+    (found,) = find_numbers(text)
     assert (set(found.readings), set(found.pieces)) == (set(map(Decimal, whole)), set(map(Decimal, pieces)))
 
 

@@ -250,13 +250,13 @@ def test_evidence_of_the_wrong_kind_is_not_measured(compiled: Callable[..., Expe
 def test_a_check_of_our_own_that_breaks_is_an_error(judged: Callable[..., Judgement], monkeypatch: Any) -> None:
     """Nothing is green by accident, and no exception reaches the pipeline."""
     import evalkit.checks.every_call
-    from evalkit.checks.calls import FunctionCalls
+    from evalkit.checks.calls import ExpectedCallList
     from evalkit.checks.run_checks import FinalCall
 
     def broken(*arguments: Any) -> Any:
         raise ZeroDivisionError("boom")
 
-    monkeypatch.setattr(FunctionCalls, "judge", broken)
+    monkeypatch.setattr(ExpectedCallList, "judge", broken)
     monkeypatch.setattr(FinalCall, "judge", broken)
     monkeypatch.setattr(evalkit.checks.every_call.ForbiddenCalls, "judge", broken)
     for expected in ({CALLS: ["a"]}, {"final_function_call": "a"}, {"forbidden_function_calls": "a"}):

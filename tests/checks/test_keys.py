@@ -19,7 +19,7 @@ from evalkit.checks.keys import (
     GROUP_KEYS,
     MODIFIERS,
     Key,
-    described,
+    describe_keys,
 )
 from evalkit.model.transcript import FunctionCall, Transcript
 
@@ -86,7 +86,12 @@ def problems(expected: Any) -> list[str]:
 
 def schema() -> Draft202012Validator:
     return Draft202012Validator(
-        {"type": "object", "properties": described(EXPECTED_KEYS), "additionalProperties": False, "$defs": DEFINITIONS}
+        {
+            "type": "object",
+            "properties": describe_keys(EXPECTED_KEYS),
+            "additionalProperties": False,
+            "$defs": DEFINITIONS,
+        }
     )
 
 
@@ -180,7 +185,7 @@ def test_every_key_has_one_sentence(name: str) -> None:
 
 
 def test_the_definitions_are_json_schema() -> None:
-    Draft202012Validator.check_schema({"$defs": DEFINITIONS, "properties": described(EXPECTED_KEYS)})
+    Draft202012Validator.check_schema({"$defs": DEFINITIONS, "properties": describe_keys(EXPECTED_KEYS)})
 
 
 def test_every_key_is_documented() -> None:

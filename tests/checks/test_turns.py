@@ -7,7 +7,7 @@ from typing import Any
 
 from evalkit.checks.compiling import compile_expectation
 from evalkit.checks.expectation import Expectation
-from evalkit.checks.turns import judge_conversation, part_of
+from evalkit.checks.turns import extract_turn, judge_conversation
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 
 CALLS = "expected_function_calls"
@@ -32,7 +32,7 @@ def turn(expected: Any, number: int = 0) -> Expectation:
 
 
 def test_a_part_holds_what_belongs_to_its_turn() -> None:
-    first, second = part_of(conversation(), 0), part_of(conversation(), 1)
+    first, second = extract_turn(conversation(), 0), extract_turn(conversation(), 1)
     assert [call.name for call in first.calls] == ["find"]
     assert (first.response, second.response) == ("Found H-7.", "Booked.")
     assert (first.turns, second.turns) == ((ASK, SAY), (ASK, ASK, SAY))
@@ -42,42 +42,42 @@ def test_a_part_holds_what_belongs_to_its_turn() -> None:
 
 
 def test_model_turns_are_counted_only_where_they_can_be_told_apart() -> None:
-    assert part_of(conversation(turns=(ASK, ASK, SAY)), 0).turns == ()
-    assert part_of(conversation(turns=(ASK, ASK, SAY)), 1).usage is None
-    assert part_of(conversation(turns=()), 0).turns == ()
-    assert part_of(conversation(turns=(ASK, SAY, ASK)), 1).turns == (ASK,)
+    assert extract_turn(conversation(turns=(ASK, ASK, SAY)), 0).turns == ()
+    assert extract_turn(conversation(turns=(ASK, ASK, SAY)), 1).usage is None
+    assert extract_turn(conversation(turns=()), 0).turns == ()
+    assert extract_turn(conversation(turns=(ASK, SAY, ASK)), 1).turns == (ASK,)
 
 
 def test_counted_turn_starts_decide() -> None:
     starts = [0, 1]
-    assert part_of(conversation(), 0, starts).turns == (ASK,)
-    assert part_of(conversation(), 1, starts).turns == (SAY, ASK, ASK, SAY)
-    assert part_of(conversation(), 2, starts).turns == ()
+    assert extract_turn(conversation(), 0, starts).turns == (ASK,)
+    assert extract_turn(conversation(), 1, starts).turns == (SAY, ASK, ASK, SAY)
+    assert extract_turn(conversation(), 2, starts).turns == ()
 
 
 def test_usage_that_is_not_reported_is_not_zero() -> None:
-    assert part_of(conversation(turns=(ASK, ModelTurn(), SAY)), 0).usage is None
+    assert extract_turn(conversation(turns=(ASK, ModelTurn(), SAY)), 0).usage is None
 
 
 def test_a_fault_belongs_to_the_turn_that_was_not_answered() -> None:
     fault = RunFault(code="deadline", message="late")
     broken = conversation(responses=("Found H-7.",), fault=fault, stop_reason="deadline")
-    assert (part_of(broken, 0).fault, part_of(broken, 0).stop_reason) == (None, "completed")
-    assert (part_of(broken, 1).fault, part_of(broken, 1).stop_reason) == (fault, "deadline")
-    assert part_of(broken, 1).response == ""
+    assert (extract_turn(broken, 0).fault, extract_turn(broken, 0).stop_reason) == (None, "completed")
+    assert (extract_turn(broken, 1).fault, extract_turn(broken, 1).stop_reason) == (fault, "deadline")
+    assert extract_turn(broken, 1).response == ""
 
 
 def test_the_run_ends_in_its_last_turn() -> None:
     """A reply that says so, as in `Reply(stop_reason=...)`, or a fault instead of a reply."""
     stopped = conversation(stop_reason="max_iterations")
-    assert [part_of(stopped, turn).stop_reason for turn in (0, 1, 2)] == [
+    assert [extract_turn(stopped, turn).stop_reason for turn in (0, 1, 2)] == [
         "completed",
         "max_iterations",
         "max_iterations",
     ]
     late = conversation(fault=RunFault(code="deadline", message="late"), stop_reason="deadline")
-    assert [part_of(late, turn).fault is None for turn in (0, 1, 2)] == [True, True, False]
-    assert [part_of(late, turn, [0, 2]).fault is None for turn in (0, 1, 2)] == [True, False, False]
+    assert [extract_turn(late, turn).fault is None for turn in (0, 1, 2)] == [True, True, False]
+    assert [extract_turn(late, turn, [0, 2]).fault is None for turn in (0, 1, 2)] == [True, False, False]
 
 
 def test_an_end_that_the_last_turn_expects_is_expected_of_the_whole() -> None:
@@ -209,7 +209,7 @@ def test_what_is_given_reaches_the_whole_and_every_turn() -> None:
 
 
 def test_cost_and_time_are_not_known_by_turn() -> None:
-    assert part_of(conversation(cost_usd=0.5), 0).cost_usd is None
+    assert extract_turn(conversation(cost_usd=0.5), 0).cost_usd is None
 
 
 def test_an_end_may_be_expected_of_the_first_turn_too() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import evalkit
 from evalkit.cli import commands, main
-from evalkit.execution.shards import fingerprint
+from evalkit.execution.shards import compute_fingerprint
 from evalkit.model.run import Run, Selection
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import CallVerdict, Reason, Verdict
@@ -213,7 +213,7 @@ def test_compare_lists_what_changed(command: Command, tmp_path: Path) -> None:
     assert command("compare", "now.json", "now.json").out == "1 of 2 cases passed\nno case changed\n"
 
 
-SPLIT = fingerprint(["s/a.yaml", "s/b.yaml", "s/c.yaml"])
+SPLIT = compute_fingerprint(["s/a.yaml", "s/b.yaml", "s/c.yaml"])
 
 
 def shard(tmp_path: Path, number: int, total: int, **statuses: str) -> str:

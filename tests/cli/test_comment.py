@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from evalkit.cli.comment import marker_of
-from evalkit.cli.github_api import Api, ApiError
+from evalkit.cli.comment import build_marker
+from evalkit.cli.github_api import GitHubApi, GitHubError
 from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict
@@ -128,7 +128,7 @@ def github(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GitHub]:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
-    monkeypatch.setattr(Api.__init__, "__kwdefaults__", {"patience_s": 120.0, "sleep": slept.append})
+    monkeypatch.setattr(GitHubApi.__init__, "__kwdefaults__", {"patience_s": 120.0, "sleep": slept.append})
     return slept
 
 
@@ -318,11 +318,11 @@ def test_a_server_that_is_not_there_is_said(shop: Desk, github: GitHub, monkeypa
     monkeypatch.setenv("GITHUB_API_URL", "http://127.0.0.1:9")
     out = shop.run("comment", "run.json").out
     assert out.startswith("no comment (http://127.0.0.1:9 could not be reached: ")
-    with pytest.raises(ApiError, match="file:///etc/x: not an address of an API"):
-        Api("file:///etc", "t").send("GET", "/x")
+    with pytest.raises(GitHubError, match="file:///etc/x: not an address of an API"):
+        GitHubApi("file:///etc", "t").send("GET", "/x")
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a-->", "-x", "a--b", "x" * 80])
 def test_a_name_that_would_end_the_marker_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"--name: .* is not a name of letters"):
-        marker_of(name)
+        build_marker(name)

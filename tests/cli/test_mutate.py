@@ -10,9 +10,9 @@ import pytest
 from evalkit import yamlfile
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
-from evalkit.probing.mutants import KINDS, mutants
+from evalkit.probing.mutants import KINDS, generate_mutants
 from evalkit.probing.observing import observe
-from evalkit.probing.scoring import score
+from evalkit.probing.scoring import compute_score
 from evalkit.spec.loading import load_case
 from tests.cli.conftest import Desk
 
@@ -82,14 +82,14 @@ def test_writing_what_is_advised_leaves_no_survivor(desk: Desk) -> None:
     data: dict[str, Any] = yamlfile.load(path.read_bytes(), "x")
     calls = [{"function_name": name} for name in ("check", "open")]
     expected: dict[str, Any] = {"expected_function_calls": calls}
-    from evalkit.probing.scoring import added
+    from evalkit.probing.scoring import add_keys
 
     for survivor in found["cases"][0]["survivors"]:
         number = survivor["place"].partition("[")[2].rstrip("]")
         if number:
-            calls[int(number)] = added(calls[int(number)], survivor["keys"])
+            calls[int(number)] = add_keys(calls[int(number)], survivor["keys"])
         else:
-            expected = added(expected, survivor["keys"])
+            expected = add_keys(expected, survivor["keys"])
     path.write_text(yamlfile.dump({**data, "expected_output": {**expected, "expected_function_calls": calls}}), "utf-8")
     assert desk.run("mutate").lines == ["mutation score 100.0 % (22 of 22 mutants of 1 case)"]
 
@@ -145,7 +145,7 @@ def test_every_kind_of_mutant_is_made(desk: Desk) -> None:
     head = path.read_text("utf-8").replace("open: {", "other: {x: 1}\n    open: {")
     path.write_text(head, "utf-8")
     observed = observe(load_case(path, root=desk.root), settings=Settings(root=desk.root))
-    assert {mutant.kind for mutant in mutants(observed)} == set(KINDS)
+    assert {mutant.kind for mutant in generate_mutants(observed)} == set(KINDS)
 
 
 @pytest.mark.parametrize(
@@ -161,20 +161,20 @@ def test_what_a_case_forbids_is_tried_and_caught(desk: Desk, forbidden: str, mad
     (desk.root / "scenarios" / "suite.yaml").unlink()  # nothing is declared, so that any name may be forbidden
     path = desk.case("loose_001", LOOSE + f"  extra_calls: allow\n  forbidden_function_calls: {forbidden}\n")
     observed = observe(load_case(path, root=desk.root), settings=Settings(root=desk.root))
-    tried = [mutant for mutant in mutants(observed) if mutant.kind == "forbidden_call"]
+    tried = [mutant for mutant in generate_mutants(observed) if mutant.kind == "forbidden_call"]
     assert (observed.verdict.status, len(tried)) == ("passed", made)
-    assert "forbidden_call" not in {survivor.kind for survivor in score(observed).survivors}
+    assert "forbidden_call" not in {survivor.kind for survivor in compute_score(observed).survivors}
 
 
 def test_a_case_that_does_not_judge_calls_is_told_to_list_them(desk: Desk) -> None:
     path = desk.case("silent_001", "  response_contains: TKT-7\n")
-    found = score(observe(load_case(path, root=desk.root), settings=Settings(root=desk.root)))
+    found = compute_score(observe(load_case(path, root=desk.root), settings=Settings(root=desk.root)))
     dropped = next(survivor for survivor in found.survivors if survivor.kind == "drop_call")
     assert (dropped.place, dropped.keys) == ("expected_output", {"expected_function_calls": ["check", "open"]})
 
 
 def test_usage_errors_are_of_their_class() -> None:
-    from evalkit.cli.mutate import scores
+    from evalkit.cli.mutate import score_cases
 
     with pytest.raises(UsageError):
-        scores((), ("nothing",))
+        score_cases((), ("nothing",))

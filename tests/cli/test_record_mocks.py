@@ -11,7 +11,7 @@ import pytest
 
 from evalkit import yamlfile
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.includes import mock_files
+from evalkit.functions.includes import open_mock_files
 from evalkit.functions.mockreader import parse_mocks
 from tests.cli.conftest import Desk
 
@@ -59,7 +59,7 @@ def file(desk: Desk) -> Any:
 
 def answered(desk: Desk, key: str, **arguments: Any) -> Any:
     given = {"check": {"$include": f"warranty/check.{key}"}}
-    mocks, problems = parse_mocks(given, path=(), declarations={}, include=mock_files(desk.root / "mocks"))
+    mocks, problems = parse_mocks(given, path=(), declarations={}, include=open_mock_files(desk.root / "mocks"))
     assert problems == []
     return FakeDispatcher(mocks, input={}).call("check", arguments)
 

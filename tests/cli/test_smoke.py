@@ -9,8 +9,8 @@ import pytest
 
 from evalkit.model.template import Reference, TemplateError
 from evalkit.operators.compile import compile_value
-from evalkit.probing.examples import Impossible, Unsure, example
-from evalkit.probing.schemas import schema_example
+from evalkit.probing.examples import ExampleNotFoundError, NoExampleError, make_example
+from evalkit.probing.schemas import make_schema_example
 from tests.cli.conftest import CASE, Desk
 
 CALLS = "  expected_function_calls:\n"
@@ -338,14 +338,14 @@ def test_usage_errors_exit_with_4(desk: Desk) -> None:
     ],
 )  # fmt: skip
 def test_an_example_is_accepted_by_its_expectation(value: Any) -> None:
-    assert compile_value(value, mode="equal").matches(example(value, nowhere, mode="equal"))
+    assert compile_value(value, mode="equal").is_match(make_example(value, nowhere, mode="equal"))
 
 
 def test_what_is_not_found_is_not_called_impossible() -> None:
-    with pytest.raises(Unsure):
-        example({"$regex": "(?=b)a"}, nowhere)
-    with pytest.raises(Impossible):
-        example({"$regex": r"a\bb"}, nowhere)
+    with pytest.raises(ExampleNotFoundError):
+        make_example({"$regex": "(?=b)a"}, nowhere)
+    with pytest.raises(NoExampleError):
+        make_example({"$regex": r"a\bb"}, nowhere)
 
 
 @pytest.mark.parametrize(
@@ -362,4 +362,4 @@ def test_what_is_not_found_is_not_called_impossible() -> None:
     ],
 )
 def test_a_schema_offers_a_value(schema: Any, value: Any) -> None:
-    assert schema_example(schema) == value
+    assert make_schema_example(schema) == value

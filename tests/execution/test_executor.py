@@ -15,7 +15,7 @@ import pytest
 
 import evalkit
 from evalkit.execution.executor import Executor
-from evalkit.execution.flight import Flight, Job
+from evalkit.execution.flight import RunRequest, ScheduledRun
 from evalkit.model.settings import Settings
 from evalkit.spec.loading import case_from_dict
 
@@ -32,11 +32,11 @@ def case(name: str, deadline_s: float = 5.0) -> evalkit.Case:
     return case_from_dict(data)
 
 
-def jobs(agent: Callable[..., Any], number: int, **settings: float) -> list[Job]:
-    return [Job(case(f"case_{place:03}", **settings), agent) for place in range(number)]
+def jobs(agent: Callable[..., Any], number: int, **settings: float) -> list[RunRequest]:
+    return [RunRequest(case(f"case_{place:03}", **settings), agent) for place in range(number)]
 
 
-def run_all(executor: Executor, all_jobs: list[Job]) -> list[str]:
+def run_all(executor: Executor, all_jobs: list[RunRequest]) -> list[str]:
     """Statuses, each asked for in turn with all later ones announced."""
     return [executor.run(job, all_jobs[place + 1 :]).status for place, job in enumerate(all_jobs)]
 
@@ -221,7 +221,10 @@ def frozen_time() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "runs",
-    [lambda case, agent, made: made(2).run(Job(case, agent)), lambda case, agent, _: evalkit.run_case(case, agent)],
+    [
+        lambda case, agent, made: made(2).run(RunRequest(case, agent)),
+        lambda case, agent, _: evalkit.run_case(case, agent),
+    ],
     ids=["executor", "run_case"],
 )
 @pytest.mark.parametrize(("seconds", "status"), [(0.02, "passed"), (20.0, "failed")])
@@ -327,7 +330,7 @@ def test_what_takes_too_long_is_the_error_of_who_blocks_the_loop(
         with pytest.raises(pytest.fail.Exception) as raised:
             executor.run(first, [second])
     is_anothers = blocks == second.case.id
-    assert executor.hand_over(first, raised.value) is is_anothers
+    assert executor.move_error_to_blocker(first, raised.value) is is_anothers
     if is_anothers:
         assert executor.run(first).status == "passed"
         with pytest.raises(pytest.fail.Exception, match="out of time"):
@@ -341,7 +344,7 @@ def test_settle_stops_what_ran_ahead_and_it_can_be_asked_for_again(made: Callabl
     all_jobs = jobs(counter.agent, 3)
     executor = made(3)
     executor.run(all_jobs[0], all_jobs[1:])
-    executor.settle()
+    executor.cancel_pending()
     assert executor.run(all_jobs[1]).status == "passed"
     assert counter.started.count("case_001") == 2
 
@@ -401,20 +404,22 @@ def test_a_context_of_its_own_reaches_the_agent_and_its_tasks_and_threads(made: 
     for job in jobs(agent, 3):
         context = contextvars.copy_context()
         context.run(variable.set, f"of {job.case.id}")
-        responses.append(executor.run(Job(job.case, agent, context)).transcript.response)
+        responses.append(executor.run(RunRequest(job.case, agent, context)).transcript.response)
     assert responses == [f"case_{place:03} of case_{place:03}" for place in range(3)]
 
 
 def test_a_case_that_has_its_verdict_is_kept_no_longer(made: Callable[[int], Executor]) -> None:
     def held() -> int:
         gc.collect()
-        return sum(isinstance(one, Flight) and one.job.case.id.startswith("let_go") for one in gc.get_objects())
+        return sum(
+            isinstance(one, ScheduledRun) and one.request.case.id.startswith("let_go") for one in gc.get_objects()
+        )
 
     async def agent(task: Any) -> str:
         return str(task.message)
 
     executor = made(4)
-    ours = [Job(case(f"let_go_{place:03}"), agent) for place in range(30)]
+    ours = [RunRequest(case(f"let_go_{place:03}"), agent) for place in range(30)]
     assert run_all(executor, ours) == ["passed"] * 30
     until = time.monotonic() + 5.0
     while held() and time.monotonic() < until:  # the loop lets go of the last one once it has turned again
@@ -429,12 +434,12 @@ def test_the_first_cases_run_while_later_ones_are_still_being_made_ready(made: C
         begun.set()
         return str(task.message)
 
-    def ahead() -> Iterator[Job]:
+    def ahead() -> Iterator[RunRequest]:
         yield from jobs(agent, 20)[1:]
         assert begun.wait(timeout=5.0)
-        yield Job(case("late_001"), agent)
+        yield RunRequest(case("late_001"), agent)
 
     executor = made(50)
     first, *_ = jobs(agent, 1)
     assert executor.run(first, ahead()).passed
-    assert executor.run(Job(case("late_001"), agent)).passed
+    assert executor.run(RunRequest(case("late_001"), agent)).passed

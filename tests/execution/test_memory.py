@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.execution.executor import Executor
-from evalkit.execution.flight import Job
+from evalkit.execution.flight import RunRequest
 from evalkit.model.settings import Settings
 from evalkit.spec.loading import case_from_dict
 
@@ -56,7 +56,7 @@ def test_tasks_and_verdicts_are_gone_when_they_are_let_go(agent: Callable[[Any],
         return agent(task)
 
     executor = Executor(Settings(), concurrency)
-    jobs = [Job(case, watching) for case in cases(6)]
+    jobs = [RunRequest(case, watching) for case in cases(6)]
     try:
         for index, job in enumerate(jobs):
             assert executor.run(job, jobs[index + 1 :]).passed

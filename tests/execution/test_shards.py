@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.execution.shards import Shard, fingerprint, parse_shard, split
+from evalkit.execution.shards import Shard, compute_fingerprint, parse_shard, split
 
 ids = st.lists(st.text(min_size=1, max_size=12), unique=True, max_size=60)
 totals = st.integers(1, 9)
@@ -41,7 +41,7 @@ def test_the_split_is_pinned() -> None:
     """Machines with other versions of Python, or of evalkit, must find the same."""
     case_ids = [f"scenarios/good_{number:03}.yaml" for number in range(6)]
     assert [split(case_ids, 3)[case_id] for case_id in case_ids] == [3, 1, 3, 2, 2, 1]
-    assert fingerprint(case_ids) == fingerprint(case_ids[::-1]) == "536b1538dba93435"
+    assert compute_fingerprint(case_ids) == compute_fingerprint(case_ids[::-1]) == "536b1538dba93435"
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=4), st.floats(0.01, 100), min_size=1, max_size=40), totals)

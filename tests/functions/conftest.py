@@ -15,7 +15,7 @@ import pytest
 
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.includes import mock_files
+from evalkit.functions.includes import open_mock_files
 from evalkit.functions.mockreader import parse_mocks
 from evalkit.model.settings import Settings
 
@@ -53,7 +53,7 @@ def dispatcher(tmp_path: Path) -> MakeDispatcher:
         declarations, problems = parse_declarations(functions)
         assert problems == []
         known = {declaration.name: declaration for declaration in declarations}
-        read, problems = parse_mocks(mocks, declarations=known, include=mock_files(tmp_path / "mocks"))
+        read, problems = parse_mocks(mocks, declarations=known, include=open_mock_files(tmp_path / "mocks"))
         assert problems == []
         return FakeDispatcher(read, declarations, input=input, state=state, settings=Settings(**settings))
 
@@ -63,13 +63,13 @@ def dispatcher(tmp_path: Path) -> MakeDispatcher:
 @pytest.fixture
 def problems_of() -> Callable[..., list[tuple[str, str]]]:
     """A function that gives (place, message) of every problem with mocks."""
-    from evalkit.errors import shown_path
+    from evalkit.errors import format_path
 
     def problems(mocks: Any, functions: Mapping[str, Any] | None = None, **options: Any) -> list[tuple[str, str]]:
         declarations, wrong = parse_declarations(functions)
         assert wrong == []
         known = {declaration.name: declaration for declaration in declarations}
         _, found = parse_mocks(mocks, path=("mocks",), declarations=known, **options)
-        return [(shown_path(problem.path), problem.message) for problem in found]
+        return [(format_path(problem.path), problem.message) for problem in found]
 
     return problems

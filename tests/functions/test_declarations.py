@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.errors import shown_path
+from evalkit.errors import format_path
 from evalkit.functions.declarations import parse_declarations
 from evalkit.model.case import Declaration
 
@@ -256,7 +256,7 @@ PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
 @pytest.mark.parametrize(("data", "expected"), PROBLEMS, ids=lambda value: str(value)[:60])
 def test_a_wrong_declaration_is_a_problem_with_its_place(data: Any, expected: list[tuple[str, str]]) -> None:
     _, problems = parse_declarations(data)
-    found = [(shown_path(problem.path), problem.message.replace(TYPES, "@TYPES@")) for problem in problems]
+    found = [(format_path(problem.path), problem.message.replace(TYPES, "@TYPES@")) for problem in problems]
     assert found == [(place, message.replace("PLACE", place)) for place, message in expected]
 
 

@@ -146,7 +146,7 @@ def test_a_call_that_nothing_answers_is_loud_and_on_record(
 def test_a_case_without_mocks_says_so(mocks: MockSet | None) -> None:
     subject = FakeDispatcher(mocks)
     assert failure(subject, "f") == ("unmocked_call", "f is not mocked in this case; nothing is")
-    assert subject.unused() == ()
+    assert subject.find_unused() == ()
     assert subject.names == ()
 
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.functions.jsondata import NotJsonError, as_json, copied, recorded
+from evalkit.functions.jsondata import NotJsonError, copy_json, to_json, to_recordable_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
@@ -36,7 +36,7 @@ def containers(value: Any) -> list[int]:
 @settings(max_examples=60, deadline=None)
 @given(JSON)
 def test_a_snapshot_of_json_is_equal_and_shares_no_container(value: Any) -> None:
-    for snapshot in (copied(value), as_json(value), recorded(value)):
+    for snapshot in (copy_json(value), to_json(value), to_recordable_json(value)):
         assert snapshot == value
         assert json.dumps(snapshot) == json.dumps(value)
         assert not set(containers(value)) & set(containers(snapshot))
@@ -102,8 +102,8 @@ CONVERTED: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("value", "expected"), CONVERTED.values(), ids=CONVERTED)
 def test_what_has_one_obvious_json_form_is_converted(value: Any, expected: Any) -> None:
-    assert as_json(value) == recorded(value) == expected
-    assert json.dumps(as_json(value)) == json.dumps(expected)
+    assert to_json(value) == to_recordable_json(value) == expected
+    assert json.dumps(to_json(value)) == json.dumps(expected)
 
 
 def deep() -> Any:
@@ -143,19 +143,19 @@ REFUSED: dict[str, tuple[Any, str, Any]] = {
 @pytest.mark.parametrize(("value", "why", "label"), REFUSED.values(), ids=REFUSED)
 def test_what_has_none_is_refused_with_its_place_or_recorded_as_a_label(value: Any, why: str, label: Any) -> None:
     with pytest.raises(NotJsonError) as raised:
-        as_json(value)
+        to_json(value)
     assert str(raised.value) == why
-    assert recorded(value) == label
+    assert to_recordable_json(value) == label
 
 
 def test_depth_is_bounded() -> None:
     with pytest.raises(NotJsonError, match=r"too deep$"):
-        as_json(deep())
-    assert "<list>" in json.dumps(recorded(deep()))
+        to_json(deep())
+    assert "<list>" in json.dumps(to_recordable_json(deep()))
 
 
 def test_nan_stays_on_record() -> None:
-    assert math.isnan(recorded({"a": math.nan})["a"])
+    assert math.isnan(to_recordable_json({"a": math.nan})["a"])
 
 
 def test_an_object_whose_conversion_fails_is_a_label() -> None:
@@ -164,5 +164,5 @@ def test_an_object_whose_conversion_fails_is_a_label() -> None:
             raise RuntimeError("no")
 
     with pytest.raises(NotJsonError, match=r"Hostile> failed in model_dump\(\): no$"):
-        as_json([Hostile()])
-    assert recorded([Hostile()])[0].endswith("Hostile>")
+        to_json([Hostile()])
+    assert to_recordable_json([Hostile()])[0].endswith("Hostile>")

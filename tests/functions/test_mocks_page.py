@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from evalkit.errors import FunctionError, MockError, shown_path
+from evalkit.errors import FunctionError, MockError, format_path
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.includes import mock_files
+from evalkit.functions.includes import open_mock_files
 from evalkit.functions.mockreader import parse_mocks
-from evalkit.functions.patching import patched
+from evalkit.functions.patching import patch_functions
 from evalkit.yamlfile.builder import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "mocks.md"
@@ -67,10 +67,10 @@ class Page:
         data = load(text, "mocks.md")
         declarations, problems = parse_declarations(data.get("functions"))
         known = {declaration.name: declaration for declaration in declarations}
-        include = mock_files(self.project / "mocks")
+        include = open_mock_files(self.project / "mocks")
         options: dict[str, Any] = {"input": data["input"]} if "input" in data else {}
         mocks, more = parse_mocks(data["mock_function_responses"], declarations=known, include=include, **options)
-        self.problems = [f"problem at {shown_path(p.path[2:])}: {p.message}" for p in (*problems, *more)]
+        self.problems = [f"problem at {format_path(p.path[2:])}: {p.message}" for p in (*problems, *more)]
         self.dispatcher = FakeDispatcher(mocks, declarations, input=data.get("input"))
 
     def outcome(self, call: str) -> str:
@@ -89,7 +89,7 @@ class Page:
         if ":" not in name:
             return self.dispatcher.call(name, arguments)
         module, _, attribute = name.partition(":")
-        with patched(self.dispatcher.declarations, self.dispatcher):
+        with patch_functions(self.dispatcher.declarations, self.dispatcher):
             result = getattr(importlib.import_module(module), attribute)(**arguments)
             return asyncio.run(result) if inspect.iscoroutine(result) else result
 
@@ -106,7 +106,7 @@ class Page:
             assert match is not None
             assert self.outcome(match["call"]) == match["outcome"]
         if unused:
-            assert [f"unused: {sentence}" for sentence in self.dispatcher.unused()] == unused
+            assert [f"unused: {sentence}" for sentence in self.dispatcher.find_unused()] == unused
         if clock:
             assert [f"clock: {self.dispatcher.virtual_ms:g} ms"] == clock
         seen = [f"recorded: {call.name} {json.dumps(call.arguments)}" for call in self.dispatcher.calls]

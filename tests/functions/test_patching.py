@@ -18,7 +18,7 @@ from evalkit.functions.carrying import bind
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mockreader import parse_mocks
-from evalkit.functions.patching import patched
+from evalkit.functions.patching import patch_functions
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
 
@@ -156,7 +156,7 @@ def test_whatever_its_kind_the_mock_answers_and_then_the_function_is_back(
 ) -> None:
     before = [dict(vars(shop)), dict(vars(shop.Client)), dict(vars(shop.Special)), dict(vars(shop.client))]
     dispatcher = dispatcher_of({"f": {"status": "mocked"}})
-    with patched(declared(shop, f=target), dispatcher):
+    with patch_functions(declared(shop, f=target), dispatcher):
         assert call(shop) == {"status": "mocked"}
     assert shop.REACHED == []
     (record,) = dispatcher.calls
@@ -174,7 +174,7 @@ def test_generators_yield_the_items_of_a_list(shop: Any) -> None:
         return [item async for item in generator(9)]
 
     inherited = {"i": "Special.pages", "j": "Special.apages"}
-    with patched(declared(shop, s="stream", a="astream", p="Client.pages", **inherited), dispatcher):
+    with patch_functions(declared(shop, s="stream", a="astream", p="Client.pages", **inherited), dispatcher):
         assert list(shop.stream(9)) == [1, {"n": 2}]
         assert asyncio.run(collect()) == [3, 4]
         assert list(shop.client.pages(1)) == ["x"]
@@ -192,7 +192,7 @@ def test_generators_yield_the_items_of_a_list(shop: Any) -> None:
 
 def test_a_generator_whose_mock_is_no_list_cannot_be_measured(shop: Any) -> None:
     dispatcher = dispatcher_of({"s": {"not": "a list"}})
-    with patched(declared(shop, s="stream"), dispatcher), pytest.raises(MockError) as raised:
+    with patch_functions(declared(shop, s="stream"), dispatcher), pytest.raises(MockError) as raised:
         list(shop.stream(1))
     why = f"{shop.__name__}:stream is a generator, so its mock must be a list of what it yields"
     assert str(raised.value) == str(dispatcher.fault) == f"the mock of s is broken: {why}"
@@ -201,7 +201,7 @@ def test_a_generator_whose_mock_is_no_list_cannot_be_measured(shop: Any) -> None
 def test_every_reference_to_a_function_is_patched(shop: Any, make_module: Any) -> None:
     agent = make_module(AGENT.format(shop=shop.__name__))
     dispatcher = dispatcher_of({"f": "mocked", "m": "mocked too", "c": "and this", "s": 3})
-    with patched(declared(shop, f="check", m="Client.check", c="cached", s="sqrt"), dispatcher):
+    with patch_functions(declared(shop, f="check", m="Client.check", c="cached", s="sqrt"), dispatcher):
         assert agent.check("1") == agent.TOOLS["check"]("2") == agent.DEFAULT("3") == "mocked"
         assert agent.TOOLS["bound"]("4") == "mocked too"
         assert (agent.cached("5"), agent.sqrt(4.0)) == ("and this", 3)
@@ -215,7 +215,7 @@ def test_the_documented_limit_a_table_of_what_is_no_python_function_holds_the_re
     agent = make_module(AGENT.format(shop=shop.__name__))
     held = {"sqrt": shop.sqrt}
     dispatcher = dispatcher_of({"s": 3})
-    with patched(declared(shop, s="sqrt"), dispatcher):
+    with patch_functions(declared(shop, s="sqrt"), dispatcher):
         assert (shop.sqrt(16.0), agent.sqrt(16.0), held["sqrt"](16.0)) == (3, 3, 4.0)
     assert len(dispatcher.calls) == 2
 
@@ -232,7 +232,9 @@ def test_a_patched_function_looks_like_itself(shop: Any) -> None:
         ]
 
     before = look()
-    with patched(declared(shop, a="check", b="acheck", c="stream", d="astream", e="Client.check"), dispatcher_of({})):
+    with patch_functions(
+        declared(shop, a="check", b="acheck", c="stream", d="astream", e="Client.check"), dispatcher_of({})
+    ):
         during = look()
     during[4][2] = {}  # the signature stands there meanwhile
     assert during == before == look()
@@ -240,7 +242,7 @@ def test_a_patched_function_looks_like_itself(shop: Any) -> None:
 
 def test_a_call_that_python_would_refuse_is_refused_and_on_record(shop: Any) -> None:
     dispatcher = dispatcher_of({"f": 1})
-    with patched(declared(shop, f="Client.check"), dispatcher), pytest.raises(TypeError) as raised:
+    with patch_functions(declared(shop, f="Client.check"), dispatcher), pytest.raises(TypeError) as raised:
         shop.client.check(fast=True)
     assert str(raised.value) == "the arguments of f could not be read: missing a required argument: 'serial'"
     (call,) = dispatcher.calls
@@ -249,7 +251,7 @@ def test_a_call_that_python_would_refuse_is_refused_and_on_record(shop: Any) -> 
 
 def test_an_unmocked_patched_function_is_refused_and_not_reached(shop: Any) -> None:
     dispatcher = dispatcher_of({"other": 1})
-    with patched(declared(shop, f="check"), dispatcher), pytest.raises(FunctionError, match="f is not mocked"):
+    with patch_functions(declared(shop, f="check"), dispatcher), pytest.raises(FunctionError, match="f is not mocked"):
         shop.check("SN1")
     assert shop.REACHED == []
     assert dispatcher.calls[0].problem == "unmocked_call"
@@ -262,7 +264,7 @@ def test_code_under_test_gets_the_exception_that_it_catches(shop: Any) -> None:
         "timeout",
     ]
     dispatcher = dispatcher_of({"f": {"$sequence": [{"$error": error} for error in errors]}})
-    with patched(declared(shop, f="check"), dispatcher):
+    with patch_functions(declared(shop, f="check"), dispatcher):
         with pytest.raises(TimeoutError, match=r"^no answer$"):
             shop.check("SN1")
         with pytest.raises(sys.modules["concurrent.futures"].BrokenExecutor, match=r"^f failed$"):
@@ -286,7 +288,7 @@ def test_code_under_test_gets_the_objects_that_a_callable_makes(shop: Any, make_
     module = make_module(source)
     target = f"{module.__name__}:"
     dispatcher = dispatcher_of({"f": {"$call": target + "find"}, "s": {"$call": target + "numbers"}})
-    with patched(declared(shop, f="check", s="stream"), dispatcher):
+    with patch_functions(declared(shop, f="check", s="stream"), dispatcher):
         assert shop.check("SN1") == module.Warranty("valid")
         assert isinstance(shop.check(""), module.Opaque)
         assert list(shop.stream(3)) == [0, 1, 2]
@@ -296,7 +298,7 @@ def test_code_under_test_gets_the_objects_that_a_callable_makes(shop: Any, make_
 
 def test_objects_among_the_arguments_are_on_record_as_text(shop: Any) -> None:
     dispatcher = dispatcher_of({"f": 1})
-    with patched(declared(shop, f="check"), dispatcher):
+    with patch_functions(declared(shop, f="check"), dispatcher):
         shop.check(shop.client)
     assert dispatcher.calls[0].arguments == {"serial": f"<{shop.__name__}.Client>"}
 
@@ -309,7 +311,7 @@ def test_the_real_function_answers_where_the_mock_and_the_settings_say_so(shop: 
     dispatcher = dispatcher_of(dict.fromkeys("fgamsrt", real), allow_real=True)
     targets = {"f": "check", "g": "Client.check", "a": "acheck", "m": "Client.make", "s": "stream", "r": "recursive"}
     targets["t"] = "astream"
-    with patched(declared(shop, **targets), dispatcher):
+    with patch_functions(declared(shop, **targets), dispatcher):
         assert (
             shop.check("1")
             == shop.client.check("2")
@@ -326,14 +328,14 @@ def test_the_real_function_answers_where_the_mock_and_the_settings_say_so(shop: 
     assert len(shop.REACHED) == 10
 
     refused = dispatcher_of({"f": real})
-    with patched(declared(shop, f="check"), refused), pytest.raises(MockError, match="does not allow"):
+    with patch_functions(declared(shop, f="check"), refused), pytest.raises(MockError, match="does not allow"):
         shop.check("1")
     assert len(shop.REACHED) == 10
 
 
 def test_an_exception_of_the_real_function_reaches_the_caller_as_it_is(shop: Any) -> None:
     dispatcher = dispatcher_of({"f": {"$real": True}}, allow_real=True)
-    with patched(declared(shop, f="sqrt"), dispatcher), pytest.raises(ValueError, match="math domain error"):
+    with patch_functions(declared(shop, f="sqrt"), dispatcher), pytest.raises(ValueError, match="math domain error"):
         shop.sqrt(-1.0)
     assert dispatcher.calls[0].result == {"error": {"type": "ValueError", "message": "math domain error"}}
     assert dispatcher.fault is None
@@ -341,7 +343,7 @@ def test_an_exception_of_the_real_function_reaches_the_caller_as_it_is(shop: Any
 
 def test_a_target_that_is_not_there_is_named_with_what_is_near(shop: Any) -> None:
     declaration = Declaration(name="check_warranty", patch=f"{shop.__name__}:chek")
-    with pytest.raises(MockError) as raised, patched([declaration], dispatcher_of({})):
+    with pytest.raises(MockError) as raised, patch_functions([declaration], dispatcher_of({})):
         pass
     text = f"functions.check_warranty.patch: module '{shop.__name__}' has no 'chek'; did you mean 'check'?"
     assert str(raised.value) == text
@@ -357,22 +359,25 @@ def test_a_target_that_cannot_be_replaced_leaves_the_others_as_they_were(make_mo
         def other(): return "real"
         """
     )
-    with pytest.raises(MockError) as raised, patched(declared(module, o="other", f="fixed.check"), dispatcher_of({})):
+    with (
+        pytest.raises(MockError) as raised,
+        patch_functions(declared(module, o="other", f="fixed.check"), dispatcher_of({})),
+    ):
         pass
     assert str(raised.value).startswith(f"'{module.__name__}:fixed.check' can't be patched: ")
     assert (module.other(), module.fixed.check()) == ("real", "real")
 
 
 def test_the_function_is_back_after_an_exception(shop: Any) -> None:
-    with pytest.raises(ZeroDivisionError), patched(declared(shop, f="check"), dispatcher_of({"f": 1})):
+    with pytest.raises(ZeroDivisionError), patch_functions(declared(shop, f="check"), dispatcher_of({"f": 1})):
         raise ZeroDivisionError
     assert shop.check("1") == "real"
 
 
 def test_a_target_is_restored_when_its_last_case_ends(shop: Any) -> None:
     one, other = dispatcher_of({"f": 1}), dispatcher_of({"f": 2})
-    with patched(declared(shop, f="check"), one):
-        with patched(declared(shop, f="check"), other):
+    with patch_functions(declared(shop, f="check"), one):
+        with patch_functions(declared(shop, f="check"), other):
             assert shop.check("1") == 2
         assert shop.check("1") == 1
     assert shop.check("1") == "real"
@@ -383,8 +388,8 @@ def test_a_case_that_does_not_patch_a_function_gets_the_real_one(shop: Any) -> N
         return [item async for item in shop.astream(1)]
 
     functions = declared(shop, f="check", a="acheck", s="stream", g="astream")
-    with patched(functions, dispatcher_of({"f": 1})):
-        with patched((), dispatcher_of({})):
+    with patch_functions(functions, dispatcher_of({"f": 1})):
+        with patch_functions((), dispatcher_of({})):
             assert shop.check("1") == asyncio.run(shop.acheck("1")) == "real"
             assert list(shop.stream(1)) == asyncio.run(collect()) == ["real"]
         assert shop.check("1") == 1
@@ -410,7 +415,7 @@ def without_context(call: Any) -> Any:
 
 def test_a_call_without_context_is_the_only_active_cases(shop: Any) -> None:
     dispatcher = dispatcher_of({"f": "mocked"})
-    with patched(declared(shop, f="check"), dispatcher):
+    with patch_functions(declared(shop, f="check"), dispatcher):
         assert without_context(lambda: shop.check("1")) == "mocked"
     assert len(dispatcher.calls) == 1
 
@@ -418,7 +423,7 @@ def test_a_call_without_context_is_the_only_active_cases(shop: Any) -> None:
 def test_a_call_without_context_among_several_cases_is_refused_and_blamed_on_all_it_may_belong_to(shop: Any) -> None:
     one, other, bystander = dispatcher_of({"f": 1}), dispatcher_of({"f": 2}), dispatcher_of({})
     functions = declared(shop, f="check")
-    with patched(functions, one), patched(functions, other), patched((), bystander):
+    with patch_functions(functions, one), patch_functions(functions, other), patch_functions((), bystander):
         error = without_context(lambda: shop.check("1"))
     text = (
         f"{shop.__name__}:check was called outside of any case while 3 cases run, so nobody knows whose call it is; "
@@ -443,11 +448,11 @@ def test_a_call_after_its_case_was_over_does_not_reach_the_real_function(shop: A
         except MockError as error:
             late.append(str(error))
 
-    with patched(functions, dispatcher_of({"f": 1})):
+    with patch_functions(functions, dispatcher_of({"f": 1})):
         thread = threading.Thread(target=straggler)
         thread.start()
     later = dispatcher_of({"f": 2})
-    with patched(functions, later):
+    with patch_functions(functions, later):
         go.set()
         thread.join()
     text = (
@@ -470,10 +475,10 @@ def test_the_patches_of_an_abandoned_case_can_be_kept(shop: Any) -> None:
         except MockError:
             late.append("refused")
 
-    with patched(declared(shop, f="check"), dispatcher_of({"f": 1})) as case:
+    with patch_functions(declared(shop, f="check"), dispatcher_of({"f": 1})) as case:
         thread = threading.Thread(target=straggler)
         thread.start()
-        case.keep()
+        case.keep_installed()
     assert shop.check("someone else's") == "real"
     go.set()
     thread.join()
@@ -506,7 +511,7 @@ def test_what_a_case_leaves_running_never_reaches_a_real_function(shop: Any, sta
     async def running() -> None:
         go = asyncio.Event()
         with ThreadPoolExecutor(1) as executor:
-            with patched(declared(shop, f="check"), dispatcher_of({"f": 1})):
+            with patch_functions(declared(shop, f="check"), dispatcher_of({"f": 1})):
                 if start == "task":
                     left: Any = asyncio.create_task(calls_late(go))
                 elif start == "thread":
@@ -546,7 +551,7 @@ def test_threads_and_executors_that_the_agent_starts_are_in_its_case(shop: Any) 
             ]
 
     found: list[Any] = []
-    with patched(declared(shop, f="check"), dispatcher):
+    with patch_functions(declared(shop, f="check"), dispatcher):
         threads = [
             threading.Thread(target=lambda: found.append(shop.check("thread"))),
             threading.Timer(0, lambda: found.append(shop.check("timer"))),
@@ -565,10 +570,10 @@ def test_threads_and_executors_that_the_agent_starts_are_in_its_case(shop: Any) 
 def test_a_pool_that_outlives_the_case_forgets_it(shop: Any) -> None:
     functions = declared(shop, f="check")
     with ThreadPoolExecutor(1) as pool:
-        with patched(functions, dispatcher_of({"f": 1})):
+        with patch_functions(functions, dispatcher_of({"f": 1})):
             assert pool.submit(shop.check, "1").result() == 1
         assert pool.submit(shop.check, "2").result() == "real"
-        with patched(functions, dispatcher_of({"f": 3})):
+        with patch_functions(functions, dispatcher_of({"f": 3})):
             assert pool.submit(shop.check, "3").result() == 3
 
 
@@ -577,7 +582,7 @@ def test_only_the_case_is_carried_not_the_agents_own_context_variables(shop: Any
 
     own = contextvars.ContextVar("own", default="default")
     found: list[str] = []
-    with patched(declared(shop, f="check"), dispatcher_of({"f": 1})):
+    with patch_functions(declared(shop, f="check"), dispatcher_of({"f": 1})):
         own.set("set")
         thread = threading.Thread(target=lambda: found.append(own.get()))
         thread.start()
@@ -601,7 +606,10 @@ def test_bind_ties_work_for_older_threads_to_its_case(shop: Any) -> None:
     thread = threading.Thread(target=worker)
     thread.start()
     functions = declared(shop, f="check", a="acheck")
-    with patched(functions, dispatcher_of({})), patched(functions, dispatcher_of({"f": "one", "a": "two"})):
+    with (
+        patch_functions(functions, dispatcher_of({})),
+        patch_functions(functions, dispatcher_of({"f": "one", "a": "two"})),
+    ):
         bound = bind(acheck)
         assert inspect.iscoroutinefunction(bound)
         assert bound.__name__ == "acheck"
@@ -621,10 +629,10 @@ def test_patching_a_reloaded_module_patches_its_new_function(shop: Any) -> None:
     import importlib
 
     functions = declared(shop, f="check")
-    with patched(functions, dispatcher_of({"f": 1})):
+    with patch_functions(functions, dispatcher_of({"f": 1})):
         assert shop.check("1") == 1
     again = importlib.reload(shop)
-    with patched(functions, dispatcher_of({"f": 2})):
+    with patch_functions(functions, dispatcher_of({"f": 2})):
         assert again.check("1") == 2
     assert again.check("1") == "real"
 
@@ -632,8 +640,8 @@ def test_patching_a_reloaded_module_patches_its_new_function(shop: Any) -> None:
 def test_two_names_of_one_function_share_its_hook(shop: Any, make_module: Any) -> None:
     agent = make_module(AGENT.format(shop=shop.__name__))
     one, other = dispatcher_of({"f": 1}), dispatcher_of({"g": 2})
-    with patched(declared(shop, f="check"), one):
-        with patched(declared(agent, g="check"), other):
+    with patch_functions(declared(shop, f="check"), one):
+        with patch_functions(declared(agent, g="check"), other):
             assert shop.check("1") == agent.check("1") == 2
         assert shop.check("1") == agent.check("1") == 1
     assert shop.check("1") == agent.check("1") == "real"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mockreader import parse_mocks
-from evalkit.functions.patching import patched
+from evalkit.functions.patching import patch_functions
 
 CASES = 50
 
@@ -98,7 +98,7 @@ async def run_case(shop: Any, functions: Any, number: int, ways: list[Way], pool
     )
     assert problems == []
     dispatcher = FakeDispatcher(mocks, functions)
-    with patched(functions, dispatcher):
+    with patch_functions(functions, dispatcher):
         for way in ways:
             await asyncio.sleep(0)
             assert await way(shop, me, pool) == me
@@ -138,7 +138,7 @@ def test_cases_in_fifty_threads_do_not_see_each_others_mocks(make_module: Any) -
     def run(number: int) -> None:
         mocks, _ = parse_mocks({"check": {"$sequence": [f"{number}:{step}" for step in range(20)]}})
         dispatcher = FakeDispatcher(mocks, functions)
-        with patched(functions, dispatcher):
+        with patch_functions(functions, dispatcher):
             barrier.wait(30)
             found = [shop.check(who=step) for step in range(20)]
         if found != [f"{number}:{step}" for step in range(20)] or len(dispatcher.calls) != 20:
@@ -168,7 +168,7 @@ def test_an_unmocked_call_is_its_own_cases_failure_alone(make_module: Any, way: 
     async def both() -> tuple[FakeDispatcher, Any]:
         with ThreadPoolExecutor(2) as pool:
             good = asyncio.create_task(run_case(shop, functions, 1, [way] * 3, pool))
-            with patched(functions, FakeDispatcher(None, functions)):
+            with patch_functions(functions, FakeDispatcher(None, functions)):
                 outcomes = await asyncio.gather(shop.acheck("2"), return_exceptions=True)
             return await good, outcomes[0]
 

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.quickschema import compile_quick
-from evalkit.functions.schemas import compiled
+from evalkit.functions.schemas import compile_schema
 
 NAMES = st.sampled_from("abc")
 SCALARS = st.one_of(
@@ -65,9 +65,9 @@ def test_the_quick_test_never_accepts_what_jsonschema_refuses(schema: dict[str, 
     Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
     valid = Draft202012Validator(schema).is_valid(value)
     assert not quick(value) or valid
-    assert compiled(schema).fits(value) == valid
-    assert (compiled(schema).errors(value) == []) == valid
-    assert compiled(schema).problems() == []
+    assert compile_schema(schema).is_valid(value) == valid
+    assert (compile_schema(schema).find_errors(value) == []) == valid
+    assert compile_schema(schema).find_problems() == []
 
 
 @pytest.mark.parametrize(
@@ -90,21 +90,21 @@ def test_the_quick_test_never_accepts_what_jsonschema_refuses(schema: dict[str, 
     ],
 )
 def test_values_fit_as_json_types(schema: dict[str, Any], value: Any, fits: bool) -> None:
-    assert compiled(schema).fits(value) is fits
+    assert compile_schema(schema).is_valid(value) is fits
 
 
 def test_equal_schemas_are_compiled_once_whatever_the_order_of_their_keys() -> None:
-    one = compiled({"type": "object", "properties": {"a": {"type": "string"}}})
-    assert compiled({"properties": {"a": {"type": "string"}}, "type": "object"}) is one
-    assert compiled({"properties": {"a": {"type": "number"}}, "type": "object"}) is not one
+    one = compile_schema({"type": "object", "properties": {"a": {"type": "string"}}})
+    assert compile_schema({"properties": {"a": {"type": "string"}}, "type": "object"}) is one
+    assert compile_schema({"properties": {"a": {"type": "number"}}, "type": "object"}) is not one
 
 
 def test_nothing_is_ever_fetched() -> None:
-    schema = compiled({"properties": {"a": {"$ref": "https://example.com/schema.json"}}})
-    assert [message for _, message in schema.problems()] == [
+    schema = compile_schema({"properties": {"a": {"$ref": "https://example.com/schema.json"}}})
+    assert [message for _, message in schema.find_problems()] == [
         "'https://example.com/schema.json' leads nowhere; references must lead into the declaration itself ('#/...')"
     ]
-    (error,) = schema.errors({"a": 1})
+    (error,) = schema.find_errors({"a": 1})
     assert error.message.startswith("could not be checked: _WrappedReferencingError")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.functions.violations import argument_names, argument_violations
+from evalkit.functions.violations import find_argument_names, find_argument_violations
 from evalkit.model.case import Declaration
 
 TICKET = {
@@ -81,7 +81,7 @@ VIOLATIONS: dict[str, tuple[Any, list[tuple[tuple[Any, ...], tuple[Any, ...], st
 
 @pytest.mark.parametrize(("arguments", "expected"), VIOLATIONS.values(), ids=VIOLATIONS)
 def test_each_violation_has_its_path_its_schema_path_and_words(arguments: Any, expected: list[Any]) -> None:
-    found = argument_violations(Declaration(name="create_ticket", parameters=TICKET), arguments)
+    found = find_argument_violations(Declaration(name="create_ticket", parameters=TICKET), arguments)
     assert [(v.path, v.schema_path) for v in found] == [(path, schema_path) for path, schema_path, _ in expected]
     for violation, (_, _, message) in zip(found, expected, strict=True):
         assert message is None or violation.message == message
@@ -89,11 +89,11 @@ def test_each_violation_has_its_path_its_schema_path_and_words(arguments: Any, e
 
 
 def test_without_declared_parameters_nothing_is_checked() -> None:
-    assert argument_violations(Declaration(name="f"), {"any": "thing"}) == ()
+    assert find_argument_violations(Declaration(name="f"), {"any": "thing"}) == ()
 
 
 def test_arguments_that_are_no_object_break_every_schema() -> None:
-    (violation,) = argument_violations(Declaration(name="f", parameters={}), "SN1")
+    (violation,) = find_argument_violations(Declaration(name="f", parameters={}), "SN1")
     assert violation.message == '"SN1" is not an object of arguments'
 
 
@@ -128,20 +128,22 @@ OPEN_AND_CLOSED: dict[str, tuple[dict[str, Any], set[str] | None]] = {
 
 @pytest.mark.parametrize(("schema", "names"), OPEN_AND_CLOSED.values(), ids=OPEN_AND_CLOSED)
 def test_a_schema_is_closed_unless_it_says_otherwise(schema: dict[str, Any], names: set[str] | None) -> None:
-    assert argument_names(schema) == names
+    assert find_argument_names(schema) == names
 
 
 @pytest.mark.parametrize("closed", [{}, {"additionalProperties": False}], ids=["forgotten", "said"])
 def test_an_unknown_argument_is_reported_once_in_the_same_words(closed: dict[str, Any]) -> None:
     declaration = Declaration(name="f", parameters=obj(**closed))
-    found = argument_violations(declaration, {"b": 1, "a": 1, "A": 1})
+    found = find_argument_violations(declaration, {"b": 1, "a": 1, "A": 1})
     assert [(violation.path, violation.message) for violation in found] == [
         (("A",), "unknown argument 'A' (known are a); did you mean 'a'?"),
         (("b",), "unknown argument 'b' (known are a)"),
     ]
-    assert argument_violations(declaration, {"a": 1}) == ()
+    assert find_argument_violations(declaration, {"a": 1}) == ()
 
 
 def test_a_function_without_arguments_says_so() -> None:
-    (violation,) = argument_violations(Declaration(name="f", parameters={"type": "object", "properties": {}}), {"x": 1})
+    (violation,) = find_argument_violations(
+        Declaration(name="f", parameters={"type": "object", "properties": {}}), {"x": 1}
+    )
     assert violation.message == "unknown argument 'x' (the function takes none)"

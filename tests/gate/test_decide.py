@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import evalkit
 from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
-from evalkit.gate.rates import names, percentage, shown
+from evalkit.gate.rates import format_number, join_names, parse_percentage
 from evalkit.model.run import GateDecision, Policy, Run, Selection
 from evalkit.model.transcript import FunctionCall, ModelTurn, Timing, Transcript
 from evalkit.model.verdict import Reason, Verdict
@@ -456,7 +456,7 @@ def test_a_policy_that_makes_no_sense_is_refused(policy: dict[str, Any], message
     ("text", "value"), [("99", 99), ("99.9", Fraction(999, 10)), (" 100 % ", 100), ("0", 0), ("50%", 50)]
 )
 def test_percentages_are_exact(text: str, value: Fraction) -> None:
-    assert percentage(text) == value
+    assert parse_percentage(text) == value
 
 
 @pytest.mark.parametrize(
@@ -464,11 +464,11 @@ def test_percentages_are_exact(text: str, value: Fraction) -> None:
     [(Fraction(99996, 1000), "99.99"), (Fraction(100), "100"), (Fraction(995, 10), "99.5"), (Fraction(1, 3), "0.33")],
 )
 def test_shown_rates_are_cut_and_never_rounded_up(number: Fraction, text: str) -> None:
-    assert shown(number) == text
+    assert format_number(number) == text
 
 
 def test_long_lists_of_names_are_cut() -> None:
-    assert names([str(number) for number in range(12)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
+    assert join_names([str(number) for number in range(12)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
 
 
 def test_decide_is_public() -> None:

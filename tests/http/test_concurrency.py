@@ -19,7 +19,7 @@ from evalkit.model.registry import AGENTS
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
 from evalkit.pipeline.running import arun_case
-from evalkit.providers.http_interception import passing
+from evalkit.providers.http_interception import bypass_interception
 
 CASES = 50
 MakeCase = Callable[..., Case]
@@ -156,7 +156,7 @@ def test_evalkits_own_requests_pass(clients: Any, echo: Any, make_case: MakeCase
     """A live provider, beside an agent whose own requests are caught."""
 
     async def agent(task: Task) -> str:
-        with passing():
+        with bypass_interception():
             return str(await clients["async_httpx"](task))
 
     (verdict,) = all_of([make_case()], agent, Settings(root=tmp_path))

@@ -16,11 +16,18 @@ from hypothesis import strategies as st
 
 from evalkit.agents.task import Task
 from evalkit.model.verdict import Verdict
-from evalkit.providers.events import values_of
-from evalkit.providers.http_bodies import Body, body_bytes, read_body, unpacked
-from evalkit.providers.http_messages import HttpAnswer, HttpRequest, answer_data, answer_of, asked_data, clean_url
-from evalkit.providers.http_turns import turn_in
-from evalkit.providers.http_volatile import settled
+from evalkit.providers.events import parse_values
+from evalkit.providers.http_bodies import Body, encode_body, read_body, unpack_content
+from evalkit.providers.http_messages import (
+    HttpRequest,
+    HttpResponse,
+    clean_url,
+    serialize_request,
+    serialize_response,
+    to_response,
+)
+from evalkit.providers.http_turns import find_turn
+from evalkit.providers.http_volatile import normalise_exchanges
 from tests.servers.replay import Answer, ForwardingProxy
 
 Run = Callable[..., Verdict]
@@ -57,7 +64,7 @@ def test_a_body_is_kept_in_its_most_readable_form(content: bytes, kind: str, bod
 @settings(max_examples=200, deadline=None)
 def test_no_body_loses_anything(content: bytes, kind: str) -> None:
     body = read_body(content, kind)
-    back = body_bytes(body, kind)
+    back = encode_body(body, kind)
 
     assert back == content or (body.form == "json" and json.loads(back) == json.loads(content))
 
@@ -72,17 +79,17 @@ def test_compressed_bodies_are_unpacked(encoding: str) -> None:
         "deflate, gzip": gzip.compress(zlib.compress(b"hi")),
     }.get(encoding, b"hi")
 
-    assert unpacked(packed, encoding.removeprefix("raw ")) == b"hi"
+    assert unpack_content(packed, encoding.removeprefix("raw ")) == b"hi"
 
 
 @pytest.mark.parametrize(("content", "encoding"), [(b"hi", "br"), (b"no gzip", "gzip")])
 def test_what_cannot_be_unpacked_is_kept_as_it_came(content: bytes, encoding: str) -> None:
-    answer = HttpAnswer(200, "OK", (("Content-Encoding", encoding), ("Content-Type", "text/plain")), content)
-    data = answer_data(answer, ())
-    back = answer_of(data)
+    answer = HttpResponse(200, "OK", (("Content-Encoding", encoding), ("Content-Type", "text/plain")), content)
+    data = serialize_response(answer, ())
+    back = to_response(data)
 
     assert data["headers"]["content-encoding"] == encoding
-    assert (back.body, back.header("content-encoding")) == (content, encoding)
+    assert (back.body, back.get_header("content-encoding")) == (content, encoding)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +108,7 @@ def test_a_url_is_kept_without_its_secrets(url: str, clean: str) -> None:
 def test_tokens_of_a_text_are_no_secrets() -> None:
     body = json.dumps({"logprobs": [{"token": "Hel"}], "token": "0123456789abcdefghij", "password": "x"}).encode()
 
-    assert asked_data(HttpRequest("post", "https://h/", body), ())["json"] == {
+    assert serialize_request(HttpRequest("post", "https://h/", body), ())["json"] == {
         "logprobs": [{"token": "Hel"}],
         "token": "[redacted]",
         "password": "[redacted]",
@@ -118,7 +125,7 @@ def test_ids_and_signatures_of_models_have_stand_ins_everywhere() -> None:
         {"request": {"url": "u"}, "response": {"status": 200, "json": first}},
         {"request": {"url": "u", "json": second}, "response": {"status": 200, "json": reply}},
     ]
-    done = settled(exchanges)
+    done = normalise_exchanges(exchanges)
 
     part = done[0]["response"]["json"]["candidates"][0]["content"]["parts"][0]
     assert part["functionCall"] == {"name": "f", "args": {"id": "SN-1234567"}, "id": "call_1"}
@@ -208,7 +215,7 @@ def test_every_recorded_reply_is_a_turn_with_its_calls_and_text(name: str, corpu
     rows = [row for row in corpus(name) if row["status"] in (200, None) and '"error"' not in row["raw"][:20]]
     for row in rows:
         kind = "text/event-stream" if row["stream"] else JSON_TYPE
-        turn = turn_in(HttpAnswer(200, "", (("content-type", kind),), row["raw"].encode()), 5.0)
+        turn = find_turn(HttpResponse(200, "", (("content-type", kind),), row["raw"].encode()), 5.0)
         wanted = [(call["name"], call["arguments"]) for call in row["final_calls"]]
         right = turn is not None and [(call.name, call.arguments) for call in turn.calls] == wanted
         if not right or (turn is not None and turn.text != (row["final_text"] or "")):
@@ -221,16 +228,16 @@ def test_every_recorded_reply_is_a_turn_with_its_calls_and_text(name: str, corpu
 @pytest.mark.parametrize(
     "answer",
     [
-        HttpAnswer(500, "", (("content-type", JSON_TYPE),), b'{"choices": [{"message": {}}]}'),
-        HttpAnswer(200, "", (("content-type", "text/html"),), b'{"choices": [{"message": {}}]}'),
-        HttpAnswer(200, "", (("content-type", JSON_TYPE),), b'{"choices": ['),
-        HttpAnswer(200, "", (("content-type", JSON_TYPE),), b'{"object": "list", "data": []}'),
-        HttpAnswer(200, "", (("content-type", JSON_TYPE),), b'{"choices": [{"text": "legacy"}]}'),
-        HttpAnswer(200, "", (("content-type", JSON_TYPE), ("content-encoding", "br")), b"\x01"),
+        HttpResponse(500, "", (("content-type", JSON_TYPE),), b'{"choices": [{"message": {}}]}'),
+        HttpResponse(200, "", (("content-type", "text/html"),), b'{"choices": [{"message": {}}]}'),
+        HttpResponse(200, "", (("content-type", JSON_TYPE),), b'{"choices": ['),
+        HttpResponse(200, "", (("content-type", JSON_TYPE),), b'{"object": "list", "data": []}'),
+        HttpResponse(200, "", (("content-type", JSON_TYPE),), b'{"choices": [{"text": "legacy"}]}'),
+        HttpResponse(200, "", (("content-type", JSON_TYPE), ("content-encoding", "br")), b"\x01"),
     ],
 )
-def test_what_is_no_reply_of_a_model_is_no_turn(answer: HttpAnswer) -> None:
-    assert turn_in(answer, 1.0) is None
+def test_what_is_no_reply_of_a_model_is_no_turn(answer: HttpResponse) -> None:
+    assert find_turn(answer, 1.0) is None
 
 
 ODD: list[Any] = [None, 5, 1.5, True, "x", "", "{}", [], [None], {}, {"a": 1}]
@@ -250,12 +257,12 @@ def test_an_answer_that_only_looks_like_a_models_never_raises_in_the_agents_clie
     chance = random.Random(name)
     for row in corpus(name):
         try:
-            values = values_of(row["raw"])
+            values = parse_values(row["raw"])
         except ValueError:
             continue
         odd = [with_odd_values(value, chance) for value in values]
         text = "".join(f"data: {json.dumps(value)}\n\n" for value in odd)
-        turn_in(HttpAnswer(200, "", (("content-type", "text/event-stream"),), text.encode()), 1.0)
+        find_turn(HttpResponse(200, "", (("content-type", "text/event-stream"),), text.encode()), 1.0)
 
 
 def test_turns_of_an_own_client_are_evidence(run: Run, echo: Any, make_case: Any) -> None:

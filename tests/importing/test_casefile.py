@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from evalkit import yamlfile
-from evalkit.importing.casefile import case_files
-from evalkit.importing.conversation import Answered, Asked, Conversation, Event, Replied, Said, UnreadableLogError
+from evalkit.importing.casefile import build_case_files
+from evalkit.importing.conversation import (
+    Conversation,
+    Event,
+    FunctionAnswer,
+    LoggedCall,
+    ModelReply,
+    UnreadableLogError,
+    UserMessage,
+)
 
 CITY = {
     "name": "weather",
@@ -19,20 +27,20 @@ CITY = {
 
 def made(*events: Event, agent: str | None = "desk", **more: Any) -> tuple[Any, Any, tuple[str, ...]]:
     """The case, the cassette and the notes."""
-    files = case_files(Conversation(events=events, source="log.jsonl:1", **more), agent=agent, name="imported")
+    files = build_case_files(Conversation(events=events, source="log.jsonl:1", **more), agent=agent, name="imported")
     return yamlfile.load(files.case, "case"), yamlfile.load(files.cassette, "cassette"), files.notes
 
 
-def ask(name: str, call_id: str | None = None, **arguments: Any) -> Asked:
-    return Asked(name, arguments, call_id)
+def ask(name: str, call_id: str | None = None, **arguments: Any) -> LoggedCall:
+    return LoggedCall(name, arguments, call_id)
 
 
 def test_a_conversation_is_a_case_with_a_cassette() -> None:
     case, cassette, notes = made(
-        Said("Weather?"),
-        Replied("Let me see.", (ask("weather", "c1", city="Paris"),)),
-        Answered({"sky": "clear"}, call_id="c1"),
-        Replied("It is clear."),
+        UserMessage("Weather?"),
+        ModelReply("Let me see.", (ask("weather", "c1", city="Paris"),)),
+        FunctionAnswer({"sky": "clear"}, call_id="c1"),
+        ModelReply("It is clear."),
         functions=(CITY,),
     )
     assert case == {
@@ -53,9 +61,9 @@ def test_a_conversation_is_a_case_with_a_cassette() -> None:
 
 def test_without_an_agent_the_logs_own_instruction_is_one() -> None:
     conversation = Conversation(
-        events=(Said("Hi"), Replied("Hello.")), system="Be brief.\n", functions=(CITY,), source="log.jsonl:1"
+        events=(UserMessage("Hi"), ModelReply("Hello.")), system="Be brief.\n", functions=(CITY,), source="log.jsonl:1"
     )
-    files = case_files(conversation, agent=None, name="chat")
+    files = build_case_files(conversation, agent=None, name="chat")
     assert yamlfile.load(files.case, "case")["agent"] == "chat.md"
     assert files.instruction is not None
     head, body = files.instruction.removeprefix("---\n").split("---\n", 1)
@@ -63,18 +71,20 @@ def test_without_an_agent_the_logs_own_instruction_is_one() -> None:
     assert body == "\nBe brief.\n"
 
 
-def mocks(*calls: tuple[Asked, Answered | None]) -> Any:
+def mocks(*calls: tuple[LoggedCall, FunctionAnswer | None]) -> Any:
     """The mocks of one reply with these calls."""
     answers = [answer for _, answer in calls if answer is not None]
-    case, _, _ = made(Said("Go"), Replied("", tuple(call for call, _ in calls)), *answers, Replied("Done."))
+    case, _, _ = made(
+        UserMessage("Go"), ModelReply("", tuple(call for call, _ in calls)), *answers, ModelReply("Done.")
+    )
     return case["input"]["mock_function_responses"]
 
 
 def test_calls_that_differ_in_arguments_are_answered_by_them() -> None:
     """Calls made side by side may come in any order."""
     assert mocks(
-        (ask("f", "1", id="A"), Answered(1, call_id="1")),
-        (ask("f", "2", id="B"), Answered({"type": "gone", "message": "no B"}, call_id="2", failed=True)),
+        (ask("f", "1", id="A"), FunctionAnswer(1, call_id="1")),
+        (ask("f", "2", id="B"), FunctionAnswer({"type": "gone", "message": "no B"}, call_id="2", failed=True)),
     ) == {
         "f": {
             "$match": [
@@ -97,30 +107,33 @@ def test_calls_that_differ_in_arguments_are_answered_by_them() -> None:
 )
 def test_other_calls_are_answered_one_after_another(first: dict[str, Any], second: dict[str, Any]) -> None:
     found = mocks(
-        (ask("f", "1", **first), Answered(1, call_id="1")), (ask("f", "2", **second), Answered(2, call_id="2"))
+        (ask("f", "1", **first), FunctionAnswer(1, call_id="1")),
+        (ask("f", "2", **second), FunctionAnswer(2, call_id="2")),
     )
     assert found == {"f": {"$sequence": [{"$return": 1}, {"$return": 2}]}}
 
 
 def test_equal_answers_are_one_mock() -> None:
-    assert mocks((ask("f", "1"), Answered("x", call_id="1")), (ask("f", "2", a=1), Answered("x", call_id="2"))) == {
-        "f": "x"
-    }
+    assert mocks(
+        (ask("f", "1"), FunctionAnswer("x", call_id="1")), (ask("f", "2", a=1), FunctionAnswer("x", call_id="2"))
+    ) == {"f": "x"}
 
 
 def test_answers_find_their_call_by_id_then_by_name_then_by_order() -> None:
-    by_id = mocks((ask("f", "1"), Answered("two", call_id="2")), (ask("g", "2"), Answered("one", call_id="1")))
-    by_name = mocks((ask("f"), Answered("two", name="g")), (ask("g"), Answered("one", name="f")))
-    by_order = mocks((ask("f"), Answered("one")), (ask("g"), Answered("two")))
+    by_id = mocks(
+        (ask("f", "1"), FunctionAnswer("two", call_id="2")), (ask("g", "2"), FunctionAnswer("one", call_id="1"))
+    )
+    by_name = mocks((ask("f"), FunctionAnswer("two", name="g")), (ask("g"), FunctionAnswer("one", name="f")))
+    by_order = mocks((ask("f"), FunctionAnswer("one")), (ask("g"), FunctionAnswer("two")))
     assert by_id == by_name == by_order == {"f": "one", "g": "two"}
 
 
 def test_dollars_and_braces_stay_data() -> None:
     case, _, _ = made(
-        Said("Go"),
-        Replied("", (ask("f", "1", query={"$gt": 3}, text="Dear {{ name }}"),)),
-        Answered({"$schema": "x"}, call_id="1"),
-        Replied("Done."),
+        UserMessage("Go"),
+        ModelReply("", (ask("f", "1", query={"$gt": 3}, text="Dear {{ name }}"),)),
+        FunctionAnswer({"$schema": "x"}, call_id="1"),
+        ModelReply("Done."),
     )
     assert case["input"]["mock_function_responses"] == {"f": {"$literal": {"$schema": "x"}}}
     (call,) = case["expected_output"]["expected_function_calls"]
@@ -129,10 +142,10 @@ def test_dollars_and_braces_stay_data() -> None:
 
 def test_a_call_that_failed_and_one_that_broke_its_schema_are_expected_to() -> None:
     case, _, _ = made(
-        Said("Go"),
-        Replied("", (ask("weather", "1", town="Paris"),)),
-        Answered("no such argument", call_id="1", failed=True),
-        Replied("Sorry."),
+        UserMessage("Go"),
+        ModelReply("", (ask("weather", "1", town="Paris"),)),
+        FunctionAnswer("no such argument", call_id="1", failed=True),
+        ModelReply("Sorry."),
         functions=(CITY,),
     )
     assert case["expected_output"]["expected_function_calls"] == [
@@ -144,23 +157,23 @@ def test_a_call_that_failed_and_one_that_broke_its_schema_are_expected_to() -> N
 
 
 def test_a_conversation_without_calls_expects_none() -> None:
-    case, cassette, _ = made(Said("Hi"), Replied("Hello."))
+    case, cassette, _ = made(UserMessage("Hi"), ModelReply("Hello."))
     assert case["expected_output"] == {"expected_function_calls": []}
     assert "mock_function_responses" not in case["input"]
     assert cassette == {"turns": [{"text": "Hello."}]}
 
 
 def test_several_messages_of_the_user_are_turns() -> None:
-    case, _, _ = made(Said("Hi"), Replied("Hello."), Said("Bye"), Replied("Bye."))
+    case, _, _ = made(UserMessage("Hi"), ModelReply("Hello."), UserMessage("Bye"), ModelReply("Bye."))
     assert case["input"] == {"turns": ["Hi", "Bye"]}
 
 
 def test_what_the_log_does_not_tell_is_noted() -> None:
     case, cassette, notes = made(
-        Said("Go"),
-        Replied("", (ask("weather", "1", city="Paris"), ask("other", "2"))),
-        Answered("x", call_id="9"),
-        Answered("clear", call_id="1"),
+        UserMessage("Go"),
+        ModelReply("", (ask("weather", "1", city="Paris"), ask("other", "2"))),
+        FunctionAnswer("x", call_id="9"),
+        FunctionAnswer("clear", call_id="1"),
         functions=(CITY, {"name": "bad name"}),
     )
     assert notes == (
@@ -178,8 +191,8 @@ def test_what_the_log_does_not_tell_is_noted() -> None:
 @pytest.mark.parametrize(
     ("events", "message"),
     [
-        ((Replied("Hello."),), "there is no message of a user in it"),
-        ((Said("Go"), Replied("", (ask(""),))), "'' was called, which is no name of a function"),
+        ((ModelReply("Hello."),), "there is no message of a user in it"),
+        ((UserMessage("Go"), ModelReply("", (ask(""),))), "'' was called, which is no name of a function"),
     ],
 )
 def test_what_makes_no_case_is_said(events: tuple[Event, ...], message: str) -> None:
@@ -191,4 +204,4 @@ def test_what_makes_no_case_is_said(events: tuple[Event, ...], message: str) -> 
 def test_tools_that_are_no_schema_are_said() -> None:
     broken = {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": 1}}}}
     with pytest.raises(UnreadableLogError, match=r"^tools: "):
-        made(Said("Go"), Replied("Done."), functions=(broken,))
+        made(UserMessage("Go"), ModelReply("Done."), functions=(broken,))

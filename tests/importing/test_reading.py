@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.importing.conversation import Answered, Asked, Conversation, Replied, Said
+from evalkit.importing.conversation import Conversation, FunctionAnswer, LoggedCall, ModelReply, UserMessage
 from evalkit.importing.reading import read_log
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript
 from evalkit.model.verdict import Verdict
-from evalkit.reports.otel.exporting import otlp_lines
+from evalkit.reports.otel.exporting import render_otlp_lines
 
 WriteLog = Callable[..., Path]
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"name": "get_weather", "description": "Tells the weather.", "parameters": SCHEMA}
 EVENTS = (
-    Said("Weather in Paris?"),
-    Replied("Let me see.", (Asked("get_weather", {"city": "Paris"}, "c1"),)),
-    Answered({"sky": "clear"}, call_id="c1"),
-    Replied("It is clear."),
+    UserMessage("Weather in Paris?"),
+    ModelReply("Let me see.", (LoggedCall("get_weather", {"city": "Paris"}, "c1"),)),
+    FunctionAnswer({"sky": "clear"}, call_id="c1"),
+    ModelReply("It is clear."),
 )
 
 OPENAI: dict[str, Any] = {
@@ -129,7 +129,9 @@ def conversations(path: Path, form: str | None = None) -> list[Conversation]:
 
 def named(events: tuple[Any, ...]) -> tuple[Any, ...]:
     """Without the names of answers, which only some formats give beside the id."""
-    return tuple(Answered(e.value, e.call_id, None, e.failed) if isinstance(e, Answered) else e for e in events)
+    return tuple(
+        FunctionAnswer(e.value, e.call_id, None, e.failed) if isinstance(e, FunctionAnswer) else e for e in events
+    )
 
 
 @pytest.mark.parametrize("form", REQUESTS)
@@ -163,7 +165,9 @@ def test_spans_of_evalkit_are_read_back(tmp_path: Path) -> None:
     said = Transcript(input={"message": "Weather in Paris?"}, calls=(call,), turns=turns, response="It is clear.")
     verdict = Verdict(case_id="a", transcript=said, case={"functions": {"get_weather": {"parameters": SCHEMA}}})
     path = tmp_path / "spans.jsonl"
-    path.write_text("\n".join(otlp_lines(Run(verdicts=(verdict,), started="2026-11-22T10:00:00+00:00"))), "utf-8")
+    path.write_text(
+        "\n".join(render_otlp_lines(Run(verdicts=(verdict,), started="2026-11-22T10:00:00+00:00"))), "utf-8"
+    )
     (found,) = conversations(path)
     assert named(found.events) == EVENTS
     assert [one["name"] for one in found.functions] == ["get_weather"]
@@ -246,7 +250,7 @@ def test_several_calls_of_one_reply_stay_together(log: WriteLog) -> None:
     answers = [{"type": "function_call_output", "call_id": f"c{n}", "output": "x"} for n in (1, 2)]
     last = {"type": "function_call", "call_id": "c3", "name": "f", "arguments": ""}
     (found,) = conversations(log({"input": [{"role": "user", "content": "Go"}, *calls, *answers, last]}))
-    assert [len(event.calls) for event in found.events if isinstance(event, Replied)] == [2, 1]
+    assert [len(event.calls) for event in found.events if isinstance(event, ModelReply)] == [2, 1]
 
 
 def test_a_file_may_be_one_conversation_or_a_list(tmp_path: Path) -> None:
@@ -274,8 +278,8 @@ def test_functions_of_old_logs_are_read(log: WriteLog) -> None:
     ]
     (found,) = conversations(log({"messages": messages, "functions": [WEATHER]}))
     assert found.events[1:] == (
-        Replied("", (Asked("get_weather", {"city": "Paris"}),)),
-        Answered("clear", name="get_weather"),
+        ModelReply("", (LoggedCall("get_weather", {"city": "Paris"}),)),
+        FunctionAnswer("clear", name="get_weather"),
     )
     assert found.functions == (WEATHER,)
 
@@ -335,7 +339,7 @@ def test_a_line_ends_with_a_line_feed_and_with_nothing_else(tmp_path: Path) -> N
     path.write_text(json.dumps(record, ensure_ascii=False) + "\r\n", "utf-8")
     (found,) = read_log(path)
     assert isinstance(found, Conversation)
-    assert found.events[0] == Said(said)
+    assert found.events[0] == UserMessage(said)
 
 
 @pytest.mark.parametrize("arguments", ['{"a": NaN}', '{"a": -Infinity}'])
@@ -368,4 +372,4 @@ def test_spans_with_values_that_are_none_are_read_all_the_same(log: WriteLog, ju
     span = {"traceId": junk, "startTimeUnixNano": junk, "endTimeUnixNano": junk, "attributes": attributes}
     (found,) = read_log(log({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}))
     assert isinstance(found, Conversation)
-    assert found.events == (Replied("x"),)
+    assert found.events == (ModelReply("x"),)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.cli.linting import project_options
+from evalkit.cli.linting import load_lint_options
 from evalkit.lint.formats import as_text
-from evalkit.lint.report import LintReport, lint
+from evalkit.lint.report import LintReport, check_project
 
 EXPECTED = "expected"
 
@@ -34,7 +34,7 @@ class Project:
 
     def lint(self, files: dict[str, str] | None = None, **told: Any) -> LintReport:
         self.write(files or {})
-        return lint(project_options(self.root, **told))
+        return check_project(load_lint_options(self.root, **told))
 
     def found(self, files: dict[str, str] | None = None, **told: Any) -> list[str]:
         """Code and message of each finding."""

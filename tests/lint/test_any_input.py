@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalkit.lint.formats import FORMATS, rendered
+from evalkit.lint.formats import FORMATS, render_report
 from evalkit.lint.pythonfile import PythonFile
 
 MODERATE = settings(
@@ -77,7 +77,7 @@ def test_any_data_is_linted_in_every_place(data: Any, project: Any) -> None:
     }
     report = project.lint(files, select=("ALL",))
     for form in FORMATS:
-        rendered(report, form, version="1")
+        render_report(report, form, version="1")
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.stem)
@@ -125,7 +125,7 @@ def test_places_count_characters_and_not_bytes(tmp_path: Path) -> None:
     assert set(found) == {"żółw", 1, "ś", 2}
     for node in ast.walk(file.tree):
         if isinstance(node, ast.Constant):
-            start, end = file.span(node)
+            start, end = file.find_span(node)
             assert file.text[start:end] == repr(node.value)
-            line = file.text.split("\n")[file.place(node).line - 1]
-            assert line[file.place(node).column - 1 :].startswith(repr(node.value))
+            line = file.text.split("\n")[file.locate(node).line - 1]
+            assert line[file.locate(node).column - 1 :].startswith(repr(node.value))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.lint.baseline import baseline_text
+from evalkit.lint.baseline import serialize_baseline
 from evalkit.lint.options import read_options
-from evalkit.lint.report import lint
+from evalkit.lint.report import check_project
 
 BARE = '{"name": "%s", "input_schema": {"type": "object", "properties": {}}}'
 
@@ -22,7 +22,7 @@ def tools(*names: str) -> str:
 def test_known_findings_are_hidden_and_new_ones_told(project: Any) -> None:
     """Lines may move; the same finding once more is a new one."""
     project.write({"agent.py": tools("a", "b")})
-    (project.root / "old.json").write_text(baseline_text(project.lint().findings))
+    (project.root / "old.json").write_text(serialize_baseline(project.lint().findings))
     assert project.lint(baseline="old.json").findings == ()
     project.write({"agent.py": "\n\n" + tools("b", "c"), "other.py": tools("a")})
     report = project.lint(baseline="old.json")
@@ -36,7 +36,7 @@ def test_known_findings_are_hidden_and_new_ones_told(project: Any) -> None:
 def test_a_baseline_counts(project: Any) -> None:
     """Two alike are known as two."""
     project.write({"agent.py": tools("a", "a")})
-    text = baseline_text(project.lint(select=("description-missing",)).findings)
+    text = serialize_baseline(project.lint(select=("description-missing",)).findings)
     assert json.loads(text) == {
         "version": 1,
         "findings": [
@@ -75,7 +75,7 @@ def test_a_file_that_is_no_baseline_is_refused(project: Any, text: str | None, m
     if text is not None:
         (project.root / "old.json").write_text(text)
     with pytest.raises(UsageError) as caught:
-        lint(read_options({"baseline": "old.json"}, root=project.root))
+        check_project(read_options({"baseline": "old.json"}, root=project.root))
     assert str(caught.value) == message
 
 

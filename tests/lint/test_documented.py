@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from evalkit.cli.linting import project_options
+from evalkit.cli.linting import load_lint_options
 from evalkit.lint.options import _READERS, read_options
-from evalkit.lint.report import lint
+from evalkit.lint.report import check_project
 from evalkit.lint.rules import GROUPS, RULES
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def test_the_finding_on_the_page_is_a_true_one(project: Any, unbundled: Any) -> 
 
 def test_nothing_is_found_in_this_project() -> None:
     """Its suites are examples, and examples must not be wrong; what is broken on purpose is excluded by name."""
-    report = lint(project_options(ROOT))
+    report = check_project(load_lint_options(ROOT))
     assert [f"{finding.location}: {finding.message}" for finding in report.findings] == []
     assert report.cases > 100
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from evalkit.cli.linting import project_options
+from evalkit.cli.linting import load_lint_options
 from evalkit.lint.finding import Edit
-from evalkit.lint.fixing import apply, planned
-from evalkit.lint.report import lint
+from evalkit.lint.fixing import apply_changes, plan_changes
+from evalkit.lint.report import check_project
 
 BROKEN = sorted((Path(__file__).with_name("corpus") / "broken").glob("*.txt"))
 TOOLS = """\
@@ -33,9 +33,9 @@ Call `tool_search_procedure` first.
 def mended(project: Any, files: dict[str, str]) -> int:
     """Lint, mend, and give the number of findings that were mended."""
     project.write(files)
-    changes = planned(lint(project_options(project.root)).findings, project.root)
-    apply(changes, project.root)
-    return changes.mended
+    changes = plan_changes(check_project(load_lint_options(project.root)).findings, project.root)
+    apply_changes(changes, project.root)
+    return changes.fixed_count
 
 
 def test_a_dispatch_table_learns_the_declared_names(project: Any) -> None:
@@ -159,8 +159,8 @@ def test_no_file_is_renamed_over_another(project: Any) -> None:
 
 def test_the_diff_shows_what_would_change_and_changes_nothing(project: Any) -> None:
     project.write({"desk.md": DESK, "scenarios/A 1.yaml": "expected_output: {}\n"})
-    changes = planned(lint(project_options(project.root)).findings, project.root)
-    assert [line for line in changes.diff() if not line.startswith((" ", "@@"))] == [
+    changes = plan_changes(check_project(load_lint_options(project.root)).findings, project.root)
+    assert [line for line in changes.format_diff() if not line.startswith((" ", "@@"))] == [
         "--- a/desk.md",
         "+++ b/desk.md",
         "+    alias: [tool_search_procedure]",
@@ -178,8 +178,8 @@ def test_a_change_that_would_break_the_code_is_not_made(project: Any) -> None:
     broken = Finding(
         name="dispatch-name", location=Location("agent.py", 1), message="m", advice="a", fix=Edit("agent.py", 8, 8, "(")
     )
-    changes = planned([broken], project.root)
-    assert (changes.mended, changes.texts) == (0, {})
+    changes = plan_changes([broken], project.root)
+    assert (changes.fixed_count, changes.texts) == (0, {})
 
 
 def test_edits_that_reach_into_each_other_are_not_both_made(project: Any) -> None:
@@ -191,7 +191,7 @@ def test_edits_that_reach_into_each_other_are_not_both_made(project: Any) -> Non
         Finding(name="case-name", location=Location("a.md", 1), message="m", advice="a", fix=edit)
         for edit in (Edit("a.md", 1, 3, "X"), Edit("a.md", 2, 4, "Y"), Edit("a.md", 1, 3, "X"), Edit("a.md", 5, 5, "Z"))
     ]
-    assert planned(findings, project.root).texts == {"a.md": ("abcdef", "aXdeZf")}
+    assert plan_changes(findings, project.root).texts == {"a.md": ("abcdef", "aXdeZf")}
 
 
 @pytest.mark.parametrize("bundle", BROKEN, ids=lambda path: path.stem)
@@ -200,11 +200,11 @@ def test_mending_ends_and_makes_nothing_worse(bundle: Path, project: Any, unbund
     files = unbundled(bundle)
     del files["expected"]
     project.write(files)
-    before = lint(project_options(project.root)).findings
-    apply(planned(before, project.root), project.root)
-    after = lint(project_options(project.root)).findings
+    before = check_project(load_lint_options(project.root)).findings
+    apply_changes(plan_changes(before, project.root), project.root)
+    after = check_project(load_lint_options(project.root)).findings
     assert {(it.name, it.message) for it in after} <= {(it.name, it.message) for it in before}
-    changes = planned(after, project.root)
+    changes = plan_changes(after, project.root)
     assert (changes.texts, changes.renames) == ({}, [])
 
 

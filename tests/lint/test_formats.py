@@ -32,7 +32,7 @@ FINDINGS = (
     ),
     Finding(name="never-expected", severity="note", location=Location("a.md", 2), message="m", advice="n"),
 )
-REPORT = LintReport(findings=FINDINGS, functions=1, cases=12, known=3, gone=1)
+REPORT = LintReport(findings=FINDINGS, functions=1, cases=12, known_count=3, gone_count=1)
 
 # The parts of SARIF 2.1.0 that are written here, with what the standard demands of them.
 PLACE = {

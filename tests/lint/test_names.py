@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from evalkit.lint.names import affix, alike, difference, is_part, related, relative, words
+from evalkit.lint.names import (
+    describe_difference,
+    find_affix,
+    find_relative,
+    is_alike,
+    is_part,
+    is_related,
+    split_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +30,7 @@ from evalkit.lint.names import affix, alike, difference, is_part, related, relat
     ],
 )
 def test_the_words_of_a_name(name: str, expected: tuple[str, ...]) -> None:
-    assert words(name) == expected
+    assert split_words(name) == expected
 
 
 RELATED = [
@@ -40,9 +48,9 @@ RELATED = [
 
 @pytest.mark.parametrize(("one", "other", "said"), RELATED)
 def test_names_that_are_one_but_for_an_affix_or_their_spelling(one: str, other: str, said: str) -> None:
-    assert related(one, other)
-    assert related(other, one)
-    assert difference(one, other) == said
+    assert is_related(one, other)
+    assert is_related(other, one)
+    assert describe_difference(one, other) == said
 
 
 @pytest.mark.parametrize(
@@ -60,17 +68,17 @@ def test_names_that_are_one_but_for_an_affix_or_their_spelling(one: str, other: 
     ],
 )
 def test_names_that_are_two(one: str, other: str) -> None:
-    assert not related(one, other)
-    assert not related(other, one)
+    assert not is_related(one, other)
+    assert not is_related(other, one)
 
 
 def test_a_slip_of_a_key_is_alike_and_not_related() -> None:
     """Related names are paired wherever they stand; a slip is only assumed where both sides miss a partner."""
-    assert alike("serach_procedure", "search_procedure")
-    assert not related("serach_procedure", "search_procedure")
-    assert not alike("search_procedure", "search_procedure")
-    assert not alike("get", "set")
-    assert difference("serach_procedure", "search_procedure") == "a few letters differ"
+    assert is_alike("serach_procedure", "search_procedure")
+    assert not is_related("serach_procedure", "search_procedure")
+    assert not is_alike("search_procedure", "search_procedure")
+    assert not is_alike("get", "set")
+    assert describe_difference("serach_procedure", "search_procedure") == "a few letters differ"
 
 
 @pytest.mark.parametrize(
@@ -91,13 +99,13 @@ def test_a_part_of_a_name_is_a_hint(one: str, other: str, expected: bool) -> Non
 
 def test_a_relative_is_the_only_one() -> None:
     """Two that are equally near are none; the same words are nearer than an affix."""
-    assert relative("tool_search", ["search", "fetch"]) == "search"
-    assert relative("search", ["tool_search", "run_search"]) is None
-    assert relative("search_page", ["searchPage", "run_search_page"]) == "searchPage"
-    assert relative("search", ["search", "fetch"]) is None
+    assert find_relative("tool_search", ["search", "fetch"]) == "search"
+    assert find_relative("search", ["tool_search", "run_search"]) is None
+    assert find_relative("search_page", ["searchPage", "run_search_page"]) == "searchPage"
+    assert find_relative("search", ["search", "fetch"]) is None
 
 
 def test_an_affix_is_written_as_it_stands() -> None:
-    assert affix("TOOL_search", "Search") == "TOOL_"
-    assert affix("searchPageTool", "search_page") == "tool"
-    assert affix("search", "tool_search") is None
+    assert find_affix("TOOL_search", "Search") == "TOOL_"
+    assert find_affix("searchPageTool", "search_page") == "tool"
+    assert find_affix("search", "tool_search") is None

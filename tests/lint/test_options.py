@@ -9,7 +9,7 @@ import pytest
 
 from evalkit.errors import UsageError
 from evalkit.lint.options import read_options
-from evalkit.lint.rules import BY_NAME, DEFAULT, GROUPS, RULES
+from evalkit.lint.rules import DEFAULT_RULES, GROUPS, RULES, RULES_BY_NAME
 
 ROOT = Path("project")
 
@@ -54,8 +54,8 @@ def test_what_makes_no_sense_is_named(table: dict[str, Any], message: str) -> No
 def test_rules_are_selected_by_name_code_and_beginning_of_code() -> None:
     assert options(select=["not-dispatched", "L201"]).rules == {"not-dispatched", "not-implemented"}
     assert options(select=["L3"], ignore=["L304"]).rules == {"not-dispatched", "dispatch-name", "undeclared-dispatch"}
-    assert options(select="ALL").rules == set(BY_NAME)
-    assert options().rules == DEFAULT == set(BY_NAME) - {"parameter-description-missing"}
+    assert options(select="ALL").rules == set(RULES_BY_NAME)
+    assert options().rules == DEFAULT_RULES == set(RULES_BY_NAME) - {"parameter-description-missing"}
 
 
 def test_what_the_command_line_says_wins() -> None:
@@ -110,7 +110,7 @@ def test_severities_may_be_set_for_groups() -> None:
 
 def test_codes_and_names_are_distinct_and_grouped() -> None:
     """Codes count within their group, names are words in small letters, and each rule says one sentence."""
-    assert len({rule.code for rule in RULES}) == len(BY_NAME) == len(RULES)
+    assert len({rule.code for rule in RULES}) == len(RULES_BY_NAME) == len(RULES)
     for rule in RULES:
         assert rule.code[:2] in GROUPS
         assert rule.name == rule.name.lower()

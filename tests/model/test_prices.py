@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evalkit.model.prices import cost_of
+from evalkit.model.prices import compute_cost
 from evalkit.model.transcript import Usage
 
 USAGE = Usage(input_tokens=1_000_000, cached_tokens=400_000, output_tokens=100_000, reasoning_tokens=50_000)
@@ -27,8 +27,8 @@ PRICES = {"m": {"input": 1.0, "output": 10.0}, "dear": {"input": 1.0, "cached": 
 def test_cost_is_tokens_times_price_and_unknown_without_either(
     usage: Usage | None, model: str | None, cost: float | None
 ) -> None:
-    assert cost_of(usage, (model,), PRICES) == (cost if cost is None else pytest.approx(cost))
+    assert compute_cost(usage, (model,), PRICES) == (cost if cost is None else pytest.approx(cost))
 
 
 def test_a_price_without_its_two_parts_is_no_price() -> None:
-    assert cost_of(USAGE, ("m",), {"m": {"input": 1.0}}) is None
+    assert compute_cost(USAGE, ("m",), {"m": {"input": 1.0}}) is None

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, nearest, shown_path
+from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, find_nearest, format_path
 from evalkit.model.case import Declaration
-from evalkit.model.registry import Table
+from evalkit.model.registry import Registry
 from evalkit.model.run import Run
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import (
@@ -132,14 +132,14 @@ def test_a_spec_error_lists_every_problem_and_survives_pickling() -> None:
     ],
 )
 def test_the_nearest_name_is_the_one_that_was_meant(name: object, found: str | None) -> None:
-    assert nearest(name, ["arguments", "arguments_contain", "search"]) == found
+    assert find_nearest(name, ["arguments", "arguments_contain", "search"]) == found
     assert did_you_mean(name, ["arguments", "arguments_contain", "search"]) == (
         f"; did you mean '{found}'?" if found else ""
     )
 
 
 def test_a_path_is_shown_as_people_write_it() -> None:
-    assert shown_path(("calls", 1, "arguments", "odd name", "$eq")) == "calls[1].arguments['odd name'].$eq"
+    assert format_path(("calls", 1, "arguments", "odd name", "$eq")) == "calls[1].arguments['odd name'].$eq"
 
 
 def first() -> None: ...
@@ -149,10 +149,10 @@ def second() -> None: ...
 
 
 def test_the_same_function_registers_again_and_another_is_refused_with_both_places() -> None:
-    table = Table("agent")
-    table.decorator("a", threads=2)(first)
+    table = Registry("agent")
+    table.build_decorator("a", threads=2)(first)
     table.add("a", first, threads=3)
-    assert table.options("a") == {"threads": 3}
+    assert table.get_options("a") == {"threads": 3}
     with pytest.raises(UsageError) as caught:
         table.add("a", second)
     message = str(caught.value)
@@ -164,7 +164,7 @@ def test_the_same_function_registers_again_and_another_is_refused_with_both_plac
 
 def test_a_name_is_required() -> None:
     with pytest.raises(UsageError, match=r"evalkit.check\(...\) needs a name, got None"):
-        Table("check").decorator(None)(first)  # type: ignore[arg-type]
+        Registry("check").build_decorator(None)(first)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

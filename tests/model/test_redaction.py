@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.model import redaction
-from evalkit.model.redaction import REDACTED, SECRET_KEYS, Redactor, secrets_of
+from evalkit.model.redaction import REDACTED, SECRET_KEYS, Redactor, find_secrets
 
 SHAPES = {
     "openai": "sk-proj-abcdefghijklmnop1234",
@@ -110,7 +110,7 @@ def test_secrets_of_an_environment_are_told_by_their_names() -> None:
         "GOOGLE_APPLICATION_CREDENTIALS": "/etc/google.json",
         "HOME_TOWN": "Konstantynopol",
     }
-    assert secrets_of(environment) == ("canary-of-gemini", "canary-of-db")
+    assert find_secrets(environment) == ("canary-of-gemini", "canary-of-db")
 
 
 FRAGMENTS = (
@@ -150,7 +150,7 @@ def test_looking_for_markers_first_hides_as_much_as_trying_everything(seed: int)
             text = text.replace(value, REDACTED).replace(json.dumps(value)[1:-1], REDACTED)
         for _, pattern in redaction._SHAPES:
             text = re.sub(pattern, redaction._keep_head, text)
-        return redact._by_key(text)
+        return redact._redact_by_key(text)
 
     rng = random.Random(seed)
     for _ in range(200):

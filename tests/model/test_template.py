@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.template import Literal, Reference, Template, TemplateError, parse, plain, render, walk
+from evalkit.model.template import (
+    Literal,
+    Reference,
+    Template,
+    TemplateError,
+    follow_path,
+    parse_template,
+    render_templates,
+    strip_literals,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,7 +24,7 @@ from evalkit.model.template import Literal, Reference, Template, TemplateError, 
 )
 def test_text_without_a_known_root_is_text(text: str) -> None:
     """Mails hold Jinja, Mustache and JSON: they must come through untouched."""
-    assert parse(text) == text
+    assert parse_template(text) == text
 
 
 @pytest.mark.parametrize(
@@ -30,18 +39,18 @@ def test_text_without_a_known_root_is_text(text: str) -> None:
     ],
 )
 def test_a_known_root_makes_a_reference(text: str, root: str, path: tuple[str | int, ...]) -> None:
-    assert parse(text) == Template((Reference(root, path, text),))
+    assert parse_template(text) == Template((Reference(root, path, text),))
 
 
 def test_text_around_a_reference_is_kept() -> None:
-    assert parse("Re: {{ input.subject }}!") == Template(
+    assert parse_template("Re: {{ input.subject }}!") == Template(
         ("Re: ", Reference("input", ("subject",), "{{ input.subject }}"), "!")
     )
 
 
 def test_a_known_root_with_a_path_that_does_not_parse_is_an_error() -> None:
     with pytest.raises(TemplateError) as caught:
-        parse("{{ calls..x }}")
+        parse_template("{{ calls..x }}")
     assert str(caught.value) == (
         "template {{ calls..x }} does not parse at '..x'; "
         "a path is .name, [0] or ['odd name'], as in {{ calls['crm.lookup'][1].result.id }}"
@@ -50,11 +59,11 @@ def test_a_known_root_with_a_path_that_does_not_parse_is_an_error() -> None:
 
 def test_an_index_that_no_list_has_does_not_parse() -> None:
     with pytest.raises(TemplateError, match=r"does not parse at '\[999"):
-        parse("{{ calls.f[" + "9" * 5000 + "].result }}")
+        parse_template("{{ calls.f[" + "9" * 5000 + "].result }}")
 
 
 def resolve(reference: Reference) -> Any:
-    return walk(
+    return follow_path(
         {"n": 5, "who": {"name": "Łódź"}, "list": [1, [2]], "tpl": "{{ input.n }}"}, reference.path, reference.text
     )
 
@@ -71,8 +80,8 @@ def resolve(reference: Reference) -> Any:
     ],
 )
 def test_a_template_alone_keeps_the_type_and_is_rendered_once(text: str, value: object) -> None:
-    assert render({"x": [parse(text)]}, resolve) == {"x": [Literal(value)]}
-    assert plain(render({"x": [parse(text)]}, resolve)) == {"x": [value]}
+    assert render_templates({"x": [parse_template(text)]}, resolve) == {"x": [Literal(value)]}
+    assert strip_literals(render_templates({"x": [parse_template(text)]}, resolve)) == {"x": [value]}
 
 
 @pytest.mark.parametrize(
@@ -92,5 +101,5 @@ def test_a_template_alone_keeps_the_type_and_is_rendered_once(text: str, value: 
 )
 def test_a_path_that_leads_nowhere_says_where_it_ended(text: str, message: str) -> None:
     with pytest.raises(TemplateError) as caught:
-        render(parse(text), resolve)
+        render_templates(parse_template(text), resolve)
     assert str(caught.value) == message

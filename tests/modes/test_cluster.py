@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.execution.cluster import Address, ClusterExecutor, Work, parse_address
-from evalkit.execution.flight import Job
+from evalkit.execution.cluster import Address, ClusterExecutor, WorkerTasks, parse_address
+from evalkit.execution.flight import RunRequest
 from evalkit.spec.loading import case_from_dict
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra dask)")
@@ -343,9 +343,9 @@ def test_without_a_cluster_the_rest_is_not_measured(
     executor = ClusterExecutor(Address("tcp://x:1"), 4, patience_s=0.1)
     executor.client = Client(threads)
     nothing: Any = lambda *given: None  # noqa: E731  # for what is never called here
-    executor._work = Work(b"", b"", repr, lambda jobs: b"", nothing, nothing, nothing, nothing)
+    executor._work = WorkerTasks(b"", b"", repr, lambda jobs: b"", nothing, nothing, nothing, nothing)
     executor._last_worker_seen = time.monotonic()
-    jobs = [Job(case_from_dict({**json.loads(case()), "scenario_id": f"lost_{n:03}"})) for n in range(3)]
+    jobs = [RunRequest(case_from_dict({**json.loads(case()), "scenario_id": f"lost_{n:03}"})) for n in range(3)]
     verdicts = [executor.run(job, jobs[place + 1 :]) for place, job in enumerate(jobs)]
     assert [(verdict.status, verdict.reasons[0].code) for verdict in verdicts] == [("error", "crashed")] * 3
     assert {verdict.reasons[0].message for verdict in verdicts} == {message}

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import BudgetSpentError
-from evalkit.plugin.purse import Purse
-from evalkit.plugin.recordings import names_of, write_recordings
+from evalkit.plugin.purse import ClusterBudget
+from evalkit.plugin.recordings import list_cassette_names, write_recordings
 from evalkit.providers.spending import Account
 from evalkit.spec.loading import case_from_dict
 
@@ -228,10 +228,10 @@ def test_a_budget_is_a_run_s_and_not_the_worker_s(sandbox: Sandbox, there: Sandb
 
 def test_an_account_counts_what_it_hears_and_tells_what_it_spends() -> None:
     told: list[float] = []
-    account = Account(1.0, tell=told.append)
+    account = Account(1.0, report=told.append)
     account.add(0.25)
-    account.hear(0.5)
-    account.hear(0.125)
+    account.record_elsewhere(0.5)
+    account.record_elsewhere(0.125)
     account.add(0.25)
     assert (account.spent_usd, told) == (1.0, [0.25, 0.5])
     with pytest.raises(BudgetSpentError, match=r"^the budget of 1 USD \(max_cost\) is spent: 1 USD$"):
@@ -240,9 +240,9 @@ def test_an_account_counts_what_it_hears_and_tells_what_it_spends() -> None:
 
 def test_the_purse_spreads_the_news_once_and_answers_whoever_spends_on() -> None:
     said: list[Any] = []
-    purse = Purse(1.0, lambda spent, worker: said.append((spent, worker)))
+    purse = ClusterBudget(1.0, lambda spent, worker: said.append((spent, worker)))
     for process, usd in [("a", 0.5), ("b", 0.25), ("a", 0.75), ("a", 0.5), ("b", 0.375)]:
-        purse.hear((0.0, {"process": process, "worker": f"tcp://{process}", "usd": usd}))
+        purse.handle_event((0.0, {"process": process, "worker": f"tcp://{process}", "usd": usd}))
     assert said == [
         ({"a": 0.75, "b": 0.25}, None),
         ({"a": 0.75, "b": 0.25}, "tcp://a"),
@@ -376,7 +376,7 @@ def test_the_files_of_a_case_are_known() -> None:
     repeated = case_from_dict(
         {**json.loads(case("asks")), "scenario_id": "sent_001", "repeat": {"runs": 2, "min_pass": 1}}
     )
-    assert names_of(repeated) == (
+    assert list_cassette_names(repeated) == (
         "sent_001.yaml",
         "sent_001.yml",
         "sent_001.json",

@@ -9,7 +9,7 @@ import pytest
 
 import evalkit
 from evalkit.functions.declarations import parse_declarations
-from evalkit.functions.violations import argument_violations
+from evalkit.functions.violations import find_argument_violations
 from evalkit.pipeline.running import run_case
 from evalkit.spec.loading import case_from_dict
 from scenarios.navigation import agent
@@ -70,7 +70,7 @@ def test_every_place_of_the_document_can_be_reached_by_a_valid_call() -> None:
     for section in document.sections:
         for heading in (None, *section.subsections):
             arguments = {"section": section.title} | ({"subsection": heading.title} if heading else {})
-            assert argument_violations(declared, arguments) == ()
+            assert find_argument_violations(declared, arguments) == ()
             navigate_to_section(**arguments, state=reached, input={})
             assert reached["anchor"] == (heading or section.heading).anchor
 

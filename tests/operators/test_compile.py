@@ -10,9 +10,9 @@ import pytest
 
 from evalkit import operator
 from evalkit.errors import PathProblem
-from evalkit.operators.application import known_operators
+from evalkit.operators.application import list_operators
 from evalkit.operators.builders import BUILDERS
-from evalkit.operators.builtin import BUILTIN
+from evalkit.operators.builtin import BUILTIN_OPERATORS
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.names import INSTEAD
 
@@ -195,13 +195,13 @@ def test_a_value_nested_too_deep_or_in_itself_is_refused() -> None:
 
 @pytest.mark.parametrize("name", sorted(INSTEAD))
 def test_what_people_write_instead_is_no_operator(name: str) -> None:
-    assert name not in known_operators()
+    assert name not in list_operators()
     assert f"did you mean {INSTEAD[name]}?" in problems_of({name: 1})[0]
 
 
 def test_a_registered_operator_is_known_and_suggested() -> None:
     operator("divisible_by")(lambda expected, actual: bool(actual % expected == 0))
-    assert "$divisible_by" in known_operators()
+    assert "$divisible_by" in list_operators()
     assert problems_of({"$divisble_by": 2}) == [
         "x.$divisble_by: unknown operator '$divisble_by'; did you mean '$divisible_by'?"
     ]
@@ -236,7 +236,7 @@ def test_a_compiled_value_is_picklable_comparable_and_frozen(value: Any, mode: A
 @pytest.mark.parametrize("value", VALUES, ids=str)
 def test_what_was_written_can_be_read_back(value: Any) -> None:
     matcher = compile_value(value, mode="equal")
-    assert compile_value(matcher.written(), mode="equal") == matcher
+    assert compile_value(matcher.to_data(), mode="equal") == matcher
 
 
 def test_true_is_not_one_in_compiled_values_either() -> None:
@@ -244,4 +244,4 @@ def test_true_is_not_one_in_compiled_values_either() -> None:
 
 
 def test_every_built_in_operator_has_a_builder_and_no_other_has() -> None:
-    assert list(BUILDERS) == list(BUILTIN)
+    assert list(BUILDERS) == list(BUILTIN_OPERATORS)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.operators.equality import canonical, json_equal, kind
+from evalkit.operators.equality import get_kind, is_json_equal, to_hashable
 
 NAN = float("nan")
 
@@ -74,28 +74,28 @@ DIFFERENT: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("a", "b"), SAME)
 def test_the_same_json_value_is_equal(a: Any, b: Any) -> None:
-    assert json_equal(a, b)
-    assert json_equal(b, a)
-    assert canonical(a) == canonical(b)
+    assert is_json_equal(a, b)
+    assert is_json_equal(b, a)
+    assert to_hashable(a) == to_hashable(b)
 
 
 @pytest.mark.parametrize(("a", "b"), DIFFERENT)
 def test_a_different_json_value_is_not_equal(a: Any, b: Any) -> None:
-    assert not json_equal(a, b)
-    assert not json_equal(b, a)
-    assert canonical(a) is None or canonical(a) != canonical(b)
+    assert not is_json_equal(a, b)
+    assert not is_json_equal(b, a)
+    assert to_hashable(a) is None or to_hashable(a) != to_hashable(b)
 
 
 def test_equality_ends_on_hostile_values(hostile: list[Any]) -> None:
     for a in hostile:
         for b in [*hostile, 1, "a", {"a": 1}, [1]]:
-            assert json_equal(a, b) in (True, False)
+            assert is_json_equal(a, b) in (True, False)
 
 
 def test_what_is_not_json_equals_nothing_not_even_itself(hostile: list[Any]) -> None:
-    not_json = [value for value in hostile if not kind(value)]
+    not_json = [value for value in hostile if not get_kind(value)]
     assert len(not_json) > 10
-    assert not any(json_equal(value, value) for value in not_json)
+    assert not any(is_json_equal(value, value) for value in not_json)
 
 
 class Raising(int):
@@ -119,24 +119,24 @@ class Items(list[Any]):
 
 
 def test_a_subclass_that_raises_is_compared_by_what_it_holds_or_not_equal() -> None:
-    assert json_equal(Keys(a=1), {"a": 1})
-    assert json_equal({"a": 1}, Keys(a=1.0))
-    assert not json_equal(Keys(a=1), {"a": 2})
-    assert json_equal(Items([1, 2]), [1, 2])
-    assert json_equal([1, 2], Items([1, 2]))
-    assert not json_equal(Items([1]), [2])
-    assert not json_equal(Raising(1), Raising(1))
-    assert not json_equal([Raising(1)], [1.0])
+    assert is_json_equal(Keys(a=1), {"a": 1})
+    assert is_json_equal({"a": 1}, Keys(a=1.0))
+    assert not is_json_equal(Keys(a=1), {"a": 2})
+    assert is_json_equal(Items([1, 2]), [1, 2])
+    assert is_json_equal([1, 2], Items([1, 2]))
+    assert not is_json_equal(Items([1]), [2])
+    assert not is_json_equal(Raising(1), Raising(1))
+    assert not is_json_equal([Raising(1)], [1.0])
     deep: Any = [Raising(1)]
     for _ in range(200):
         deep = [deep]
-    assert not json_equal(deep, deep)
-    assert canonical(Items([1])) is None
+    assert not is_json_equal(deep, deep)
+    assert to_hashable(Items([1])) is None
 
 
 def test_a_key_that_is_no_string_equals_nothing_at_any_depth() -> None:
-    assert not json_equal([{1: 2}], [{1: 2}])
-    assert not json_equal({"a": {None: 1}}, {"a": {None: 1}})
+    assert not is_json_equal([{1: 2}], [{1: 2}])
+    assert not is_json_equal({"a": {None: 1}}, {"a": {None: 1}})
 
 
 def test_cyclic_values_are_equal_when_they_unfold_alike() -> None:
@@ -144,10 +144,10 @@ def test_cyclic_values_are_equal_when_they_unfold_alike() -> None:
     one.append(one)
     other: list[Any] = [1, [1]]
     other[1].append(other)
-    assert json_equal(one, other)
+    assert is_json_equal(one, other)
     different: list[Any] = [2]
     different.append(different)
-    assert not json_equal(one, different)
+    assert not is_json_equal(one, different)
 
 
 def test_deeply_nested_values_are_compared_to_the_bottom() -> None:
@@ -156,13 +156,13 @@ def test_deeply_nested_values_are_compared_to_the_bottom() -> None:
             bottom = [bottom] if level % 2 else {"k": bottom}
         return bottom
 
-    assert json_equal(nest("x"), nest("x"))
-    assert not json_equal(nest(1), nest(True))
-    assert not json_equal(nest("x"), nest("y"))
-    assert not json_equal(nest({"a": 1}), nest({"b": 1}))
-    assert not json_equal(nest([1]), nest([1, 2]))
-    assert not json_equal(nest({1: 1}), nest({1: 1}))
-    assert canonical(nest("x")) is None
+    assert is_json_equal(nest("x"), nest("x"))
+    assert not is_json_equal(nest(1), nest(True))
+    assert not is_json_equal(nest("x"), nest("y"))
+    assert not is_json_equal(nest({"a": 1}), nest({"b": 1}))
+    assert not is_json_equal(nest([1]), nest([1, 2]))
+    assert not is_json_equal(nest({1: 1}), nest({1: 1}))
+    assert to_hashable(nest("x")) is None
 
 
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -187,10 +187,10 @@ def serialised(value: Any) -> str:
 
 @given(json_values, json_values)
 def test_equality_agrees_with_the_serialised_text(a: Any, b: Any) -> None:
-    assert json_equal(a, b) == (serialised(a) == serialised(b))
-    assert json_equal(a, b) == (canonical(a) == canonical(b))
+    assert is_json_equal(a, b) == (serialised(a) == serialised(b))
+    assert is_json_equal(a, b) == (to_hashable(a) == to_hashable(b))
 
 
 @given(json_values)
 def test_a_json_value_equals_its_own_copy(value: Any) -> None:
-    assert json_equal(value, json.loads(json.dumps(value)))
+    assert is_json_equal(value, json.loads(json.dumps(value)))

@@ -10,7 +10,7 @@ import pytest
 import evalkit
 from evalkit.errors import UsageError
 from evalkit.model.registry import OPERATORS
-from evalkit.operators.application import known_operators
+from evalkit.operators.application import list_operators
 from evalkit.operators.compile import compile_value
 from evalkit.operators.extension import operator
 
@@ -27,7 +27,7 @@ def even(expected: Any, actual: Any) -> bool | str:
 def test_an_operator_accepts_what_its_function_accepts() -> None:
     operator("even")(even)
     matcher = compile_value({"n": {"$even": True}}, mode="equal")
-    assert matcher.matches({"n": 4})
+    assert matcher.is_match({"n": 4})
     assert [str(m) for m in matcher.explain({"n": 3})] == ['n: expected {"$even": true}, got 3: 3 is odd']
 
 
@@ -39,7 +39,7 @@ def test_the_public_name_is_the_same_and_the_function_stays_usable() -> None:
         return actual.isupper() is expected
 
     assert shouted(True, "A")
-    assert "$shouted" in known_operators()
+    assert "$shouted" in list_operators()
     found = compile_value({"$shouted": True}, mode="equal").explain("a")
     assert [str(m) for m in found] == ['expected {"$shouted": true}, got "a"']
 
@@ -56,9 +56,9 @@ def test_an_operator_that_raises_or_says_nothing_is_a_reason_even_under_not(actu
     operator("even")(even)
     for value in ({"$even": True}, {"$not": {"$even": True}}, {"$one_of": [{"$even": True}, 1]}):
         matcher = compile_value(value, mode="equal")
-        assert not matcher.matches(actual)
+        assert not matcher.is_match(actual)
         assert [str(m) for m in matcher.explain(actual)] == [message]
-    assert compile_value({"$one_of": [{"$even": True}, actual]}, mode="equal").matches(actual)
+    assert compile_value({"$one_of": [{"$even": True}, actual]}, mode="equal").is_match(actual)
     both = compile_value({"$even": True, "$not": actual}, mode="equal")
     assert len(both.explain(actual)) == 2
 
@@ -81,7 +81,7 @@ def test_what_is_expected_reaches_the_function_as_data() -> None:
         return True
 
     for expected in ({"$gt": 1}, {"$literal": "{{ input.x }}"}, ["a"], None):
-        assert compile_value({"$seen": expected}, mode="contain").matches(1)
+        assert compile_value({"$seen": expected}, mode="contain").is_match(1)
     assert seen == [{"$gt": 1}, "{{ input.x }}", ["a"], None]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from evalkit import operator
 from evalkit.operators.compile import OperatorProblems, compile_value
-from evalkit.operators.equality import kind
+from evalkit.operators.equality import get_kind
 from evalkit.operators.matcher import Matcher
-from evalkit.operators.shown import shown
+from evalkit.operators.shown import format_value
 
 EXPECTED: list[Any] = [
     *("text", 5, True, None, {}, [], {"a": 1}, [1], {"a": [1, {"b": "x"}]}, {"self": 1, "a": 1}, {"$any": True}),
@@ -34,8 +34,8 @@ def test_judging_a_hostile_value_never_raises_and_says_something(hostile: list[A
     for actual in [*hostile, *([value] for value in hostile), *({"a": value} for value in hostile)]:
         for matcher in matchers:
             found = matcher.explain(actual)
-            assert matcher.matches(actual) is (found == [])
-            assert matcher.equals(actual) in (True, False)
+            assert matcher.is_match(actual) is (found == [])
+            assert matcher.is_equal(actual) in (True, False)
             for mismatch in found:
                 assert mismatch.message
                 assert len(mismatch.message) < 3000
@@ -43,22 +43,22 @@ def test_judging_a_hostile_value_never_raises_and_says_something(hostile: list[A
 
 
 def test_what_is_not_json_matches_no_plain_expectation(hostile: list[Any], matchers: list[Matcher]) -> None:
-    not_json = [value for value in hostile if not kind(value)]
-    plain = [matcher for matcher in matchers if not set(str(matcher.written())) & {"$"}]
+    not_json = [value for value in hostile if not get_kind(value)]
+    plain = [matcher for matcher in matchers if not set(str(matcher.to_data())) & {"$"}]
     assert len(plain) >= 20
-    assert not [value for value in not_json for matcher in plain if matcher.matches(value)]
+    assert not [value for value in not_json for matcher in plain if matcher.is_match(value)]
 
 
 def test_a_users_operator_may_be_given_anything(hostile: list[Any]) -> None:
     operator("sum")(lambda expected, actual: sum(actual) == expected)
     matcher = compile_value({"$sum": 1}, mode="equal")
     for actual in hostile:
-        assert matcher.matches(actual) is (matcher.explain(actual) == [])
+        assert matcher.is_match(actual) is (matcher.explain(actual) == [])
 
 
 def test_any_value_can_be_shown(hostile: list[Any]) -> None:
     for value in hostile:
-        text = shown(value)
+        text = format_value(value)
         assert "\n" not in text
         assert len(text) < 2000
         text.encode()
@@ -68,6 +68,6 @@ def test_an_expected_value_that_is_hostile_is_refused_or_judged(hostile: list[An
     judged = 0
     for value in hostile:
         with suppress(OperatorProblems):
-            assert compile_value({"a": value}, mode="equal").matches({"a": value})
+            assert compile_value({"a": value}, mode="equal").is_match({"a": value})
             judged += 1
     assert 10 < judged < len(hostile)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit.operators.compile import compile_value
-from evalkit.operators.shown import shown, type_shown
+from evalkit.operators.shown import describe_type, format_value
 
 LONG = (
     "The warranty of your device SN12345 " + "has been checked by our team and " * 8 + "it ends on 2025-12-31. Regards"
@@ -277,18 +277,18 @@ SHOWN = [
 
 @pytest.mark.parametrize(("value", "text"), SHOWN, ids=[text[:20] for _, text in SHOWN])
 def test_values_are_shown_as_json_on_one_line_and_bounded(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert format_value(value) == text
 
 
 def test_a_cycle_is_shown_as_one() -> None:
     value: list[Any] = [1]
     value.append({"again": value})
-    assert shown(value) == '[1, {"again": <cycle>}]'
+    assert format_value(value) == '[1, {"again": <cycle>}]'
 
 
 def test_types_are_named_as_people_name_them() -> None:
     values: list[Any] = ["", 1, True, None, [], {}, (), {1}.__iter__(), 1j, Exception()]
-    assert [type_shown(value) for value in values] == [
+    assert [describe_type(value) for value in values] == [
         *("a string", "a number", "a boolean", "null", "a list", "a mapping"),
         *("a tuple, which is not JSON", "a set_iterator, which is not JSON"),
         *("a complex, which is not JSON", "an Exception, which is not JSON"),

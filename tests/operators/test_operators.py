@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit.model.registry import OPERATORS
-from evalkit.operators.application import known_operators
+from evalkit.operators.application import list_operators
 from evalkit.operators.compile import compile_value
 
 NAN = float("nan")
@@ -108,11 +108,11 @@ def test_an_operator_accepts_and_refuses_what_the_table_says(
 ) -> None:
     matcher = compile_value(expected, mode="equal")
     for actual in accepted:
-        assert matcher.matches(actual), actual
+        assert matcher.is_match(actual), actual
         assert matcher.explain(actual) == []
-        assert matcher.equals(actual)
+        assert matcher.is_equal(actual)
     for actual in refused:
-        assert not matcher.matches(actual), actual
+        assert not matcher.is_match(actual), actual
         assert matcher.explain(actual) != []
 
 
@@ -120,12 +120,12 @@ def test_an_operator_accepts_and_refuses_what_the_table_says(
 def test_not_accepts_exactly_what_the_operator_refuses(expected: Any) -> None:
     plain, opposite = compile_value(expected, mode="equal"), compile_value({"$not": expected}, mode="equal")
     values = [value for row in TABLE for value in row[1] + row[2]]
-    assert [plain.matches(value) for value in values] == [not opposite.matches(value) for value in values]
+    assert [plain.is_match(value) for value in values] == [not opposite.is_match(value) for value in values]
 
 
 def test_the_table_has_a_row_for_every_operator() -> None:
     used = {key for expected, _, _ in TABLE if isinstance(expected, dict) for key in expected}
-    builtin = {name for name in known_operators() if name[1:] not in OPERATORS}
+    builtin = {name for name in list_operators() if name[1:] not in OPERATORS}
     assert builtin <= used | {"$absent"}
 
 
@@ -156,15 +156,15 @@ ABSENCE = [
 def test_an_argument_may_be_missing_only_where_absence_is_spoken_of(mode: Any, expected: Any, accepted: bool) -> None:
     matcher = compile_value({"a": expected, "b": 1}, mode=mode)
     assert compile_value(expected, mode=mode).accepts_absence is accepted
-    assert matcher.matches({"b": 1}) is accepted
+    assert matcher.is_match({"b": 1}) is accepted
     found = matcher.explain({"b": 1})
     assert [mismatch.code for mismatch in found] == ([] if accepted else ["missing"])
 
 
 def test_null_is_not_missing() -> None:
-    assert not compile_value({"a": None}, mode="equal").matches({})
-    assert not compile_value({}, mode="equal").matches({"a": None})
-    assert not compile_value({"a": {"$absent": True}}, mode="equal").matches({"a": None})
+    assert not compile_value({"a": None}, mode="equal").is_match({})
+    assert not compile_value({}, mode="equal").is_match({"a": None})
+    assert not compile_value({"a": {"$absent": True}}, mode="equal").is_match({"a": None})
 
 
 def test_what_must_not_be_sent_is_named_with_its_value() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.model.registry import OPERATORS
-from evalkit.operators.application import known_operators
+from evalkit.operators.application import list_operators
 from evalkit.operators.compile import compile_value
 from evalkit.yamlfile.builder import load
 
@@ -22,12 +22,12 @@ def test_a_row_of_the_table_is_true(name: str, example: str, accepts: str, refus
     expected: Any = load(example, "page")
     assert name in expected
     matcher = compile_value(expected, mode="equal")
-    assert all(matcher.matches(actual) for actual in load(accepts, "page"))
-    assert not any(matcher.matches(actual) for actual in load(refuses, "page"))
+    assert all(matcher.is_match(actual) for actual in load(accepts, "page"))
+    assert not any(matcher.is_match(actual) for actual in load(refuses, "page"))
 
 
 def test_every_operator_has_a_row() -> None:
-    assert [row[0] for row in ROWS] == [name for name in known_operators() if name[1:] not in OPERATORS]
+    assert [row[0] for row in ROWS] == [name for name in list_operators() if name[1:] not in OPERATORS]
 
 
 def test_the_examples_in_yaml_are_expected_values() -> None:
@@ -52,6 +52,6 @@ def test_what_the_page_calls_an_error_is_one() -> None:
 def test_the_operator_of_the_page_works() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(code, {"__name__": "page"})
-    assert compile_value({"$divisible_by": 5}, mode="equal").matches(10)
+    assert compile_value({"$divisible_by": 5}, mode="equal").is_match(10)
     (found,) = compile_value({"$divisible_by": 5}, mode="equal").explain(12)
     assert found.message == 'expected {"$divisible_by": 5}, got 12: 12 leaves 2'

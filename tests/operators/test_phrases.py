@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.operators.phrases import contains_phrase, contains_words, fold_text
+from evalkit.operators.phrases import fold_text, has_phrase, has_words
 
 FOLDED = [
     ("  Dear\n\tCustomer  ", "dear customer"),
@@ -62,14 +62,14 @@ def test_text_is_folded_in_form_case_and_whitespace(text: str, folded: str) -> N
 
 @pytest.mark.parametrize(("text", "words", "found"), WORDS)
 def test_words_neither_start_nor_end_inside_a_run_of_letters_or_digits(text: str, words: str, found: bool) -> None:
-    assert contains_words(text, words) is found
-    assert contains_phrase(text, words) or not found
+    assert has_words(text, words) is found
+    assert has_phrase(text, words) or not found
 
 
 def test_a_phrase_may_start_and_end_anywhere() -> None:
-    assert contains_phrase("invalid", "VALID")
-    assert contains_phrase("Dear\n  customer", "dear customer")
-    assert not contains_phrase("valid", "invalid")
+    assert has_phrase("invalid", "VALID")
+    assert has_phrase("Dear\n  customer", "dear customer")
+    assert not has_phrase("valid", "invalid")
 
 
 @given(st.text(alphabet="ab1 -_é", max_size=12), st.text(alphabet="ab1 -é", min_size=1, max_size=4))
@@ -82,4 +82,4 @@ def test_words_are_found_where_every_place_is_tried(text: str, words: str) -> No
         ends = end == len(folded) or not (folded[end - 1 : end].isalnum() and folded[end].isalnum())
         expected = expected or (folded[start:end] == wanted and starts and ends)
     if wanted:
-        assert contains_words(text, words) is expected
+        assert has_words(text, words) is expected

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.operators.compile import OperatorProblems, compile_value
-from evalkit.operators.equality import json_equal
+from evalkit.operators.equality import is_json_equal
 
 scalars: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, False, 0, 1, 2, 1.0, 2.5, "", "a", "A", "ab", "a b", "b a", "1"]
@@ -69,8 +69,8 @@ def test_a_value_matches_exactly_when_there_is_nothing_to_explain(value: Any, mo
 @given(plain, plain)
 def test_without_operators_equal_is_json_equality(value: Any, actual: Any) -> None:
     matcher = compile_value(value, mode="equal")
-    assert matcher.matches(actual) is json_equal(value, actual)
-    assert matcher.matches(copy.deepcopy(value))
+    assert matcher.is_match(actual) is is_json_equal(value, actual)
+    assert matcher.is_match(copy.deepcopy(value))
 
 
 @law
@@ -115,9 +115,9 @@ def test_the_order_of_either_list_means_nothing_to_unordered(items: list[Any], m
 @given(st.lists(plain, min_size=1, max_size=4), st.data())
 def test_a_permuted_list_is_the_same_multiset(items: list[Any], data: st.DataObject) -> None:
     matcher = compile_value({"$unordered": [{"$literal": item} for item in items]}, mode="equal")
-    assert matcher.matches(data.draw(st.permutations(items)))
-    assert not matcher.matches(items[1:])
-    assert not matcher.matches([*items, items[0]])
+    assert matcher.is_match(data.draw(st.permutations(items)))
+    assert not matcher.is_match(items[1:])
+    assert not matcher.is_match([*items, items[0]])
 
 
 @law
@@ -128,11 +128,11 @@ def test_a_permuted_list_is_the_same_multiset(items: list[Any], data: st.DataObj
 def test_contained_items_are_found_whatever_the_order(items: list[str], actual: list[str]) -> None:
     from itertools import permutations
 
-    item_fits = [[compile_value(item, mode="contain").matches(value) for value in actual] for item in items]
+    item_fits = [[compile_value(item, mode="contain").is_match(value) for value in actual] for item in items]
     possible = any(
         all(item_fits[i][at] for i, at in enumerate(order)) for order in permutations(range(len(actual)), len(items))
     )
-    assert compile_value(items, mode="contain").matches(actual) is possible
+    assert compile_value(items, mode="contain").is_match(actual) is possible
 
 
 @law

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit import operator
-from evalkit.model.template import Literal, Reference, TemplateError, parse, walk
+from evalkit.model.template import Literal, Reference, TemplateError, follow_path, parse_template
 from evalkit.operators.compile import compile_value
 from evalkit.operators.matcher import Matcher
 
@@ -27,7 +27,7 @@ INPUT: dict[str, Any] = {
 
 
 def resolve(reference: Reference) -> Any:
-    return walk(INPUT, reference.path, reference.text)
+    return follow_path(INPUT, reference.path, reference.text)
 
 
 def bound(value: Any, mode: Any = "equal") -> Matcher:
@@ -84,9 +84,9 @@ TABLE: list[tuple[Any, str, list[Any], list[Any]]] = [
 def test_a_template_stands_for_its_value(value: Any, mode: Any, accepted: list[Any], refused: list[Any]) -> None:
     matcher = bound(value, mode)
     for actual in accepted:
-        assert matcher.matches(actual), matcher.explain(actual)
+        assert matcher.is_match(actual), matcher.explain(actual)
     for actual in refused:
-        assert not matcher.matches(actual)
+        assert not matcher.is_match(actual)
         assert matcher.explain(actual)
 
 
@@ -119,7 +119,7 @@ def test_a_template_that_gives_no_fitting_value_is_a_template_error(value: Any, 
 
 def test_nothing_matches_before_templates_have_values() -> None:
     matcher = compile_value({"a": "{{ input.n }}", "b": {"$gt": "{{ input.n }}"}}, mode="equal")
-    assert not matcher.matches({"a": 5, "b": 6})
+    assert not matcher.is_match({"a": 5, "b": 6})
     assert [str(mismatch) for mismatch in matcher.explain({"a": 5, "b": 6}, ("x",))] == [
         'x.a: the template "{{ input.n }}" has no value yet',
         'x.b: the template in {"$gt": "{{ input.n }}"} has no value yet',
@@ -128,26 +128,26 @@ def test_nothing_matches_before_templates_have_values() -> None:
 
 def test_a_template_is_described_by_what_was_written() -> None:
     matcher = compile_value({"a": "id {{ input.id }}", "b": {"$len": {"$gt": "{{ input.n }}"}}}, mode="equal")
-    assert matcher.written() == {"a": "id {{ input.id }}", "b": {"$len": {"$gt": "{{ input.n }}"}}}
+    assert matcher.to_data() == {"a": "id {{ input.id }}", "b": {"$len": {"$gt": "{{ input.n }}"}}}
     assert matcher.describe() == (
         '{"a": the value of "id {{ input.id }}", "b": a length that is {"$gt": "{{ input.n }}"}}'
     )
 
 
 def test_a_parsed_template_is_taken_as_one() -> None:
-    assert compile_value(parse("{{ input.id }}"), mode="equal").bind(resolve).matches("TKT-1")
+    assert compile_value(parse_template("{{ input.id }}"), mode="equal").bind(resolve).is_match("TKT-1")
 
 
 def test_a_literal_object_in_an_operand_is_its_value() -> None:
-    assert compile_value({"$gt": Literal(5), "$lt": 7}, mode="equal").matches(6)
-    assert compile_value({"$contains": Literal("{{ input.id }}")}, mode="equal").matches("{{ input.id }}")
-    assert compile_value(Literal({"$any": True}), mode="equal").matches({"$any": True})
+    assert compile_value({"$gt": Literal(5), "$lt": 7}, mode="equal").is_match(6)
+    assert compile_value({"$contains": Literal("{{ input.id }}")}, mode="equal").is_match("{{ input.id }}")
+    assert compile_value(Literal({"$any": True}), mode="equal").is_match({"$any": True})
 
 
 def test_other_braces_are_text() -> None:
     matcher = compile_value("Dear {{ name }}", mode="equal")
     assert not matcher.has_templates
-    assert matcher.matches("Dear {{ name }}")
+    assert matcher.is_match("Dear {{ name }}")
 
 
 def test_what_has_no_template_binds_to_itself() -> None:
@@ -158,5 +158,5 @@ def test_what_has_no_template_binds_to_itself() -> None:
 def test_a_users_operator_gets_the_value() -> None:
     operator("over")(lambda expected, actual: actual > expected["limit"])
     matcher = compile_value({"$over": {"limit": "{{ input.n }}"}}, mode="equal").bind(resolve)
-    assert matcher.matches(6)
-    assert not matcher.matches(5)
+    assert matcher.is_match(6)
+    assert not matcher.is_match(5)

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.agents.instruction import Instruction
-from evalkit.agents.models import _shared
+from evalkit.agents.models import _shared_providers
 from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, ProviderError
@@ -22,7 +22,7 @@ from evalkit.model.run import Policy, Run
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.pipeline.running import arun_case, run_case
-from evalkit.providers.limits import queueing
+from evalkit.providers.limits import queue_context
 from evalkit.providers.spending import Account
 
 PRICES = {"x": {"input": 1.0, "output": 10.0}}
@@ -50,9 +50,9 @@ class Live:
 @pytest.fixture
 def live() -> Iterator[Live]:
     service = Live()
-    _shared["gemini:x"] = service
+    _shared_providers["gemini:x"] = service
     yield service
-    del _shared["gemini:x"]
+    del _shared_providers["gemini:x"]
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_the_deadline_stands_still_while_a_case_waits_for_its_turn(settings: Any
 
     class Queueing(Live):
         async def turn(self, request: ModelRequest) -> ModelTurn:
-            with queueing.get()():
+            with queue_context.get()():
                 await asyncio.sleep(0.3)
             return ModelTurn(text="done")
 
@@ -207,8 +207,8 @@ def test_the_deadline_stands_still_while_a_case_waits_for_its_turn(settings: Any
     short = case(settings=CaseSettings(deadline_s=0.1))
     in_force = Settings(root=tmp_path, model="gemini:x")
     for agent in (asks_once, sync_agent):
-        _shared["gemini:x"] = Queueing()
+        _shared_providers["gemini:x"] = Queueing()
         assert run_case(short, agent, in_force).status == "passed"
-        _shared["gemini:x"] = Slow()
+        _shared_providers["gemini:x"] = Slow()
         assert run_case(short, agent, in_force).reasons[0].code == "deadline"
-    del _shared["gemini:x"]
+    del _shared_providers["gemini:x"]

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.agents.models import _shared
+from evalkit.agents.models import _shared_providers
 from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError, UsageError
@@ -23,7 +23,7 @@ from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.model.verdict import Verdict
 from evalkit.pipeline.running import run_case
-from evalkit.providers.limits import queueing
+from evalkit.providers.limits import queue_context
 from evalkit.spec.loading import case_from_dict
 
 GRADER = "gemini:judge-x"
@@ -62,9 +62,9 @@ class Judge:
 
 @pytest.fixture
 def judge() -> Iterator[Judge]:
-    _shared[GRADER] = found = Judge()
+    _shared_providers[GRADER] = found = Judge()
     yield found
-    del _shared[GRADER]
+    del _shared_providers[GRADER]
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_its_requests_are_no_agents_and_pass_by_http_cassettes(
     answer, passes = judge.turn, []
 
     async def looks(request: ModelRequest) -> ModelTurn:
-        passes.append(http_interception._passing.get())
+        passes.append(http_interception._is_bypassed.get())
         return await answer(request)
 
     monkeypatch.setattr(judge, "turn", looks)
@@ -287,7 +287,7 @@ def test_its_waits_for_its_turn_do_not_count(
     answer = judge.turn
 
     async def queues(request: ModelRequest) -> ModelTurn:
-        with queueing.get()():
+        with queue_context.get()():
             await asyncio.sleep(0.3)
         return await answer(request)
 

@@ -10,7 +10,7 @@ import pytest
 import evalkit
 from evalkit.errors import SpecError, UsageError
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.evidence import json_safe
+from evalkit.pipeline.evidence import to_json_safe
 
 DECLARED = [
     {
@@ -192,7 +192,7 @@ class RaisingMapping(dict[str, Any]):
     ],
 )
 def test_what_is_no_json_is_replaced_and_named(value: Any, safe: Any, problem: str | None) -> None:
-    assert json_safe(value) == (safe, problem)
+    assert to_json_safe(value) == (safe, problem)
 
 
 def test_a_value_that_would_fill_the_memory_is_cut_off() -> None:
@@ -200,7 +200,7 @@ def test_a_value_that_would_fill_the_memory_is_cut_off() -> None:
     for _ in range(40):
         value = [value, value]
 
-    assert "holds more than 200,000 lists and mappings" in (json_safe(value)[1] or "")
+    assert "holds more than 200,000 lists and mappings" in (to_json_safe(value)[1] or "")
 
 
 def test_expectations_from_code_may_hold_any_mapping_and_tuples() -> None:

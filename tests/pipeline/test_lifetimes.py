@@ -23,7 +23,7 @@ from evalkit.agents.task import Task
 from evalkit.model.case import Case, Repeat, UserTurn
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.hosting import open_agents
+from evalkit.pipeline.hosting import list_open_agents
 from evalkit.pipeline.running import arun_case, run_case
 
 MakeCase = Callable[..., Case]
@@ -34,7 +34,7 @@ LOG: list[str] = []
 def _clean() -> Iterator[None]:
     LOG.clear()
     yield
-    assert not open_agents()
+    assert not list_open_agents()
 
 
 def said(verdict: Verdict) -> tuple[str, str, str]:

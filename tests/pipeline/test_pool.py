@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evalkit import run_case
-from evalkit.pipeline.pool import ALONE, LoopPool
+from evalkit.pipeline.pool import THREADS_PER_CASE, LoopPool
 from evalkit.spec.loading import case_from_dict
 
 
@@ -23,17 +23,17 @@ def test_a_case_has_as_many_threads_as_in_a_loop_of_its_own_and_the_rest_waits_i
         gate.wait(20)
         return number
 
-    futures = [pool.submit(work, number) for number in range(2 * ALONE + 3)]
-    assert all(going.acquire(timeout=20) for _ in range(2 * ALONE))
+    futures = [pool.submit(work, number) for number in range(2 * THREADS_PER_CASE + 3)]
+    assert all(going.acquire(timeout=20) for _ in range(2 * THREADS_PER_CASE))
     assert not going.acquire(timeout=0.05)
     gate.set()
-    assert [future.result(20) for future in futures] == list(range(2 * ALONE + 3))
+    assert [future.result(20) for future in futures] == list(range(2 * THREADS_PER_CASE + 3))
 
 
 def test_what_raises_tells_whoever_waits_and_what_is_cancelled_does_not_begin() -> None:
     pool, gate = LoopPool(1), threading.Event()
     ran: list[int] = []
-    busy = [pool.submit(gate.wait, 20) for _ in range(ALONE)]
+    busy = [pool.submit(gate.wait, 20) for _ in range(THREADS_PER_CASE)]
     waiting, cancelled = pool.submit(divmod, 1, 0), pool.submit(ran.append, 1)
     cancelled.cancel()
     gate.set()
@@ -45,7 +45,7 @@ def test_what_raises_tells_whoever_waits_and_what_is_cancelled_does_not_begin() 
 
 def test_shutting_down_waits_for_nobody_and_cancels_what_has_not_begun() -> None:
     pool, gate = LoopPool(1), threading.Event()
-    busy = [pool.submit(gate.wait, 20) for _ in range(ALONE)]
+    busy = [pool.submit(gate.wait, 20) for _ in range(THREADS_PER_CASE)]
     queued = pool.submit(int)
     pool.shutdown()
     assert queued.cancelled()

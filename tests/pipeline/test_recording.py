@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.agents.instruction import Instruction
-from evalkit.agents.models import _shared
+from evalkit.agents.models import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import UsageError
 from evalkit.model.case import Case, CaseSettings, Declaration, Repeat
@@ -56,9 +56,9 @@ class Live:
 @pytest.fixture
 def live() -> Iterator[Live]:
     service = Live()
-    _shared["gemini:x"] = service
+    _shared_providers["gemini:x"] = service
     yield service
-    del _shared["gemini:x"]
+    del _shared_providers["gemini:x"]
 
 
 @pytest.fixture
@@ -245,12 +245,12 @@ def test_a_model_at_an_address_of_its_own_is_kept_without_its_password_and_quote
 ) -> None:
     spec = "openai:m?base_url=https://bob:hunter2@host/v1&stream=1"
     at_home = replace(CASE, settings=CaseSettings(model=spec))
-    _shared[spec] = live
+    _shared_providers[spec] = live
     try:
         run(record="all", model=spec)
         again, stale = run(case=at_home), run(case=replace(at_home, input={**CASE.input, "message": "Hello"}))
     finally:
-        del _shared[spec]
+        del _shared_providers[spec]
 
     assert "hunter2" not in file.read_text()
     assert again.reasons == ()

@@ -24,10 +24,10 @@ from evalkit.errors import FunctionError, ProviderError, UsageError
 from evalkit.model.case import Case, Repeat, UserTurn
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.calling import abandoned_agents
-from evalkit.pipeline.faults import place_of
+from evalkit.pipeline.calling import count_abandoned_agents
+from evalkit.pipeline.faults import locate_frame
 from evalkit.pipeline.running import arun_case, run_case
-from evalkit.pipeline.watch import Watch
+from evalkit.pipeline.watch import Watchdog
 from evalkit.providers.scripted import ScriptedProvider
 
 MakeCase = Callable[..., Case]
@@ -302,7 +302,7 @@ async def blocking_async(task: Task) -> str:
 def test_an_agent_that_hangs_is_cut_off_at_its_deadline(
     make_case: MakeCase, settings: Settings, agent: Any, abandoned: int
 ) -> None:
-    before = abandoned_agents()
+    before = count_abandoned_agents()
     started = time.perf_counter()
 
     verdict = run_case(make_case(settings={"deadline_s": 0.1}), agent, settings)
@@ -315,7 +315,7 @@ def test_an_agent_that_hangs_is_cut_off_at_its_deadline(
     )
     assert verdict.transcript.stop_reason == "deadline"
     assert [call.name for call in verdict.transcript.calls] == ["check_warranty"]
-    assert abandoned_agents() - before == abandoned
+    assert count_abandoned_agents() - before == abandoned
     warned = (f"agent '{name}' could not be stopped: it is left behind, still running",)
     assert verdict.warnings == (warned if abandoned else ())
 
@@ -354,8 +354,8 @@ def test_an_agent_that_hangs_is_told_with_the_line_that_it_hangs_in(
 def test_packages_that_are_installed_in_the_project_are_not_its_code(tmp_path: Path) -> None:
     library = tmp_path / ".venv" / "lib" / "site-packages" / "client.py"
     frames = [FrameSummary(str(tmp_path / "shop.py"), 3, "ask"), FrameSummary(str(library), 9, "send")]
-    assert place_of(frames, tmp_path) == "\n  at shop.py:3, in ask"
-    assert place_of(frames[1:], tmp_path, outside=False) == ""
+    assert locate_frame(frames, tmp_path) == "\n  at shop.py:3, in ask"
+    assert locate_frame(frames[1:], tmp_path, outside=False) == ""
 
 
 def test_a_case_may_ask_for_the_deadline(make_case: MakeCase, settings: Settings) -> None:
@@ -470,10 +470,10 @@ def test_context_variables_reach_the_agent(make_case: MakeCase, settings: Settin
 def test_time_for_which_others_held_the_loop_is_not_the_cases_own(
     make_case: MakeCase, settings: Settings, seconds: float, found: list[str]
 ) -> None:
-    watch = Watch()
+    watch = Watchdog()
 
     async def agent(task: Task) -> str:
-        watch.held_up(seconds)
+        watch.add_delay(seconds)
         await asyncio.sleep(0.3)
         await task.acall("check_warranty", serial_number="SN12345")
         return "It is valid."

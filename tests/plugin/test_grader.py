@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.models import _shared
+from evalkit.agents.models import _shared_providers
 from evalkit.gate.decision import decide
 from evalkit.model.run import Policy
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
@@ -61,7 +61,7 @@ class Judge:
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
     found = Judge()
-    monkeypatch.setitem(_shared, GRADER, found)
+    monkeypatch.setitem(_shared_providers, GRADER, found)
     return found
 
 

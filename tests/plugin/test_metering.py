@@ -42,9 +42,9 @@ def asking(project: Project) -> Project:
     for number in range(1, 6):
         project.case(f"case_{number:03}", agent="asks", expected_output={"response_contains": "done"})
     yield project
-    from evalkit.agents.models import _shared
+    from evalkit.agents.models import _shared_providers
 
-    _shared.pop("gemini:x", None)
+    _shared_providers.pop("gemini:x", None)
 
 
 def test_a_budget_leaves_the_rest_not_run_and_the_gate_not_measured(asking: Project) -> None:
@@ -149,14 +149,14 @@ def test_what_makes_no_sense_is_a_usage_error(project: Project, arguments: list[
 
 
 def test_limits_reach_the_settings(project: Project) -> None:
-    from evalkit.plugin.metering import metering
-    from evalkit.project import KEYS
+    from evalkit.plugin.metering import read_live_settings
+    from evalkit.project import CONFIG_KEYS
 
     table = {"limits": {"requests_per_minute": 60, "gemini": {"tokens_per_minute": 1000}}, "requests_per_minute": "30"}
-    read = {name: KEYS[name](value) for name, value in table.items()}
+    read = {name: CONFIG_KEYS[name](value) for name, value in table.items()}
     config: Any = type("Worker", (), {"workerinput": {"workercount": 4, "testrunuid": "abc"}})()
 
-    found = metering(lambda name: read.get(name), config, project.root / ".evalkit/last-run.json")
+    found = read_live_settings(lambda name: read.get(name), config, project.root / ".evalkit/last-run.json")
 
     assert found["limits"] == {"requests_per_minute": 30.0, "gemini": {"tokens_per_minute": 1000.0}}
     assert (found["workers"], found["ledger"], found["max_cost_usd"]) == (4, None, None)

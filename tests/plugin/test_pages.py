@@ -11,29 +11,29 @@ import pytest
 import evalkit
 from evalkit.model.run import Run
 from evalkit.model.verdict import Verdict
-from evalkit.plugin.options import COMMAND_LINE_ONLY, OPTIONS, SHARD, SWITCHES, flag_of
-from evalkit.project import KEYS, read_value
+from evalkit.plugin.options import COMMAND_LINE_ONLY, OPTIONS, SHARD, SWITCHES, format_flag
+from evalkit.project import CONFIG_KEYS, read_value
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = "".join((DOCS / name).read_text("utf-8") for name in ("running.md", "gate.md"))
 TABLES = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", PAGES, re.DOTALL)]
 
 
-@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize("name", CONFIG_KEYS)
 def test_every_key_is_described(name: str) -> None:
     everywhere = "".join(page.read_text("utf-8") for page in DOCS.glob("*.md"))
     assert f"`{name}`" in everywhere or re.search(rf"^{name} = |tool.evalkit.{name}]", everywhere, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
-    "flag", [flag_of(n) for n, (metavar, _) in OPTIONS.items() if metavar] + [*map(flag_of, SWITCHES)]
+    "flag", [format_flag(n) for n, (metavar, _) in OPTIONS.items() if metavar] + [*map(format_flag, SWITCHES)]
 )
 def test_every_flag_is_described(flag: str) -> None:
     assert flag in PAGES
 
 
 def test_no_flag_is_described_that_does_not_exist() -> None:
-    known = {"--evalkit", *map(flag_of, (*OPTIONS, *SWITCHES, *COMMAND_LINE_ONLY, SHARD))}
+    known = {"--evalkit", *map(format_flag, (*OPTIONS, *SWITCHES, *COMMAND_LINE_ONLY, SHARD))}
     assert set(re.findall(r"--evalkit[a-z-]*", PAGES)) <= known
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.plugin.progress import Progress, progress_text
+from evalkit.plugin.progress import ProgressLine, format_progress
 
 Project = Any
 
@@ -27,15 +27,15 @@ Project = Any
     ],
 )
 def test_the_line_says_what_there_is_to_say(done: int, passed: int, total: int, seconds: float, text: str) -> None:
-    assert progress_text(done, passed, total, seconds) == text
+    assert format_progress(done, passed, total, seconds) == text
 
 
 def test_the_line_is_written_over_and_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evalkit.plugin.progress._PAUSE_S", 0)
     stream = StringIO()
-    progress = Progress(stream, 2)
-    progress.told(object(), passed=True)
-    progress.told(object(), passed=True)
+    progress = ProgressLine(stream, 2)
+    progress.count(object(), passed=True)
+    progress.count(object(), passed=True)
     first, last = stream.getvalue()[1:].split("\r")[:2]
     assert first.startswith("1 of 2 · 100 % passed")
     assert last == " " * len(first)

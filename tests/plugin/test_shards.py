@@ -13,7 +13,7 @@ import pytest
 
 from evalkit.execution.shards import split
 from evalkit.model.run import Run
-from evalkit.plugin.sharding import content_of
+from evalkit.plugin.sharding import compute_content_hash
 from evalkit.reports.runfile import load_run
 
 Project = Any
@@ -264,5 +264,5 @@ def test_line_ends_are_no_version(tmp_path: Path) -> None:
     texts = []
     for end in ("\n", "\r\n"):
         (tmp_path / "a_001.yaml").write_bytes(f"a: 1{end}b: 2{end}".encode())
-        texts.append(content_of(tmp_path, ["a_001.yaml"]))
-    assert texts[0] == texts[1] != content_of(tmp_path, ["a_002.yaml"])
+        texts.append(compute_content_hash(tmp_path, ["a_001.yaml"]))
+    assert texts[0] == texts[1] != compute_content_hash(tmp_path, ["a_002.yaml"])

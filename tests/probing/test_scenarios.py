@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evalkit.agents.resolution import instruction_of
+from evalkit.agents.resolution import load_case_instruction
 from evalkit.model.case import Case
-from evalkit.probing.walking import Walked, walk_case
+from evalkit.probing.walking import SmokeResult, run_smoke_check
 from evalkit.spec.discovery import find_cases
 from evalkit.spec.loading import load_case
 
@@ -18,10 +18,10 @@ REASONS = (
 )
 
 
-def walked(case: Case) -> Walked:
-    instruction = instruction_of(case, ROOT)
+def walked(case: Case) -> SmokeResult:
+    instruction = load_case_instruction(case, ROOT)
     brought = (instruction.available_functions if instruction else None) or ()
-    return walk_case(case, None, {function.name: function for function in brought})
+    return run_smoke_check(case, None, {function.name: function for function in brought})
 
 
 def test_every_case_of_this_repository_can_be_satisfied_or_says_what_was_not_checked() -> None:

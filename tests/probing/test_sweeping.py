@@ -15,9 +15,9 @@ from evalkit.errors import SpecError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
-from evalkit.probing.sweeping import FAULTS, arun_swept
+from evalkit.probing.sweeping import FAULTS, arun_with_faults
 from evalkit.spec.loading import case_from_dict
-from evalkit.spec.schema import case_schema
+from evalkit.spec.schema import build_case_schema
 
 MOCKS = {"check": {"status": "valid"}, "mail": {"sent": True}}
 EXPECTED = {"expected_function_calls": ["check", "mail"], "forbidden_function_calls": ["refund"]}
@@ -30,7 +30,7 @@ def case(expected: dict[str, Any] | None = None, mocks: dict[str, Any] | None = 
 
 
 def swept(case: Case, agent: Callable[[Any], Any] | None = None, settings: Settings | None = None) -> Verdict:
-    return asyncio.run(arun_swept(case, agent, settings))
+    return asyncio.run(arun_with_faults(case, agent, settings))
 
 
 def told(verdict: Verdict, function: str) -> dict[str, tuple[str, list[str]]]:
@@ -154,7 +154,7 @@ def test_on_fault_is_checked_when_the_case_is_loaded(on_fault: Any, problem: str
 def test_the_editor_schema_knows_on_fault() -> None:
     import jsonschema
 
-    validator = jsonschema.Draft202012Validator(case_schema())
+    validator = jsonschema.Draft202012Validator(build_case_schema())
     given = {"input": {"message": "x"}, "expected_output": {"stop_reason": "completed"}}
     good = {"final_function_call": "mail", "check": {"stop_reason": "completed"}, "stop_reason": None, "mail": None}
     assert validator.is_valid({**given, "on_fault": good})
@@ -302,21 +302,21 @@ def test_patched_code_gets_the_exceptions_that_such_code_knows(tmp_path: Path, m
 
 def test_an_agent_that_has_ended_does_not_hang_while_its_run_is_graded(tmp_path: Path) -> None:
     from evalkit.model.transcript import ModelRequest, ModelTurn
-    from evalkit.pipeline.watch import Watch
+    from evalkit.pipeline.watch import Watchdog
 
-    outer, waits = Watch(), []
+    outer, waits = Watchdog(), []
 
     class Judge:
         name = "judge"
 
         async def turn(self, request: ModelRequest) -> ModelTurn:
-            waits.append(outer.seconds_left())
+            waits.append(outer.get_seconds_left())
             return ModelTurn(text='{"grades": [{"pass": true}]}')
 
         async def aclose(self) -> None: ...
 
     settings = Settings(root=tmp_path, extra={"grader": lambda case_id, run: Judge()})
-    verdict = asyncio.run(arun_swept(case({**EXPECTED, "judge": "Good."}), careful, settings, watch=outer))
+    verdict = asyncio.run(arun_with_faults(case({**EXPECTED, "judge": "Good."}), careful, settings, watch=outer))
 
     assert (verdict.status, len(verdict.faults)) == (PASSED, 8)
     assert waits == [0.5]  # as long as between two looks, where no run is going on

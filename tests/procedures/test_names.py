@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from evalkit.cli.linting import project_options
-from evalkit.lint.fixing import apply, planned
-from evalkit.lint.report import lint
+from evalkit.cli.linting import load_lint_options
+from evalkit.lint.fixing import apply_changes, plan_changes
+from evalkit.lint.report import check_project
 from evalkit.model.verdict import Verdict
-from evalkit.reports.trace import render
+from evalkit.reports.trace import render_trace
 from evalkit.stats.accounting import Accounting, Channels
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ SUITE = ROOT / "scenarios" / "procedures"
 
 
 def found_in(folder: str) -> list[str]:
-    report = lint(project_options(ROOT, (f"scenarios/procedures/{folder}",)))
+    report = check_project(load_lint_options(ROOT, (f"scenarios/procedures/{folder}",)))
     return [
         f"{finding.location.file.removeprefix('scenarios/procedures/')} {finding.message}"
         for finding in report.findings
@@ -49,10 +49,10 @@ def test_the_repaired_table_is_what_fix_makes_of_the_broken_one(tmp_path: Path) 
     shutil.copytree(
         SUITE, tmp_path / "scenarios" / "procedures", ignore=shutil.ignore_patterns("repaired", "migrating")
     )
-    report = lint(project_options(tmp_path, ("scenarios/procedures",)))
-    changes = planned(report.findings, tmp_path)
-    assert changes.mended == 3
-    apply(changes, tmp_path)
+    report = check_project(load_lint_options(tmp_path, ("scenarios/procedures",)))
+    changes = plan_changes(report.findings, tmp_path)
+    assert changes.fixed_count == 3
+    apply_changes(changes, tmp_path)
     fixed = (tmp_path / "scenarios" / "procedures" / "as_found" / "tools.py").read_text("utf-8")
     repaired = (SUITE / "repaired" / "tools.py").read_text("utf-8")
     assert fixed.partition("TOOLS:")[2] == repaired.partition("TOOLS:")[2]
@@ -71,7 +71,7 @@ def test_a_call_by_an_alias_is_recorded_under_the_functions_name(verdicts: Calla
 
 
 def test_the_trace_shows_the_alias(verdicts: Callable[[str], dict[str, Verdict]]) -> None:
-    shown = render(verdicts("migrating")["older_name_002"])
+    shown = render_trace(verdicts("migrating")["older_name_002"])
     assert '✓ search_procedure(query="booking travel") [as tool_search_procedure] [written as text] → []' in shown
 
 

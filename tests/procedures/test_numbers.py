@@ -11,7 +11,7 @@ import pytest
 from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run
 from evalkit.model.verdict import Verdict
-from evalkit.reports.accounting import accounting_lines, fallback_warning
+from evalkit.reports.accounting import build_fallback_warning, format_accounting
 from evalkit.stats.accounting import Accounting, Channels, cost_multiplier
 
 Verdicts = Callable[[str], dict[str, Verdict]]
@@ -84,19 +84,19 @@ def test_the_cost_multiplier_comes_from_the_runs(accounting: Accounts) -> None:
 
 
 def test_the_alert_is_given_above_ten_percent_and_only_there(accounting: Accounts) -> None:
-    assert fallback_warning(accounting("as_found"), Fraction(10)) == (
+    assert build_fallback_warning(accounting("as_found"), Fraction(10)) == (
         "13 of 13 calls came as text (100 %), more than 10 %: search_procedure 5 of 5, search_guidelines 4 of 4, "
         "search_rag 4 of 4"
     )
-    assert fallback_warning(accounting("repaired"), Fraction(10)) is None
+    assert build_fallback_warning(accounting("repaired"), Fraction(10)) is None
 
 
 def test_what_nobody_carried_out_is_said(accounting: Accounts) -> None:
-    assert list(accounting_lines(accounting("as_found")))[-1] == (
+    assert list(format_accounting(accounting("as_found")))[-1] == (
         "26 native calls carried out by no code: search_procedure 10, search_guidelines 8, search_rag 8; "
         "`evalkit lint` compares the names"
     )
-    assert not any("no code" in line for line in accounting_lines(accounting("repaired")))
+    assert not any("no code" in line for line in format_accounting(accounting("repaired")))
 
 
 def test_the_gate_can_be_asked_to_mind_the_fallback(verdicts: Verdicts) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from evalkit.errors import IncompleteCallError
-from evalkit.providers.events import values_of
-from evalkit.providers.gemini_reply import merged, turn_of
-from evalkit.providers.openai_reply import streamed_turn
+from evalkit.providers.events import parse_values
+from evalkit.providers.gemini_reply import merge_chunks, read_reply
+from evalkit.providers.openai_reply import read_stream
 from evalkit.providers.stream import StreamAccumulator
 from evalkit.providers.textcalls import parse_text_calls
 from evalkit.providers.turns import parse_arguments
@@ -229,14 +229,14 @@ def test_a_body_cut_at_any_byte_gives_no_other_call(corpus: str) -> None:
         if not row["stream"] or row["api"] == "responses" or (row["status"] or 200) != 200:
             continue
         body = row["raw"].encode()
-        read = streamed_turn if corpus != "streams_gemini" else lambda values: turn_of(merged(values))
-        whole = calls_of(read(values_of(row["raw"])).calls)
+        read = read_stream if corpus != "streams_gemini" else lambda values: read_reply(merge_chunks(values))
+        whole = calls_of(read(parse_values(row["raw"])).calls)
         for end in {
             *range(0, len(body), 1 + len(body) // 40),
             *(end.end() for end in re.finditer(rb"\r?\n\r?\n", body)),
         }:
             try:
-                values = values_of(body[:end].decode(errors="ignore"))
+                values = parse_values(body[:end].decode(errors="ignore"))
             except ValueError:
                 continue
             calls = calls_of(read(values).calls)

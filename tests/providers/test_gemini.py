@@ -11,10 +11,10 @@ import pytest
 from evalkit.errors import ProviderError, UsageError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.events import values_of
+from evalkit.providers.events import parse_values
 from evalkit.providers.gemini import GeminiOptions, GeminiProvider
-from evalkit.providers.gemini_reply import FINISH_REASONS, merged, turn_of
-from evalkit.providers.gemini_request import FOREIGN_SIGNATURE, contents_of
+from evalkit.providers.gemini_reply import FINISH_REASONS, merge_chunks, read_reply
+from evalkit.providers.gemini_request import FOREIGN_SIGNATURE, build_contents
 from evalkit.providers.opening import open_provider
 from evalkit.providers.retrying import RetryPolicy
 
@@ -125,7 +125,7 @@ def test_where_vertex_is_comes_from_project_and_location() -> None:
     async def place() -> tuple[str, str, str]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("google.auth.default", lambda **_: (AnonymousCredentials(), "p"))  # type: ignore[no-untyped-call]
-            api = gemini._client()._api_client
+            api = gemini._get_client()._api_client
         await gemini.aclose()
         return str(api._http_options.base_url), str(api._http_options.api_version), str(api.project)
 
@@ -176,7 +176,7 @@ def test_a_reply_with_parallel_calls_is_read_and_goes_back_verbatim(replay: Any,
 def test_a_turn_of_another_model_goes_out_with_a_signature_that_says_so() -> None:
     turn = ModelTurn(text="One moment.", calls=(ModelCall(name="a", arguments={"n": 1}), ModelCall(name="b")))
 
-    assert contents_of([{"role": "model", "turn": turn}]) == [
+    assert build_contents([{"role": "model", "turn": turn}]) == [
         {
             "role": "model",
             "parts": [
@@ -191,10 +191,10 @@ def test_a_turn_of_another_model_goes_out_with_a_signature_that_says_so() -> Non
 @pytest.mark.parametrize("reply", [{}, {"candidates": [{"content": {"role": "model"}, "finishReason": "SAFETY"}]}])
 def test_a_reply_of_which_nothing_came_does_not_go_back(reply: Any) -> None:
     """A conversation goes on behind a reply that was blocked; the API takes no content without parts."""
-    messages: list[Any] = [USER, {"role": "model", "turn": turn_of(reply)}, USER]
+    messages: list[Any] = [USER, {"role": "model", "turn": read_reply(reply)}, USER]
     said = {"role": "user", "parts": [{"text": USER["text"]}]}
 
-    assert contents_of(messages) == [said, said]
+    assert build_contents(messages) == [said, said]
 
 
 def test_what_the_client_does_not_know_yet_does_not_stop_a_conversation(replay: Any, answer: Any) -> None:
@@ -241,7 +241,7 @@ ENDINGS: list[tuple[Any, str, str | None]] = [
 
 @pytest.mark.parametrize(("reply", "finish", "message"), ENDINGS)
 def test_every_ending_has_its_finish_reason(reply: Any, finish: str, message: str | None) -> None:
-    turn = turn_of(reply)
+    turn = read_reply(reply)
 
     assert (turn.finish_reason, turn.finish_message) == (finish, message)
 
@@ -268,7 +268,7 @@ def chunk(*parts: Any, **candidate: Any) -> Any:
 
 
 def test_streamed_texts_join_and_signatures_stay_in_their_place() -> None:
-    whole = merged(
+    whole = merge_chunks(
         [
             chunk({"text": "think", "thought": True}),
             chunk({"text": "Hel"}),
@@ -278,7 +278,7 @@ def test_streamed_texts_join_and_signatures_stay_in_their_place() -> None:
         ]
     )
 
-    turn = turn_of(whole)
+    turn = read_reply(whole)
     assert (turn.text, turn.finish_reason, turn.usage) == ("Hello.", "stop", Usage(total_tokens=9))
     assert turn.content["parts"] == [
         {"text": "think", "thought": True},
@@ -297,7 +297,7 @@ PARTIAL = [
 
 
 def test_arguments_that_arrive_in_pieces_are_put_together() -> None:
-    turn = turn_of(merged(PARTIAL))
+    turn = read_reply(merge_chunks(PARTIAL))
 
     assert turn.calls == (ModelCall(name="send", arguments={"to": "ana", "tags": [None, {"n": 3}]}, call_id="x"),)
     assert turn.content["parts"][0]["thoughtSignature"] == "c2ln"
@@ -307,14 +307,14 @@ def test_arguments_that_arrive_in_pieces_are_put_together() -> None:
 def test_a_path_that_leads_nowhere_sets_nothing_and_breaks_nothing(path: Any) -> None:
     piece = {"jsonPath": path, "stringValue": "x"}
     open_call = {"functionCall": {"name": "send", "args": {"to": "ana"}, "willContinue": True, "partialArgs": [piece]}}
-    turn = turn_of(merged([chunk(open_call), chunk({"functionCall": {}}, finishReason="STOP")]))
+    turn = read_reply(merge_chunks([chunk(open_call), chunk({"functionCall": {}}, finishReason="STOP")]))
 
     assert [call.name for call in turn.calls] == ["send"]
 
 
 def test_a_call_that_another_one_follows_before_it_is_whole_is_none() -> None:
     other = chunk({"functionCall": {"name": "send", "id": "y", "args": {"to": "bo"}}}, finishReason="STOP")
-    turn = turn_of(merged([*PARTIAL[:2], other]))
+    turn = read_reply(merge_chunks([*PARTIAL[:2], other]))
 
     assert [call.call_id for call in turn.calls] == ["y"]
     assert turn.finish_reason == "truncated"
@@ -324,18 +324,18 @@ def test_a_call_that_another_one_follows_before_it_is_whole_is_none() -> None:
 def test_a_stream_of_an_empty_text_is_the_reply_that_comes_whole() -> None:
     empty = chunk({"text": ""}, finishReason="STOP")
 
-    assert turn_of(merged([empty])).finish_reason == turn_of(empty).finish_reason == "stop"
+    assert read_reply(merge_chunks([empty])).finish_reason == read_reply(empty).finish_reason == "stop"
 
 
 def test_what_goes_back_says_whose_it_is() -> None:
-    turn = turn_of({"candidates": [{"content": {"parts": [{"text": "Hi."}]}, "finishReason": "STOP"}]})
+    turn = read_reply({"candidates": [{"content": {"parts": [{"text": "Hi."}]}, "finishReason": "STOP"}]})
 
     assert turn.content == {"role": "model", "parts": [{"text": "Hi."}]}
 
 
 @pytest.mark.parametrize("length", range(1, len(PARTIAL)))
 def test_a_stream_that_ends_inside_a_call_has_no_call(length: int) -> None:
-    turn = turn_of(merged(PARTIAL[:length]))
+    turn = read_reply(merge_chunks(PARTIAL[:length]))
 
     assert (turn.calls, turn.finish_reason) == ((), "truncated")
     assert (turn.finish_message or "").startswith("the stream ended inside a function call: send({")
@@ -354,7 +354,7 @@ def test_a_stream_that_ends_inside_a_call_has_no_call(length: int) -> None:
     ],
 )
 def test_a_streamed_body_is_read_in_every_form(body: str, values: Any) -> None:
-    assert values_of(body) == values
+    assert parse_values(body) == values
 
 
 # -- errors and retries
@@ -614,7 +614,7 @@ def test_the_http_client_is_ours_whatever_else_is_installed(replay: Any, answer:
 
     async def ask() -> tuple[bool, bool]:
         await gemini.turn(ModelRequest(messages=(USER,)))
-        api = gemini._client()._api_client
+        api = gemini._get_client()._api_client
         used = bool(api._use_aiohttp())
         client = api._async_httpx_client
         assert client is not None

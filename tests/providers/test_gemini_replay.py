@@ -15,7 +15,7 @@ from evalkit.errors import ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.gemini import GeminiOptions, GeminiProvider
-from evalkit.providers.gemini_reply import FINISH_REASONS, NUMBERED, merged, turn_of
+from evalkit.providers.gemini_reply import FINISH_REASONS, REASONS_BY_NUMBER, merge_chunks, read_reply
 
 Row = dict[str, Any]
 REQUEST = ModelRequest(messages=({"role": "user", "text": "hi"},))
@@ -94,7 +94,7 @@ def wire_finish(row: Row, *, has_calls: bool) -> set[str]:
     reason = row["finish_reason"]
     if reason is None:
         return {"empty", "truncated", "content_filter"}
-    name = NUMBERED[reason] if isinstance(reason, int) else reason
+    name = REASONS_BY_NUMBER[reason] if isinstance(reason, int) else reason
     finish = FINISH_REASONS.get(name, "other")
     return {"tool_calls"} if finish == "stop" and has_calls else {finish}
 
@@ -206,7 +206,9 @@ def test_whole_conversations_send_every_reply_back_as_it_came(talks: list[Conver
     signed = parallel = 0
     for conversation in talks:
         sent = [content["parts"] for content in conversation.sent[-1] if content["role"] == "model"]
-        replies = [merged(wire_chunks(row))["candidates"][0]["content"]["parts"] for row in conversation.rows[:-1]]
+        replies = [
+            merge_chunks(wire_chunks(row))["candidates"][0]["content"]["parts"] for row in conversation.rows[:-1]
+        ]
         assert decoded(sent) == decoded(replies)
         signed += sum("thoughtSignature" in part for parts in replies for part in parts)
         parallel += sum(len(turn.calls) > 1 for turn in conversation.turns)
@@ -269,7 +271,7 @@ def test_no_prefix_of_a_stream_gives_a_call_that_the_whole_does_not(rows: list[R
         if not row["stream"] or is_failure(row):
             continue
         chunks = wire_chunks(row)
-        whole = plain(turn_of(merged(chunks)).calls)
+        whole = plain(read_reply(merge_chunks(chunks)).calls)
         for length in range(len(chunks)):
-            calls = plain(turn_of(merged(chunks[:length])).calls)
+            calls = plain(read_reply(merge_chunks(chunks[:length])).calls)
             assert calls == whole[: len(calls)], row["id"]

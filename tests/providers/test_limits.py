@@ -10,9 +10,9 @@ import pytest
 
 from evalkit.errors import ProviderError
 from evalkit.model.transcript import ModelTurn, Usage
-from evalkit.providers.limits import Limiter, Rates, in_force, limiter_for, rates_for
-from evalkit.providers.retrying import RetryPolicy, with_retries
-from evalkit.providers.service_errors import asked_to_wait
+from evalkit.providers.limits import Limiter, Rates, current_limiter, find_rates, get_limiter
+from evalkit.providers.retrying import RetryPolicy, call_with_retries
+from evalkit.providers.service_errors import read_retry_after
 
 
 class Clock:
@@ -101,7 +101,7 @@ def test_a_request_that_failed_used_no_tokens() -> None:
         running = [asyncio.create_task(asking.enter()) for _ in range(5)]
         await clock.run()
         for aside in await asyncio.gather(*running):
-            asking.failed(aside)
+            asking.cancel(aside)
 
     asyncio.run(fail())
 
@@ -112,7 +112,7 @@ def test_a_request_that_failed_used_no_tokens() -> None:
 def test_a_429_stops_everybody_for_as_long_as_the_service_says() -> None:
     clock = Clock()
     asking = limiter(clock)
-    asking.refused(7.0)
+    asking.record_refusal(7.0)
 
     assert min(times_of(asking, clock, 3)) >= 7.0
 
@@ -121,7 +121,7 @@ def test_a_429_halves_the_rate_once_however_many_requests_it_hits_and_success_br
     clock = Clock()
     asking = limiter(clock, requests_per_minute=60)
     for _ in range(20):
-        asking.refused(None)
+        asking.record_refusal(None)
     slowed = asking.requests_per_minute
     times_of(asking, clock, 30)
 
@@ -133,7 +133,7 @@ def test_an_unlimited_service_that_refuses_gets_a_limit_and_loses_it_again() -> 
     clock = Clock()
     asking = limiter(clock)
     times_of(asking, clock, 20)
-    asking.refused(1.0)
+    asking.record_refusal(1.0)
     slowed = asking.requests_per_minute
     times_of(asking, clock, 60)
 
@@ -145,7 +145,7 @@ def test_a_service_that_always_refuses_is_asked_once_a_minute() -> None:
     clock = Clock()
     asking = limiter(clock, requests_per_minute=60)
     for _ in range(50):
-        asking.refused(None)
+        asking.record_refusal(None)
         clock.now += 2
 
     assert asking.requests_per_minute == pytest.approx(1)
@@ -167,18 +167,18 @@ LIMITS: dict[str, Any] = {
     ],
 )
 def test_the_nearest_limit_wins_name_by_name(kind: str, model: str, rates: Rates) -> None:
-    assert rates_for(kind, model, LIMITS) == rates
+    assert find_rates(kind, model, LIMITS) == rates
 
 
 def test_several_processes_share_a_limit_in_equal_parts() -> None:
-    assert rates_for("openai", "m", LIMITS, workers=4) == Rates(requests_per_minute=25)
+    assert find_rates("openai", "m", LIMITS, workers=4) == Rates(requests_per_minute=25)
 
 
 def test_there_is_one_limiter_for_a_provider() -> None:
     rates = Rates(requests_per_minute=7)
 
-    assert limiter_for("test:m", rates) is limiter_for("test:m", rates)
-    assert limiter_for("test:m", rates) is not limiter_for("test:other", rates)
+    assert get_limiter("test:m", rates) is get_limiter("test:m", rates)
+    assert get_limiter("test:m", rates) is not get_limiter("test:other", rates)
 
 
 def test_retries_wait_for_their_turn_and_tell_the_limiter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,8 +198,8 @@ def test_retries_wait_for_their_turn_and_tell_the_limiter(monkeypatch: pytest.Mo
         return answer
 
     async def run() -> ModelTurn:
-        in_force.set(asking)
-        running = asyncio.create_task(with_retries(ask, RetryPolicy(sleep=clock.sleep)))
+        current_limiter.set(asking)
+        running = asyncio.create_task(call_with_retries(ask, RetryPolicy(sleep=clock.sleep)))
         await clock.run()
         return await running
 
@@ -220,11 +220,11 @@ def test_a_pause_that_nobody_waits_for_stops_the_other_cases_at_once() -> None:
         raise ProviderError("quota", status=429, retry_after_s=3600.0)
 
     async def run() -> list[BaseException | ModelTurn]:
-        in_force.set(asking)
+        current_limiter.set(asking)
         policy = RetryPolicy(sleep=clock.sleep)
-        first = asyncio.create_task(with_retries(ask, policy))
+        first = asyncio.create_task(call_with_retries(ask, policy))
         await clock.run()
-        later = [asyncio.create_task(with_retries(ask, policy)) for _ in range(50)]
+        later = [asyncio.create_task(call_with_retries(ask, policy)) for _ in range(50)]
         await clock.run()
         return await asyncio.gather(first, *later, return_exceptions=True)
 
@@ -255,4 +255,4 @@ DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
     ],
 )
 def test_retry_after_is_seconds_or_a_date(headers: dict[str, str], seconds: float | None) -> None:
-    assert asked_to_wait(SimpleNamespace(headers=headers)) == seconds
+    assert read_retry_after(SimpleNamespace(headers=headers)) == seconds

@@ -14,8 +14,8 @@ from evalkit.errors import ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.openai_chat import OpenAIOptions, OpenAIProvider
-from evalkit.providers.openai_reply import streamed_turn, turn_of
-from evalkit.providers.openai_request import messages_of
+from evalkit.providers.openai_reply import read_reply, read_stream
+from evalkit.providers.openai_request import build_messages
 from evalkit.providers.opening import open_provider
 from evalkit.providers.retrying import RetryPolicy
 
@@ -236,13 +236,13 @@ def tokens(asked: int, given: int, total: int, *, reasoning: int = 0, **more: An
     ids=["OpenAI", "xAI", "Gemini", "no total", "Mistral", "DeepSeek", "Moonshot", "odd", "none", "no mapping"],
 )  # fmt: skip
 def test_tokens_are_counted_alike_whatever_the_server(reported: Any, usage: Usage | None) -> None:
-    assert turn_of({"choices": [], "usage": reported}).usage == usage
+    assert read_reply({"choices": [], "usage": reported}).usage == usage
 
 
 def test_a_turn_written_by_hand_goes_out_as_a_message() -> None:
     turn = ModelTurn(text="One moment.", calls=(ModelCall(name="a", arguments={"n": 1}),))
 
-    assert messages_of(
+    assert build_messages(
         None, [{"role": "model", "turn": turn}, {"role": "function", "results": [(turn.calls[0], 1)]}]
     ) == [
         {
@@ -254,10 +254,12 @@ def test_a_turn_written_by_hand_goes_out_as_a_message() -> None:
     ]
 
 
-@pytest.mark.parametrize("turn", [ModelTurn(), turn_of({"choices": [{"message": {"content": None}}]}), turn_of([])])
+@pytest.mark.parametrize(
+    "turn", [ModelTurn(), read_reply({"choices": [{"message": {"content": None}}]}), read_reply([])]
+)
 def test_a_reply_of_which_nothing_came_goes_back_as_an_empty_text(turn: ModelTurn) -> None:
     """A conversation goes on behind a reply that was blocked or empty; `null` is refused there."""
-    assert messages_of(None, [{"role": "model", "turn": turn}]) == [{"role": "assistant", "content": ""}]
+    assert build_messages(None, [{"role": "model", "turn": turn}]) == [{"role": "assistant", "content": ""}]
 
 
 # -- endings
@@ -277,10 +279,10 @@ def test_arguments_that_are_no_object_go_back_empty(streamed: bool, arguments: s
     """vLLM, Ollama and others read them again, and would refuse the conversation."""
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     pieces = [delta(tool_calls=[{"index": 0, **call}]), delta("tool_calls")]
-    turn = streamed_turn(pieces) if streamed else turn_of(whole({"tool_calls": [call]}, "tool_calls"))
+    turn = read_stream(pieces) if streamed else read_reply(whole({"tool_calls": [call]}, "tool_calls"))
     assert turn.calls[0].malformed
     for said in (turn, replace(turn, content=None)):
-        (message,) = messages_of(None, [{"role": "model", "turn": said}])
+        (message,) = build_messages(None, [{"role": "model", "turn": said}])
         assert message["tool_calls"] == [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
 
 
@@ -295,7 +297,7 @@ def test_answers_find_their_calls_in_any_order(
     ]
     results = [(calls[place], f"answer {place}") for place in order]
     told = [[result] for result in results] if apart else [results]
-    _, said, *answers = messages_of(
+    _, said, *answers = build_messages(
         None,
         [
             {"role": "user", "text": "Go."},
@@ -328,7 +330,7 @@ def test_answers_find_their_calls_in_any_order(
     ],
 )
 def test_every_ending_has_its_finish_reason(reply: Any, finish: str, text: str) -> None:
-    turn = turn_of(reply)
+    turn = read_reply(reply)
 
     assert (turn.finish_reason, turn.text) == (finish, text)
 
@@ -337,7 +339,7 @@ def test_every_ending_has_its_finish_reason(reply: Any, finish: str, text: str) 
     "arguments", ['{"n": ', "[1]", '{"n": 1} extra', '{"n": NaN}', '{"n": 1, "n": 2}', '{"n": 1e999}']
 )
 def test_arguments_that_are_no_json_object_make_a_malformed_call(arguments: str) -> None:
-    (call,) = turn_of(malformed(arguments)).calls
+    (call,) = read_reply(malformed(arguments)).calls
 
     assert call.malformed
     assert call.arguments == arguments
@@ -367,7 +369,7 @@ def test_a_stream_gives_the_turn_that_the_whole_reply_gives() -> None:
         {"id": "c1", "type": "function", "function": {"name": "a", "arguments": '{"n": 1}'}},
         {"id": "c2", "type": "function", "function": {"name": "b", "arguments": "{}"}},
     ]
-    unstreamed = turn_of(
+    unstreamed = read_reply(
         {
             **whole({"role": "assistant", "content": "Look", "tool_calls": calls}, "tool_calls"),
             "usage": {"prompt_tokens": 3, "completion_tokens": 2},
@@ -375,14 +377,14 @@ def test_a_stream_gives_the_turn_that_the_whole_reply_gives() -> None:
         }
     )
 
-    assert streamed_turn(STREAM) == unstreamed
+    assert read_stream(STREAM) == unstreamed
 
 
 @pytest.mark.parametrize("indices", [(0, 1), (0, 0), (1, 2)])
 def test_what_a_server_hangs_on_streamed_calls_goes_back_with_its_call(indices: tuple[int, int]) -> None:
     """Gemini's signatures behind OpenAI's API, which numbers every call 0."""
     signed = [{"google": {"thought_signature": name}} for name in ("first", "second")]
-    turn = streamed_turn(
+    turn = read_stream(
         [
             delta(tool_calls=[piece(indices[0], "{}", name="a", id="c1", extra_content=signed[0])]),
             delta(tool_calls=[piece(indices[1], "{}", name="b", id="c2", extra_content=signed[1])]),
@@ -390,7 +392,7 @@ def test_what_a_server_hangs_on_streamed_calls_goes_back_with_its_call(indices: 
         ]
     )
 
-    (said,) = messages_of(None, [{"role": "model", "turn": turn}])
+    (said,) = build_messages(None, [{"role": "model", "turn": turn}])
     assert [(call["id"], call["extra_content"]) for call in said["tool_calls"]] == [
         ("c1", signed[0]),
         ("c2", signed[1]),
@@ -439,13 +441,13 @@ def test_whole_or_streamed_in_any_pieces_a_reply_ends_in_the_same_turn(
         {"id": f"c{index}", "type": "function", "function": {"name": name, "arguments": arguments}}
         for index, (name, arguments) in enumerate(calls)
     ]
-    unstreamed = turn_of(whole({"role": "assistant", "content": None, "tool_calls": tool_calls}, reason))
+    unstreamed = read_reply(whole({"role": "assistant", "content": None, "tool_calls": tool_calls}, reason))
     pieces = [
         delta(tool_calls=[piece(index, arguments[start : start + size], name=None if start else name, id=f"c{index}")])
         for index, (name, arguments) in enumerate(calls)
         for start in range(0, max(len(arguments), 1), size)
     ]
-    streamed = streamed_turn([*pieces, delta(reason)])
+    streamed = read_stream([*pieces, delta(reason)])
 
     assert [f"{call.name} malformed" if call.malformed else call.name for call in unstreamed.calls] == made
     assert (unstreamed.finish_reason, unstreamed.finish_message) == (finish, message)
@@ -455,19 +457,19 @@ def test_whole_or_streamed_in_any_pieces_a_reply_ends_in_the_same_turn(
 def test_further_replies_to_the_same_request_are_left_out() -> None:
     other = {"choices": [{"index": 1, "delta": {"content": "Other", "tool_calls": [piece(0, "{", name="g")]}}]}
 
-    assert streamed_turn([other, *STREAM[:2], other, *STREAM[2:]]) == streamed_turn(STREAM)
+    assert read_stream([other, *STREAM[:2], other, *STREAM[2:]]) == read_stream(STREAM)
 
 
 def test_an_empty_place_for_a_call_is_no_call() -> None:
     """As Snowflake sends it with every message."""
-    turn = streamed_turn([delta(content="Hello.", function_call={"name": "", "arguments": ""}), delta("stop")])
+    turn = read_stream([delta(content="Hello.", function_call={"name": "", "arguments": ""}), delta("stop")])
 
     assert (turn.calls, turn.text, turn.finish_reason) == ((), "Hello.", "stop")
 
 
 @pytest.mark.parametrize("length", range(len(STREAM) - 1))
 def test_a_stream_that_breaks_off_has_no_half_call_and_says_so(length: int) -> None:
-    turn = streamed_turn(STREAM[:length])
+    turn = read_stream(STREAM[:length])
 
     assert [call.name for call in turn.calls] == ["a", "b"][: max(length - 3, 0)]
     if not turn.calls:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.events import values_of
+from evalkit.providers.events import parse_values
 from evalkit.providers.openai_chat import OpenAIOptions, OpenAIProvider
 
 Row = dict[str, Any]
@@ -87,7 +87,7 @@ def talks(corpus: Callable[[str], list[Row]], server: Any) -> list[Conversation]
 
 def wire_usage(row: Row) -> Usage | None:
     """Tokens as the wire has them, read independently of the provider."""
-    values = [value for value in values_of(row["raw"]) if isinstance(value, dict)]
+    values = [value for value in parse_values(row["raw"]) if isinstance(value, dict)]
     found = [value["usage"] for value in values if value.get("usage")]
     if not found:
         return None

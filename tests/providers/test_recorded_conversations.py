@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.asked import without_secrets
+from evalkit.providers.asked import redact_secrets
 from evalkit.providers.cassette import CassetteProvider
-from evalkit.providers.events import values_of
-from evalkit.providers.gemini_reply import merged
-from evalkit.providers.gemini_reply import turn_of as gemini_turn
-from evalkit.providers.openai_reply import streamed_turn
-from evalkit.providers.openai_reply import turn_of as openai_turn
+from evalkit.providers.events import parse_values
+from evalkit.providers.gemini_reply import merge_chunks
+from evalkit.providers.gemini_reply import read_reply as gemini_turn
+from evalkit.providers.openai_reply import read_reply as openai_turn
+from evalkit.providers.openai_reply import read_stream
 from evalkit.providers.recording import RecordingProvider
 from evalkit.providers.scripted import ScriptedProvider
 
@@ -29,10 +29,10 @@ FUNCTIONS = (Declaration(name="look_up", description="a: b # c", parameters={"ty
 
 
 def turn_in(row: Row) -> ModelTurn:
-    values = values_of(row["raw"])
+    values = parse_values(row["raw"])
     if row["provider"] == "gemini":
-        return gemini_turn(merged(values), duration_ms=812.4)
-    return replace(streamed_turn(values) if row["stream"] else openai_turn(values[0]), duration_ms=812.4)
+        return gemini_turn(merge_chunks(values), duration_ms=812.4)
+    return replace(read_stream(values) if row["stream"] else openai_turn(values[0]), duration_ms=812.4)
 
 
 def conversations(rows: list[Row]) -> Iterator[list[ModelTurn]]:
@@ -60,7 +60,7 @@ async def talked(provider: Any, turns: int) -> list[ModelTurn]:
 def told(turn: ModelTurn) -> Any:
     """All of it that a cassette keeps: passwords that a model wrote are hidden, and a total that nobody gave is the
     sum."""
-    calls = [(call.name, without_secrets(call.arguments), call.malformed) for call in turn.calls]
+    calls = [(call.name, redact_secrets(call.arguments), call.malformed) for call in turn.calls]
     usage = turn.usage
     if usage is not None and not usage.total_tokens:
         usage = replace(usage, total_tokens=usage.input_tokens + usage.output_tokens + usage.reasoning_tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evalkit.providers.asked import differences
+from evalkit.providers.asked import compare_requests
 
 
 def declared(properties: dict[str, Any]) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def declared(properties: dict[str, Any]) -> dict[str, Any]:
 def test_each_changed_path_of_a_declaration_is_named_with_both_values() -> None:
     was = declared({"a": {"type": "string"}, "b": {"enum": [1, 2, 3]}})
     now = declared({"a": {"type": "integer"}, "b": {"enum": [1, 4, 2, 3]}, "c": {"type": "null"}})
-    assert differences(was, now) == [
+    assert compare_requests(was, now) == [
         "function 'f' is declared differently: "
         'parameters.properties.a.type was "string", is "integer"; '
         "parameters.properties.b.enum[1] was absent, is 4; "

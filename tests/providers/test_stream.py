@@ -382,7 +382,7 @@ class Counting(StreamAccumulator):
 
     def _parsed(self) -> ParsedText:
         self.readings += 1
-        return super()._parsed()
+        return super()._parse_text()
 
 
 def test_a_long_text_is_not_read_again_with_every_piece() -> None:

@@ -11,13 +11,13 @@ import pytest
 from evalkit.errors import SpecError, UsageError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.cassette import CassetteProvider
-from evalkit.providers.gemini_reply import merged, turn_of
-from evalkit.providers.openai_reply import streamed_turn
+from evalkit.providers.gemini_reply import merge_chunks, read_reply
+from evalkit.providers.openai_reply import read_stream
 from evalkit.providers.scripted import ScriptedProvider
 from evalkit.providers.stream import StreamAccumulator
 from evalkit.providers.stream_slots import StreamCall
-from evalkit.providers.streamed import Chunk, chunks_of, pieces_of, turn_of_stream
-from evalkit.providers.streamreading import read_reply
+from evalkit.providers.streamed import Chunk, build_turn, fetch_pieces, split_turn
+from evalkit.providers.streamreading import read_written_reply
 
 OPENAI: list[dict[str, Any]] = [
     {"content": "One moment."},
@@ -56,7 +56,7 @@ def chunks(wire: str, pieces: list[Any]) -> tuple[Chunk, ...]:
 
 def read(data: Any) -> tuple[ModelTurn, list[str]]:
     problems: list[Any] = []
-    turn, _ = read_reply(data, ("turns", 0), problems)
+    turn, _ = read_written_reply(data, ("turns", 0), problems)
     return turn, [problem.message for problem in problems]
 
 
@@ -88,9 +88,9 @@ def told(turn: ModelTurn) -> Any:
 
 def test_a_whole_stream_is_the_turn_that_the_live_providers_make_of_it() -> None:
     whole = [{"choices": [{"delta": piece, "finish_reason": piece.get("finish_reason")}]} for piece in OPENAI]
-    assert told(turn_of_stream(chunks("openai", whole))) == told(streamed_turn(whole)) == told(TURN)
+    assert told(build_turn(chunks("openai", whole))) == told(read_stream(whole)) == told(TURN)
     answers = [{"candidates": [{"content": {"parts": [part]}}]} for part in GEMINI[:-1]] + GEMINI[-1:]
-    assert told(turn_of_stream(chunks("gemini", answers))) == told(turn_of(merged(answers))) == told(TURN)
+    assert told(build_turn(chunks("gemini", answers))) == told(read_reply(merge_chunks(answers))) == told(TURN)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_whole_stream_is_the_turn_that_the_live_providers_make_of_it() -> None
 def test_a_stream_that_ends_inside_a_call_has_no_such_call_and_says_so(
     wire: str, pieces: list[Any], finish: str, message: str
 ) -> None:
-    turn = turn_of_stream(chunks(wire, pieces))
+    turn = build_turn(chunks(wire, pieces))
     assert turn == ModelTurn(
         text="One moment.",
         finish_reason=finish,
@@ -127,7 +127,7 @@ def test_a_stream_that_ends_inside_a_call_has_no_such_call_and_says_so(
 
 
 def test_a_stream_that_says_it_is_whole_has_the_malformed_call_that_the_whole_reply_has() -> None:
-    turn = turn_of_stream(chunks("openai", [*OPENAI[:2], {"finish_reason": "tool_calls"}]))
+    turn = build_turn(chunks("openai", [*OPENAI[:2], {"finish_reason": "tool_calls"}]))
     (call,) = turn.calls
     assert (call.name, call.arguments, call.raw) == ("scrape", '{"urls": ["a', '{"urls": ["a')
     assert call.malformed
@@ -140,13 +140,13 @@ def test_gemini_calls_may_be_spelled_as_its_python_client_spells_them() -> None:
         {"function_call": {"partial_args": [{"json_path": "$.page_no", "number_value": 2}]}},
         {"candidates": [{"content": {"parts": [{"text": "Well."}]}, "finish_reason": "STOP"}]},
     ]
-    turn = turn_of_stream(chunks("gemini", pieces))
+    turn = build_turn(chunks("gemini", pieces))
     assert told(turn) == ("Well.", [("scrape", {"page_no": 2}, None)], "tool_calls")
 
 
 def test_counts_that_anthropic_leaves_null_are_none() -> None:
     end = {**ANTHROPIC[-1], "usage": {"output_tokens": 9, "cache_read_input_tokens": None}}
-    turn = turn_of_stream(chunks("anthropic", [*ANTHROPIC[:-1], end]))
+    turn = build_turn(chunks("anthropic", [*ANTHROPIC[:-1], end]))
     assert turn.usage == Usage(input_tokens=7, output_tokens=9, cached_tokens=2, total_tokens=16)
 
 
@@ -187,7 +187,7 @@ def test_problems_in_a_cassette_and_in_a_script_are_raised(tmp_path: Path) -> No
 
 def streamed(provider: Any) -> list[Any]:
     async def ask() -> list[Any]:
-        return [piece async for piece in pieces_of(provider, ModelRequest())]
+        return [piece async for piece in fetch_pieces(provider, ModelRequest())]
 
     return asyncio.run(ask())
 
@@ -218,7 +218,7 @@ def test_a_script_streams_too_and_a_provider_that_cannot_gives_whole_pieces() ->
 
     pieces = streamed(Whole())
     assert pieces[-1] == TURN
-    assert turn_of_stream(pieces[:-1]) == TURN
+    assert build_turn(pieces[:-1]) == TURN
 
 
 @pytest.mark.parametrize(
@@ -231,13 +231,13 @@ def test_a_script_streams_too_and_a_provider_that_cannot_gives_whole_pieces() ->
     ],
 )
 def test_whole_pieces_make_the_same_turn_again(turn: ModelTurn) -> None:
-    again = turn_of_stream(tuple(chunks_of(turn)))
+    again = build_turn(tuple(split_turn(turn)))
     assert (again.text, again.calls) == (turn.text, turn.calls)
 
 
 def test_a_malformed_call_stays_unfinished_in_pieces() -> None:
     broken = ModelCall(name="scrape", arguments='{"urls": ["a', malformed="the arguments are not JSON")
-    turn = turn_of_stream(tuple(chunks_of(ModelTurn(calls=(broken,), finish_reason="length"))))
+    turn = build_turn(tuple(split_turn(ModelTurn(calls=(broken,), finish_reason="length"))))
     assert (turn.calls, turn.finish_reason) == ((), "length")
     assert turn.finish_message is not None
 

@@ -85,10 +85,10 @@ def test_the_transcript_says_that_the_calls_came_as_text_and_shows_the_reply_as_
 
 
 def test_the_trace_marks_calls_that_were_written_as_text() -> None:
-    from evalkit.reports.trace import render
+    from evalkit.reports.trace import render_trace
 
     _, verdict = passed("recipes")("mixed_channels_001")
-    shown = render(verdict)
+    shown = render_trace(verdict)
     assert '2. ✓ get_recipe(recipe_id="R-107") [written as text]' in shown
     assert shown.count("[written as text]") == 1
 

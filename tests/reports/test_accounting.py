@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from evalkit.model.transcript import Usage
-from evalkit.reports.accounting import accounting_lines, fallback_warning
+from evalkit.reports.accounting import build_fallback_warning, format_accounting
 from evalkit.stats.accounting import Accounting, Channels
 
 USAGE = Usage(input_tokens=12_000, cached_tokens=4_000, output_tokens=900, reasoning_tokens=100, total_tokens=13_000)
@@ -55,14 +55,14 @@ USAGE = Usage(input_tokens=12_000, cached_tokens=4_000, output_tokens=900, reaso
     ],
 )
 def test_the_lines_say_what_models_took(accounting: Accounting, lines: list[str]) -> None:
-    assert list(accounting_lines(accounting)) == lines
+    assert list(format_accounting(accounting)) == lines
 
 
 def test_the_warning_names_the_functions_that_are_written_most() -> None:
     functions = {f"f{index}": Channels(native=9, text=index) for index in range(7)}
     accounting = Accounting(calls=sum(functions.values(), Channels()), functions=functions)
 
-    assert fallback_warning(accounting, Fraction(10)) == (
+    assert build_fallback_warning(accounting, Fraction(10)) == (
         "21 of 84 calls came as text (25 %), more than 10 %: f6 6 of 15, f5 5 of 14, f4 4 of 13, f3 3 of 12 and 2 more"
     )
 
@@ -73,8 +73,8 @@ def test_the_warning_names_the_functions_that_are_written_most() -> None:
 def test_at_the_limit_nothing_is_said(text: int, most: str, warns: bool) -> None:
     accounting = Accounting(calls=Channels(native=10 - text, text=text))
 
-    assert (fallback_warning(accounting, Fraction(most)) is not None) is warns
+    assert (build_fallback_warning(accounting, Fraction(most)) is not None) is warns
 
 
 def test_without_calls_nothing_is_said() -> None:
-    assert fallback_warning(Accounting(), Fraction(0)) is None
+    assert build_fallback_warning(Accounting(), Fraction(0)) is None

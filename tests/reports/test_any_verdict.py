@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from evalkit.model.redaction import Redactor
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript
 from evalkit.model.verdict import STATUSES, CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.trace import TraceOptions, lines, paint, render
+from evalkit.reports.trace import TraceOptions, build_trace_lines, render_ansi, render_trace
 from evalkit.reports.wire import from_line, to_line
 
 # Any character at all, lone surrogates and controls included, with some that matter made likely.
@@ -104,11 +104,11 @@ any_verdict = verdicts(st.one_of(st.just(()), st.lists(verdicts(st.just(())), ma
 @settings(max_examples=60, deadline=None)
 @given(any_verdict, st.integers(1, 200))
 def test_a_trace_is_made_of_printable_lines(verdict: Verdict, width: int) -> None:
-    shown = render(verdict, TraceOptions(width=width, conversation=True))
+    shown = render_trace(verdict, TraceOptions(width=width, conversation=True))
     assert all(map(harmless, shown))
     shown.encode("utf-8")
-    render(verdict, TraceOptions(width=width, encoding="ascii")).encode("ascii")
-    painted = paint(lines(verdict, TraceOptions(width=width, conversation=True)))
+    render_trace(verdict, TraceOptions(width=width, encoding="ascii")).encode("ascii")
+    painted = render_ansi(build_trace_lines(verdict, TraceOptions(width=width, conversation=True)))
     painted.encode("utf-8")
 
 

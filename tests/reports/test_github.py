@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports.github import github_annotations
+from evalkit.reports.github import render_github_annotations
 
 CASE = Verdict(
     case_id="scenarios/shop/valid_001.yaml",
@@ -24,7 +24,7 @@ CASE = Verdict(
 
 
 def lines(*verdicts: Verdict, folder: str = "") -> list[str]:
-    return github_annotations(Run(verdicts=verdicts), folder=folder)
+    return render_github_annotations(Run(verdicts=verdicts), folder=folder)
 
 
 def test_a_failure_stands_at_the_line_of_the_expectation() -> None:

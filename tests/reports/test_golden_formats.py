@@ -8,31 +8,33 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from evalkit.model.codec import plain
+from evalkit.model.codec import to_plain_json
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports.github import github_annotations
+from evalkit.reports.github import render_github_annotations
 from evalkit.reports.junit import render_junit
-from evalkit.reports.otel.exporting import otlp_lines
-from evalkit.reports.trace import TraceOptions, render
+from evalkit.reports.otel.exporting import render_otlp_lines
+from evalkit.reports.trace import TraceOptions, render_trace
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def otel(run: Run) -> str:
     """Without what the SDK says of itself, which changes with its version."""
-    (line,) = otlp_lines(run)
+    (line,) = render_otlp_lines(run)
     return json.dumps(json.loads(line)["resourceSpans"][0]["scopeSpans"], indent=1, ensure_ascii=False)
 
 
 FORMATS = {
-    "trace.txt": lambda run: "\n".join(render(verdict) for verdict in run.verdicts),
-    "conversation.txt": lambda run: render(run.verdicts[0], TraceOptions(conversation=True)),
-    "cp1252.txt": lambda run: "\n".join(render(verdict, TraceOptions(encoding="cp1252")) for verdict in run.verdicts),
-    "narrow.txt": lambda run: "\n".join(render(verdict, TraceOptions(width=40)) for verdict in run.verdicts),
-    "annotations.txt": lambda run: "\n".join(github_annotations(run)),
+    "trace.txt": lambda run: "\n".join(render_trace(verdict) for verdict in run.verdicts),
+    "conversation.txt": lambda run: render_trace(run.verdicts[0], TraceOptions(conversation=True)),
+    "cp1252.txt": lambda run: "\n".join(
+        render_trace(verdict, TraceOptions(encoding="cp1252")) for verdict in run.verdicts
+    ),
+    "narrow.txt": lambda run: "\n".join(render_trace(verdict, TraceOptions(width=40)) for verdict in run.verdicts),
+    "annotations.txt": lambda run: "\n".join(render_github_annotations(run)),
     "junit.xml": render_junit,
-    "run.json": lambda run: json.dumps(plain(run.to_json()), indent=1, ensure_ascii=False),
+    "run.json": lambda run: json.dumps(to_plain_json(run.to_json()), indent=1, ensure_ascii=False),
     "spans.json": otel,
 }
 

@@ -9,10 +9,10 @@ import pytest
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import Grade, Grading, Transcript, Usage
 from evalkit.model.verdict import CheckResult, Reason, Verdict
-from evalkit.reports.graded import grader_facts, grades_line
-from evalkit.reports.html.data import cases
+from evalkit.reports.graded import describe_grader, format_grades
+from evalkit.reports.html.data import build_cases
 from evalkit.reports.markdown import render_markdown
-from evalkit.reports.trace import render
+from evalkit.reports.trace import render_trace
 from evalkit.stats.grades import Grades
 
 BY = "graded by gemini:x"
@@ -48,13 +48,13 @@ TRACES = [
 
 @pytest.mark.parametrize(("checks", "lines"), TRACES)
 def test_a_trace_has_a_line_for_each_criterion(checks: list[CheckResult], lines: list[str]) -> None:
-    shown = render(verdict(*checks)).split("\n")
+    shown = render_trace(verdict(*checks)).split("\n")
 
     assert [line for line in shown if "judge" in line or "next" in line] == lines
 
 
 def test_a_case_without_criteria_looks_as_ever() -> None:
-    assert "judge" not in render(Verdict(case_id="s/a_001.yaml", checks=(CheckResult(check="stop_reason"),)))
+    assert "judge" not in render_trace(Verdict(case_id="s/a_001.yaml", checks=(CheckResult(check="stop_reason"),)))
 
 
 FACTS: list[tuple[dict[str, Any], dict[str, str]]] = [
@@ -70,9 +70,9 @@ FACTS: list[tuple[dict[str, Any], dict[str, str]]] = [
 @pytest.mark.parametrize(("grading", "facts"), FACTS)
 def test_the_page_says_who_graded(grading: dict[str, Any], facts: dict[str, str]) -> None:
     one = verdict(judged("passed", '"A": so', BY), status="passed", **grading)
-    ((_, detail),) = cases([one], None, GateDecision(status="met"))
+    ((_, detail),) = build_cases([one], None, GateDecision(status="met"))
 
-    assert grader_facts(one.transcript) == facts
+    assert describe_grader(one.transcript) == facts
     assert [pair for pair in detail["runs"][0]["facts"] if pair[0] in facts] == [list(it) for it in facts.items()]
     assert detail["runs"][0]["checks"][0]["note"] == BY
 
@@ -86,7 +86,7 @@ def test_the_page_says_who_graded(grading: dict[str, Any], facts: dict[str, str]
     ],
 )  # fmt: skip
 def test_a_run_has_one_line_on_grades(grades: Grades, line: str) -> None:
-    assert grades_line(grades) == line
+    assert format_grades(grades) == line
 
 
 def test_markdown_counts_what_a_model_graded() -> None:

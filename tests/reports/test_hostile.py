@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from evalkit.reports.hostile import visible, visible_lines, without_commands
+from evalkit.reports.hostile import escape_controls, escape_json_commands, escape_lines
 
 
 @pytest.mark.parametrize(
@@ -24,23 +24,23 @@ from evalkit.reports.hostile import visible, visible_lines, without_commands
 )
 def test_commands_of_ci_runners_are_broken(text: str, shown: str) -> None:
     """GitHub's runner trims a line, wants ``::name`` and another ``::``; the older ``##[name]`` works anywhere."""
-    assert visible(text) == shown
+    assert escape_controls(text) == shown
 
 
 @pytest.mark.parametrize(
     "text", ["::1", "std::vector", "see ::error::x", "## [heading]", "a[::2]", "::", "#[x]", "# ##"]
 )
 def test_what_is_no_command_stays(text: str) -> None:
-    assert visible(text) == text
+    assert escape_controls(text) == text
 
 
 def test_a_command_may_begin_any_line() -> None:
-    assert visible_lines("a\n  ::stop-commands::t\r\n::t::\rb") == "a\n  \\x3a:stop-commands::t\n\\x3a:t::\\x0db"
+    assert escape_lines("a\n  ::stop-commands::t\r\n::t::\rb") == "a\n  \\x3a:stop-commands::t\n\\x3a:t::\\x0db"
 
 
 def test_json_stays_the_same_json() -> None:
     data = {"##[error]x": ["###[add-mask]t", "::error::x", "\\##vso[a]"]}
-    text = without_commands(json.dumps(data, indent=2))
+    text = escape_json_commands(json.dumps(data, indent=2))
     assert json.loads(text) == data
     assert "##" not in text.replace("###", "")
 
@@ -48,5 +48,5 @@ def test_json_stays_the_same_json() -> None:
 @pytest.mark.parametrize("text", ["\n" * 3_000_000, " " * 3_000_000 + "::", "::a " * 700_000, "#" * 3_000_000])
 def test_a_long_text_takes_no_longer_than_its_length(text: str) -> None:
     started = time.perf_counter()
-    visible_lines(text)
+    escape_lines(text)
     assert time.perf_counter() - started < 5

@@ -18,8 +18,8 @@ from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run
 from evalkit.model.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.html import html_pieces, render_html
-from evalkit.reports.html.data import at_place, embedded, shown
+from evalkit.reports.html import generate_html, render_html
+from evalkit.reports.html.data import find_at_place, to_page_data, to_script_json
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
@@ -497,14 +497,14 @@ def test_five_thousand_cases_stay_fluid(opened: Open) -> None:
 
 
 def test_json_in_a_page_ends_no_element() -> None:
-    text = embedded({"a": "</script><!--<script>&\u2028"})
+    text = to_script_json({"a": "</script><!--<script>&\u2028"})
     assert text == r'{"a":"\u003c/script\u003e\u003c!--\u003cscript\u003e\u0026\u2028"}'
 
 
 def test_long_texts_are_cut_and_control_characters_shown() -> None:
-    assert shown({"\x00": ["\x1b", 1, None]}) == {r"\x00": [r"\x1b", 1, None]}
-    assert shown({1: (float("inf"), 1.5, True)}) == {"1": ["inf", 1.5, True]}
-    assert shown("x" * 30_000).endswith("xxx… (30,000 characters, whole in the run file)")
+    assert to_page_data({"\x00": ["\x1b", 1, None]}) == {r"\x00": [r"\x1b", 1, None]}
+    assert to_page_data({1: (float("inf"), 1.5, True)}) == {"1": ["inf", 1.5, True]}
+    assert to_page_data("x" * 30_000).endswith("xxx… (30,000 characters, whole in the run file)")
 
 
 def test_what_is_no_json_is_text_in_the_page() -> None:
@@ -521,7 +521,7 @@ def test_a_page_of_verdicts_that_come_one_by_one_is_the_page_of_the_whole_run() 
     verdicts = (ticket(), case("mail_001", category="mail", transcript=Transcript(timing=Timing(model_ms=20))))
     run = Run(verdicts=verdicts, wall_s=3.2, evalkit="0.1.0")
     decision = decide(run, Policy())
-    assert "".join(html_pieces(replace(run, verdicts=()), decision, verdicts=iter(verdicts))) == render_html(
+    assert "".join(generate_html(replace(run, verdicts=()), decision, verdicts=iter(verdicts))) == render_html(
         run, decision
     )
 
@@ -531,7 +531,7 @@ def test_a_page_of_verdicts_that_come_one_by_one_is_the_page_of_the_whole_run() 
     [("a.b[1].c", 5), ("a.b[7].c", None), ("a.x", None), ("", None), ("a.b[0]", 4)],
 )
 def test_a_place_in_the_case_is_looked_up(place: str, found: object) -> None:
-    assert at_place({"a": {"b": [4, {"c": 5}]}}, place) == found
+    assert find_at_place({"a": {"b": [4, {"c": 5}]}}, place) == found
 
 
 def test_secrets_are_redacted() -> None:

@@ -12,8 +12,8 @@ from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run
 from evalkit.model.transcript import FunctionCall, Timing, Transcript
 from evalkit.model.verdict import CallVerdict, Reason, Verdict
-from evalkit.reports.markdown import LIMIT, MarkdownOptions, percent, render_markdown
-from evalkit.reports.markdown_escape import code, fenced, in_html, inline
+from evalkit.reports.markdown import LIMIT, MarkdownOptions, format_percent, render_markdown
+from evalkit.reports.markdown_escape import escape_for_html, escape_inline, format_code, format_code_block
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -171,7 +171,7 @@ def test_hostile_text_shows_and_does_nothing(status: str) -> None:
 
 @pytest.mark.parametrize("text", ["a ``` b", "````", "~~~", "```\n````\n", "`"])
 def test_a_fence_is_longer_than_any_run_inside(text: str) -> None:
-    page = rendered(f"{fenced(text)}\n\n# after")
+    page = rendered(f"{format_code_block(text)}\n\n# after")
     assert page.count("<pre>") == 1
     assert page.endswith("<h1>after</h1>\n")
 
@@ -188,7 +188,7 @@ def test_a_fence_is_longer_than_any_run_inside(text: str) -> None:
     ],
 )
 def test_a_code_span_holds_any_text(text: str, shown: str) -> None:
-    assert code(text) == shown
+    assert format_code(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -210,11 +210,11 @@ def test_a_code_span_holds_any_text(text: str, shown: str) -> None:
     ],
 )
 def test_inline_text_is_escaped_no_more_than_needed(text: str, shown: str) -> None:
-    assert inline(text, 5 if text == "abcdef" else 300) == shown
+    assert escape_inline(text, 5 if text == "abcdef" else 300) == shown
 
 
 def test_text_in_an_html_element_has_entities_alone() -> None:
-    assert in_html("a *b* <c> @d\n\ne") == "a *b* &lt;c&gt; @&#8203;d e"
+    assert escape_for_html("a *b* <c> @d\n\ne") == "a *b* &lt;c&gt; @&#8203;d e"
 
 
 def test_secrets_are_redacted() -> None:
@@ -235,4 +235,4 @@ def test_a_report_url_that_is_no_web_address_is_no_link() -> None:
 
 @pytest.mark.parametrize(("part", "whole", "text"), [(99, 100, "99 %"), (1, 3, "33.3 %"), (9999, 10000, "99.9 %")])
 def test_a_rate_is_rounded_down(part: int, whole: int, text: str) -> None:
-    assert percent(part, whole) == text
+    assert format_percent(part, whole) == text

@@ -16,7 +16,7 @@ from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CheckResult, FaultRun, Reason, Verdict
-from evalkit.reports.otel.exporting import otlp_lines, send, spans_of
+from evalkit.reports.otel.exporting import build_spans, render_otlp_lines, send
 from tests.servers.collector import Collector
 
 STARTED = "2026-11-22T10:00:00+00:00"
@@ -84,7 +84,7 @@ def run_of(*verdicts: Verdict) -> Run:
 
 
 def spans(*verdicts: Verdict, content: bool = True) -> list[ReadableSpan]:
-    return [span for batch in spans_of(run_of(*verdicts), content=content) for span in batch]
+    return [span for batch in build_spans(run_of(*verdicts), content=content) for span in batch]
 
 
 def times(span: ReadableSpan) -> tuple[float, float]:
@@ -254,7 +254,7 @@ def test_a_conversation_asks_once_per_turn() -> None:
 
 
 def test_without_content_nothing_that_was_said_leaves() -> None:
-    text = "".join(otlp_lines(run_of(VERDICT), content=False))
+    text = "".join(render_otlp_lines(run_of(VERDICT), content=False))
     assert "check" in text
     assert [word for word in ("A1", "Looking", "Done", "no answer", "An order", "Looks") if word in text] == []
 
@@ -262,7 +262,7 @@ def test_without_content_nothing_that_was_said_leaves() -> None:
 def test_secrets_and_hostile_text_go_out_clean() -> None:
     token = "ghp_" + "a1B2" * 9
     said = Transcript(response=f"{token} \ud800 " + "x" * 300_000)
-    (line,) = otlp_lines(run_of(Verdict(case_id="a", transcript=said)))
+    (line,) = render_otlp_lines(run_of(Verdict(case_id="a", transcript=said)))
     assert token not in line
     assert r"\\ud800" in line
     assert "characters cut)" in line
@@ -288,7 +288,7 @@ def test_any_text_in_any_place_is_sent(text: str, caplog: pytest.LogCaptureFixtu
             input=text, calls=(call,), turns=(turn,), response=text, model=text, fault=RunFault(code=text, message=text)
         ),
     )
-    (line,) = otlp_lines(run_of(hostile))
+    (line,) = render_otlp_lines(run_of(hostile))
     found = {item["name"].split()[0]: item for item in json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]}
     assert sorted(found) == ["chat", "execute_tool", "invoke_agent"]
     told = {item["key"] for item in found["execute_tool"]["attributes"]}
@@ -305,23 +305,23 @@ def test_any_text_in_any_place_is_sent(text: str, caplog: pytest.LogCaptureFixtu
 
 def test_long_texts_are_sent_in_requests_that_a_collector_takes() -> None:
     said = Transcript(response="x" * 190_000)
-    batches = list(spans_of(run_of(*(Verdict(case_id=f"c{n}", transcript=said) for n in range(50)))))
+    batches = list(build_spans(run_of(*(Verdict(case_id=f"c{n}", transcript=said) for n in range(50)))))
     assert [len(batch) for batch in batches] == [21, 21, 8]
 
 
 def test_shards_that_start_together_have_spans_of_their_own() -> None:
     runs = [Run(verdicts=(VERDICT,), started=STARTED, shard=shard) for shard in ("1/2", "2/2", None)]
-    traces = {span.context.trace_id for run in runs for batch in spans_of(run) for span in batch}
+    traces = {span.context.trace_id for run in runs for batch in build_spans(run) for span in batch}
     assert len(traces) == 3
 
 
 def test_the_same_run_is_the_same_spans() -> None:
-    assert list(otlp_lines(run_of(VERDICT))) == list(otlp_lines(run_of(VERDICT)))
+    assert list(render_otlp_lines(run_of(VERDICT))) == list(render_otlp_lines(run_of(VERDICT)))
 
 
 def test_lines_are_otlp_json() -> None:
     """Ids in hexadecimal and enums as numbers, in which OTLP/JSON differs from protobuf's own JSON."""
-    (line,) = otlp_lines(run_of(VERDICT))
+    (line,) = render_otlp_lines(run_of(VERDICT))
     (of_resource,) = json.loads(line)["resourceSpans"]
     facts = {item["key"]: item["value"].get("stringValue") for item in of_resource["resource"]["attributes"]}
     assert facts["service.name"] == "evalkit"
@@ -334,7 +334,7 @@ def test_lines_are_otlp_json() -> None:
 
 
 def test_batches_hold_whole_traces_and_lose_none() -> None:
-    batches = list(spans_of(run_of(*(Verdict(case_id=f"c{n}") for n in range(250)))))
+    batches = list(build_spans(run_of(*(Verdict(case_id=f"c{n}") for n in range(250)))))
     assert [len(batch) for batch in batches] == [100, 100, 50]
 
 
@@ -384,6 +384,6 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
     words = r"^OpenTelemetry export needs the extra: pip install 'pytest-evalkit\[otel\]'$"
     with pytest.raises(UsageError, match=words):
-        list(otlp_lines(run_of(VERDICT)))
+        list(render_otlp_lines(run_of(VERDICT)))
     with pytest.raises(UsageError, match=words):
         send(run_of(VERDICT), "http://localhost:4318")

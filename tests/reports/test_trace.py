@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.trace import TraceOptions, duration_text, lines, paint, render
+from evalkit.reports.trace import TraceOptions, build_trace_lines, format_duration, render_ansi, render_trace
 
 WARRANTY = """\
 ✗ invalid_warranty_002  expired warranty, angry customer                   3 calls · 4 turns · 0.8 s
@@ -25,11 +25,11 @@ def with_turns(verdict: Verdict, *turns: ModelTurn) -> Verdict:
 
 
 def test_the_failing_case_of_the_design_page_reads_as_it_does_there(warranty_verdict: Verdict) -> None:
-    assert render(with_turns(warranty_verdict, *[ModelTurn()] * 4)) == WARRANTY
+    assert render_trace(with_turns(warranty_verdict, *[ModelTurn()] * 4)) == WARRANTY
 
 
 def test_without_utf_8_every_sign_has_an_ascii_stand_in(warranty_verdict: Verdict) -> None:
-    text = render(replace(warranty_verdict, description="płatność"), TraceOptions(encoding="ascii"))
+    text = render_trace(replace(warranty_verdict, description="płatność"), TraceOptions(encoding="ascii"))
     assert text.splitlines()[0].startswith(r"FAIL invalid_warranty_002  p\u0142atno\u015b\u0107  ")
     assert text.splitlines()[1].startswith('  1. ok check_warranty(serial_number="SN98765") -> {')
     assert text.splitlines()[-2].endswith('body="Dear customer, ...")')
@@ -38,24 +38,24 @@ def test_without_utf_8_every_sign_has_an_ascii_stand_in(warranty_verdict: Verdic
 
 @pytest.mark.parametrize("encoding", ["utf-8", "UTF8", None])
 def test_with_utf_8_nothing_is_replaced(warranty_verdict: Verdict, encoding: str | None) -> None:
-    assert "✗" in render(warranty_verdict, TraceOptions(encoding=encoding))
+    assert "✗" in render_trace(warranty_verdict, TraceOptions(encoding=encoding))
 
 
 def test_an_unknown_encoding_is_treated_as_ascii(warranty_verdict: Verdict) -> None:
-    assert render(warranty_verdict, TraceOptions(encoding="klingon")).isascii()
+    assert render_trace(warranty_verdict, TraceOptions(encoding="klingon")).isascii()
 
 
 def test_on_a_narrow_terminal_the_description_goes_first(warranty_verdict: Verdict) -> None:
-    first = render(warranty_verdict, TraceOptions(width=60)).splitlines()[0]
+    first = render_trace(warranty_verdict, TraceOptions(width=60)).splitlines()[0]
     assert first == "✗ invalid_warranty_002  expired warranty, …  3 calls · 0.8 s"
-    tiny = render(warranty_verdict, TraceOptions(width=20)).splitlines()[0]
+    tiny = render_trace(warranty_verdict, TraceOptions(width=20)).splitlines()[0]
     assert tiny == "✗ invalid_warranty_002  3 calls · 0.8 s"
 
 
 def test_paint_adds_colours_and_changes_no_word(warranty_verdict: Verdict) -> None:
-    painted = paint(lines(warranty_verdict, TraceOptions()))
+    painted = render_ansi(build_trace_lines(warranty_verdict, TraceOptions()))
     assert "\x1b[32m✓" in painted
-    assert [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", painted).split("\n")] == render(
+    assert [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", painted).split("\n")] == render_trace(
         warranty_verdict
     ).split("\n")
 
@@ -68,7 +68,7 @@ def test_a_call_that_was_never_made_has_a_line_of_its_own() -> None:
         results=(CheckResult(check="missing_call", status="failed", message="send_email was not called"),),
     )
     verdict = Verdict(case_id="a/b_001.yaml", status="failed", calls=(missing,))
-    assert render(verdict).splitlines()[1:] == ["   –  ✗ send_email was not called"]
+    assert render_trace(verdict).splitlines()[1:] == ["   –  ✗ send_email was not called"]
 
 
 def test_how_a_call_came_and_how_it_ended_is_shown() -> None:
@@ -82,7 +82,8 @@ def test_how_a_call_came_and_how_it_ended_is_shown() -> None:
     )
     verdict = Verdict(case_id="a_1.yaml", calls=(CallVerdict(call=call),), transcript=Transcript(calls=(call,)))
     assert (
-        render(verdict).splitlines()[1] == "  1. ✓ check(id=1) [as lookup] [written as text] → error timeout: no answer"
+        render_trace(verdict).splitlines()[1]
+        == "  1. ✓ check(id=1) [as lookup] [written as text] → error timeout: no answer"
     )
 
 
@@ -91,7 +92,7 @@ def test_what_came_back_has_a_line_of_its_own_where_the_arguments_would_have_no_
         name="send_email", arguments={"to": "jan@example.com", "body": "Dear Jan, " * 20}, result="r" * 60
     )
     verdict = Verdict(case_id="a_1.yaml", calls=(CallVerdict(call=call),), transcript=Transcript(calls=(call,)))
-    first, second = render(verdict).splitlines()[1:]
+    first, second = render_trace(verdict).splitlines()[1:]
     assert first.startswith('  1. ✓ send_email(to="jan@example.com", body="Dear Jan, Dear Jan, ')
     assert first.endswith('…")')
     assert len(first) <= 110
@@ -102,23 +103,27 @@ def test_a_pass_with_a_note_says_so() -> None:
     result = CheckResult(check="arguments_contain.name", note="contained, not equal")
     call = FunctionCall(name="f")
     verdict = Verdict(case_id="a_1.yaml", calls=(CallVerdict(call=call, results=(result,)),))
-    assert render(verdict).splitlines()[1] == "  1. ✓ f()  (contained, not equal)"
+    assert render_trace(verdict).splitlines()[1] == "  1. ✓ f()  (contained, not equal)"
 
 
 def test_reasons_beside_the_calls_come_once_and_the_place_last() -> None:
     reason = Reason(code="budget_exceeded", message="took 70 s", location="a/b_001.yaml:9:3")
     verdict = Verdict(case_id="a/b_001.yaml", status="failed", reasons=(reason, reason))
-    assert render(verdict).splitlines()[1:] == ["  took 70 s", "  at a/b_001.yaml:9:3"]
+    assert render_trace(verdict).splitlines()[1:] == ["  took 70 s", "  at a/b_001.yaml:9:3"]
 
 
 def test_warnings_are_told_once_and_unused_mocks_where_anything_was_called() -> None:
     unused = "f is mocked, and was never called"
     transcript = Transcript(calls=(FunctionCall(name="g"),), unused_mocks=(unused,), warnings=("w", "v"))
     verdict = Verdict(case_id="a_1.yaml", status="failed", warnings=("w",), transcript=transcript)
-    assert render(verdict).splitlines()[1:] == [f"  {unused}", "  warning: w", "  warning: v"]
-    assert render(replace(verdict, status="passed")).splitlines()[1:] == [f"  {unused}", "  warning: w", "  warning: v"]
+    assert render_trace(verdict).splitlines()[1:] == [f"  {unused}", "  warning: w", "  warning: v"]
+    assert render_trace(replace(verdict, status="passed")).splitlines()[1:] == [
+        f"  {unused}",
+        "  warning: w",
+        "  warning: v",
+    ]
     nothing_called = replace(verdict, transcript=replace(transcript, calls=()))
-    assert render(nothing_called).splitlines()[1:] == ["  warning: w", "  warning: v"]
+    assert render_trace(nothing_called).splitlines()[1:] == ["  warning: w", "  warning: v"]
 
 
 def test_what_ended_a_run_early_comes_before_its_calls() -> None:
@@ -131,7 +136,7 @@ def test_what_ended_a_run_early_comes_before_its_calls() -> None:
         calls=(CallVerdict(call=call),),
         transcript=Transcript(calls=(call,), fault=fault),
     )
-    assert render(verdict).splitlines()[1:] == ["  still running after 0.3 s", "  1. ✓ f()", "  lacks x"]
+    assert render_trace(verdict).splitlines()[1:] == ["  still running after 0.3 s", "  1. ✓ f()", "  lacks x"]
 
 
 def test_a_reason_does_not_repeat_the_call_under_whose_line_it_stands() -> None:
@@ -141,18 +146,18 @@ def test_a_reason_does_not_repeat_the_call_under_whose_line_it_stands() -> None:
     verdict = Verdict(
         case_id="a_1.yaml", status="failed", reasons=(reason,), calls=(CallVerdict(call=call, results=(result,)),)
     )
-    assert render(verdict).splitlines()[2:] == ["       arguments.x: expected 1, got 2"]
+    assert render_trace(verdict).splitlines()[2:] == ["       arguments.x: expected 1, got 2"]
 
 
 def test_an_agent_that_only_talked_or_answered_wrong_is_quoted() -> None:
     verdict = Verdict(case_id="a_1.yaml", status="failed", transcript=Transcript(response="I can't do that."))
-    assert '  the agent answered: "I can\'t do that."' in render(verdict).splitlines()
+    assert '  the agent answered: "I can\'t do that."' in render_trace(verdict).splitlines()
     missing = Reason(code="text_missing", message="…", place="expected_output.response_contains[0]")
     acted = replace(verdict.transcript, calls=(FunctionCall(name="look"),))
-    assert "answered" not in render(replace(verdict, transcript=acted))
-    assert "the agent answered" in render(replace(verdict, transcript=acted, reasons=(missing,)))
+    assert "answered" not in render_trace(replace(verdict, transcript=acted))
+    assert "the agent answered" in render_trace(replace(verdict, transcript=acted, reasons=(missing,)))
     silent = replace(verdict, transcript=Transcript(input={"message": "hi"}))
-    assert render(silent).splitlines()[1:] == ["  the agent answered nothing"]
+    assert render_trace(silent).splitlines()[1:] == ["  the agent answered nothing"]
 
 
 def test_an_error_lists_every_problem_and_claims_no_calls() -> None:
@@ -160,14 +165,17 @@ def test_an_error_lists_every_problem_and_claims_no_calls() -> None:
         Reason(code="invalid_case", message="a_1.yaml:3:1: one"),
         Reason(code="invalid_case", message="two\nlines"),
     )
-    assert render(Verdict(case_id="x/a_1.yaml", status="error", reasons=reasons)) == (
+    assert render_trace(Verdict(case_id="x/a_1.yaml", status="error", reasons=reasons)) == (
         "! a_1\n  a_1.yaml:3:1: one\n  two\n  lines"
     )
 
 
 def test_a_case_that_did_not_run_says_why() -> None:
     reason = Reason(code="skipped", message="skipped: needs a key")
-    assert render(Verdict(case_id="a_1.yaml", status="not_run", reasons=(reason,))) == "– a_1\n  skipped: needs a key"
+    assert (
+        render_trace(Verdict(case_id="a_1.yaml", status="not_run", reasons=(reason,)))
+        == "– a_1\n  skipped: needs a key"
+    )
 
 
 def test_repeats_that_failed_alike_are_told_once() -> None:
@@ -176,7 +184,7 @@ def test_repeats_that_failed_alike_are_told_once() -> None:
 
     runs = (run("failed", "one way"), run("passed"), run("failed", "another"), run("failed", "one way"))
     verdict = Verdict(case_id="a_1.yaml", status="failed", runs=runs, runs_planned=4, min_pass=3)
-    assert [line.rstrip() for line in render(verdict, TraceOptions(width=50)).splitlines()] == [
+    assert [line.rstrip() for line in render_trace(verdict, TraceOptions(width=50)).splitlines()] == [
         f"✗ a_1{'1 of 4 runs passed, 3 wanted':>45}",
         "  ✗ runs 1, 4:",
         "    one way",
@@ -188,13 +196,13 @@ def test_repeats_that_failed_alike_are_told_once() -> None:
 def test_repeats_that_were_settled_early_say_how_many_were_made() -> None:
     run = Verdict(status="failed", reasons=(Reason(code="x", message="one way"),))
     verdict = Verdict(case_id="a_1.yaml", status="failed", runs=(run, run), runs_planned=5, min_pass=4)
-    assert render(verdict).splitlines()[0].endswith("0 of 2 runs passed, 4 of 5 wanted")
+    assert render_trace(verdict).splitlines()[0].endswith("0 of 2 runs passed, 4 of 5 wanted")
 
 
 def test_a_repeated_case_that_passed_shows_one_run() -> None:
     call = FunctionCall(name="f")
     runs = (Verdict(calls=(CallVerdict(call=call),)),) * 3
-    shown = render(Verdict(case_id="a_1.yaml", runs=runs, runs_planned=3, min_pass=3)).splitlines()
+    shown = render_trace(Verdict(case_id="a_1.yaml", runs=runs, runs_planned=3, min_pass=3)).splitlines()
     assert shown[0].endswith("3 of 3 runs passed, 3 wanted")
     assert shown[1:] == ["  1. ✓ f()"]
 
@@ -220,7 +228,7 @@ def test_no_terminal_command_hidden_mark_or_surrogate_gets_through() -> None:
             unused_mocks=(HOSTILE,),
         ),
     )
-    text = render(verdict, TraceOptions(conversation=True))
+    text = render_trace(verdict, TraceOptions(conversation=True))
     assert all(char.isprintable() for char in text.replace("\n", ""))
     assert r"\x1b[31mred" in text
     assert r"\u202egpj.exe" in text
@@ -229,7 +237,7 @@ def test_no_terminal_command_hidden_mark_or_surrogate_gets_through() -> None:
 
 
 def test_joiners_of_emoji_and_persian_stay() -> None:
-    assert "👩‍🔧" in render(Verdict(case_id="a_1.yaml", description="the mechanic 👩‍🔧"))
+    assert "👩‍🔧" in render_trace(Verdict(case_id="a_1.yaml", description="the mechanic 👩‍🔧"))
 
 
 def test_a_value_of_ten_megabytes_is_cut_and_a_message_is_told_whole_up_to_a_page() -> None:
@@ -237,7 +245,7 @@ def test_a_value_of_ten_megabytes_is_cut_and_a_message_is_told_whole_up_to_a_pag
     call = FunctionCall(name="f", arguments={"a": big, "b": [1] * 100_000}, result=big)
     reason = Reason(code="x", message="m" * 5000)
     verdict = Verdict(case_id="a_1.yaml", status="failed", calls=(CallVerdict(call=call),), reasons=(reason,))
-    text = render(verdict)
+    text = render_trace(verdict)
     assert len(text) < 5000
     assert text.endswith("m… (5,000 characters; whole in the run file)")
 
@@ -262,7 +270,7 @@ def test_the_conversation_shows_every_turn_whole() -> None:
             response="Done.",
         ),
     )
-    assert [line.rstrip() for line in render(verdict, TraceOptions(conversation=True)).splitlines()[1:]] == [
+    assert [line.rstrip() for line in render_trace(verdict, TraceOptions(conversation=True)).splitlines()[1:]] == [
         "  input",
         "  │ from: jan@example.com",
         "  │",
@@ -296,7 +304,7 @@ def test_in_a_conversation_what_the_user_said_stands_between_the_turns() -> None
         transcript=Transcript(calls=calls, turns=turns, responses=("Valid.", "Bye."), response="Bye."),
         case={"input": {"turns": ["Is it?", {"user": {"message": "Thanks."}}, "Wait", "never asked"]}},
     )
-    shown = [line.rstrip() for line in render(verdict, TraceOptions(conversation=True)).splitlines()[1:]]
+    shown = [line.rstrip() for line in render_trace(verdict, TraceOptions(conversation=True)).splitlines()[1:]]
     assert shown == [
         "  user, turn 1",
         "  │ Is it?",
@@ -326,12 +334,12 @@ def test_in_a_conversation_what_the_user_said_stands_between_the_turns() -> None
     [(3, "3 ms"), (99.4, "99 ms"), (800, "0.8 s"), (9_940, "9.9 s"), (61_000, "61 s"), (125_000, "2 min 5 s")],
 )
 def test_durations_read_well(milliseconds: float, text: str) -> None:
-    assert duration_text(milliseconds) == text
+    assert format_duration(milliseconds) == text
 
 
 def test_time_below_a_millisecond_is_not_told() -> None:
     verdict = Verdict(case_id="a_1.yaml", transcript=Transcript(timing=Timing(overhead_ms=900)))
-    assert render(verdict).endswith("0 calls")
+    assert render_trace(verdict).endswith("0 calls")
 
 
 @pytest.mark.parametrize(
@@ -341,7 +349,7 @@ def test_time_below_a_millisecond_is_not_told() -> None:
 def test_what_could_not_be_measured_is_told_with_its_place_once(message: str, last: str) -> None:
     reason = Reason(code="unknown_agent", message=message, location="a_001.yaml:2:8")
     verdict = Verdict(case_id="a_001.yaml", status="error", reasons=(reason,))
-    assert render(verdict).splitlines()[-1] == last
+    assert render_trace(verdict).splitlines()[-1] == last
 
 
 def test_a_call_that_is_missing_in_one_turn_of_several_says_in_which() -> None:
@@ -349,14 +357,14 @@ def test_a_call_that_is_missing_in_one_turn_of_several_says_in_which() -> None:
     result = CheckResult(check="times", status="failed", reasons=(reason,))
     line = CallVerdict(call=None, expected_name="pay", status="failed", results=(result,))
     verdict = Verdict(case_id="a_001.yaml", status="failed", reasons=(reason,), calls=(line,))
-    assert render(verdict).splitlines()[1:] == ["   –  ✗ user turn 2: pay was not called"]
+    assert render_trace(verdict).splitlines()[1:] == ["   –  ✗ user turn 2: pay was not called"]
 
 
 def test_a_call_has_the_number_that_messages_give_it_whatever_was_not_called_before_it() -> None:
     missing = CallVerdict(call=None, status="failed", expected_name="pay")
     made = tuple(CallVerdict(call=FunctionCall(name="mail", index=index)) for index in range(2))
     verdict = Verdict(case_id="a/b_001.yaml", status="failed", calls=(missing, made[0], missing, made[1]))
-    assert [line.split(".")[0].strip() for line in render(verdict).splitlines()[1:]] == [
+    assert [line.split(".")[0].strip() for line in render_trace(verdict).splitlines()[1:]] == [
         "–  ✗ pay was not called",
         "1",
         "–  ✗ pay was not called",
@@ -377,16 +385,16 @@ def test_what_is_said_of_a_missing_call_is_its_line(message: str) -> None:
     result = CheckResult(check="missing_call", status="failed", reasons=(reason,))
     missing = CallVerdict(call=None, status="failed", expected_name="send_email", results=(result,))
     verdict = Verdict(case_id="a/b_001.yaml", status="failed", reasons=(reason,), calls=(missing,))
-    assert render(verdict).splitlines()[1:] == [f"   –  ✗ {message}"]
+    assert render_trace(verdict).splitlines()[1:] == [f"   –  ✗ {message}"]
 
 
 def test_on_a_real_terminal_a_result_that_would_be_broken_off_has_a_line_of_its_own(warranty_verdict: Verdict) -> None:
-    narrow = render(warranty_verdict, TraceOptions(width=80, breaks_at=80)).splitlines()
+    narrow = render_trace(warranty_verdict, TraceOptions(width=80, breaks_at=80)).splitlines()
     assert narrow[1:3] == [
         '  1. ✓ check_warranty(serial_number="SN98765")',
         '       → {"status": "expired", "expiration_date": "2024-06-15"}',
     ]
-    assert render(warranty_verdict, TraceOptions(width=80)).splitlines()[1] == "".join(
+    assert render_trace(warranty_verdict, TraceOptions(width=80)).splitlines()[1] == "".join(
         (narrow[1], " ", narrow[2].strip())
     )
 
@@ -401,4 +409,4 @@ def test_what_came_back_is_not_told_twice() -> None:
         results=(CheckResult(check="unmocked_call", status="failed", reasons=(reason,)),),
     )
     verdict = Verdict(case_id="a/b_001.yaml", status="failed", reasons=(reason,), calls=(call,))
-    assert render(verdict).splitlines()[1:] == [f"  1. ✗ mail() → error unmocked_call: {says}"]
+    assert render_trace(verdict).splitlines()[1:] == [f"  1. ✗ mail() → error unmocked_call: {says}"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.reports import values
-from evalkit.reports.values import arguments_text, value_text
+from evalkit.reports.values import format_arguments, format_json
 
 WORDS = ("drill", "pump", "::error::", "##[x]", "żółw", "\U0001f600", "\x1b", "\ud800", "a" * 45)
 
@@ -31,9 +31,9 @@ def test_cuts_that_would_change_nothing_are_left_out_without_a_difference(
 ) -> None:
     rng = random.Random(seed)
     trials = [(any_value(rng), rng.choice((0, 1, 10, 30, 60, 80, 100, 150))) for _ in range(200)]
-    shown = [(value_text(value, budget), arguments_text(value, budget)) for value, budget in trials]
+    shown = [(format_json(value, budget), format_arguments(value, budget)) for value, budget in trials]
     monkeypatch.setattr(values, "_limits", lambda *_: values._CUTS)
-    assert shown == [(value_text(value, budget), arguments_text(value, budget)) for value, budget in trials]
+    assert shown == [(format_json(value, budget), format_arguments(value, budget)) for value, budget in trials]
 
 
 def test_of_the_limits_that_cut_nothing_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,5 +44,5 @@ def test_of_the_limits_that_cut_nothing_one_is_tried(monkeypatch: pytest.MonkeyP
         return json.dumps(value, ensure_ascii=False)
 
     monkeypatch.setattr(values, "_dumped", dumped)
-    value_text({"text": "x" * 42}, 46)
+    format_json({"text": "x" * 42}, 46)
     assert [len(value["text"]) for value in tried] == [42, 40, 34]

@@ -12,7 +12,7 @@ from evalkit.errors import SpecError
 from evalkit.spec.keys import CASE_KEYS
 from evalkit.spec.loading import case_from_dict
 from evalkit.spec.reading import TAGS_WITH_EFFECT
-from evalkit.spec.reference import with_tables
+from evalkit.spec.reference import fill_tables
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "case-format.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ EXAMPLES = re.findall(r"```yaml\n# (scenarios/\S+)\n(.*?)```", TEXT, re.DOTALL)
 
 
 def test_the_tables_are_current() -> None:
-    assert with_tables(TEXT) == TEXT, "write them anew with evalkit.spec.reference.with_tables"
+    assert fill_tables(TEXT) == TEXT, "write them anew with evalkit.spec.reference.with_tables"
 
 
 def test_every_key_has_a_row() -> None:

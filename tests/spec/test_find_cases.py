@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.errors import UsageError
-from evalkit.spec.discovery import FoundFile, case_or_near_miss, find_cases
-from evalkit.spec.naming import category_of, is_case_name, stem_problem, suggested
+from evalkit.spec.discovery import FoundFile, check_file, find_cases
+from evalkit.spec.naming import find_name_problem, get_category, is_case_name, make_case_name
 
 RULE = "a case file is named <category>_<number>.yaml in small letters, digits, '_' and '-'"
 
@@ -132,7 +132,7 @@ def test_who_starts_below_the_folder_of_the_cases_is_told_where_to_start(project
 )
 def test_a_case_name(name: str) -> None:
     assert is_case_name(name)
-    assert stem_problem(name) is None
+    assert find_name_problem(name) is None
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,13 @@ def test_no_case_name(name: str) -> None:
 
 @given(st.text("aB1_- .ü", max_size=12), st.sampled_from([".yaml", ".yml", ".YAML", ".json", "", ".yaml.txt"]))
 def test_a_suggested_name_is_a_case_name(stem: str, ending: str) -> None:
-    assert is_case_name(suggested(stem + ending))
+    assert is_case_name(make_case_name(stem + ending))
 
 
 @given(st.from_regex(r"[a-z0-9]+([_-][a-z0-9]+)*_[0-9]+", fullmatch=True))
 def test_a_good_name_is_suggested_as_it_is(stem: str) -> None:
     assert is_case_name(stem + ".yaml")
-    assert suggested(stem + ".yaml") == stem + ".yaml"
+    assert make_case_name(stem + ".yaml") == stem + ".yaml"
 
 
 @pytest.mark.parametrize(
@@ -180,14 +180,12 @@ def test_a_good_name_is_suggested_as_it_is(stem: str) -> None:
     ],
 )
 def test_a_category_is_given_or_comes_from_the_name(given_category: str | None, stem: str, category: str) -> None:
-    assert category_of(given_category, stem) == category
+    assert get_category(given_category, stem) == category
 
 
 def test_a_single_file_is_judged_as_one_of_a_folder(project: Any) -> None:
     project.write({"a_1.yaml": "", "b-1.yaml": "", "data.yaml": "x: 1\n"})
-    files = {
-        name: case_or_near_miss(project.root / name, project.root) for name in ("a_1.yaml", "b-1.yaml", "data.yaml")
-    }
+    files = {name: check_file(project.root / name, project.root) for name in ("a_1.yaml", "b-1.yaml", "data.yaml")}
     assert files["a_1.yaml"] == FoundFile(project.root / "a_1.yaml")
     assert str(files["b-1.yaml"] and files["b-1.yaml"].problem) == f"b-1.yaml: this is not run: {RULE}, e.g. b_1.yaml"
     assert files["data.yaml"] is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.spec.glance import Glances
+from evalkit.spec.glance import TagScanner
 
 BODY = 'input: {message: "a: b"}\nexpected_output: {response_contains: [x]}\n'
 JSON = '{"input": {"message": "hi\\n"}, "expected_output": {"response_contains": ["x"]}'
@@ -43,9 +43,9 @@ FILES = {
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
 def test_the_tags_are_those_of_the_loaded_case(project: Any, text: str, suites: dict[str, str]) -> None:
     case = project.load("s/a_001.yaml", {"s/a_001.yaml": text, **suites})
-    glances = Glances(project.root)
-    glances.tags(str(project.root / "s/first_001.yaml"))
-    assert glances.tags(str(project.root / "s/a_001.yaml")) == case.tags
+    glances = TagScanner(project.root)
+    glances.read_tags(str(project.root / "s/first_001.yaml"))
+    assert glances.read_tags(str(project.root / "s/a_001.yaml")) == case.tags
 
 
 TO_LOAD = {
@@ -61,9 +61,9 @@ TO_LOAD = {
 @pytest.mark.parametrize("text", TO_LOAD.values(), ids=TO_LOAD)
 def test_a_case_that_names_python_code_or_another_case_is_to_be_loaded_at_once(project: Any, text: str) -> None:
     project.write({"s/a_001.yaml": text, "s/b_001.yaml": BODY})
-    glances = Glances(project.root)
-    glances.tags(str(project.root / "s/b_001.yaml"))
-    assert glances.tags(str(project.root / "s/a_001.yaml")) is None
+    glances = TagScanner(project.root)
+    glances.read_tags(str(project.root / "s/b_001.yaml"))
+    assert glances.read_tags(str(project.root / "s/a_001.yaml")) is None
 
 
 def test_code_that_a_case_before_names_needs_no_second_look(project: Any) -> None:
@@ -74,27 +74,27 @@ def test_code_that_a_case_before_names_needs_no_second_look(project: Any) -> Non
     texts = {"b_001": BODY, "c_001": one, "c_002": one, "c_003": other, "c_004": below, "c_005": below}
     project.write({f"s/{name}.yaml": text for name, text in texts.items()})
     project.write({"s/d_001.yaml": BODY.replace("a: b", "dispatch by exception")})
-    glances = Glances(project.root)
-    found = {name: glances.tags(str(project.root / f"s/{name}.yaml")) for name in (*texts, "d_001")}
+    glances = TagScanner(project.root)
+    found = {name: glances.read_tags(str(project.root / f"s/{name}.yaml")) for name in (*texts, "d_001")}
     assert [name for name, tags in found.items() if tags is None] == ["b_001", "c_001", "c_003", "c_004", "c_005"]
 
 
 def test_so_is_the_first_of_each_folder_whose_suites_may_name_code(project: Any) -> None:
     project.write({"s/a_001.yaml": BODY, "s/a_002.yaml": BODY, "t/a_001.yaml": BODY})
-    glances = Glances(project.root)
-    found = [glances.tags(str(project.root / name)) for name in ("s/a_001.yaml", "s/a_002.yaml", "t/a_001.yaml")]
+    glances = TagScanner(project.root)
+    found = [glances.read_tags(str(project.root / name)) for name in ("s/a_001.yaml", "s/a_002.yaml", "t/a_001.yaml")]
     assert found == [None, (), None]
 
 
 @pytest.mark.parametrize("text", ["tags: [skip, good]\n", "tags: {a: b}\n", "]", "tags: [good\n"], ids=str)
 def test_of_a_broken_file_the_tags_that_are_valid_are_given(project: Any, text: str) -> None:
     project.write({"s/a_001.yaml": text})
-    glances = Glances(project.root)
-    glances.tags(str(project.root / "s/first_001.yaml"))
-    assert glances.tags(str(project.root / "s/a_001.yaml")) == (("good",) if "skip" in text else ())
+    glances = TagScanner(project.root)
+    glances.read_tags(str(project.root / "s/first_001.yaml"))
+    assert glances.read_tags(str(project.root / "s/a_001.yaml")) == (("good",) if "skip" in text else ())
 
 
 def test_a_file_that_is_gone_has_none(project: Any) -> None:
-    glances = Glances(project.root)
-    glances.tags(str(project.root / "s/first_001.yaml"))
-    assert glances.tags(str(project.root / "s/a_001.yaml")) == ()
+    glances = TagScanner(project.root)
+    glances.read_tags(str(project.root / "s/first_001.yaml"))
+    assert glances.read_tags(str(project.root / "s/a_001.yaml")) == ()

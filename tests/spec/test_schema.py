@@ -13,12 +13,12 @@ from evalkit.checks.keys import EXPECTED_KEYS
 from evalkit.functions.declarations import KEYS as DECLARATION_KEYS
 from evalkit.spec.discovery import find_cases
 from evalkit.spec.keys import CASE_KEYS, FUNCTION_KEYS, SETTINGS_KEYS
-from evalkit.spec.schema import SCHEMA_FILE, case_schema, schema_text
+from evalkit.spec.schema import SCHEMA_FILE, build_case_schema, format_schema
 from evalkit.yamlfile.builder import load, read
 
 ROOT = Path(__file__).parent.parent.parent
 BAD = Path(__file__).parent / "bad"
-VALIDATOR = jsonschema.Draft202012Validator(case_schema())
+VALIDATOR = jsonschema.Draft202012Validator(build_case_schema())
 GOOD = [file.path for file in find_cases(["scenarios"], ROOT) if file.problem is None]
 
 # What only the loader can say: names of files and functions, other keys and suites, YAML itself.
@@ -59,13 +59,13 @@ BEYOND_A_SCHEMA = {
 
 
 def test_the_shipped_schema_is_current() -> None:
-    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(case_schema()), (
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == format_schema(build_case_schema()), (
         'write it anew: python -c "from evalkit.spec.schema import ship; ship()"'
     )
 
 
 def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(case_schema())
+    jsonschema.Draft202012Validator.check_schema(build_case_schema())
 
 
 @pytest.mark.parametrize("file", GOOD, ids=lambda file: file.stem)
@@ -81,14 +81,14 @@ def test_a_bad_case_is_invalid_as_far_as_a_schema_can_tell(file: Path) -> None:
 
 
 def test_each_key_has_a_sentence_that_ends_like_one() -> None:
-    properties = case_schema()["properties"]
+    properties = build_case_schema()["properties"]
     assert set(properties) == set(CASE_KEYS)
     for name, schema in properties.items():
         assert schema["description"].endswith("."), name
 
 
 def test_the_keys_of_other_rooms_are_those_of_their_tables() -> None:
-    definitions = case_schema()["$defs"]
+    definitions = build_case_schema()["$defs"]
     assert set(definitions["expected_output"]["properties"]) == set(EXPECTED_KEYS)
     assert set(FUNCTION_KEYS) == set(DECLARATION_KEYS)
     assert set(definitions["settings"]["properties"]) == set(SETTINGS_KEYS)
@@ -97,7 +97,7 @@ def test_the_keys_of_other_rooms_are_those_of_their_tables() -> None:
 def test_a_projects_own_checks_can_be_allowed() -> None:
     case = {"input": {"message": "x"}, "expected_output": {"expected_steps": [1]}}
     assert not VALIDATOR.is_valid(case)
-    assert jsonschema.Draft202012Validator(case_schema(["expected_steps"])).is_valid(case)
+    assert jsonschema.Draft202012Validator(build_case_schema(["expected_steps"])).is_valid(case)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from evalkit.errors import Location
 from evalkit.model.case import CaseSettings
 from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.spec.merging import merged
+from evalkit.spec.merging import merge_data
 from evalkit.spec.source import Layer, Source
 from evalkit.yamlfile.writing import dump
 
@@ -195,7 +195,7 @@ def test_a_merged_value_is_found_in_the_file_that_defines_it(
     for name, data in layers.items():
         (folder / name).write_text(dump(data), encoding="utf-8")
     source = Source(tuple(Layer(name, str(folder / name)) for name in layers))
-    whole = merged(merged(outer, inner), case)
+    whole = merge_data(merge_data(outer, inner), case)
     for path, value in defined(whole).items():
         place = source.locate(path)
         nearest = next(name for name, data in layers.items() if path in defined(data))
@@ -207,10 +207,10 @@ def test_a_merged_value_is_found_in_the_file_that_defines_it(
 @given(LAYERS, LAYERS)
 def test_merging_changes_neither_side_and_keeps_every_key(outer: Any, inner: Any) -> None:
     before = dump(outer), dump(inner)
-    whole = merged(outer, inner)
+    whole = merge_data(outer, inner)
     assert (dump(outer), dump(inner)) == before
     assert set(whole) == set(outer) | set(inner)
-    assert merged(whole, inner) == whole
+    assert merge_data(whole, inner) == whole
 
 
 @pytest.mark.parametrize("key", ["mock_function_responses", "mock_responses"])

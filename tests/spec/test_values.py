@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.operators.advice import boolean_advice, number_advice
-from evalkit.spec.reading import CaseReader, quoting, whole_from_1
+from evalkit.operators.advice import suggest_boolean, suggest_number
+from evalkit.spec.reading import CaseReader, explain_quoting, read_count
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from evalkit.spec.reading import CaseReader, quoting, whole_from_1
     ],
 )
 def test_where_a_boolean_is_wanted(value: Any, advice: str) -> None:
-    assert boolean_advice(value) == advice
+    assert suggest_boolean(value) == advice
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_where_a_boolean_is_wanted(value: Any, advice: str) -> None:
     ],
 )
 def test_where_a_number_is_wanted(value: Any, advice: str) -> None:
-    assert number_advice(value) == advice
+    assert suggest_number(value) == advice
 
 
 @pytest.mark.parametrize(
     ("value", "advice"), [(5, "quote it: '5'"), (1.5, "quote it: '1.5'"), (True, "quote it: 'true'"), ([], "")]
 )
 def test_where_a_text_is_wanted(value: Any, advice: str) -> None:
-    assert quoting(value) == advice
+    assert explain_quoting(value) == advice
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_where_a_text_is_wanted(value: Any, advice: str) -> None:
 )
 def test_a_whole_number_from_1(value: Any, read: int | None) -> None:
     reader = CaseReader()
-    assert whole_from_1(reader, ("repeat",), value) == read
+    assert read_count(reader, ("repeat",), value) == read
     assert bool(reader.problems) == (read is None)

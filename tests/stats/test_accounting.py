@@ -51,7 +51,7 @@ def test_calls_are_counted_by_channel_for_each_function_and_in_all() -> None:
 def test_rates_of_nothing_are_unknown() -> None:
     found = account([verdict()])
 
-    assert (found.calls.native_rate, found.turns_per_call, found.latency_ms(0.5)) == (None, None, None)
+    assert (found.calls.native_rate, found.turns_per_call, found.compute_latency_ms(0.5)) == (None, None, None)
     assert (found.usage, found.cost_usd) == (None, None)
 
 
@@ -86,7 +86,7 @@ def test_repeats_are_counted_each() -> None:
 def test_latencies_are_those_of_turns_by_nearest_rank() -> None:
     found = account([verdict(turns=[ModelTurn(duration_ms=float(ms)) for ms in range(1, 101)])])
 
-    assert [found.latency_ms(share) for share in (0, 0.5, 0.95, 1)] == [1.0, 50.0, 95.0, 100.0]
+    assert [found.compute_latency_ms(share) for share in (0, 0.5, 0.95, 1)] == [1.0, 50.0, 95.0, 100.0]
 
 
 def test_the_run_file_has_all_of_it() -> None:

@@ -33,7 +33,7 @@ def grading(*grades: Grade, **more: Any) -> Grading:
     ],
 )
 def test_grades_are_counted_with_what_they_took(gradings: tuple[Grading, ...], expected: Grades) -> None:
-    assert Grades().with_those(gradings) == expected
+    assert Grades().with_gradings(gradings) == expected
 
 
 def test_a_run_keeps_them_apart_from_the_agents() -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.model.template import Reference, parse, walk
+from evalkit.model.template import Reference, follow_path, parse_template
 from evalkit.model.transcript import FunctionCall, Timing, Transcript, Violation
 from tests.suites.suite import GROUPS
 
@@ -71,7 +71,7 @@ def phrases(value: Any) -> list[str]:
 
 def rendered(phrase: str, transcript: Transcript) -> str:
     """`phrase` with its templates filled in from the successful calls of `transcript`."""
-    template = parse(phrase)
+    template = parse_template(phrase)
     if isinstance(template, str):
         return template
     return "".join(part if isinstance(part, str) else str(looked_up(part, transcript)) for part in template.parts)
@@ -84,7 +84,7 @@ def looked_up(reference: Reference, transcript: Transcript) -> Any:
     number = path.pop(0) if isinstance(path[0], int) else 1
     assert isinstance(number, int)
     call = calls[number - 1]
-    return walk({"result": call.result, "arguments": call.arguments}, tuple(path), reference.text)
+    return follow_path({"result": call.result, "arguments": call.arguments}, tuple(path), reference.text)
 
 
 def without(text: str, phrase: str) -> str:

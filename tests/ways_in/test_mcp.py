@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from evalkit.agents.http_functions import Served
+from evalkit.agents.http_functions import FunctionUrls
 from evalkit.agents.task import Task
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
@@ -38,16 +38,18 @@ MOCKS = {
 EXPECTED = {"expected_function_calls": [{"function_name": "check_warranty", "arguments": {"serial_number": "SN12345"}}]}
 
 
-def over_http(served: Served) -> Any:
+def over_http(served: FunctionUrls) -> Any:
     return served.mcp_url
 
 
-def over_stdio(served: Served) -> Any:
+def over_stdio(served: FunctionUrls) -> Any:
     assert served.mcp_command is not None
     return mcp.StdioServerParameters(command=served.mcp_command[0], args=list(served.mcp_command[1:]))
 
 
-def asking(transport: Callable[[Served], Any], *asked: tuple[str, Any], mode: str = "auto", seen: list[Any]) -> Any:
+def asking(
+    transport: Callable[[FunctionUrls], Any], *asked: tuple[str, Any], mode: str = "auto", seen: list[Any]
+) -> Any:
     """An agent that lists the tools and makes the calls `asked`; what it gets is appended to `seen`."""
 
     async def agent(task: Task) -> str:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from evalkit.agents.task import Task
 from evalkit.errors import SpecError
-from evalkit.functions.active import ACTIVE
+from evalkit.functions.active import ACTIVE_CASES
 from evalkit.functions.carrying import bind
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
@@ -219,7 +219,7 @@ def restored(shop: ModuleType) -> None:
     while "__signature__" in vars(shop.Client.check) and time.monotonic() < until:
         time.sleep(0.01)
     assert "__signature__" not in vars(shop.Client.check)
-    assert ACTIVE == []
+    assert ACTIVE_CASES == []
 
 
 Way = Callable[[ModuleType, str, ThreadPoolExecutor, "queue.Queue[Any]"], Awaitable[Any]]

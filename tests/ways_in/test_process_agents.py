@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.process_child import survivors
+from evalkit.agents.process_child import find_survivors
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, Usage
@@ -416,7 +416,7 @@ def test_an_interrupted_run_leaves_no_process_behind(desk: Desk) -> None:
     _, said = run.communicate(timeout=20)
 
     assert "KeyboardInterrupt" in said
-    assert survivors(int(pid.read_text()), b"no such mark") == []
+    assert find_survivors(int(pid.read_text()), b"no such mark") == []
 
 
 def test_many_processes_at_once_keep_their_calls_apart(desk: Desk, make_case: MakeCase) -> None:
@@ -457,7 +457,7 @@ def test_a_run_that_is_cancelled_ends_its_process(desk: Desk, make_case: MakeCas
 
     asyncio.run(cancelled())
 
-    assert survivors(int(pid.read_text()), b"no such mark") == []
+    assert find_survivors(int(pid.read_text()), b"no such mark") == []
 
 
 def test_state_is_whatever_json_can_hold(desk: Desk) -> None:

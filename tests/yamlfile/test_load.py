@@ -234,7 +234,7 @@ def test_both_parsers_are_really_tried(parser: str) -> None:
     from evalkit.yamlfile import events
 
     assert (events.open_parser is events.PythonParser) == (parser == "python")
-    assert events.choose_parser(libyaml=False) is events.PythonParser
+    assert events.select_parser(libyaml=False) is events.PythonParser
 
 
 # YAML has no raw control characters, and PyYAML takes NEL, LS and PS for line breaks.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.yamlfile.builder import load
-from evalkit.yamlfile.peeking import ABSENT, peek
+from evalkit.yamlfile.peeking import ABSENT, read_key
 from evalkit.yamlfile.writing import dump
 
 TEXTS = {
@@ -36,20 +36,20 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_the_value_is_the_one_that_loading_gives(text: str) -> None:
-    assert peek(text.encode(), "tags") == load(text, "x.yaml").get("tags", ABSENT)
+    assert read_key(text.encode(), "tags") == load(text, "x.yaml").get("tags", ABSENT)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "[tags, x]", "just text", "a: ]", "a: 1\n\ttags: x"])
 def test_what_holds_no_mapping_or_breaks_off_before_it_has_none(text: str) -> None:
-    assert peek(text.encode(), "tags") is ABSENT
+    assert read_key(text.encode(), "tags") is ABSENT
 
 
 def test_bytes_that_are_no_text_have_none() -> None:
-    assert peek(b"tags: \xff", "tags") is ABSENT
+    assert read_key(b"tags: \xff", "tags") is ABSENT
 
 
 def test_a_text_is_read_no_further_than_the_key() -> None:
-    assert peek(b"tags: [x]\nb: ]", "tags") == ["x"]
+    assert read_key(b"tags: [x]\nb: ]", "tags") == ["x"]
 
 
 DATA = st.recursive(
@@ -61,4 +61,4 @@ DATA = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["a", "tags", "b", "<<"]), DATA, max_size=4))
 def test_so_it_is_for_any_mapping(data: dict[str, Any]) -> None:
-    assert peek(dump(data).encode(), "tags") == data.get("tags", ABSENT)
+    assert read_key(dump(data).encode(), "tags") == data.get("tags", ABSENT)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.yamlfile.builder import load
-from evalkit.yamlfile.places import positions
+from evalkit.yamlfile.places import read_positions
 from evalkit.yamlfile.writing import dump
 
 TEXT = """\
@@ -43,7 +43,7 @@ expected_output:
 def test_a_path_leads_to_its_value_and_its_key(
     path: tuple[str | int, ...], value: tuple[int, int], key: tuple[int, int], parser: str
 ) -> None:
-    table = positions(TEXT)
+    table = read_positions(TEXT)
     assert table.locate(path) == value
     assert table.locate(path, key=True) == key
     assert table.has(path)
@@ -63,12 +63,12 @@ def test_a_path_leads_to_its_value_and_its_key(
 def test_a_path_that_leads_nowhere_gives_its_nearest_ancestor(
     path: tuple[str | int, ...], place: tuple[int, int]
 ) -> None:
-    assert positions(TEXT).locate(path) == place
-    assert not positions(TEXT).has(path)
+    assert read_positions(TEXT).locate(path) == place
+    assert not read_positions(TEXT).has(path)
 
 
 def test_an_alias_stands_where_it_is_written_and_its_parts_where_the_anchor_is(parser: str) -> None:
-    table = positions("a: &x\n  p: [1]\nb: *x\nc:\n  <<: *x\n  q: 2\nd:\n  <<: [{r: 3}, *x]\n")
+    table = read_positions("a: &x\n  p: [1]\nb: *x\nc:\n  <<: *x\n  q: 2\nd:\n  <<: [{r: 3}, *x]\n")
     assert table.locate(("b",)) == (3, 4)
     assert table.locate(("b", "p", 0)) == (2, 7)
     assert table.locate(("c", "p")) == (2, 6)
@@ -78,32 +78,32 @@ def test_an_alias_stands_where_it_is_written_and_its_parts_where_the_anchor_is(p
 
 
 def test_an_alias_may_be_a_key() -> None:
-    assert positions("a: &k x\n*k : 1\n").locate(("x",)) == (2, 6)
+    assert read_positions("a: &k x\n*k : 1\n").locate(("x",)) == (2, 6)
 
 
 def test_of_two_equal_keys_the_first_is_found() -> None:
-    assert positions("a: 1\na: 2\n").locate(("a",)) == (1, 4)
+    assert read_positions("a: 1\na: 2\n").locate(("a",)) == (1, 4)
 
 
 def test_a_text_that_breaks_off_has_positions_up_to_there(parser: str) -> None:
-    table = positions("a: 1\nb:\n  c: [1, 2\n")
+    table = read_positions("a: 1\nb:\n  c: [1, 2\n")
     assert table.locate(("a",)) == (1, 4)
     assert table.locate(("b", "c", 1)) == (3, 10)
 
 
 @pytest.mark.parametrize("text", ["", "# x\n", "\x00", "\ud800", b"\xff", "@", "a: &a [*a]", "&a {<<: *a}", "[" * 1000])
 def test_a_text_without_values_or_without_end_does_no_harm(text: str | bytes) -> None:
-    line, column = positions(text).locate(("a", 0, "b"), key=True)
+    line, column = read_positions(text).locate(("a", 0, "b"), key=True)
     assert line == 1
     assert column >= 1
 
 
 def test_bytes_and_a_byte_order_mark_count_as_nothing() -> None:
-    assert positions(b"\xef\xbb\xbfa: 1").locate(("a",)) == (1, 4)
+    assert read_positions(b"\xef\xbb\xbfa: 1").locate(("a",)) == (1, 4)
 
 
 def test_a_line_separator_within_a_line_does_not_begin_a_line() -> None:
-    assert positions("a: x\u2028y\nb\u2028: 1\n").locate(("b\u2028",)) == (2, 5)
+    assert read_positions("a: x\u2028y\nb\u2028: 1\n").locate(("b\u2028",)) == (2, 5)
 
 
 SCALARS = st.integers() | st.text("abc: #\n'", max_size=6) | st.booleans()
@@ -126,7 +126,7 @@ def leaves(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str
 @given(DATA)
 def test_what_stands_at_a_leafs_place_is_the_leaf(data: Any) -> None:
     text = dump({"root": data})
-    table, lines = positions(text), text.split("\n")
+    table, lines = read_positions(text), text.split("\n")
     for path, value in leaves(data, ("root",)):
         line, column = table.locate(path)
         rest = lines[line - 1][column - 1 :]
@@ -140,7 +140,7 @@ def test_what_stands_at_a_leafs_place_is_the_leaf(data: Any) -> None:
 @given(DATA)
 def test_in_json_text_the_place_of_a_leaf_is_exact(data: Any) -> None:
     text = json.dumps({"root": data}, ensure_ascii=False)
-    table = positions(text)
+    table = read_positions(text)
     for path, value in leaves(data, ("root",)):
         line, column = table.locate(path)
         assert (line, text[column - 1 :].startswith(json.dumps(value, ensure_ascii=False))) == (1, True)

@@ -25,12 +25,12 @@ from evalkit.checks.matching.plan import (
     MAX_CHILDREN,
     ActualCall,
     AnyOrder,
+    CallPlan,
     InOrder,
     InParallel,
     Leaf,
     Node,
     OneOf,
-    Plan,
     Position,
 )
 from evalkit.lazily import imported_on_use
@@ -58,7 +58,7 @@ __all__ = [
     "Leaf",
     "Node",
     "OneOf",
-    "Plan",
+    "CallPlan",
     "Position",
     *_HOMES,
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def cheapest(cost: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def find_cheapest_pairs(cost: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """Pairs (row, column), as many as the shorter side has, of least total cost; by row.
 
     The Hungarian method with potentials (Jonker and Volgenant's shortest augmenting paths), O(rows² · columns) for
@@ -14,14 +14,14 @@ def cheapest(cost: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     if not cost or not cost[0]:
         return []
     if len(cost) > len(cost[0]):
-        return sorted((row, column) for column, row in cheapest(list(zip(*cost, strict=True))))
-    solver = _Solver(cost)
+        return sorted((row, column) for column, row in find_cheapest_pairs(list(zip(*cost, strict=True))))
+    solver = _AugmentingPaths(cost)
     for row in range(len(cost)):
         solver.insert(row)
     return sorted((row, column) for column, row in enumerate(solver.row_of[:-1]) if row is not None)
 
 
-class _Solver:
+class _AugmentingPaths:
     """Rows with a column so far; potentials keep the reduced cost of every pair at 0 or more, and of these at 0."""
 
     def __init__(self, cost: Sequence[Sequence[int]]) -> None:
@@ -51,12 +51,12 @@ class _Solver:
         """Whether open columns are nearer by way of `column`; the least distance of one, and which."""
         costs, base = self.cost[row], self.row_potential[row]
         best: tuple[int, int] | None = None
-        for candidate, (known, _) in slack.items():
+        for candidate, (distance, _) in slack.items():
             reduced = costs[candidate] - base - self.column_potential[candidate]
-            if known is None or reduced < known:
-                slack[candidate], known = (reduced, column), reduced
-            if best is None or known < best[0]:
-                best = known, candidate
+            if distance is None or reduced < distance:
+                slack[candidate], distance = (reduced, column), reduced
+            if best is None or distance < best[0]:
+                best = distance, candidate
         assert best is not None  # there are at least as many columns as rows
         return best
 
@@ -66,6 +66,6 @@ class _Solver:
             assert row is not None  # only columns with a row are visited
             self.row_potential[row] += by
             self.column_potential[column] -= by
-        for column, (known, origin) in slack.items():
-            assert known is not None  # every open column was reached from the first row
-            slack[column] = known - by, origin
+        for column, (distance, origin) in slack.items():
+            assert distance is not None  # every open column was reached from the first row
+            slack[column] = distance - by, origin

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from evalkit.checks.matching.table import Table
+from evalkit.checks.matching.table import FitTable
 
-_FEW = 32  # so many unvisited leaves are asked one by one: most visited ones need not be asked at all
+_MAX_SINGLE_QUESTIONS = 32  # so many unvisited leaves are asked one by one: most visited ones need not be asked at all
 
 
-def bits(mask: int) -> Iterator[int]:
+def list_bits(mask: int) -> Iterator[int]:
     """The numbers of the bits that are set, ascending."""
     while mask:
         lowest = mask & -mask
@@ -17,7 +17,7 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
-class Cover:
+class BipartiteMatching:
     """A matching. A call once covered stays covered, and so does a place once filled; only the partners change.
 
     Adding the calls in order therefore covers the earliest calls that can be covered. Filling the required places
@@ -27,7 +27,7 @@ class Cover:
 
     __slots__ = ("_dead", "_members", "_open", "_room", "_table", "load", "owner")
 
-    def __init__(self, table: Table, leaves: Iterable[int], room: Sequence[int]) -> None:
+    def __init__(self, table: FitTable, leaves: Iterable[int], room: Sequence[int]) -> None:
         self._table = table
         self.load: dict[int, list[int]] = {leaf: [] for leaf in leaves}  # leaf -> its calls
         self.owner: dict[int, int] = {}  # call -> its leaf
@@ -46,9 +46,9 @@ class Cover:
             if len(calls) < room[leaf]:
                 self._open.setdefault(self._table.leaves[leaf].name, []).append(leaf)
 
-    def copy(self) -> Cover:
+    def copy(self) -> BipartiteMatching:
         """An independent copy."""
-        twin = object.__new__(Cover)
+        twin = object.__new__(BipartiteMatching)
         twin._table, twin._members, twin._room, twin._dead = self._table, self._members, self._room, self._dead
         twin.load = {leaf: calls.copy() for leaf, calls in self.load.items()}
         twin.owner = self.owner.copy()
@@ -59,7 +59,7 @@ class Cover:
         """Cover one more call if that is possible without uncovering another."""
         name = self._table.actual[call].name
         for leaf in self._open.get(name, ()):
-            if self._table.fits(leaf, call):
+            if self._table.is_fit(leaf, call):
                 self._move(call, leaf)
                 self._close_if_full(leaf)
                 return True
@@ -83,9 +83,9 @@ class Cover:
         unvisited = self._members[name] & ~self._dead
         queue = [call]
         for current in queue:
-            fresh = self._fitting(current, unvisited)
-            unvisited &= ~fresh
-            for leaf in bits(fresh):
+            newly_reached = self._find_fitting(current, unvisited)
+            unvisited &= ~newly_reached
+            for leaf in list_bits(newly_reached):
                 reached[leaf] = current
                 if len(self.load[leaf]) < self._room[leaf]:
                     self._shift(leaf, reached)
@@ -97,10 +97,10 @@ class Cover:
             self._dead |= 1 << leaf
         return False
 
-    def _fitting(self, call: int, among: int) -> int:
-        if self._table.known(call) or among.bit_count() > _FEW:
-            return self._table.fitting(call) & among
-        return sum(1 << leaf for leaf in bits(among) if self._table.fits(leaf, call))
+    def _find_fitting(self, call: int, among: int) -> int:
+        if self._table.has_fitting(call) or among.bit_count() > _MAX_SINGLE_QUESTIONS:
+            return self._table.find_fitting(call) & among
+        return sum(1 << leaf for leaf in list_bits(among) if self._table.is_fit(leaf, call))
 
     def _shift(self, leaf: int, reached: dict[int, int]) -> None:
         """Move the calls along the path that ends in `leaf`; the call that began it finds a place at its beginning."""
@@ -110,13 +110,13 @@ class Cover:
         self._close_if_full(leaf)
 
 
-def cover(
-    table: Table, leaves: Iterable[int], least: Sequence[int], most: Sequence[int], calls: Iterable[int]
-) -> Cover:
+def match_calls(
+    table: FitTable, leaves: Iterable[int], minimums: Sequence[int], maximums: Sequence[int], calls: Iterable[int]
+) -> BipartiteMatching:
     """As many of the calls as possible, with as many required places filled as possible."""
-    found = Cover(table, leaves, least)
-    left = [call for call in calls if not found.add(call)]
-    found.widen(most)
-    for call in left:
-        found.add(call)
-    return found
+    matching = BipartiteMatching(table, leaves, minimums)
+    remaining = [call for call in calls if not matching.add(call)]
+    matching.widen(maximums)
+    for call in remaining:
+        matching.add(call)
+    return matching

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
-from evalkit.checks.matching.cover import Cover, bits, cover
-from evalkit.checks.matching.table import Table
+from evalkit.checks.matching.cover import BipartiteMatching, list_bits, match_calls
+from evalkit.checks.matching.table import FitTable
 
 
 class Step(NamedTuple):
-    taker: One | Bag
+    taker: LeafPart | Bag
     state: Any
     commits: bool
     needed: bool
@@ -26,9 +26,9 @@ class Step(NamedTuple):
 class Rules(Struct):
     """What holds for one search. `least` and `most` are numbers of calls by leaf."""
 
-    table: Table
-    least: Sequence[int]
-    most: Sequence[int]
+    table: FitTable
+    minimums: Sequence[int]
+    maximums: Sequence[int]
     lenient: bool = False  # a call without a turn may stand in any turn
     relaxed: bool = False  # for explanations: every place may stay empty, and turns don't matter
 
@@ -39,12 +39,12 @@ class Part(Protocol):
     start: Any
     leaves: tuple[int, ...]
 
-    def done(self, state: Any) -> bool: ...
+    def is_done(self, state: Any) -> bool: ...
 
-    def steps(self, state: Any, call: int) -> Iterator[Step]: ...
+    def find_steps(self, state: Any, call: int) -> Iterator[Step]: ...
 
 
-class One(Struct, eq=False):
+class LeafPart(Struct, eq=False):
     """A leaf. State: how many calls it has."""
 
     leaf: int
@@ -57,20 +57,20 @@ class One(Struct, eq=False):
     def __post_init__(self) -> None:
         self.leaves = (self.leaf,)
         self._name = self.rules.table.leaves[self.leaf].name
-        self._unlimited = self.rules.most[self.leaf] >= len(self.rules.table.actual)
+        self._unlimited = self.rules.maximums[self.leaf] >= len(self.rules.table.actual)
 
-    def done(self, state: int) -> bool:
-        return self.rules.relaxed or state >= self.rules.least[self.leaf]
+    def is_done(self, state: int) -> bool:
+        return self.rules.relaxed or state >= self.rules.minimums[self.leaf]
 
-    def steps(self, state: int, call: int) -> Iterator[Step]:
+    def find_steps(self, state: int, call: int) -> Iterator[Step]:
         table = self.rules.table
-        if state >= self.rules.most[self.leaf] or table.actual[call].name != self._name:
+        if state >= self.rules.maximums[self.leaf] or table.actual[call].name != self._name:
             return
-        if table.fits(self.leaf, call):
-            least = self.rules.least[self.leaf]
+        if table.is_fit(self.leaf, call):
+            minimum = self.rules.minimums[self.leaf]
             # Beyond what is needed, states differ only where there is a limit to reach.
-            after = min(state + 1, least) if self._unlimited else state + 1
-            yield Step(self, after, False, state < least)
+            after = min(state + 1, minimum) if self._unlimited else state + 1
+            yield Step(self, after, False, state < minimum)
 
 
 class Bag(Struct, eq=False):
@@ -79,28 +79,28 @@ class Bag(Struct, eq=False):
     leaves: tuple[int, ...]
     rules: Rules
     start: int = 0
-    _covers: dict[int, Cover] = field(default_factory=dict)
+    _covers: dict[int, BipartiteMatching] = field(default_factory=dict)
     _done: dict[int, bool] = field(default_factory=dict)
     _names: frozenset[str] = frozenset()
     _needed: int = 0
 
     def __post_init__(self) -> None:
         self._names = frozenset(self.rules.table.leaves[leaf].name for leaf in self.leaves)
-        self._needed = sum(self.rules.least[leaf] for leaf in self.leaves)
-        self._covers[0] = Cover(self.rules.table, self.leaves, self.rules.most)
+        self._needed = sum(self.rules.minimums[leaf] for leaf in self.leaves)
+        self._covers[0] = BipartiteMatching(self.rules.table, self.leaves, self.rules.maximums)
 
-    def done(self, state: int) -> bool:
+    def is_done(self, state: int) -> bool:
         if self.rules.relaxed or not self._needed:
             return True
         if state.bit_count() < self._needed:
             return False
-        found = self._done.get(state)
-        if found is None:
-            loads = self.assign(state).load
-            found = self._done[state] = all(len(loads[leaf]) >= self.rules.least[leaf] for leaf in self.leaves)
-        return found
+        is_filled = self._done.get(state)
+        if is_filled is None:
+            loads = self.match_calls(state).load
+            is_filled = self._done[state] = all(len(loads[leaf]) >= self.rules.minimums[leaf] for leaf in self.leaves)
+        return is_filled
 
-    def steps(self, state: int, call: int) -> Iterator[Step]:
+    def find_steps(self, state: int, call: int) -> Iterator[Step]:
         if self.rules.table.actual[call].name not in self._names:
             return
         after = state | 1 << call
@@ -111,9 +111,9 @@ class Bag(Struct, eq=False):
             self._covers[after] = grown
         yield Step(self, after, False, state.bit_count() < self._needed)
 
-    def assign(self, state: int) -> Cover:
+    def match_calls(self, state: int) -> BipartiteMatching:
         """Which leaf takes which of the calls; places that must be filled come first."""
-        return cover(self.rules.table, self.leaves, self.rules.least, self.rules.most, bits(state))
+        return match_calls(self.rules.table, self.leaves, self.rules.minimums, self.rules.maximums, list_bits(state))
 
 
 class Chain(Struct, eq=False):
@@ -130,20 +130,20 @@ class Chain(Struct, eq=False):
         self._rest_done = [True] * len(self.parts)
         for i in reversed(range(len(self.parts) - 1)):
             following = self.parts[i + 1]
-            self._rest_done[i] = self._rest_done[i + 1] and following.done(following.start)
+            self._rest_done[i] = self._rest_done[i + 1] and following.is_done(following.start)
 
-    def done(self, state: tuple[int, Any]) -> bool:
+    def is_done(self, state: tuple[int, Any]) -> bool:
         i, inner = state
-        return self._rest_done[i] and self.parts[i].done(inner)
+        return self._rest_done[i] and self.parts[i].is_done(inner)
 
-    def steps(self, state: tuple[int, Any], call: int) -> Iterator[Step]:
+    def find_steps(self, state: tuple[int, Any], call: int) -> Iterator[Step]:
         i, inner = state
         while True:
             part = self.parts[i]
-            for step in part.steps(inner, call):
+            for step in part.find_steps(inner, call):
                 yield Step(step.taker, (i, step.state), step.commits, step.needed)
             i += 1
-            if i == len(self.parts) or not part.done(inner):
+            if i == len(self.parts) or not part.is_done(inner):
                 return
             inner = self.parts[i].start
 
@@ -159,12 +159,12 @@ class Shuffle(Struct, eq=False):
         self.start = tuple(part.start for part in self.parts)
         self.leaves = tuple(leaf for part in self.parts for leaf in part.leaves)
 
-    def done(self, state: tuple[Any, ...]) -> bool:
-        return all(part.done(inner) for part, inner in zip(self.parts, state, strict=True))
+    def is_done(self, state: tuple[Any, ...]) -> bool:
+        return all(part.is_done(inner) for part, inner in zip(self.parts, state, strict=True))
 
-    def steps(self, state: tuple[Any, ...], call: int) -> Iterator[Step]:
+    def find_steps(self, state: tuple[Any, ...], call: int) -> Iterator[Step]:
         for i, part in enumerate(self.parts):
-            for step in part.steps(state[i], call):
+            for step in part.find_steps(state[i], call):
                 yield Step(step.taker, (*state[:i], step.state, *state[i + 1 :]), step.commits, step.needed)
 
 
@@ -178,23 +178,23 @@ class Choice(Struct, eq=False):
     def __post_init__(self) -> None:
         self.leaves = tuple(leaf for part in self.parts for leaf in part.leaves)
 
-    def done(self, state: tuple[int, Any] | None) -> bool:
+    def is_done(self, state: tuple[int, Any] | None) -> bool:
         if state is None:
-            return any(part.done(part.start) for part in self.parts)
-        return self.parts[state[0]].done(state[1])
+            return any(part.is_done(part.start) for part in self.parts)
+        return self.parts[state[0]].is_done(state[1])
 
-    def steps(self, state: tuple[int, Any] | None, call: int) -> Iterator[Step]:
+    def find_steps(self, state: tuple[int, Any] | None, call: int) -> Iterator[Step]:
         if state is None:
             for i, part in enumerate(self.parts):
-                for step in part.steps(part.start, call):
+                for step in part.find_steps(part.start, call):
                     yield Step(step.taker, (i, step.state), True, step.needed)
         else:
             i, inner = state
-            for step in self.parts[i].steps(inner, call):
+            for step in self.parts[i].find_steps(inner, call):
                 yield Step(step.taker, (i, step.state), step.commits, step.needed)
 
 
-class Together(Struct, eq=False):
+class ParallelPart(Struct, eq=False):
     """A part whose calls share a model turn. State: None before the first call, then the turn and the part's state."""
 
     part: Part
@@ -205,21 +205,21 @@ class Together(Struct, eq=False):
     def __post_init__(self) -> None:
         self.leaves = self.part.leaves
 
-    def done(self, state: tuple[int | None, Any] | None) -> bool:
-        return self.part.done(self.part.start if state is None else state[1])
+    def is_done(self, state: tuple[int | None, Any] | None) -> bool:
+        return self.part.is_done(self.part.start if state is None else state[1])
 
-    def steps(self, state: tuple[int | None, Any] | None, call: int) -> Iterator[Step]:
-        here = self._turn(call)
+    def find_steps(self, state: tuple[int | None, Any] | None, call: int) -> Iterator[Step]:
+        here = self._get_turn(call)
         turn, inner = (here, self.part.start) if state is None else state
         if turn is None:
             turn = here
         elif here is not None and here != turn:
             return
         commits = state is None or turn != state[0]
-        for step in self.part.steps(inner, call):
+        for step in self.part.find_steps(inner, call):
             yield Step(step.taker, (turn, step.state), commits or step.commits, step.needed)
 
-    def _turn(self, call: int) -> int | None:
+    def _get_turn(self, call: int) -> int | None:
         if self.rules.relaxed:
             return None
         turn = self.rules.table.actual[call].turn

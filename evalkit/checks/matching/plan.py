@@ -53,7 +53,7 @@ class InParallel(Struct, frozen=True):
 Node: TypeAlias = Leaf | InOrder | AnyOrder | OneOf | InParallel
 
 
-class Plan(Struct, frozen=True):
+class CallPlan(Struct, frozen=True):
     """The whole list: `call_order: strict` has an InOrder root, `any` an AnyOrder root; `extras` is `extra_calls`."""
 
     root: Node
@@ -68,7 +68,7 @@ class ActualCall(Struct, frozen=True):
     turn: int | None = None
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def list_children(node: Node) -> tuple[Node, ...]:
     """The node's children or alternatives; of a leaf none."""
     if isinstance(node, Leaf):
         return ()
@@ -78,5 +78,5 @@ def children(node: Node) -> tuple[Node, ...]:
 def walk(node: Node, position: Position = ()) -> Iterator[tuple[Position, Node]]:
     """The node and everything below it with its position, parents first, in the order of the file."""
     yield position, node
-    for step, child in enumerate(children(node)):
+    for step, child in enumerate(list_children(node)):
         yield from walk(child, (*position, step))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from evalkit.checks.matching.assignment import Assignment, Pair
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Plan, walk
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf, walk
 
 Fits = Callable[[int, int], bool]
 
 
-def solve(plan: Plan, actual: Sequence[ActualCall], fits: Fits, distance: Callable[[int, int], float]) -> Assignment:
+def solve(
+    plan: CallPlan, actual: Sequence[ActualCall], fits: Fits, distance: Callable[[int, int], float]
+) -> Assignment:
     """Which call met which expectation.
 
     ``fits(leaf_id, actual_index)`` and ``distance(leaf_id, actual_index)`` (0: nothing differs, 1: everything does)
@@ -22,32 +24,36 @@ def solve(plan: Plan, actual: Sequence[ActualCall], fits: Fits, distance: Callab
     (where they are forbidden, such a call fails by itself). A call that would fit an optional leaf but stands out of
     order is an extra. `satisfied` is exact; SearchTooLargeError where that can't be decided within its bound.
     """
-    leaves = _leaves(plan)
+    leaves = _list_leaves(plan)
     if not leaves:
         return Assignment(satisfied=not actual, extra=tuple(call.index for call in actual))
-    asked: list[tuple[int, int, bool]] = []
-    met = _met_in_step(plan, leaves, actual, fits, asked)
+    answers: list[tuple[int, int, bool]] = []
+    met = _match_in_step(plan, leaves, actual, fits, answers)
     if met is not None:
         pairs = tuple(Pair(leaf.id, actual[call].index) for leaf, call in zip(leaves, met, strict=True))
-        return Assignment(satisfied=True, pairs=pairs, extra=_others(actual, met))
-    from evalkit.checks.matching.table import Table
-    from evalkit.checks.matching.task import Task
+        return Assignment(satisfied=True, pairs=pairs, extra=_list_unmatched(actual, met))
+    from evalkit.checks.matching.table import FitTable
+    from evalkit.checks.matching.task import Solver
 
-    table = Table(leaves, actual, fits, distance)
-    for leaf, call, answer in asked:
-        table.learn(leaf, call, answer)
-    return Task(plan, table).answer()
+    table = FitTable(leaves, actual, fits, distance)
+    for leaf, call, answer in answers:
+        table.record(leaf, call, answer)
+    return Solver(plan, table).solve()
 
 
-def _leaves(plan: Plan) -> tuple[Leaf, ...]:
+def _list_leaves(plan: CallPlan) -> tuple[Leaf, ...]:
     return tuple(node for _, node in walk(plan.root) if isinstance(node, Leaf))
 
 
-def _met_in_step(
-    plan: Plan, leaves: Sequence[Leaf], actual: Sequence[ActualCall], fits: Fits, asked: list[tuple[int, int, bool]]
+def _match_in_step(
+    plan: CallPlan,
+    leaves: Sequence[Leaf],
+    actual: Sequence[ActualCall],
+    fits: Fits,
+    answers: list[tuple[int, int, bool]],
 ) -> list[int] | None:
     """The calls that the leaves of a plain list meet one by one, in order: the common case, without any search."""
-    if not _goes_in_step(plan, leaves, len(actual)):
+    if not _can_match_in_step(plan, leaves, len(actual)):
         return None
     skips = plan.extras == "allow" and isinstance(plan.root, InOrder) and len(actual) > len(leaves)
     met: list[int] = []
@@ -58,7 +64,7 @@ def _met_in_step(
         leaf = leaves[number]
         if leaf.name == call.name:
             answer = fits(leaf.id, call.index)
-            asked.append((number, position, answer))
+            answers.append((number, position, answer))
             if answer:
                 met.append(position)
                 number += 1
@@ -68,7 +74,7 @@ def _met_in_step(
     return met if number == len(leaves) else None
 
 
-def _goes_in_step(plan: Plan, leaves: Sequence[Leaf], calls: int) -> bool:
+def _can_match_in_step(plan: CallPlan, leaves: Sequence[Leaf], calls: int) -> bool:
     """Whether one call for each leaf, and nothing else than extras, can be the answer."""
     root = plan.root
     if not isinstance(root, (InOrder, AnyOrder)) or len(root.children) != len(leaves):
@@ -80,8 +86,8 @@ def _goes_in_step(plan: Plan, leaves: Sequence[Leaf], calls: int) -> bool:
     return calls > len(leaves) and plan.extras == "allow" and all(leaf.min == 1 == leaf.max for leaf in leaves)
 
 
-def _others(actual: Sequence[ActualCall], met: Sequence[int]) -> tuple[int, ...]:
+def _list_unmatched(actual: Sequence[ActualCall], met: Sequence[int]) -> tuple[int, ...]:
     if len(met) == len(actual):
         return ()
-    taken = set(met)
-    return tuple(call.index for position, call in enumerate(actual) if position not in taken)
+    matched = set(met)
+    return tuple(call.index for position, call in enumerate(actual) if position not in matched)

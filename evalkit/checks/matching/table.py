@@ -10,7 +10,7 @@ _NO, _YES = 1, 2  # 0: not asked yet
 _DIGITS = bytes([ord("0"), ord("0"), ord("1")]) + bytes(253)
 
 
-class Table:
+class FitTable:
     """Leaves by their number in the plan, calls by their number in the run; only pairs of one name are asked about."""
 
     __slots__ = ("_ask", "_distances", "_masks", "_measure", "_rows", "actual", "leaves", "named")
@@ -32,44 +32,44 @@ class Table:
         self._masks: dict[int, int] = {}
         self._distances: dict[tuple[int, int], float] = {}
 
-    def fits(self, leaf: int, call: int) -> bool:
+    def is_fit(self, leaf: int, call: int) -> bool:
         """Whether they fit; both must have one name."""
         row = self._rows[call]
-        known = row[leaf]
-        if not known:
-            known = row[leaf] = _YES if self._ask(self.leaves[leaf].id, self.actual[call].index) else _NO
-        return known == _YES
+        answer = row[leaf]
+        if not answer:
+            answer = row[leaf] = _YES if self._ask(self.leaves[leaf].id, self.actual[call].index) else _NO
+        return answer == _YES
 
-    def learn(self, leaf: int, call: int, fits: bool) -> None:
+    def record(self, leaf: int, call: int, fits: bool) -> None:
         """Remember what was asked elsewhere."""
         self._rows[call][leaf] = _YES if fits else _NO
 
-    def fitting(self, call: int) -> int:
+    def find_fitting(self, call: int) -> int:
         """The leaves that the call fits, as bits. Asks for all leaves of its name."""
         mask = self._masks.get(call)
         if mask is None:
-            for leaf in self.candidates(call):
-                self.fits(leaf, call)
+            for leaf in self.list_candidates(call):
+                self.is_fit(leaf, call)
             mask = self._masks[call] = int(self._rows[call][::-1].translate(_DIGITS), 2)
         return mask
 
-    def known(self, call: int) -> bool:
+    def has_fitting(self, call: int) -> bool:
         """Whether `fitting` is free of charge."""
         return call in self._masks
 
-    def same_name(self, leaf: int, call: int) -> bool:
+    def has_same_name(self, leaf: int, call: int) -> bool:
         """Whether the call is one of the function that the leaf expects."""
         return self.leaves[leaf].name == self.actual[call].name
 
-    def candidates(self, call: int) -> Sequence[int]:
+    def list_candidates(self, call: int) -> Sequence[int]:
         """The leaves of the call's name."""
         return self.named.get(self.actual[call].name, ())
 
-    def distance(self, leaf: int, call: int) -> float:
+    def measure_distance(self, leaf: int, call: int) -> float:
         """How far the call is from fitting, in [0, 1]; anything else is moved there."""
         key = (leaf, call)
-        found = self._distances.get(key)
-        if found is None:
+        distance = self._distances.get(key)
+        if distance is None:
             measured = self._measure(self.leaves[leaf].id, self.actual[call].index)
-            found = self._distances[key] = min(measured, 1.0) if measured > 0.0 else 0.0
-        return found
+            distance = self._distances[key] = min(measured, 1.0) if measured > 0.0 else 0.0
+        return distance

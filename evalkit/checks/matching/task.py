@@ -7,31 +7,31 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from evalkit.checks.matching.alternatives import Choices, best, decided
+from evalkit.checks.matching.alternatives import Choices, find_best, find_choices
 from evalkit.checks.matching.assignment import Assignment, Pair, SearchTooLargeError
-from evalkit.checks.matching.build import build
-from evalkit.checks.matching.cover import cover
-from evalkit.checks.matching.explain import Draft, drafts
-from evalkit.checks.matching.order import filled_between, is_plain
-from evalkit.checks.matching.parts import Bag, One, Rules
-from evalkit.checks.matching.plan import InParallel, Leaf, OneOf, Plan, Position, walk
-from evalkit.checks.matching.search import most_in_order, satisfy
-from evalkit.checks.matching.table import Table
+from evalkit.checks.matching.build import build_part
+from evalkit.checks.matching.cover import match_calls
+from evalkit.checks.matching.explain import PairingDraft, find_drafts
+from evalkit.checks.matching.order import fill_between, is_plain
+from evalkit.checks.matching.parts import Bag, LeafPart, Rules
+from evalkit.checks.matching.plan import CallPlan, InParallel, Leaf, OneOf, Position, walk
+from evalkit.checks.matching.search import find_most_in_order, find_satisfying
+from evalkit.checks.matching.table import FitTable
 from evalkit.checks.matching.weigh import EXACT
 
 MAX_TRIES = 64  # combinations of alternatives that an explanation compares; fewer where each is large
 _RAISES = 200  # searches spent on telling optional calls from extras, once the verdict is clear
 
 
-class Task:
+class Solver:
     """`least` and `most` are numbers of calls by leaf number."""
 
-    def __init__(self, plan: Plan, table: Table) -> None:
+    def __init__(self, plan: CallPlan, table: FitTable) -> None:
         self.root, self.table = plan.root, table
         self.forbid = plan.extras == "forbid"
         self.calls = range(len(table.actual))
-        self.most = [max(leaf.min, len(self.calls)) if leaf.max is None else leaf.max for leaf in table.leaves]
-        self.least = [leaf.min for leaf in table.leaves]
+        self.maximums = [max(leaf.min, len(self.calls)) if leaf.max is None else leaf.max for leaf in table.leaves]
+        self.minimums = [leaf.min for leaf in table.leaves]
         if not self.forbid:
             self._require_optional_leaves_with_strays()
         nodes = list(walk(self.root))
@@ -45,157 +45,172 @@ class Task:
         strays = {
             self.table.actual[call].name
             for call in self.calls
-            if self.table.actual[call].name in optional and not self.table.fitting(call)
+            if self.table.actual[call].name in optional and not self.table.find_fitting(call)
         }
         for number, leaf in enumerate(self.table.leaves):
             if leaf.name in strays and leaf.max != 0:
-                self.least[number] = max(1, leaf.min)
+                self.minimums[number] = max(1, leaf.min)
 
-    def answer(self) -> Assignment:
-        owner = self._satisfying(lenient=False)
+    def solve(self) -> Assignment:
+        owner = self._find_satisfying(lenient=False)
         if owner is not None:
-            return self._assignment(Draft(owner), self._decided(owner), satisfied=True)
+            return self._build_assignment(PairingDraft(owner), self._find_choices(owner), satisfied=True)
         if self.groups and any(call.turn is None for call in self.table.actual):
-            owner = self._satisfying(lenient=True)
+            owner = self._find_satisfying(lenient=True)
             if owner is not None:
-                found = self._assignment(Draft(owner), self._decided(owner), satisfied=False)
-                return replace(found, unproven=tuple(self._without_turns(found)))
+                assignment = self._build_assignment(PairingDraft(owner), self._find_choices(owner), satisfied=False)
+                return replace(assignment, unproven=tuple(self._find_without_turns(assignment)))
         size = max(1, len(self.table.leaves) * len(self.calls))
         tries = max(2, min(MAX_TRIES, MAX_TRIES * EXACT // size))
-        return best(self.root, self._explained, self._badness, tries, self._promising)
+        return find_best(self.root, self._explain, self._measure_badness, tries, self._find_promising)
 
     # Whether it is satisfied
 
-    def _satisfying(self, *, lenient: bool) -> dict[int, int] | None:
+    def _find_satisfying(self, *, lenient: bool) -> dict[int, int] | None:
         """Call -> leaf, or None."""
-        part = build(self.root, Rules(self.table, self.least, self.most))
-        if isinstance(part, (One, Bag)):
-            found = cover(self.table, part.leaves, self.least, self.most, self.calls)
-            filled = all(len(calls) >= self.least[leaf] for leaf, calls in found.load.items())
-            return found.owner if filled and (not self.forbid or len(found.owner) == len(self.calls)) else None
-        owner = self._search(self.least, lenient)
+        part = build_part(self.root, Rules(self.table, self.minimums, self.maximums))
+        if isinstance(part, (LeafPart, Bag)):
+            matching = match_calls(self.table, part.leaves, self.minimums, self.maximums, self.calls)
+            filled = all(len(calls) >= self.minimums[leaf] for leaf, calls in matching.load.items())
+            return matching.owner if filled and (not self.forbid or len(matching.owner) == len(self.calls)) else None
+        owner = self._search(self.minimums, lenient)
         if owner is None or self.forbid:
             return owner
         with suppress(SearchTooLargeError):  # the verdict is clear already
-            owner = self._with_optional_calls(owner, lenient)
-        return filled_between(part, owner, self.most, self.table) if is_plain(part) else owner
+            owner = self._add_optional_calls(owner, lenient)
+        return fill_between(part, owner, self.maximums, self.table) if is_plain(part) else owner
 
-    def _search(self, least: list[int], lenient: bool) -> dict[int, int] | None:
-        rules = Rules(self.table, least, self.most if self.forbid else least, lenient)
-        return satisfy(build(self.root, rules), rules, forbid=self.forbid)
+    def _search(self, minimums: list[int], lenient: bool) -> dict[int, int] | None:
+        rules = Rules(self.table, minimums, self.maximums if self.forbid else minimums, lenient)
+        return find_satisfying(build_part(self.root, rules), rules, forbid=self.forbid)
 
-    def _with_optional_calls(self, owner: dict[int, int], lenient: bool) -> dict[int, int]:
+    def _add_optional_calls(self, owner: dict[int, int], lenient: bool) -> dict[int, int]:
         """Extras that an optional leaf, or one with room for more, takes as well: all together or one by one."""
-        raised = [min(self.most[leaf], low + len(self._waiting(leaf, owner))) for leaf, low in enumerate(self.least)]
-        if raised == self.least:
+        raised = [
+            min(self.maximums[leaf], low + len(self._find_waiting(leaf, owner)))
+            for leaf, low in enumerate(self.minimums)
+        ]
+        if raised == self.minimums:
             return owner
-        found = self._search(raised, lenient)
-        if found is not None and len(found) > len(owner):
-            return found
-        least, tries = self.least.copy(), 0 if len(self.least) * len(self.calls) <= EXACT else _RAISES
-        for leaf in [leaf for leaf, count in enumerate(raised) if count > least[leaf]]:
-            while tries < _RAISES and least[leaf] < self.most[leaf] and self._waiting(leaf, owner):
+        extended = self._search(raised, lenient)
+        if extended is not None and len(extended) > len(owner):
+            return extended
+        minimums, tries = self.minimums.copy(), 0 if len(self.minimums) * len(self.calls) <= EXACT else _RAISES
+        for leaf in [leaf for leaf, count in enumerate(raised) if count > minimums[leaf]]:
+            while tries < _RAISES and minimums[leaf] < self.maximums[leaf] and self._find_waiting(leaf, owner):
                 tries += 1
-                least[leaf] += 1
-                found = self._search(least, lenient)
-                if found is None or len(found) <= len(owner):
-                    least[leaf] -= 1
+                minimums[leaf] += 1
+                extended = self._search(minimums, lenient)
+                if extended is None or len(extended) <= len(owner):
+                    minimums[leaf] -= 1
                     break
-                owner = found
+                owner = extended
         return owner
 
-    def _waiting(self, leaf: int, owner: dict[int, int]) -> list[int]:
-        if self.most[leaf] == self.least[leaf]:
+    def _find_waiting(self, leaf: int, owner: dict[int, int]) -> list[int]:
+        if self.maximums[leaf] == self.minimums[leaf]:
             return []
         return [
             call
             for call in self.calls
-            if call not in owner and self.table.same_name(leaf, call) and self.table.fits(leaf, call)
+            if call not in owner and self.table.has_same_name(leaf, call) and self.table.is_fit(leaf, call)
         ]
 
     # What is wrong
 
-    def _promising(self) -> Choices:
+    def _find_promising(self) -> Choices:
         """Alternatives to begin with where there are too many combinations to try them all."""
-        rules = Rules(self.table, self.least, self.most, relaxed=True)
+        rules = Rules(self.table, self.minimums, self.maximums, relaxed=True)
         if len(self.table.leaves) * len(self.calls) > 4 * EXACT:
             return {}
-        return self._decided(most_in_order(build(self.root, rules), rules))
+        return self._find_choices(find_most_in_order(build_part(self.root, rules), rules))
 
-    def _explained(self, choices: Choices) -> Assignment:
-        rules = Rules(self.table, self.least, self.most, relaxed=True)
-        part = build(self.root, rules, choices)
-        found = (self._assignment(draft, choices, satisfied=False) for draft in drafts(part, rules, forbid=self.forbid))
-        return min(found, key=lambda each: (-sum(pair.fits for pair in each.pairs), *self._badness(each)))
+    def _explain(self, choices: Choices) -> Assignment:
+        rules = Rules(self.table, self.minimums, self.maximums, relaxed=True)
+        part = build_part(self.root, rules, choices)
+        assignments = (
+            self._build_assignment(draft, choices, satisfied=False)
+            for draft in find_drafts(part, rules, forbid=self.forbid)
+        )
+        return min(
+            assignments,
+            key=lambda assignment: (-sum(pair.fits for pair in assignment.pairs), *self._measure_badness(assignment)),
+        )
 
-    def _badness(self, found: Assignment) -> tuple[float, ...]:
+    def _measure_badness(self, assignment: Assignment) -> tuple[float, ...]:
         """Fewer problems first, then more calls that fit at all, then less distance."""
-        differing = [pair for pair in found.pairs if not pair.fits]
-        missing = sum(count for _, count in found.missing)
-        extra = len(found.extra) if self.forbid else 0
-        problems = missing + extra + len(differing) + len(found.wrong_order) + len(found.not_parallel)
-        fitting = len(found.pairs) - len(differing) + len(found.wrong_order)
+        differing = [pair for pair in assignment.pairs if not pair.fits]
+        missing = sum(count for _, count in assignment.missing)
+        extra = len(assignment.extra) if self.forbid else 0
+        problems = missing + extra + len(differing) + len(assignment.wrong_order) + len(assignment.not_parallel)
+        fitting = len(assignment.pairs) - len(differing) + len(assignment.wrong_order)
         numbers = {leaf.id: number for number, leaf in enumerate(self.table.leaves)}
         at = {call.index: position for position, call in enumerate(self.table.actual)}
-        distance = sum(self.table.distance(numbers[pair.leaf_id], at[pair.actual_index]) for pair in differing)
+        distance = sum(self.table.measure_distance(numbers[pair.leaf_id], at[pair.actual_index]) for pair in differing)
         return problems, -fitting, distance
 
     # How it is told
 
-    def _decided(self, owner: dict[int, int]) -> Choices:
+    def _find_choices(self, owner: dict[int, int]) -> Choices:
         if not self.has_choices:
             return {}
         used = {self.table.leaves[leaf].id for leaf in owner.values()}
-        return decided(self.root, used, {leaf.id: low for leaf, low in zip(self.table.leaves, self.least, strict=True)})
+        return find_choices(
+            self.root, used, {leaf.id: low for leaf, low in zip(self.table.leaves, self.minimums, strict=True)}
+        )
 
-    def _assignment(self, draft: Draft, choices: Choices, *, satisfied: bool) -> Assignment:
-        owners = draft.owners()
-        found = Assignment(
+    def _build_assignment(self, draft: PairingDraft, choices: Choices, *, satisfied: bool) -> Assignment:
+        owners = draft.list_owners()
+        assignment = Assignment(
             satisfied=satisfied,
-            pairs=self._pairs(draft.fitting | draft.differing, draft.differing),
-            missing=() if satisfied else tuple(self._missing(owners, choices)),
+            pairs=self._build_pairs(draft.fitting | draft.differing, draft.differing),
+            missing=() if satisfied else tuple(self._find_missing(owners, choices)),
             extra=tuple(call.index for position, call in enumerate(self.table.actual) if position not in owners),
-            wrong_order=self._pairs(draft.displaced, {}),
+            wrong_order=self._build_pairs(draft.displaced, {}),
             alternatives=choices,
         )
-        return found if satisfied or not self.groups else replace(found, not_parallel=tuple(self._apart(found)))
+        return (
+            assignment
+            if satisfied or not self.groups
+            else replace(assignment, not_parallel=tuple(self._find_apart(assignment)))
+        )
 
-    def _pairs(self, owner: dict[int, int], differing: dict[int, int]) -> tuple[Pair, ...]:
+    def _build_pairs(self, owner: dict[int, int], differing: dict[int, int]) -> tuple[Pair, ...]:
         leaves, actual = self.table.leaves, self.table.actual
         return tuple(
             Pair(leaves[leaf].id, actual[call].index, call not in differing) for call, leaf in sorted(owner.items())
         )
 
-    def _missing(self, owners: dict[int, int], choices: Choices) -> Iterator[tuple[int, int]]:
+    def _find_missing(self, owners: dict[int, int], choices: Choices) -> Iterator[tuple[int, int]]:
         load = [0] * len(self.table.leaves)
         for leaf in owners.values():
             load[leaf] += 1
         for expected, count in zip(self.table.leaves, load, strict=True):
-            if count < expected.min and self._in_force(expected, choices):
+            if count < expected.min and self._is_in_force(expected, choices):
                 yield expected.id, expected.min - count
 
-    def _in_force(self, leaf: Leaf, choices: Choices) -> bool:
+    def _is_in_force(self, leaf: Leaf, choices: Choices) -> bool:
         position = self.positions[leaf.id]
         return all(
             position[: len(choice)] != choice or position[len(choice)] == step for choice, step in choices.items()
         )
 
-    def _turns(self, found: Assignment, group: Position) -> list[int | None]:
+    def _list_turns(self, assignment: Assignment, group: Position) -> list[int | None]:
         """The turns of the calls that the group met."""
         turns = {call.index: call.turn for call in self.table.actual}
         return [
             turns[pair.actual_index]
-            for pair in (*found.pairs, *found.wrong_order)
+            for pair in (*assignment.pairs, *assignment.wrong_order)
             if self.positions[pair.leaf_id][: len(group)] == group
         ]
 
-    def _apart(self, found: Assignment) -> Iterator[Position]:
+    def _find_apart(self, assignment: Assignment) -> Iterator[Position]:
         for group in self.groups:
-            if len({turn for turn in self._turns(found, group) if turn is not None}) > 1:
+            if len({turn for turn in self._list_turns(assignment, group) if turn is not None}) > 1:
                 yield group
 
-    def _without_turns(self, found: Assignment) -> Iterator[Position]:
+    def _find_without_turns(self, assignment: Assignment) -> Iterator[Position]:
         for group in self.groups:
-            turns = self._turns(found, group)
+            turns = self._list_turns(assignment, group)
             if len(turns) > 1 and None in turns:
                 yield group

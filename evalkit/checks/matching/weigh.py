@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from evalkit.checks.matching.cheapest import cheapest
-from evalkit.checks.matching.table import Table
+from evalkit.checks.matching.cheapest import find_cheapest_pairs
+from evalkit.checks.matching.table import FitTable
 
 EXACT = 4_096  # pairs up to which explanations are optimal; beyond, they are cheaper and the verdict is the same
 _STEPS = 10**6  # resolution of distances
 
 
-class Place(NamedTuple):
+class CallSlot(NamedTuple):
     """Room for one call of a leaf. Not `required`: it may stay empty, and then nothing is missing."""
 
     leaf: int
@@ -23,37 +23,37 @@ class Place(NamedTuple):
 class Weights:
     """Scores that add up: first pairs that fit, then required places, then pairs of the name, then least distance."""
 
-    def __init__(self, table: Table, most_pairs: int) -> None:
+    def __init__(self, table: FitTable, most_pairs: int) -> None:
         self._table = table
         self._pair = _STEPS * (most_pairs + 1)
         self._required = self._pair * (most_pairs + 1)
         self._fits = self._required * (most_pairs + 1)
 
-    def score(self, place: Place, call: int) -> int | None:
+    def score(self, slot: CallSlot, call: int) -> int | None:
         """What the pair adds; None: it may not be made. The two must have one name."""
-        worth = self._pair + (self._required if place.required else 0)
-        if self._table.fits(place.leaf, call):
+        worth = self._pair + (self._required if slot.required else 0)
+        if self._table.is_fit(slot.leaf, call):
             return worth + self._fits
-        if not place.mismatch:
+        if not slot.mismatch:
             return None
-        return worth - round(self._table.distance(place.leaf, call) * _STEPS)
+        return worth - round(self._table.measure_distance(slot.leaf, call) * _STEPS)
 
 
-def paired(places: Sequence[Place], calls: Sequence[int], table: Table) -> dict[int, int]:
+def find_best_pairs(slots: Sequence[CallSlot], calls: Sequence[int], table: FitTable) -> dict[int, int]:
     """The best pairing call -> leaf of places and calls that all have one name, whatever their order.
 
     On ties the earliest calls, and in their order. Beyond `EXACT` possible pairs the first call takes the first
     place that may take it, required places first.
     """
-    if len(places) * len(calls) > EXACT:
-        open_places = sorted((place for place in places if place.mismatch), key=lambda place: not place.required)
-        return {call: place.leaf for call, place in zip(calls, open_places, strict=False)}
-    weights = Weights(table, min(len(places), len(calls)))
-    scores = [[weights.score(place, call) for call in calls] for place in places]
-    spread = len(places) * len(calls) + 1  # more than any i * j below: earlier calls first, then their order
+    if len(slots) * len(calls) > EXACT:
+        open_slots = sorted((slot for slot in slots if slot.mismatch), key=lambda slot: not slot.required)
+        return {call: slot.leaf for call, slot in zip(calls, open_slots, strict=False)}
+    weights = Weights(table, min(len(slots), len(calls)))
+    scores = [[weights.score(slot, call) for call in calls] for slot in slots]
+    spread = len(slots) * len(calls) + 1  # more than any i * j below: earlier calls first, then their order
     unit = spread * (len(calls) + 1) * (len(calls) + 1)  # more than all of these together
     cost = [
         [0 if score is None else j * spread - i * j - score * unit for j, score in enumerate(row)]
         for i, row in enumerate(scores)
     ]
-    return {calls[j]: places[i].leaf for i, j in cheapest(cost) if scores[i][j] is not None}
+    return {calls[j]: slots[i].leaf for i, j in find_cheapest_pairs(cost) if scores[i][j] is not None}

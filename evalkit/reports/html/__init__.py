@@ -14,12 +14,12 @@ from importlib.resources import files
 
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import Verdict
-from evalkit.reports.hostile import visible
-from evalkit.reports.html.charts import charts
-from evalkit.reports.html.data import cases, embedded, tiles
-from evalkit.reports.redacting import Redact, redacted, redacted_decision
+from evalkit.reports.hostile import escape_controls
+from evalkit.reports.html.charts import build_charts
+from evalkit.reports.html.data import build_cases, build_tiles, to_script_json
+from evalkit.reports.redacting import Redact, redact_decision, redact_run
 
-__all__ = ["html_pieces", "render_html"]
+__all__ = ["generate_html", "render_html"]
 
 
 def render_html(
@@ -35,10 +35,10 @@ def render_html(
     Secrets are redacted by `redact`, by default shapes of tokens and keys of secrets. Single texts above 20,000
     characters are cut, and say so.
     """
-    return "".join(html_pieces(run, decision, baseline, title=title, redact=redact))
+    return "".join(generate_html(run, decision, baseline, title=title, redact=redact))
 
 
-def html_pieces(
+def generate_html(
     run: Run,
     decision: GateDecision,
     baseline: Run | None = None,
@@ -55,31 +55,35 @@ def html_pieces(
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
-    decided = redacted_decision(decision, redact)
-    clean = redacted(run, redact)
-    before = None if baseline is None else redacted(baseline, redact)
+    decided = redact_decision(decision, redact)
+    clean = redact_run(run, redact)
+    before = None if baseline is None else redact_run(baseline, redact)
     rows, details = [], []
-    for row, detail in cases(clean.verdicts if verdicts is None else verdicts, before, decided):
+    for row, detail in build_cases(clean.verdicts if verdicts is None else verdicts, before, decided):
         rows.append(row)
-        details.append(embedded(detail))
+        details.append(to_script_json(detail))
     environment = Environment(
-        loader=FunctionLoader(_part), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_read_asset),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters["visible"] = visible
-    script = _part("report.js")
+    environment.filters["visible"] = escape_controls
+    script = _read_asset("report.js")
     return environment.get_template("report.html.j2").generate(
-        title=visible(title),
+        title=escape_controls(title),
         decision=decided,
         run=clean,
-        tiles=tiles(rows, clean.wall_s, decided),
-        charts=charts(rows),
-        index=Markup(embedded(rows)),  # noqa: S704 - escaped by `embedded`
+        tiles=build_tiles(rows, clean.wall_s, decided),
+        charts=build_charts(rows),
+        index=Markup(to_script_json(rows)),  # noqa: S704 - escaped by `embedded`
         details=map(Markup, details),  # the same
-        style=Markup(_part("report.css")),  # noqa: S704 - a file of this package
+        style=Markup(_read_asset("report.css")),  # noqa: S704 - a file of this package
         script=Markup(script),  # noqa: S704 - a file of this package
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),
     )
 
 
-def _part(name: str) -> str:
+def _read_asset(name: str) -> str:
     return files("evalkit.reports.html").joinpath(name).read_text("utf-8")

@@ -12,10 +12,10 @@ from typing import Any
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import ModelTurn, Transcript
 from evalkit.model.verdict import NOT_RUN, CallVerdict, FaultRun, Reason, Verdict
-from evalkit.reports.conversation import user_turns
-from evalkit.reports.graded import grader_facts
-from evalkit.reports.hostile import visible, visible_lines
-from evalkit.reports.trace import TraceOptions, duration_text, render
+from evalkit.reports.conversation import list_user_turns
+from evalkit.reports.graded import describe_grader
+from evalkit.reports.hostile import escape_controls, escape_lines
+from evalkit.reports.trace import TraceOptions, format_duration, render_trace
 
 Row = dict[str, Any]
 
@@ -24,155 +24,158 @@ _HALF = 48  # columns of a trace beside another one
 _SEARCHED = 200  # characters of each text that the list's search looks at
 
 
-def embedded(value: Any) -> str:
+def to_script_json(value: Any) -> str:
     """`value` as JSON that can stand in a <script> element: nothing in it ends the element or opens another."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def shown(value: Any) -> Any:
+def to_page_data(value: Any) -> Any:
     """Data of a redacted run as JSON whose texts hold no control characters, and are cut where they are very long."""
     if isinstance(value, str):
-        cut = visible_lines(value[:_LONGEST])
+        cut = escape_lines(value[:_LONGEST])
         return cut if len(value) <= _LONGEST else f"{cut}… ({len(value):,} characters, whole in the run file)"
     if isinstance(value, dict):
-        return {_shown_key(key): shown(item) for key, item in value.items()}
+        return {_to_page_key(key): to_page_data(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [shown(item) for item in value]
+        return [to_page_data(item) for item in value]
     return str(value) if isinstance(value, float) and value - value != 0 else value
 
 
 @lru_cache(2_000, typed=True)  # most are the same in every case
-def _shown_key(key: Any) -> str:
-    return visible(str(key)[:_SEARCHED])
+def _to_page_key(key: Any) -> str:
+    return escape_controls(str(key)[:_SEARCHED])
 
 
-def tiles(rows: Sequence[Row], wall_s: float, decision: GateDecision) -> list[tuple[str, str, str]]:
+def build_tiles(rows: Sequence[Row], wall_s: float, decision: GateDecision) -> list[tuple[str, str, str]]:
     """(label, value, class) of the numbers at the head of the page. `rows` are those of `cases`."""
     facts = decision.facts
-    found = [(name, str(facts.get(name, 0)), name) for name in ("passed", "failed", "errors")]
-    if found[-1][1] == "1":
-        found[-1] = ("error", "1", "errors")
+    tiles = [(name, str(facts.get(name, 0)), name) for name in ("passed", "failed", "errors")]
+    if tiles[-1][1] == "1":
+        tiles[-1] = ("error", "1", "errors")
     rare = {name: facts.get(name.replace(" ", "_"), 0) for name in ("no verdict", "skipped", "quarantined")}
-    found += [(name, str(number), "quiet") for name, number in rare.items() if number]
+    tiles += [(name, str(number), "quiet") for name, number in rare.items() if number]
     tokens = sum(row["tokens"] or 0 for row in rows)
     cost = sum(row["cost"] or 0 for row in rows)
-    found.append(("wall time", duration_text(1000 * wall_s), "quiet"))
+    tiles.append(("wall time", format_duration(1000 * wall_s), "quiet"))
     if tokens:
-        found.append(("tokens", f"{tokens:,}", "quiet"))
+        tiles.append(("tokens", f"{tokens:,}", "quiet"))
     if cost:
-        found.append(("cost", f"${cost:.4f}", "quiet"))
-    return found
+        tiles.append(("cost", f"${cost:.4f}", "quiet"))
+    return tiles
 
 
-def cases(
+def build_cases(
     verdicts: Iterable[Verdict], baseline: Run | None, decision: GateDecision
 ) -> Iterator[tuple[Row, dict[str, Any]]]:
     """Of each case, in the run's order: its row in the list, and everything about it."""
     before = {} if baseline is None else {verdict.case_id: verdict for verdict in baseline.verdicts}
     changes: Mapping[str, list[str]] = decision.facts.get("changes", {})
-    what: dict[str, list[str]] = {}
+    changes_by_case: dict[str, list[str]] = {}
     for name, ids in changes.items():
         for case_id in ids:
-            what.setdefault(case_id, []).append(name.replace("_", " "))
+            changes_by_case.setdefault(case_id, []).append(name.replace("_", " "))
     for verdict in verdicts:
         old = before.get(verdict.case_id)
-        yield _row(verdict, old, what.get(verdict.case_id, [])), shown(_detail(verdict, old))
+        yield (
+            _build_row(verdict, old, changes_by_case.get(verdict.case_id, [])),
+            to_page_data(_build_detail(verdict, old)),
+        )
 
 
-def _row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> Row:
-    functions = dict.fromkeys(call.name for run in runs_of(verdict) for call in run.transcript.calls)
-    said = [verdict.description, *(reason.message for reason in verdict.reasons[:5]), *functions]
+def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> Row:
+    functions = dict.fromkeys(call.name for run in list_runs(verdict) for call in run.transcript.calls)
+    texts = [verdict.description, *(reason.message for reason in verdict.reasons[:5]), *functions]
     return {
-        "id": visible(verdict.case_id),
-        "name": visible(PurePosixPath(verdict.case_id).stem[:_SEARCHED]) or "case",
+        "id": escape_controls(verdict.case_id),
+        "name": escape_controls(PurePosixPath(verdict.case_id).stem[:_SEARCHED]) or "case",
         "status": "quarantined" if verdict.quarantined is not None else verdict.status,
-        "category": visible(verdict.category[:_SEARCHED]),
-        "tags": [visible(tag) for tag in verdict.tags],
-        "codes": list(dict.fromkeys(visible(reason.code) for reason in verdict.reasons)),
-        "why": visible(verdict.reasons[0].message[:_SEARCHED], keep="\n") if verdict.reasons else "",
-        "text": " ".join(visible(text[:_SEARCHED]) for text in said),
-        "description": visible(verdict.description[:_SEARCHED]),
+        "category": escape_controls(verdict.category[:_SEARCHED]),
+        "tags": [escape_controls(tag) for tag in verdict.tags],
+        "codes": list(dict.fromkeys(escape_controls(reason.code) for reason in verdict.reasons)),
+        "why": escape_controls(verdict.reasons[0].message[:_SEARCHED], keep="\n") if verdict.reasons else "",
+        "text": " ".join(escape_controls(text[:_SEARCHED]) for text in texts),
+        "description": escape_controls(verdict.description[:_SEARCHED]),
         "must": verdict.must_pass,
-        "ms": elapsed_ms(verdict),
-        "cost": cost_usd(verdict),
-        "tokens": _tokens(verdict),
-        "calls": sum(len(run.transcript.calls) for run in runs_of(verdict)),
+        "ms": sum_elapsed_ms(verdict),
+        "cost": sum_cost_usd(verdict),
+        "tokens": _sum_tokens(verdict),
+        "calls": sum(len(run.transcript.calls) for run in list_runs(verdict)),
         "runs": [sum(run.passed for run in verdict.runs), len(verdict.runs)] if verdict.runs else None,
         "changes": changes,
         "before": None
         if before is None
-        else {"ms": elapsed_ms(before), "cost": cost_usd(before), "status": before.status},
+        else {"ms": sum_elapsed_ms(before), "cost": sum_cost_usd(before), "status": before.status},
     }
 
 
-def _detail(verdict: Verdict, old: Verdict | None) -> dict[str, Any]:
-    given = verdict.case.get("input", {})
-    mocks = given.get("mock_function_responses") if isinstance(given, Mapping) else None
+def _build_detail(verdict: Verdict, old: Verdict | None) -> dict[str, Any]:
+    case_input = verdict.case.get("input", {})
+    mocks = case_input.get("mock_function_responses") if isinstance(case_input, Mapping) else None
     return {
         "summary": verdict.summary,
         "quarantined": verdict.quarantined,
         "warnings": verdict.warnings,
-        "reasons": [_reason(reason) for reason in verdict.reasons],
+        "reasons": [_build_reason(reason) for reason in verdict.reasons],
         "expected": verdict.case.get("expected_output", {}),
         "mocks": mocks or {},
-        "wanted": _wanted(verdict),
-        "faults": [_fault(one) for one in verdict.faults],
-        "runs": [_run(one, verdict.case) for one in runs_of(verdict)],
-        "before": None if old is None else {"status": old.status, **_side_by_side(old, verdict)},
+        "wanted": _format_required_runs(verdict),
+        "faults": [_build_fault(run) for run in verdict.faults],
+        "runs": [_build_run(run, verdict.case) for run in list_runs(verdict)],
+        "before": None if old is None else {"status": old.status, **_render_side_by_side(old, verdict)},
     }
 
 
-def _side_by_side(old: Verdict, verdict: Verdict) -> dict[str, str]:
+def _render_side_by_side(old: Verdict, verdict: Verdict) -> dict[str, str]:
     options = TraceOptions(width=_HALF)
-    return {"trace": render(old, options), "now": render(verdict, options)}
+    return {"trace": render_trace(old, options), "now": render_trace(verdict, options)}
 
 
-def _given(given: Any, users: list[Any]) -> Any:
+def _build_input(agent_input: Any, users: list[Any]) -> Any:
     """What the agent got; in a conversation what the user said, turn by turn."""
-    return {**(given if isinstance(given, Mapping) else {}), "turns": users} if users else given
+    return {**(agent_input if isinstance(agent_input, Mapping) else {}), "turns": users} if users else agent_input
 
 
-def _wanted(verdict: Verdict) -> str:
+def _format_required_runs(verdict: Verdict) -> str:
     """Of a repeated case: ``4``, or ``4 of 5`` where it was settled before all its runs were made."""
     settled_early = len(verdict.runs) < verdict.runs_planned
     return f"{verdict.min_pass} of {verdict.runs_planned}" if settled_early else str(verdict.min_pass)
 
 
-def runs_of(verdict: Verdict) -> tuple[Verdict, ...]:
+def list_runs(verdict: Verdict) -> tuple[Verdict, ...]:
     return verdict.runs or (verdict,)
 
 
-def elapsed_ms(verdict: Verdict) -> float | None:
+def sum_elapsed_ms(verdict: Verdict) -> float | None:
     """Milliseconds over all runs; None if no run was timed."""
-    timings = [run.transcript.timing for run in runs_of(verdict) if run.transcript.timing is not None]
+    timings = [run.transcript.timing for run in list_runs(verdict) if run.transcript.timing is not None]
     return round(sum(timing.elapsed_ms for timing in timings), 1) if timings else None
 
 
-def cost_usd(verdict: Verdict) -> float | None:
+def sum_cost_usd(verdict: Verdict) -> float | None:
     """USD over all runs; None if no run has a price."""
-    costs = [run.transcript.cost_usd for run in runs_of(verdict) if run.transcript.cost_usd is not None]
+    costs = [run.transcript.cost_usd for run in list_runs(verdict) if run.transcript.cost_usd is not None]
     return sum(costs) if costs else None
 
 
-def _tokens(verdict: Verdict) -> int | None:
-    used = [run.transcript.usage for run in runs_of(verdict) if run.transcript.usage is not None]
+def _sum_tokens(verdict: Verdict) -> int | None:
+    used = [run.transcript.usage for run in list_runs(verdict) if run.transcript.usage is not None]
     return sum(usage.total_tokens or usage.input_tokens + usage.output_tokens for usage in used) if used else None
 
 
-def _run(verdict: Verdict, case: Mapping[str, Any]) -> dict[str, Any]:
+def _build_run(verdict: Verdict, case: Mapping[str, Any]) -> dict[str, Any]:
     transcript = verdict.transcript
     return {
         "status": verdict.status,
-        "reasons": [_reason(reason) for reason in verdict.reasons],
-        "calls": [_call(call, case) for call in verdict.calls],
+        "reasons": [_build_reason(reason) for reason in verdict.reasons],
+        "calls": [_build_call(call, case) for call in verdict.calls],
         "checks": [
             {"check": c.check, "status": c.status, "message": c.message, "note": c.note} for c in verdict.checks
         ],
-        "turns": [_turn(turn) for turn in transcript.turns],
+        "turns": [_build_turn(turn) for turn in transcript.turns],
         "ran": transcript != Transcript(),
-        "facts": _facts(transcript) if transcript != Transcript() else [],
-        "input": _given(transcript.input, user_turns(case)),
+        "facts": _list_facts(transcript) if transcript != Transcript() else [],
+        "input": _build_input(transcript.input, list_user_turns(case)),
         "answers": list(transcript.responses[:-1]),  # of the user's turns before the last
         "response": transcript.response,
         "unused": list(transcript.unused_mocks),
@@ -181,20 +184,20 @@ def _run(verdict: Verdict, case: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _fault(run: FaultRun) -> dict[str, Any]:
+def _build_fault(run: FaultRun) -> dict[str, Any]:
     calls = [f"{call.name} ({call.outcome})" for call in run.transcript.calls]
     return {
         "function": run.function,
         "fault": run.fault,
         "status": run.status,
-        "reasons": [_reason(reason) for reason in run.reasons],
+        "reasons": [_build_reason(reason) for reason in run.reasons],
         "ended": run.transcript.stop_reason if run.status != NOT_RUN else "",
         "calls": calls,
         "response": run.transcript.response,
     }
 
 
-def _facts(transcript: Transcript) -> list[list[str]]:
+def _list_facts(transcript: Transcript) -> list[list[str]]:
     pairs = {"stop reason": transcript.stop_reason, "model": transcript.model, "cassette": transcript.cassette}
     pairs["instruction"] = transcript.instruction_used
     if (usage := transcript.usage) is not None:
@@ -204,27 +207,27 @@ def _facts(transcript: Transcript) -> list[list[str]]:
     if transcript.cost_usd is not None:
         pairs["cost"] = f"${transcript.cost_usd:.6f}"
     if transcript.gradings:
-        pairs |= grader_facts(transcript)
+        pairs |= describe_grader(transcript)
     if (timing := transcript.timing) is not None:
-        pairs["model time"] = duration_text(timing.model_ms)
-        pairs["function time"] = duration_text(timing.function_ms)
-        pairs["agent's own time"] = duration_text(timing.overhead_ms)
+        pairs["model time"] = format_duration(timing.model_ms)
+        pairs["function time"] = format_duration(timing.function_ms)
+        pairs["agent's own time"] = format_duration(timing.overhead_ms)
     return [[name, value] for name, value in pairs.items() if value]
 
 
-def _turn(turn: ModelTurn) -> dict[str, Any]:
+def _build_turn(turn: ModelTurn) -> dict[str, Any]:
     usage = None if turn.usage is None else f"{turn.usage.input_tokens:,} tokens in, {turn.usage.output_tokens:,} out"
     malformed = [f"{call.name}: {call.malformed}" for call in turn.calls if call.malformed]
     facts = [
         turn.finish_reason,
         turn.finish_message,
         usage,
-        duration_text(turn.duration_ms) if turn.duration_ms else None,
+        format_duration(turn.duration_ms) if turn.duration_ms else None,
     ]
     return {"text": turn.text, "facts": [fact for fact in facts if fact], "malformed": malformed}
 
 
-def _reason(reason: Reason) -> dict[str, Any]:
+def _build_reason(reason: Reason) -> dict[str, Any]:
     return {
         "code": reason.code,
         "message": reason.message,
@@ -236,14 +239,14 @@ def _reason(reason: Reason) -> dict[str, Any]:
     }
 
 
-def _call(verdict: CallVerdict, case: Mapping[str, Any]) -> dict[str, Any]:
+def _build_call(verdict: CallVerdict, case: Mapping[str, Any]) -> dict[str, Any]:
     bad = [result for result in verdict.results if result.status != "passed"]
     data: dict[str, Any] = {
         "status": verdict.status,
         "place": verdict.expectation,
-        "expected": at_place(case, verdict.expectation),
+        "expected": find_at_place(case, verdict.expectation),
         "expected_name": verdict.expected_name,
-        "problems": [_reason(reason) for result in bad for reason in result.reasons]
+        "problems": [_build_reason(reason) for result in bad for reason in result.reasons]
         + [{"message": result.message or result.check} for result in bad if not result.reasons],
         "notes": list(dict.fromkeys(r.note for r in verdict.results if r.status == "passed" and r.note)),
     }
@@ -253,7 +256,7 @@ def _call(verdict: CallVerdict, case: Mapping[str, Any]) -> dict[str, Any]:
     return data
 
 
-def at_place(case: Mapping[str, Any], place: str) -> Any:
+def find_at_place(case: Mapping[str, Any], place: str) -> Any:
     """What stands in the case at a place such as ``expected_output.expected_function_calls[1]``; None if nothing."""
     value: Any = case
     for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", place):

@@ -6,8 +6,8 @@ Conventions: https://opentelemetry.io/docs/specs/semconv/gen-ai/ (status: develo
 
 from __future__ import annotations
 
-from evalkit.reports.otel.exporting import otlp_lines as otlp_lines
+from evalkit.reports.otel.exporting import build_spans as build_spans
+from evalkit.reports.otel.exporting import render_otlp_lines as render_otlp_lines
 from evalkit.reports.otel.exporting import send as send
-from evalkit.reports.otel.exporting import spans_of as spans_of
 
-__all__ = ["otlp_lines", "send", "spans_of"]
+__all__ = ["build_spans", "render_otlp_lines", "send"]

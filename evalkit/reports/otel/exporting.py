@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from evalkit.errors import UsageError
 from evalkit.model.redaction import Redactor
 from evalkit.model.run import Run
-from evalkit.reports.otel.spans import Trace, attempts
-from evalkit.reports.redacting import Redact, redacted
+from evalkit.reports.otel.spans import TraceWriter, list_traced_runs
+from evalkit.reports.redacting import Redact, redact_run
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -29,7 +29,7 @@ _BATCH = 100  # cases encoded and sent together,
 _LARGE = 4_000_000  # unless their text is longer than this before; the OpenTelemetry collector takes up to 20 MB
 
 
-def spans_of(run: Run, redact: Redact | None = None, *, content: bool = True) -> Iterator[list[ReadableSpan]]:
+def build_spans(run: Run, redact: Redact | None = None, *, content: bool = True) -> Iterator[list[ReadableSpan]]:
     """The spans of `run` without secrets, in batches of whole traces.
 
     `content` False leaves out what was said: messages, arguments, results, explanations. Raises UsageError where the
@@ -39,35 +39,35 @@ def spans_of(run: Run, redact: Redact | None = None, *, content: bool = True) ->
         from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
     except ImportError:
         raise UsageError(NEEDS_EXTRA) from None
-    kept, redact = InMemorySpanExporter(), redact or Redactor()
-    tracer = _provider(run, kept).get_tracer("evalkit", run.evalkit)
-    start = _nanoseconds(run.started)
+    exporter, redact = InMemorySpanExporter(), redact or Redactor()
+    tracer = _create_provider(run, exporter).get_tracer("evalkit", run.evalkit)
+    start = _parse_nanoseconds(run.started)
     batch: list[ReadableSpan] = []
     waiting = size = 0
     for verdict in run.verdicts:
-        for attempt in attempts(redacted(Run(verdicts=(verdict,)), redact).verdicts[0]):
-            Trace(tracer, attempt, start, content=content).write()
-        found = kept.get_finished_spans()
-        kept.clear()
-        length = sum(map(_length, found))
+        for attempt in list_traced_runs(redact_run(Run(verdicts=(verdict,)), redact).verdicts[0]):
+            TraceWriter(tracer, attempt, start, content=content).write()
+        spans = exporter.get_finished_spans()
+        exporter.clear()
+        length = sum(map(_measure_text, spans))
         if batch and (waiting == _BATCH or size + length > _LARGE):
             yield batch
             batch, waiting, size = [], 0, 0
-        batch, waiting, size = [*batch, *found], waiting + 1, size + length
+        batch, waiting, size = [*batch, *spans], waiting + 1, size + length
     if batch:
         yield batch
 
 
-def _length(span: ReadableSpan) -> int:
+def _measure_text(span: ReadableSpan) -> int:
     """About how many characters of text `span` has; one event for each check is among them."""
-    told = [span.attributes, *(event.attributes for event in span.events)]
-    return sum(len(value) for some in told for value in (some or {}).values() if isinstance(value, str))
+    attribute_sets = [span.attributes, *(event.attributes for event in span.events)]
+    return sum(len(value) for some in attribute_sets for value in (some or {}).values() if isinstance(value, str))
 
 
-def otlp_lines(run: Run, redact: Redact | None = None, *, content: bool = True) -> Iterator[str]:
+def render_otlp_lines(run: Run, redact: Redact | None = None, *, content: bool = True) -> Iterator[str]:
     """`run` as lines of OTLP/JSON, as the OpenTelemetry collector's file receiver reads them."""
-    for spans in spans_of(run, redact, content=content):
-        yield _otlp_json(spans)
+    for spans in build_spans(run, redact, content=content):
+        yield _to_otlp_json(spans)
 
 
 def send(run: Run, endpoint: str, redact: Redact | None = None, *, content: bool = True) -> int:
@@ -77,24 +77,24 @@ def send(run: Run, endpoint: str, redact: Redact | None = None, *, content: bool
     limits come from the variables that the OpenTelemetry SDK documents (``OTEL_EXPORTER_OTLP_HEADERS``, ...). Raises
     UsageError where the extra is missing, the address is none, or the spans were not taken.
     """
-    address = traces_address(endpoint)
+    address = resolve_traces_address(endpoint)
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError:
         raise UsageError(NEEDS_EXTRA) from None
     exporter: SpanExporter = OTLPSpanExporter(endpoint=address)
     try:
-        return _sent(exporter, address, spans_of(run, redact, content=content))
+        return _send_batches(exporter, address, build_spans(run, redact, content=content))
     finally:
         exporter.shutdown()
 
 
-def _sent(exporter: SpanExporter, address: str, batches: Iterator[Sequence[ReadableSpan]]) -> int:
+def _send_batches(exporter: SpanExporter, address: str, batches: Iterator[Sequence[ReadableSpan]]) -> int:
     from opentelemetry.sdk.trace.export import SpanExportResult
 
     count = 0
     for spans in batches:
-        with _problems() as problems:
+        with _collect_problems() as problems:
             try:
                 result = exporter.export(spans)
             except OSError as error:  # older exporters let go of what their client raises
@@ -110,7 +110,7 @@ def _sent(exporter: SpanExporter, address: str, batches: Iterator[Sequence[Reada
     return count
 
 
-def traces_address(endpoint: str) -> str:
+def resolve_traces_address(endpoint: str) -> str:
     """`endpoint` with the path of traces, as the OTLP specification makes it of a base address."""
     from urllib.parse import urlsplit
 
@@ -121,23 +121,23 @@ def traces_address(endpoint: str) -> str:
 
 
 @contextmanager
-def _problems() -> Iterator[list[str]]:
+def _collect_problems() -> Iterator[list[str]]:
     """What the exporter logs while it fails, which is where it says why; kept from the user's own log."""
-    found: list[str] = []
+    messages: list[str] = []
     logger = logging.getLogger("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     propagates = logger.propagate
     logger.addHandler(handler)
     logger.propagate = False
     try:
-        yield found
+        yield messages
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagates
 
 
-def _provider(run: Run, kept: SpanExporter) -> TracerProvider:
+def _create_provider(run: Run, exporter: SpanExporter) -> TracerProvider:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import SpanLimits, TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -150,42 +150,42 @@ def _provider(run: Run, kept: SpanExporter) -> TracerProvider:
         ALWAYS_ON,
         resource,
         shutdown_on_exit=False,
-        id_generator=_derived_ids(f"{run.started} {run.shard or ''}"),  # shards may start together
+        id_generator=_create_id_generator(f"{run.started} {run.shard or ''}"),  # shards may start together
         span_limits=SpanLimits(max_events=SpanLimits.UNSET, max_span_attributes=SpanLimits.UNSET),
     )
-    provider.add_span_processor(SimpleSpanProcessor(kept))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
     return provider
 
 
-def _derived_ids(seed: str) -> Any:
+def _create_id_generator(seed: str) -> Any:
     """Ids by order of asking: spans are always written in the same order."""
     from opentelemetry.sdk.trace.id_generator import IdGenerator
 
-    class Derived(IdGenerator):
+    class DerivedIds(IdGenerator):
         def __init__(self) -> None:
-            self._asked = 0
+            self._count = 0
 
-        def _next(self, size: int) -> int:
-            self._asked += 1
-            return int.from_bytes(hashlib.sha256(f"{seed} {self._asked}".encode()).digest()[:size]) or 1
+        def _generate_next(self, size: int) -> int:
+            self._count += 1
+            return int.from_bytes(hashlib.sha256(f"{seed} {self._count}".encode()).digest()[:size]) or 1
 
         def generate_span_id(self) -> int:
-            return self._next(8)
+            return self._generate_next(8)
 
         def generate_trace_id(self) -> int:
-            return self._next(16)
+            return self._generate_next(16)
 
-    return Derived()
+    return DerivedIds()
 
 
-def _nanoseconds(started: str) -> int:
+def _parse_nanoseconds(started: str) -> int:
     try:
         return int(datetime.fromisoformat(started).timestamp() * 1_000_000) * 1_000
     except ValueError:
         return 0
 
 
-def _otlp_json(spans: Sequence[ReadableSpan]) -> str:
+def _to_otlp_json(spans: Sequence[ReadableSpan]) -> str:
     """One ExportTraceServiceRequest. OTLP/JSON differs from protobuf's own JSON: ids are hexadecimal, enums numbers."""
     import base64
 

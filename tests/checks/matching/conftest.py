@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from evalkit.checks.matching.assignment import Assignment, Pair
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, InParallel, Leaf, Node, OneOf, Plan, walk
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, InParallel, Leaf, Node, OneOf, walk
 from evalkit.checks.matching.solving import solve
 
 Calls = tuple[int, ...]
@@ -21,7 +21,7 @@ Calls = tuple[int, ...]
 class Problem:
     """A plan, calls by (name, turn), and which leaf fits which call."""
 
-    plan: Plan
+    plan: CallPlan
     actual: tuple[ActualCall, ...]
     fitting: frozenset[tuple[int, int]]
 
@@ -139,7 +139,7 @@ class Generator:
             for call, (followed_leaf, _) in zip(actual, followed, strict=True)
             if leaf.name == call.name and (leaf is followed_leaf or self.random.random() < density)
         )
-        return Problem(Plan(root, "forbid" if self.random.random() < 0.5 else "allow"), actual, fitting)
+        return Problem(CallPlan(root, "forbid" if self.random.random() < 0.5 else "allow"), actual, fitting)
 
     def _known(self, turn: int) -> int | None:
         return None if self.unknown_turns and self.random.random() < 0.3 else turn
@@ -240,7 +240,7 @@ class Story:
         self.actual = [
             ActualCall(index, call[0], turn) for index, (call, turn) in enumerate(zip(self.calls, known, strict=True))
         ]
-        self.plan = Plan(self._node(plan), extras)
+        self.plan = CallPlan(self._node(plan), extras)
         self.asked: list[tuple[int, int]] = []
         self.measured: list[tuple[int, int]] = []
 

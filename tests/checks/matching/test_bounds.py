@@ -10,7 +10,7 @@ import pytest
 
 from evalkit.checks.matching import search
 from evalkit.checks.matching.assignment import Assignment, SearchTooLargeError
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, InParallel, Leaf, Node, Plan
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, InParallel, Leaf, Node
 from evalkit.checks.matching.solving import solve
 from evalkit.errors import MeasurementError
 
@@ -24,7 +24,7 @@ class Counted:
         self.asked = self.measured = 0
         self._fits = fits
         actual = [ActualCall(i, name, turn) for i, name in enumerate(calls)]
-        self.found: Assignment = solve(Plan(root, extras), actual, self.fits, self.distance)
+        self.found: Assignment = solve(CallPlan(root, extras), actual, self.fits, self.distance)
 
     def fits(self, leaf: int, call: int) -> bool:
         self.asked += 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Plan
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf
 from evalkit.checks.matching.solving import solve
 
 CORPORA = Path(__file__).parents[4] / "shared" / "corpora"
@@ -59,7 +59,7 @@ def judged(row: dict[str, Any], mode: str, arguments: str) -> bool:
     leaves = tuple(Leaf(i, call["name"], least) for i, call in enumerate(expected))
     compare = ARGUMENTS[arguments]
     return solve(
-        Plan(root(leaves), extras),  # type: ignore[arg-type]
+        CallPlan(root(leaves), extras),  # type: ignore[arg-type]
         [ActualCall(i, call["name"]) for i, call in enumerate(actual)],
         lambda leaf, call: compare(expected[leaf]["arguments"], actual[call]["arguments"]),
         lambda leaf, call: 1.0,
@@ -84,7 +84,7 @@ def test_counts_are_ranges_of_times() -> None:
     for row in rows("peers_random"):
         count = row["checks"]["count"]
         calls = [ActualCall(i, call["name"]) for i, call in enumerate(row["actual"]) if call["name"] == count["name"]]
-        plan = Plan(AnyOrder((Leaf(0, count["name"], count["min"], count["max"]),)))
+        plan = CallPlan(AnyOrder((Leaf(0, count["name"], count["min"], count["max"]),)))
         found = solve(plan, calls, lambda leaf, call: True, lambda leaf, call: 1.0)
         assert found.satisfied == row["optimal"]["count"], row["id"]
 
@@ -99,7 +99,7 @@ def test_some_call_is_a_superset_of_one() -> None:
             calls = [ActualCall(i, call["name"]) for i, call in enumerate(row["actual"])]
             sent = [call["arguments"] for call in row["actual"]]
             fits = lambda leaf, call, one=one, sent=sent, compare=compare: compare(one["args"], sent[call])  # noqa: E731
-            found = solve(Plan(AnyOrder((Leaf(0, one["name"]),)), "allow"), calls, fits, lambda leaf, call: 1.0)
+            found = solve(CallPlan(AnyOrder((Leaf(0, one["name"]),)), "allow"), calls, fits, lambda leaf, call: 1.0)
             assert found.satisfied == row["optimal"][key], row["id"]
 
 
@@ -107,7 +107,7 @@ def test_forbidden_calls_are_extras_of_an_empty_list() -> None:
     for row in rows("peers_random"):
         names = row["checks"]["forbidden"]
         calls = [ActualCall(i, call["name"]) for i, call in enumerate(row["actual"]) if call["name"] in names]
-        found = solve(Plan(InOrder(())), calls, lambda leaf, call: True, lambda leaf, call: 1.0)
+        found = solve(CallPlan(InOrder(())), calls, lambda leaf, call: True, lambda leaf, call: 1.0)
         assert found.satisfied == row["optimal"]["forbidden"], row["id"]
 
 
@@ -117,5 +117,5 @@ def test_parallel_calls_with_alternatives_get_the_label_of_the_optimal_assignmen
         leaves = tuple(Leaf(i, next(iter(call))) for i, call in enumerate(truth))
         fits = lambda leaf, call, row=row: row["pairwise_bfcl"][leaf][call]  # noqa: E731
         actual = [ActualCall(i, call["name"]) for i, call in enumerate(calls)]
-        found = solve(Plan(AnyOrder(leaves)), actual, fits, lambda leaf, call: 1.0)
+        found = solve(CallPlan(AnyOrder(leaves)), actual, fits, lambda leaf, call: 1.0)
         assert found.satisfied == row["optimal_label"], row["id"]

@@ -11,7 +11,7 @@ import pytest
 
 from evalkit.checks.matching import cover, explain, search, task, weigh
 from evalkit.checks.matching.assignment import Pair
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, InParallel, Leaf, Node, OneOf, Plan
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, InParallel, Leaf, Node, OneOf
 
 KINDS = {
     "lists": {"groups": False},
@@ -118,7 +118,7 @@ def test_in_any_order_the_explanation_is_the_best_of_all(toolbox: Any) -> None:
 
 
 def test_a_call_that_fits_elsewhere_makes_room_for_a_nearer_one(toolbox: Any) -> None:
-    plan = Plan(AnyOrder((Leaf(11, "a"), Leaf(12, "a"), Leaf(15, "a"))))
+    plan = CallPlan(AnyOrder((Leaf(11, "a"), Leaf(12, "a"), Leaf(15, "a"))))
     calls = tuple(ActualCall(index, "a", 0) for index in range(100, 104))
     problem = toolbox.Problem(plan, calls, frozenset({(11, 100), (12, 100)}))
     everything = all_pairings(problem, problem.leaves(), calls)
@@ -164,7 +164,7 @@ def twins(dice: random.Random, toolbox: Any) -> Any:
     calls = [ActualCall(i, "a", dice.randrange(2)) for i in range(dice.choice([4, 4, 5, 6]))]
     density = dice.choice([0.4, 0.6])
     fitting = frozenset((leaf, call.index) for leaf in range(20) for call in calls if dice.random() < density)
-    return toolbox.Problem(Plan(root, dice.choice(["forbid", "forbid", "allow"])), tuple(calls), fitting)
+    return toolbox.Problem(CallPlan(root, dice.choice(["forbid", "forbid", "allow"])), tuple(calls), fitting)
 
 
 def satisfied_as_the_oracle_says(toolbox: Any, problems: Iterator[Any]) -> int:
@@ -191,7 +191,7 @@ def alike(dice: random.Random, toolbox: Any) -> Any:
     density = dice.choice([0.5, 0.7])
     wanted = {(k, call.index) for k in range(length) for call in calls if dice.random() < density}
     fitting = frozenset((length * i + k, call) for k, call in wanted for i in range(number))
-    return toolbox.Problem(Plan(AnyOrder(chains)), calls, fitting)
+    return toolbox.Problem(CallPlan(AnyOrder(chains)), calls, fitting)
 
 
 def test_chains_that_nothing_tells_apart_may_be_at_different_places(

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from evalkit.checks.matching import weigh
-from evalkit.checks.matching.alternatives import best, combinations, count
-from evalkit.checks.matching.cheapest import cheapest
-from evalkit.checks.matching.cover import Cover, bits, cover
-from evalkit.checks.matching.order import _longest_run
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Node, OneOf, Plan
+from evalkit.checks.matching.alternatives import count_combinations, find_best, list_combinations
+from evalkit.checks.matching.cheapest import find_cheapest_pairs
+from evalkit.checks.matching.cover import BipartiteMatching, list_bits, match_calls
+from evalkit.checks.matching.order import _find_longest_run
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf, Node, OneOf
 from evalkit.checks.matching.solving import solve
-from evalkit.checks.matching.table import Table
-from evalkit.checks.matching.weigh import Place, paired
+from evalkit.checks.matching.table import FitTable
+from evalkit.checks.matching.weigh import CallSlot, find_best_pairs
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (4, 4), (2, 5), (5, 2), (3, 4)])
@@ -25,7 +25,7 @@ def test_the_cheapest_assignment_is_the_least_of_all(shape: tuple[int, int]) -> 
     rows, columns = shape
     for _ in range(60):
         cost = [[dice.randrange(-9, 10) * 10**20 for _ in range(columns)] for _ in range(rows)]
-        pairs = cheapest(cost)
+        pairs = find_cheapest_pairs(cost)
         if rows <= columns:
             totals = (
                 sum(cost[i][j] for i, j in enumerate(chosen)) for chosen in itertools.permutations(range(columns), rows)
@@ -41,14 +41,14 @@ def test_the_cheapest_assignment_is_the_least_of_all(shape: tuple[int, int]) -> 
 
 @pytest.mark.parametrize("cost", [[], [[]], [[], []]])
 def test_nothing_costs_nothing(cost: list[list[int]]) -> None:
-    assert cheapest(cost) == []
+    assert find_cheapest_pairs(cost) == []
 
 
-def random_table(dice: random.Random, leaves: int, calls: int) -> tuple[Table, list[set[int]]]:
+def random_table(dice: random.Random, leaves: int, calls: int) -> tuple[FitTable, list[set[int]]]:
     fitting = [{leaf for leaf in range(leaves) if dice.random() < 0.4} for _ in range(calls)]
     expected = [Leaf(leaf, "f") for leaf in range(leaves)]
     actual = [ActualCall(call, "f") for call in range(calls)]
-    return Table(expected, actual, lambda leaf, call: leaf in fitting[call], lambda leaf, call: 0.0), fitting
+    return FitTable(expected, actual, lambda leaf, call: leaf in fitting[call], lambda leaf, call: 0.0), fitting
 
 
 def most_covered(fitting: list[set[int]], room: list[int]) -> int:
@@ -69,7 +69,7 @@ def test_a_cover_has_as_many_calls_and_required_places_as_possible() -> None:
         table, fitting = random_table(dice, dice.randint(1, 4), dice.randint(0, 5))
         least = [dice.randrange(3) for _ in table.leaves]
         most = [count + dice.randrange(2) for count in least]
-        found = cover(table, range(len(least)), least, most, range(len(fitting)))
+        found = match_calls(table, range(len(least)), least, most, range(len(fitting)))
         assert len(found.owner) == most_covered(fitting, most)
         filled = sum(min(len(calls), least[leaf]) for leaf, calls in found.load.items())
         assert filled == most_covered(fitting, least)
@@ -81,7 +81,7 @@ def test_a_cover_covers_the_earliest_calls() -> None:
     dice = random.Random(2)
     for _ in range(200):
         table, fitting = random_table(dice, 3, 5)
-        found = cover(table, range(3), [1] * 3, [1] * 3, range(5))
+        found = match_calls(table, range(3), [1] * 3, [1] * 3, range(5))
         for call in range(5):
             before = most_covered(fitting[:call], [1] * 3)
             assert (call in found.owner) == (most_covered(fitting[: call + 1], [1] * 3) > before)
@@ -89,8 +89,10 @@ def test_a_cover_covers_the_earliest_calls() -> None:
 
 def test_a_copy_of_a_cover_goes_its_own_way() -> None:
     table, _ = random_table(random.Random(0), 0, 0)
-    table = Table([Leaf(0, "f"), Leaf(1, "f")], [ActualCall(i, "f") for i in range(2)], lambda *_: True, lambda *_: 0.0)
-    first = Cover(table, [0, 1], [1, 1])
+    table = FitTable(
+        [Leaf(0, "f"), Leaf(1, "f")], [ActualCall(i, "f") for i in range(2)], lambda *_: True, lambda *_: 0.0
+    )
+    first = BipartiteMatching(table, [0, 1], [1, 1])
     first.add(0)
     second = first.copy()
     assert second.add(1)
@@ -100,8 +102,8 @@ def test_a_copy_of_a_cover_goes_its_own_way() -> None:
 
 
 def test_bits_are_listed_ascending() -> None:
-    assert list(bits(0)) == []
-    assert list(bits(0b1011 | 1 << 200)) == [0, 1, 3, 200]
+    assert list(list_bits(0)) == []
+    assert list(list_bits(0b1011 | 1 << 200)) == [0, 1, 3, 200]
 
 
 def test_the_longest_run_is_the_earliest_of_the_longest() -> None:
@@ -115,24 +117,24 @@ def test_the_longest_run_is_the_earliest_of_the_longest() -> None:
             if all(values[a] <= values[b] for a, b in itertools.pairwise(run))
         ]
         longest = max(map(len, runs))
-        assert _longest_run(values) == min(run for run in runs if len(run) == longest)
+        assert _find_longest_run(values) == min(run for run in runs if len(run) == longest)
 
 
 @pytest.mark.parametrize(
     ("distance", "moved"), [(0.25, 0.25), (-1.0, 0.0), (7.0, 1.0), (float("nan"), 0.0), (float("inf"), 1.0)]
 )
 def test_distances_are_moved_into_their_range(distance: float, moved: float) -> None:
-    table = Table([Leaf(0, "f")], [ActualCall(0, "f")], lambda *_: False, lambda *_: distance)
-    assert table.distance(0, 0) == moved
+    table = FitTable([Leaf(0, "f")], [ActualCall(0, "f")], lambda *_: False, lambda *_: distance)
+    assert table.measure_distance(0, 0) == moved
 
 
-def pairings(places: list[Place], calls: list[int], table: Table) -> list[dict[int, Place]]:
+def pairings(places: list[CallSlot], calls: list[int], table: FitTable) -> list[dict[int, CallSlot]]:
     """Every way to pair them; each call may also stay alone."""
     if not calls:
         return [{}]
     found = pairings(places, calls[1:], table)
     for k, place in enumerate(places):
-        if place.mismatch or table.fits(place.leaf, calls[0]):
+        if place.mismatch or table.is_fit(place.leaf, calls[0]):
             rest = places[:k] + places[k + 1 :]
             found += [{calls[0]: place, **others} for others in pairings(rest, calls[1:], table)]
     return found
@@ -147,39 +149,41 @@ def test_the_best_pairing_is_the_best_of_all() -> None:
         far = {(leaf, call): dice.choice([0.5, 0.500001, 0.6]) for leaf in range(leaves) for call in calls}
         fits = {pair for pair in far if dice.random() < 0.2}
         actual = [ActualCall(call, "f") for call in calls]
-        table = Table(
+        table = FitTable(
             [Leaf(leaf, "f") for leaf in range(leaves)],
             actual,
             lambda leaf, call, fits=fits: (leaf, call) in fits,  # type: ignore[misc]
             lambda leaf, call, far=far: far[leaf, call],  # type: ignore[misc]
         )
-        places = [Place(leaf, dice.random() < 0.5, dice.random() < 0.8) for leaf in range(leaves)]
+        places = [CallSlot(leaf, dice.random() < 0.5, dice.random() < 0.8) for leaf in range(leaves)]
 
-        def worth(pairs: dict[int, Place], table: Table = table) -> tuple[float, ...]:
-            fitting = [call for call, place in pairs.items() if table.fits(place.leaf, call)]
+        def worth(pairs: dict[int, CallSlot], table: FitTable = table) -> tuple[float, ...]:
+            fitting = [call for call, place in pairs.items() if table.is_fit(place.leaf, call)]
             apart = sum(
-                round(table.distance(place.leaf, call), 6) for call, place in pairs.items() if call not in fitting
+                round(table.measure_distance(place.leaf, call), 6)
+                for call, place in pairs.items()
+                if call not in fitting
             )
             required = sum(place.required for place in pairs.values())
             in_order = sum(place.leaf * call for call, place in pairs.items())
             return len(fitting), required, len(pairs), -round(apart, 6), -sum(pairs), in_order
 
-        found = {call: places[leaf] for call, leaf in paired(places, calls, table).items()}
+        found = {call: places[leaf] for call, leaf in find_best_pairs(places, calls, table).items()}
         assert worth(found) == max(map(worth, pairings(places, calls, table)))
 
 
 def test_of_many_pairs_those_that_must_be_made_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many to compare: the first call takes the first place that may take it."""
     monkeypatch.setattr(weigh, "EXACT", 0)
-    table = Table([Leaf(leaf, "f") for leaf in range(4)], [], lambda *_: False, lambda *_: 0.0)
+    table = FitTable([Leaf(leaf, "f") for leaf in range(4)], [], lambda *_: False, lambda *_: 0.0)
     places = [
-        Place(0, required=False),
-        Place(1, required=True),
-        Place(2, required=True, mismatch=False),
-        Place(3, True),
+        CallSlot(0, required=False),
+        CallSlot(1, required=True),
+        CallSlot(2, required=True, mismatch=False),
+        CallSlot(3, True),
     ]
-    assert paired(places, [5, 6], table) == {5: 1, 6: 3}
-    assert paired(places, [5, 6, 7, 8], table) == {5: 1, 6: 3, 7: 0}
+    assert find_best_pairs(places, [5, 6], table) == {5: 1, 6: 3}
+    assert find_best_pairs(places, [5, 6, 7, 8], table) == {5: 1, 6: 3, 7: 0}
 
 
 def test_combinations_are_as_many_as_counted() -> None:
@@ -187,7 +191,7 @@ def test_combinations_are_as_many_as_counted() -> None:
     root = InOrder(
         (OneOf((Leaf(0, "a"), InOrder((Leaf(3, "d"), inner)))), Leaf(4, "e"), OneOf((Leaf(5, "f"), Leaf(6, "g"))))
     )
-    assert combinations(root) == [
+    assert list_combinations(root) == [
         {(0,): 0, (2,): 0},
         {(0,): 0, (2,): 1},
         {(0,): 1, (0, 1, 1): 0, (2,): 0},
@@ -195,7 +199,7 @@ def test_combinations_are_as_many_as_counted() -> None:
         {(0,): 1, (0, 1, 1): 1, (2,): 0},
         {(0,): 1, (0, 1, 1): 1, (2,): 1},
     ]
-    assert count(root) == 6
+    assert count_combinations(root) == 6
 
 
 def choice_of_two(first: int) -> Node:
@@ -206,7 +210,7 @@ def choice_of_two(first: int) -> Node:
 
 def test_many_alternatives_are_explained_without_trying_all_of_them() -> None:
     """Fifty times three alternatives: the verdict is exact, and the explanation finds the one call that is missing."""
-    plan = Plan(InOrder(tuple(choice_of_two(4 * i) for i in range(50))))
+    plan = CallPlan(InOrder(tuple(choice_of_two(4 * i) for i in range(50))))
     names = "abd" * 25
     actual = [ActualCall(i, name) for i, name in enumerate(names)]
     assert solve(plan, actual, lambda *_: True, lambda *_: 1.0).satisfied
@@ -218,14 +222,14 @@ def test_many_alternatives_are_explained_without_trying_all_of_them() -> None:
 
 
 def test_many_alternatives_after_a_missing_call_are_explained() -> None:
-    plan = Plan(InOrder((Leaf(200, "z"), *(choice_of_two(4 * i) for i in range(30)))))
+    plan = CallPlan(InOrder((Leaf(200, "z"), *(choice_of_two(4 * i) for i in range(30)))))
     actual = [ActualCall(i, name) for i, name in enumerate("abd" * 15)]
     found = solve(plan, actual, lambda *_: True, lambda *_: 1.0)
     assert (len(found.pairs), found.missing, found.extra) == (45, ((200, 1),), ())
 
 
 def test_the_parts_of_large_plans_are_decided_without_recursion_limits() -> None:
-    plan = Plan(AnyOrder(tuple(Leaf(i, "f") for i in range(1500))))
+    plan = CallPlan(AnyOrder(tuple(Leaf(i, "f") for i in range(1500))))
     actual = [ActualCall(i, "f") for i in range(1501)]
     found: Any = solve(plan, actual, lambda *_: True, lambda *_: 1.0)
     assert (found.satisfied, found.extra) == (False, (1500,))
@@ -244,9 +248,9 @@ def test_a_few_tries_improve_one_choice_after_the_other() -> None:
     def key(choices: dict[tuple[int, ...], int]) -> tuple[float, ...]:
         return (sum(choices.get(place) != step for place, step in wanted.items()),)
 
-    assert best(root, attempt, key, 100, dict) == wanted
-    assert len(tried) == count(root) == 8
-    assert best(root, attempt, key, 7, dict) == wanted
+    assert find_best(root, attempt, key, 100, dict) == wanted
+    assert len(tried) == count_combinations(root) == 8
+    assert find_best(root, attempt, key, 7, dict) == wanted
     assert tried[8:] == [
         {(0,): 0, (1,): 0},
         {(0,): 0, (1,): 0},
@@ -258,5 +262,5 @@ def test_a_few_tries_improve_one_choice_after_the_other() -> None:
         {(0,): 1, (0, 1, 0): 2, (1,): 1},
     ]
     tried.clear()
-    assert best(root, attempt, key, 2, lambda: {(0,): 1, (0, 1, 0): 1}) == {(0,): 1, (0, 1, 0): 1, (1,): 0}
+    assert find_best(root, attempt, key, 2, lambda: {(0,): 1, (0, 1, 0): 1}) == {(0,): 1, (0, 1, 0): 1, (1,): 0}
     assert len(tried) == 3

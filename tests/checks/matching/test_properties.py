@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from evalkit.checks.matching.assignment import Assignment
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, InOrder, Leaf, Node, Plan
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf, Node
 from evalkit.checks.matching.solving import solve
 
 MORE = settings(max_examples=80, deadline=None)
@@ -37,7 +37,7 @@ def nodes(expected: Wanted) -> tuple[Node, ...]:
 def judge(root: Any, extra: Any, expected: Wanted, run: Run) -> Assignment:
     actual = [ActualCall(i, name) for i, (name, _) in enumerate(run)]
     return solve(
-        Plan(root(nodes(expected)), extra),
+        CallPlan(root(nodes(expected)), extra),
         actual,
         lambda leaf, call: run[call][1] in expected[leaf][2],
         lambda leaf, call: run[call][1] / 3,
@@ -131,7 +131,7 @@ def test_times_n_is_the_expectation_written_n_times(root: Any, extra: str, expec
 def test_the_same_question_has_the_same_answer_and_plans_travel(
     root: Any, extra: Any, expected: Wanted, run: Run
 ) -> None:
-    plan = Plan(root(nodes(expected)), extra)
+    plan = CallPlan(root(nodes(expected)), extra)
     assert pickle.loads(pickle.dumps(plan)) == plan
     found = judge(root, extra, expected, run)
     assert found == judge(root, extra, expected, run)
