@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation
 from evalkit.model.transcript import FunctionCall, Timing, Transcript
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from bench_parse import PARAMETERS, case
 
-from evalkit.cli.linting import load_lint_options
-from evalkit.lint.gathering import gather
+from evalkit.cli.lint import load_lint_options
+from evalkit.lint.facts.gather import gather
 from evalkit.lint.report import check_project
-from evalkit.yamlfile.writing import dump
+from evalkit.yamlfile.write import dump
 
 
 def write_project(root: Path, cases: int) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 
 import yaml
 
-from evalkit.yamlfile.builder import load
-from evalkit.yamlfile.places import read_positions
-from evalkit.yamlfile.text import Limits
-from evalkit.yamlfile.writing import dump
+from evalkit.yamlfile.events import Limits
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.positions import read_positions
+from evalkit.yamlfile.write import dump
 
 FAULTS = (
     "stops half-way through the cycle and shows error E24",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import evalkit
-from evalkit.yamlfile.builder import load
+from evalkit.yamlfile.parse import load
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

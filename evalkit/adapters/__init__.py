@@ -33,5 +33,3 @@ What the modules share: `recording.Recorder` (one per task) and `recording.Dialo
 model: ``asks()``, ``replied(turn)``, ``await call(...)``), `whose.Runs`, `replies.reply_with`, and `replies.extra`
 around the imports of a framework, which happen inside the functions that need them.
 """
-
-from __future__ import annotations

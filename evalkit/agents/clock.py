@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     import asyncio
 
+
 # Seconds that go on where an agent freezes time: what does that swaps the clocks that it finds in modules.
 now = partial(time.perf_counter)
 _loop_clock = partial(time.monotonic)

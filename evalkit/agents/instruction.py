@@ -60,8 +60,8 @@ def parse_instruction(text: str, file: str, *, path: Path | None = None, check_t
 
     `check_targets` imports what a declaration's `patch` names, to see that it is there.
     """
-    from evalkit.yamlfile.builder import load
-    from evalkit.yamlfile.places import read_positions
+    from evalkit.yamlfile.parse import load
+    from evalkit.yamlfile.positions import read_positions
 
     frontmatter, body = split_instruction(text.replace("\r\n", "\n"), file)
     data = load(frontmatter, file)

@@ -15,12 +15,12 @@ from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import MissingCassetteError
-from evalkit.functions.active import CURRENT_CASE
-from evalkit.functions.carrying import start_propagation, stop_propagation
+from evalkit.functions.patching.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.model.settings import Settings
 
 if TYPE_CHECKING:
     from evalkit.agents.task import Task
+
 
 OWN_PEERS: set[str] = set()  # "host:port" of the services that are agents: it is evalkit that asks them
 
@@ -123,5 +123,5 @@ def _refuse(host: str, port: object) -> None:
         "internet\nTo record what it asks and play it back: pip install 'pytest-evalkit[vcr]'. In [tool.evalkit.http], "
         f'ignore_hosts = ["{host}"] lets this host through, cassettes = false all of them'
     )
-    task.note_fault(error)
+    task.record_fault(error)
     raise error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping
@@ -12,22 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evalkit.agents.clock import WaitingTime
-from evalkit.agents.message import format_message
 from evalkit.agents.reply import Reply
 from evalkit.agents.settings import TaskSettings
 from evalkit.errors import EvalkitError, FunctionError, UsageError
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
 
 if TYPE_CHECKING:
-    from evalkit.agents.asking import ModelSession
-    from evalkit.agents.http_functions import FunctionsServer
     from evalkit.agents.instruction import Instruction
-    from evalkit.agents.live import ClientBudget
-    from evalkit.agents.offered import TaskFunctions
+    from evalkit.agents.model_session import ModelSession
+    from evalkit.agents.remote.functions_server import FunctionsServer
+    from evalkit.agents.task_functions import TaskFunctions
+    from evalkit.cassettes.http.player import Player
     from evalkit.functions.dispatcher import FakeDispatcher
-    from evalkit.providers.http_tape import Player
-    from evalkit.providers.protocol import Provider
-    from evalkit.providers.streamed import Chunk
+    from evalkit.providers.base import Provider
+    from evalkit.providers.chunks import Chunk
+    from evalkit.providers.metered import ClientBudget
+
 
 T = TypeVar("T")
 
@@ -76,13 +77,13 @@ class Task:
         """The model's side. Made when it is first needed: there are agents without a model."""
         with self._lock:
             if self._opened_session is None:
-                from evalkit.agents.asking import ModelSession
+                from evalkit.agents.model_session import ModelSession
 
                 self._opened_session = ModelSession(
                     self._open_model, self.settings, self.waiting_time, self.queueing_time, self.case_id
                 )
                 if self.http_player is not None:
-                    from evalkit.providers.http_interception import bypass_interception
+                    from evalkit.cassettes.http.interception import bypass_interception
 
                     self._opened_session.interception_bypass = bypass_interception
             return self._opened_session
@@ -90,7 +91,7 @@ class Task:
     @cached_property
     def functions(self) -> TaskFunctions:
         """The functions by name, and their declarations in the forms that model APIs take."""
-        from evalkit.agents.offered import TaskFunctions
+        from evalkit.agents.task_functions import TaskFunctions
 
         return TaskFunctions(self._dispatcher, self.call, self.acall)
 
@@ -162,7 +163,7 @@ class Task:
 
     def describe_functions(self) -> list[dict[str, Any]]:
         """Every function that can be called, as JSON: what an agent elsewhere is told of them."""
-        from evalkit.functions.offering import describe_functions
+        from evalkit.functions.dispatcher import describe_functions
 
         return describe_functions(self._dispatcher)
 
@@ -171,7 +172,7 @@ class Task:
 
         For agents that reach their functions over HTTP or MCP.
         """
-        from evalkit.agents.http_functions import FunctionsServer
+        from evalkit.agents.remote.functions_server import FunctionsServer
 
         return FunctionsServer(self)
 
@@ -179,7 +180,7 @@ class Task:
         """Dispatch a call that came over a wire: ``{"result": ...}``, or ``{"error": {"type": ..., "message": ...}}``
         where it fails.
         """
-        from evalkit.functions.attempt import build_error_result
+        from evalkit.functions.call_log import build_error_result
 
         origin: Any = {"turn": turn, "channel": call.channel, "call_id": call.call_id, "malformed": call.malformed}
         try:
@@ -299,3 +300,58 @@ def _close(awaitable: Awaitable[Any]) -> None:
     close = getattr(awaitable, "close", None)
     if close is not None:
         close()
+
+
+# A case's input as the agent may see it, and as the text of a user's message.
+
+# What belongs to the test and not to the world that the agent lives in: the answers, and what the user will say next.
+HIDDEN_KEYS = frozenset({"mock_function_responses", "mock_responses", "turns"})
+
+
+def copy_visible_input(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A private copy of a case's `input` without the mocks: what an agent changes in it, no other run sees."""
+    return {key: _copy(value) for key, value in data.items() if key not in HIDDEN_KEYS}
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copy(item) for item in value]
+    return value
+
+
+def format_message(user: Any) -> str:
+    """What the user says, as text: a string as it is, an email with its headers, other data as JSON."""
+    if user is None:
+        return ""
+    if isinstance(user, str):
+        return user
+    if not isinstance(user, Mapping):
+        return json.dumps(user, ensure_ascii=False, default=str)
+    if isinstance(user.get("message"), str) and len(user) == 1:
+        return str(user["message"])
+    if isinstance(user.get("email"), Mapping) and len(user) == 1:
+        return _format_email(user["email"])
+    if "body" in user and {"subject", "from"} & set(user):
+        return _format_email(user)
+    return _format_mixed(user)
+
+
+def _format_mixed(user: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in user.items() if key not in ("message", "email")}
+    parts = [
+        format_message({key: user[key]}) for key in ("message", "email") if key in user and _is_plain(key, user[key])
+    ]
+    structured = {key: value for key, value in user.items() if key not in rest and not _is_plain(key, value)}
+    data = json.dumps({**structured, **rest}, ensure_ascii=False, default=str, indent=2) if structured or rest else ""
+    return "\n\n".join([*parts, *([data] if data else [])])
+
+
+def _is_plain(key: str, value: Any) -> bool:
+    return isinstance(value, str if key == "message" else Mapping)
+
+
+def _format_email(email: Mapping[str, Any]) -> str:
+    headers = [f"{key.capitalize()}: {value}" for key, value in email.items() if key != "body" and value is not None]
+    return "\n".join([*headers, "", str(email.get("body", "") or "")])

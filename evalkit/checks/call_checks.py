@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from functools import cache
+from typing import Any, ClassVar, Protocol, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reading import KeyPath
-from evalkit.checks.reasons import build_call_failure, build_call_reason, build_failure, build_pass, format_place
+from evalkit.checks.phrases import Phrase, Phrases
+from evalkit.checks.reader import KeyPath
+from evalkit.checks.reasons import (
+    build_call_failure,
+    build_call_reason,
+    build_detailed_pass,
+    build_failure,
+    build_pass,
+    format_place,
+)
+from evalkit.errors import format_path
+from evalkit.jsonvalue import is_json_equal
 from evalkit.model.template import Reference, TemplateError
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult, Reason
-from evalkit.operators.equality import is_json_equal
-from evalkit.operators.matcher import Matcher, Mismatch
-from evalkit.operators.shown import format_value
-from evalkit.operators.structure import MappingMatcher
-from evalkit.operators.values import Equal
+from evalkit.operators.base import Matcher, Mismatch
+from evalkit.operators.values import Equal, MappingMatcher
+from evalkit.text.format import describe_type, format_value
 
 CONTAINED_NOTE = "contained, not equal"
 _MISSING: Any = object()
@@ -247,3 +257,229 @@ def bind_check(check: Any, resolve: Callable[[Reference], Any]) -> Any:
         return check.bind(resolve)
     except TemplateError as error:
         return UnresolvedCheck(check.key, str(error), check.path)
+
+
+# `<argument>_contains` and `<argument>_excludes`: what the text of an argument must say.
+
+_NO_ARGUMENT: Any = object()
+
+
+class TextCheck(Struct, frozen=True):
+    """`<argument>_contains` and `<argument>_excludes`: phrases in the text of one argument."""
+
+    argument: str
+    phrases: Phrases
+    excludes: bool
+    path: KeyPath
+
+    on_arguments: ClassVar[bool] = True
+
+    @property
+    def key(self) -> str:
+        return f"{self.argument}_{'excludes' if self.excludes else 'contains'}"
+
+    @property
+    def size(self) -> int:
+        return len(self.phrases.items)
+
+    @property
+    def has_templates(self) -> bool:
+        return self.phrases.has_templates
+
+    def bind(self, resolve: Callable[[Reference], Any]) -> TextCheck:
+        return replace(self, phrases=self.phrases.bind(resolve))
+
+    def _get_value(self, call: FunctionCall) -> Any:
+        arguments = get_arguments(call)
+        return arguments.get(self.argument, _NO_ARGUMENT) if isinstance(arguments, dict) else _NO_ARGUMENT
+
+    def _find_wrong(self, value: Any, evidence: Evidence) -> list[Phrase]:
+        """The phrases that are missing, or that are found and excluded; all of them where there is no text."""
+        if value is _NO_ARGUMENT or value is None:
+            return list(self.phrases.items)
+        texts = evidence.fold_texts(value)
+        return self.phrases.find_present(texts) if self.excludes else self.phrases.find_missing(texts)
+
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        value = self._get_value(call)
+        if value is _NO_ARGUMENT or value is None:
+            return False
+        if not self.excludes:
+            return self.phrases.match_all(evidence.fold_texts(value))
+        return not self.phrases.find_present(evidence.fold_texts(value))
+
+    def report_pass(self, call: FunctionCall) -> CheckResult:
+        return _build_text_pass(self.argument, self.excludes, len(self.phrases.items))
+
+    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        value = self._get_value(call)
+        if value is _NO_ARGUMENT or value is None:
+            return self._report_no_text(call, value)
+        verb, code = ("contains", "text_forbidden") if self.excludes else ("does not contain", "text_missing")
+        reasons, lines = [], []
+        for phrase in self._find_wrong(value, evidence):
+            lines.append(f"{self.argument} {verb} {format_value(phrase.text)}")
+            detail = {"path": (self.argument,), "expected": phrase.text, "actual": value}
+            reasons.append(build_call_reason(code, lines[-1], call, phrase.place, **detail))
+        return build_failure(self.key, reasons, lines)
+
+    def _report_no_text(self, call: FunctionCall, value: Any) -> CheckResult:
+        expected = f"a text {'without' if self.excludes else 'that contains'} {self.phrases.format_list()}"
+        if value is None:
+            code, problem = "text_missing", "is null"
+        else:
+            code, problem = "missing_argument", f"is missing ({_describe_sent(call)})"
+        message = f"{self.argument} {problem}, expected {expected}"
+        return build_call_failure(self.key, code, message, call, format_place(self.path), path=(self.argument,))
+
+    def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
+        return len(self.phrases.items) - len(self._find_wrong(self._get_value(call), evidence)), len(self.phrases.items)
+
+
+@cache
+def _build_text_pass(argument: str, excludes: bool, count: int) -> CheckResult:
+    key, verb = (f"{argument}_excludes", "contains none of") if excludes else (f"{argument}_contains", "contains")
+    return CheckResult(check=key, message=f"{argument} {verb} {count} phrase{'' if count == 1 else 's'}")
+
+
+def _describe_sent(call: FunctionCall) -> str:
+    arguments = get_arguments(call)
+    if not isinstance(arguments, dict):
+        return f"the arguments are {describe_type(arguments)}"
+    return f"sent: {', '.join(map(str, arguments))}" if arguments else "no arguments were sent"
+
+
+# What can be demanded of a call beside its arguments and result: outcome, channel, validity, grounding.
+
+
+class BooleanCheck(Struct, frozen=True):
+    """A demand on a call that holds or does not, and has no templates."""
+
+    on_arguments: ClassVar[bool] = False
+    has_templates: ClassVar[bool] = False
+    size: ClassVar[int] = 0
+
+    def bind(self, resolve: Callable[[Reference], Any]) -> Self:
+        return self
+
+    @abstractmethod
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        """Whether `call` meets the demand."""
+
+    def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
+        return int(self.is_met(call, evidence)), 1
+
+
+class OutcomeCheck(BooleanCheck, frozen=True):
+    """`outcome`: whether the call succeeded (`ok`) or failed (`error`)."""
+
+    outcome: str
+    path: KeyPath
+
+    key: ClassVar[str] = "outcome"
+
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return call.outcome == self.outcome
+
+    def report_pass(self, call: FunctionCall) -> CheckResult:
+        return build_pass(self.key, "succeeded" if self.outcome == "ok" else "failed, as expected")
+
+    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        message = "succeeded, expected outcome 'error'"
+        if self.outcome == "ok":
+            message = f"failed, expected outcome 'ok': {describe_failure(call)}"
+        detail = {"expected": self.outcome, "actual": call.outcome}
+        return build_call_failure(self.key, "wrong_outcome", message, call, format_place(self.path), **detail)
+
+
+def describe_failure(call: FunctionCall) -> str:
+    """``timeout: "no answer"``: how a failed call failed."""
+    error = call.result.get("error") if isinstance(call.result, dict) else None
+    if isinstance(error, dict) and isinstance(error.get("type"), str):
+        return f"{error['type']}: {format_value(error['message'])}" if "message" in error else error["type"]
+    return format_value(call.result)
+
+
+class ChannelCheck(BooleanCheck, frozen=True):
+    """`channel`: how the call reached us."""
+
+    channel: tuple[str, ...]
+    path: KeyPath
+
+    key: ClassVar[str] = "channel"
+
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return call.channel in self.channel
+
+    def report_pass(self, call: FunctionCall) -> CheckResult:
+        return build_detailed_pass(self.key, f"arrived by channel '{call.channel}'")
+
+    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        expected = " or ".join(f"'{channel}'" for channel in self.channel)
+        repaired = f" (repaired: {'; '.join(call.repairs)})" if call.repairs else ""
+        message = f"arrived by channel '{call.channel}', expected {expected}{repaired}"
+        detail = {"expected": list(self.channel), "actual": call.channel}
+        return build_call_failure(self.key, "wrong_channel", message, call, format_place(self.path), **detail)
+
+
+class ValidCheck(BooleanCheck, frozen=True):
+    """`valid`, and `valid_arguments` of the whole case: whether the arguments satisfy the declared schema."""
+
+    valid: bool
+    path: KeyPath
+    key: str = "valid"
+
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return self.valid is not bool(call.violations)
+
+    def report_pass(self, call: FunctionCall) -> CheckResult:
+        return build_pass(self.key, "arguments valid" if self.valid else "arguments invalid, as expected")
+
+    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        if not self.valid:
+            message = "arguments satisfy the declared schema, expected them to violate it (valid: false)"
+            return build_call_failure(self.key, "valid_arguments", message, call, format_place(self.path))
+        return report_violations(call, self.key, format_place(self.path))
+
+
+def report_violations(call: FunctionCall, key: str, place: str) -> CheckResult:
+    """The result for a call whose arguments break the declared schema."""
+    reasons, lines = [], []
+    for violation in call.violations:
+        schema = format_path(violation.schema_path)
+        suffix = f" (schema: {schema})" if schema else ""
+        lines.append(f"{format_path(('arguments', *violation.path))}: {violation.message}{suffix}")
+        reasons.append(build_call_reason("invalid_arguments", lines[-1], call, place, path=violation.path))
+    return build_failure(key, reasons, lines)
+
+
+class GroundedCheck(BooleanCheck, frozen=True):
+    """`grounded`: values of arguments that must be traceable (`evalkit.checks.grounding`). No names: all arguments."""
+
+    grounded: tuple[str, ...]
+    path: KeyPath
+    declared_values: tuple[Any, ...] = ()  # values that the function's declaration itself offers
+
+    key: ClassVar[str] = "grounded"
+
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return not self._find_untraced(call, evidence)
+
+    def report_pass(self, call: FunctionCall) -> CheckResult:
+        return build_pass(self.key, "traceable")
+
+    def _find_untraced(self, call: FunctionCall, evidence: Evidence) -> list[tuple[KeyPath, Any]]:
+        arguments = get_arguments(call)
+        if not isinstance(arguments, dict):
+            return [] if self.grounded else evidence.grounding.find_untraced(call, arguments, self.declared_values)
+        chosen = {name: arguments[name] for name in self.grounded if name in arguments} if self.grounded else arguments
+        return evidence.grounding.find_untraced(call, chosen, self.declared_values)
+
+    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        reasons, lines = [], []
+        for path, value in self._find_untraced(call, evidence):
+            argument_path = format_path(("arguments", *path))
+            lines.append(f"{argument_path}: {format_value(value)} is neither in the input nor in an earlier result")
+            detail = {"path": path, "actual": value}
+            reasons.append(build_call_reason("ungrounded_argument", lines[-1], call, format_place(self.path), **detail))
+        return build_failure(self.key, reasons, lines)

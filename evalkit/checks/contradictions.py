@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from evalkit.checks.expected_call import ExpectedCall
-from evalkit.checks.older import EMAIL, TICKET
+from evalkit.checks.call_checks import OutcomeCheck
+from evalkit.checks.expected_calls import ExpectedCall
+from evalkit.checks.legacy_keys import EMAIL, TICKET
 from evalkit.checks.phrases import extract_texts
-from evalkit.checks.reading import ExpectationReader, KeyPath
-from evalkit.checks.whole_checks import OutcomeCheck
+from evalkit.checks.reader import ExpectationReader, KeyPath
+from evalkit.jsonvalue import is_json_equal
 from evalkit.operators.compile import OperatorProblems, compile_value
-from evalkit.operators.equality import is_json_equal
 from evalkit.operators.phrases import fold_text
-from evalkit.operators.shown import format_value
+from evalkit.text.format import format_value
 
 _ENDS = ("_contains", "_excludes")
 _NOT_TEXT = ("result_contains",)

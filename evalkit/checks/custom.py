@@ -9,15 +9,14 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.evidence import Evidence
-from evalkit.checks.reading import ExpectationReader, KeyPath
+from evalkit.checks.evidence import Evidence, check_references
+from evalkit.checks.reader import ExpectationReader, KeyPath
 from evalkit.checks.reasons import build_failure, build_pass, build_run_reason, build_unmeasured, format_place
-from evalkit.checks.references import check_references
 from evalkit.errors import UsageError
 from evalkit.model.registry import CHECKS
 from evalkit.model.template import Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult
-from evalkit.operators.shown import format_value
+from evalkit.text.format import format_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field
 
 from evalkit.checks.calls import ExpectedCallList
-from evalkit.checks.drafts import CallResult, CallsResult, list_unjudged
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.judgement import Judgement, build_judgement
-from evalkit.checks.reading import KeyPath
+from evalkit.checks.judgement import CallResult, CallsResult, Judgement, build_judgement, list_unjudged
+from evalkit.checks.reader import KeyPath
 from evalkit.checks.reasons import build_unmeasured, format_place
-from evalkit.checks.stop_reason import COMPLETED, StopReason
+from evalkit.checks.run_checks import COMPLETED, StopReason
 from evalkit.errors import MeasurementError
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
 
 if TYPE_CHECKING:
-    from evalkit.checks.every_call import ForbiddenCalls, GroundedCalls
-    from evalkit.checks.graded import JudgeCriteria
+    from evalkit.checks.calls import ForbiddenCalls, GroundedCalls
+    from evalkit.checks.criteria import JudgeCriteria
+
 
 _COMPLETES = StopReason(COMPLETED, (), is_explicit=False)
 
@@ -71,7 +71,7 @@ class Expectation(Struct, frozen=True):
         """
         known_calls = None
         if user_turn is not None:
-            from evalkit.checks.turns import extract_turn
+            from evalkit.checks.conversation import extract_turn
 
             known_calls = tuple(call for call in transcript.calls if call.user_turn <= user_turn)
             transcript = extract_turn(transcript, user_turn, turn_starts)
@@ -100,7 +100,7 @@ class Expectation(Struct, frozen=True):
         results = []
         try:
             if any(draft.call is not None and (draft.call.problem or draft.call.violations) for draft in drafts):
-                from evalkit.checks.every_call import add_problems
+                from evalkit.checks.calls import add_problems
 
                 add_problems(drafts, valid_arguments=self.valid_arguments)
         except Exception as error:

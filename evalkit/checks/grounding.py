@@ -27,12 +27,12 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from evalkit.checks.notations import Notation, find_dates, find_numbers, find_times
-from evalkit.checks.reading import KeyPath
+from evalkit.checks.number_and_date_formats import Notation, find_dates, find_numbers, find_times
+from evalkit.checks.reader import KeyPath
+from evalkit.jsonvalue import ARRAY, BOOLEAN, NUMBER, OBJECT, STRING, get_kind, is_json_equal
 from evalkit.model.transcript import FunctionCall
-from evalkit.operators.equality import ARRAY, BOOLEAN, NUMBER, OBJECT, STRING, get_kind, is_json_equal
 from evalkit.operators.phrases import find_words, fold_text
-from evalkit.operators.shown import format_value
+from evalkit.text.format import format_value
 
 _MOCKS = ("mock_function_responses", "mock_responses")
 _SURROUNDING = " \t.,;:!?()[]{}<>\"'`*«»“”„‘’…"

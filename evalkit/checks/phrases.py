@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.reading import ExpectationReader, KeyPath, format_place_cached
+from evalkit.checks.reader import ExpectationReader, KeyPath, format_place_cached
+from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind
 from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates, strip_literals
-from evalkit.operators.equality import ARRAY, OBJECT, STRING, get_kind
 from evalkit.operators.phrases import fold_text
-from evalkit.operators.shown import format_value
+from evalkit.text.format import format_value
 
 Resolve = Callable[[Reference], Any]
 

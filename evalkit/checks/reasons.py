@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 
 from evalkit.errors import format_path
+from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, get_kind
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import ERROR, FAILED, CheckResult, Reason
-from evalkit.operators.equality import ARRAY, NUMBER, OBJECT, STRING, get_kind
-from evalkit.operators.shown import format_value
+from evalkit.text.format import format_value
 
 NOT_JUDGED = "not_judged"
 

@@ -7,7 +7,8 @@ import sys
 import click
 
 import evalkit
-from evalkit.cli import of_cases, of_runs
+from evalkit.cli import case_commands as of_cases
+from evalkit.cli import run_commands as of_runs
 from evalkit.errors import EvalkitError, UsageError
 
 USAGE = 4
@@ -26,7 +27,7 @@ def main() -> None:
         click.echo(f"evalkit: {error.filename or 'a file'}: {error.strerror or error}", err=True)
         status = USAGE
     except EvalkitError as error:
-        from evalkit.reports.hostile import escape_lines
+        from evalkit.text.escape import escape_lines
 
         click.echo(escape_lines(f"evalkit: {error}"), err=True)
         status = USAGE if isinstance(error, UsageError) else 1

@@ -8,14 +8,14 @@ from fractions import Fraction
 
 from msgspec import to_builtins
 
-from evalkit import yamlfile
-from evalkit.cli.cases import Project
+from evalkit.casecheck.mutants import KINDS
+from evalkit.casecheck.mutation_score import CaseScore, Survivor, compute_score
+from evalkit.casecheck.observe import observe
+from evalkit.cli.project import Project
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.gate.rates import parse_percentage
-from evalkit.probing.mutants import KINDS
-from evalkit.probing.observing import observe
-from evalkit.probing.scoring import CaseScore, Survivor, compute_score
-from evalkit.reports.hostile import escape_controls
+from evalkit.text.escape import escape_controls
+from evalkit.text.format import parse_percentage
+from evalkit.yamlfile.write import dump
 
 MET, MISSED, NOT_MEASURED = 0, 1, 6
 
@@ -77,7 +77,7 @@ def _describe_survivor(survivor: Survivor) -> list[str]:
     if survivor.keys is None:
         return [*lines, "    no single expectation of this case would notice it"]
     lines.append(f"    would be caught by, at {escape_controls(survivor.place)}:")
-    return lines + [f"      {escape_controls(line)}" for line in yamlfile.dump(survivor.keys).splitlines()]
+    return lines + [f"      {escape_controls(line)}" for line in dump(survivor.keys).splitlines()]
 
 
 def _format_total(case_scores: Sequence[CaseScore], min_score: str | None, status: int) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from msgspec import Struct, to_builtins
 
-from evalkit.agents.resolution import load_case_instruction
-from evalkit.cli.cases import LoadedFile, Project
+from evalkit.agents.resolve import load_case_instruction
+from evalkit.casecheck.smoke import SmokeFinding, SmokeResult, run_smoke_check
+from evalkit.cli.project import LoadedFile, Project
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
-from evalkit.probing.walking import SmokeFinding, SmokeResult, run_smoke_check
-from evalkit.reports.hostile import escape_controls
+from evalkit.text.escape import escape_controls
 
 CLEAN, FOUND, NOT_MEASURED = 0, 1, 6
 

@@ -21,8 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 from msgspec import Struct, field
 
 from evalkit.errors import UsageError
-from evalkit.execution.executor import build_error_verdict
-from evalkit.execution.flight import RunRequest
+from evalkit.execution.executor import RunRequest, build_error_verdict
 from evalkit.model.verdict import Verdict
 
 DEFAULT_PORT = 8786

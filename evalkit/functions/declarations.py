@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evalkit.errors import PathProblem, did_you_mean, format_path
-from evalkit.functions.schemas import compile_schema
+from evalkit.fields.schema import compile_schema
 from evalkit.model.case import Declaration
-from evalkit.operators.shown import format_value
+from evalkit.text.format import format_value
 
 KeyPath = tuple[str | int, ...]
 
@@ -152,7 +152,7 @@ class _DeclarationReader:
     def _read_patch(self, target: Any, path: KeyPath) -> str | None:
         if target is None:
             return None
-        from evalkit.functions.patchable import find_patch_problem
+        from evalkit.functions.targets import find_patch_problem
 
         problem = find_patch_problem(target, check_exists=self._check_targets)
         if problem:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from evalkit.errors import FunctionError, MockError
-from evalkit.functions.answering import MockResponder
-from evalkit.functions.attempt import CallContext, PendingCall, build_error_result
-from evalkit.functions.clock import RunClock
-from evalkit.functions.ledger import CallLog
-from evalkit.functions.mockchecks import explain_broken_returns, find_return_problems
-from evalkit.functions.mocks import MockSet, RealAnswer, StaticAnswer, iter_leaves
-from evalkit.functions.routing import FunctionTable
+from evalkit.functions.call_log import CallContext, CallLog, PendingCall, build_error_result
+from evalkit.functions.function_table import FunctionTable
+from evalkit.functions.mocks.answers import MockSet, RealAnswer, StaticAnswer, iter_leaves
+from evalkit.functions.mocks.reader import explain_broken_returns, find_return_problems
+from evalkit.functions.responder import MockResponder
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, ModelCall
@@ -78,7 +77,7 @@ class FakeDispatcher:
 
     def get_attribution(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """How a call that patched code makes came about, as far as the task knows: turn, channel, id."""
-        get_attribution: Callable[..., dict[str, Any]] | None = getattr(self.task, "attributed", None)
+        get_attribution: Callable[..., dict[str, Any]] | None = getattr(self.task, "get_attribution", None)
         return {} if get_attribution is None else get_attribution(name, arguments)
 
     @property
@@ -242,7 +241,7 @@ class FakeDispatcher:
         self._call_log.close(call)
 
     def _wait_for_result(self, call: PendingCall, awaitable: Awaitable[Any]) -> None:
-        from evalkit.functions.callables import wait_for
+        from evalkit.functions.targets import wait_for
 
         try:
             call.raw_result = wait_for(awaitable)
@@ -283,3 +282,51 @@ def _return_outcome(call: PendingCall) -> Any:
 
 def _to_outcome_data(call: PendingCall) -> Any:
     return call.returned_value if call.error is None else build_error_result(call.error)
+
+
+# The functions of a run as plain JSON, for agents that are told of them over a wire.
+
+
+def describe_functions(dispatcher: FakeDispatcher) -> list[dict[str, Any]]:
+    """``{name, description, parameters, returns?}`` of every function that can be called, the declared ones first.
+
+    One that is only mocked takes any arguments: what is not listed, most clients do not call.
+    """
+    declarations = {function.name: function for function in dispatcher.declarations}
+    return [_describe_function(declarations.get(name) or Declaration(name=name)) for name in dispatcher.names]
+
+
+def _describe_function(function: Declaration) -> dict[str, Any]:
+    description: dict[str, Any] = {
+        "name": function.name,
+        "description": function.description,
+        "parameters": {"type": "object", **(function.parameters or {})},
+    }
+    if function.returns is not None:
+        description["returns"] = dict(function.returns)
+    return description
+
+
+# The run's clock: what functions take as the mocks have it.
+
+
+class RunClock:
+    """`virtual_ms`: milliseconds of mocked latency; calls of one batch overlap. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.virtual_ms = 0.0
+        self._overlapping: dict[Hashable, float] = {}
+
+    def advance(self, ms: float) -> None:
+        if ms:
+            with self._lock:
+                self.virtual_ms += ms
+
+    def add_overlapping(self, batch: Hashable, ms: float) -> None:
+        """One call of `batch`, whose calls overlap: together they take as long as the longest."""
+        with self._lock:
+            longest_ms = self._overlapping.get(batch, 0.0)
+            if ms > longest_ms:
+                self._overlapping[batch] = ms
+                self.virtual_ms += ms - longest_ms

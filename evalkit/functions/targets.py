@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import functools
 import importlib
+import inspect
 import re
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from evalkit.errors import did_you_mean
+from msgspec import Struct
+
+from evalkit.errors import MockError, did_you_mean
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _TARGET = re.compile(rf"({_DOTTED}):({_DOTTED})")
@@ -88,3 +97,200 @@ def _is_module(value: Any) -> bool:
     from types import ModuleType
 
     return isinstance(value, ModuleType)
+
+
+# What a patch target is: a function, method, class or static method, async or a generator; or why it is none.
+
+PLAIN, ASYNC, GENERATOR, ASYNC_GENERATOR = "plain", "async", "generator", "async generator"
+
+_PATCH_EXAMPLE = "shop.clients:WarrantyClient.check"
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # of a class's __flags__
+
+
+class PatchTarget(Struct, frozen=True, eq=False):
+    """A callable attribute: where it lives, and what is called in the end.
+
+    `stored` is the attribute as the owner's dictionary holds it, e.g. a classmethod object, `function` what is under
+    it. `takes_self`: its first argument is an instance or class, which is no argument of the function.
+    """
+
+    text: str
+    owner: Any
+    name: str
+    stored: Any
+    function: Callable[..., Any]
+    kind: str
+    takes_self: bool
+    signature: inspect.Signature | None  # without self; None where Python does not know
+
+    @property
+    def by_code(self) -> bool:
+        """Whether the function itself can be changed, so that every reference to it is patched."""
+        return type(self.function) is FunctionType and self.name in getattr(self.owner, "__dict__", {})
+
+    def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, as they were passed (no defaults). TypeError where they don't fit."""
+        positional = args[1:] if self.takes_self else args
+        if self.signature is None:
+            return {**({"args": list(positional)} if positional else {}), **kwargs}
+        arguments: dict[str, Any] = {}
+        bound_arguments = self.signature.bind(*positional, **kwargs).arguments
+        for name, value in bound_arguments.items():
+            kind = self.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                arguments.update(value)
+            else:
+                arguments[name] = list(value) if kind is inspect.Parameter.VAR_POSITIONAL else value
+        return arguments
+
+
+def find_patch_target(text: Any) -> PatchTarget:
+    """The target that `text` names. TargetError where there is none, or none that can be replaced."""
+    owner, name, value = find_object(text, _PATCH_EXAMPLE)
+    stored = inspect.getattr_static(owner, name, value)
+    if isinstance(value, type):
+        raise TargetError(f"'{text}' is a class; name one of its methods, as in '{text}.{_find_method_name(value)}'")
+    if isinstance(stored, property) or not callable(value):
+        description = "a property" if isinstance(stored, property) else f"no function but a {type(value).__name__}"
+        raise TargetError(f"'{text}' is {description}")
+    if isinstance(owner, type) and (not owner.__flags__ & _HEAP_TYPE or owner.__flags__ & _IMMUTABLE_TYPE):
+        raise TargetError(f"'{text}' belongs to a built-in type, whose methods Python does not let be replaced")
+    if isinstance(stored, (staticmethod, classmethod)):
+        function, takes_self = stored.__func__, isinstance(stored, classmethod)
+    elif isinstance(owner, type):
+        function, takes_self = stored, hasattr(stored, "__get__")
+    else:
+        function, takes_self = value, False
+    return PatchTarget(
+        text, owner, name, stored, function, _find_kind(function), takes_self, _find_signature(function, takes_self)
+    )
+
+
+def find_patch_problem(text: Any, *, check_exists: bool = True) -> str | None:
+    """Why `text` can't be patched, or None. Without `look` nothing is imported, and only its form is judged."""
+    try:
+        if check_exists:
+            find_patch_target(text)
+        elif not isinstance(text, str) or ":" not in text:
+            raise TargetError(f"{text!r} does not name a Python object; write it as {_PATCH_EXAMPLE!r}")
+    except TargetError as error:
+        return str(error)
+    return None
+
+
+def is_module(owner: Any) -> bool:
+    return isinstance(owner, ModuleType)
+
+
+def _find_method_name(cls: type) -> str:
+    public = (name for name, value in vars(cls).items() if not name.startswith("_") and callable(value))
+    return next(public, "method")
+
+
+def _find_kind(function: Callable[..., Any]) -> str:
+    if inspect.isasyncgenfunction(function):
+        return ASYNC_GENERATOR
+    if inspect.isgeneratorfunction(function):
+        return GENERATOR
+    # A plain wrapper around an async function (a decorator with functools.wraps) returns its coroutine.
+    inner = inspect.unwrap(function)
+    called = getattr(type(inner), "__call__", None) if not isinstance(inner, functools.partial) else None  # noqa: B004
+    return ASYNC if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(called) else PLAIN
+
+
+def _find_signature(function: Callable[..., Any], takes_self: bool) -> inspect.Signature | None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    parameters = list(signature.parameters.values())
+    named_first = bool(parameters) and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL
+    return signature.replace(parameters=parameters[1:]) if takes_self and named_first else signature
+
+
+# `$call`: a Python callable answers, given the arguments and what of the run it names.
+
+_RUN_NAMES = ("state", "input", "task")
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_CALL_EXAMPLE = "mocks.warranty:create_ticket"
+
+
+class ArgumentsRefusedError(Exception):
+    """The callable does not take these arguments."""
+
+
+def load_callable(target: str) -> Callable[..., Any]:
+    """What `$call` names. It was there when the case was loaded; a worker process may see another world."""
+    try:
+        function = find_object(target, _CALL_EXAMPLE).value
+    except TargetError as error:
+        raise MockError(f"$call {target}: {error}") from error
+    if not callable(function):
+        raise MockError(f"$call {target}: it is not callable")
+    return function  # type: ignore[no-any-return]
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling `function` only makes a coroutine, so that its first step is still to come."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def bind_arguments(
+    function: Callable[..., Any], arguments: Mapping[str, Any], run: Mapping[str, Any]
+) -> Callable[[], Any]:
+    """`function` with its arguments filled in, ready to be called. ArgumentsRefusedError where they don't fit.
+
+    Parameters named `state`, `input` or `task` get the run's, unless an argument has that name; positional-only ones
+    get the run's always.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some C functions have none
+        return lambda: function(**arguments)
+    first: list[Any] = []
+    named = dict(arguments)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            if name in _RUN_NAMES:
+                first.append(run[name])
+            elif name in named:
+                first.append(named.pop(name))
+        elif name in _RUN_NAMES and name not in named and parameter.kind in _BY_NAME:
+            named[name] = run[name]
+    try:
+        signature.bind(*first, **named)
+    except TypeError as error:
+        raise ArgumentsRefusedError(str(error)) from None
+    return lambda: function(*first, **named)
+
+
+def wait_for(awaitable: Awaitable[Any]) -> Any:
+    """The result of `awaitable` for code that is not async: in a loop of its own, beside one that may be running."""
+
+    async def run_awaitable() -> Any:
+        return await awaitable
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run_awaitable())
+    return _run_in_thread(lambda: asyncio.run(run_awaitable()))
+
+
+def _run_in_thread(work: Callable[[], Any]) -> Any:
+    context = contextvars.copy_context()
+    outcome: list[Any] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(context.run(work))
+        except BaseException as error:  # handed on below, in the thread that waits
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="evalkit-async-mock", daemon=True)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]

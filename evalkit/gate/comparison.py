@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from evalkit import stats
-from evalkit.gate.counts import CaseOutcome
-from evalkit.gate.rates import format_case_count, join_names
+from evalkit.gate.outcomes import CaseOutcome
 from evalkit.gate.rules import GateEvidence
 from evalkit.model.verdict import FAILED, PASSED
+from evalkit.stats.comparison import classify, compare_cases, compare_means, compare_tallies
+from evalkit.text.format import format_case_count, join_names
 
 # What may have changed in a case; the last one can't be told of a part of the suite.
 CHANGES = (
@@ -49,7 +49,7 @@ def _find_kinds(before: CaseOutcome, now: CaseOutcome) -> Iterator[str]:
     if now.status != before.status:
         yield "newly_failing" if now.status == FAILED else "newly_passing"
     if now.runs_measured > 1:
-        kind = stats.compare_tallies(_get_tally(before), _get_tally(now)).kind
+        kind = compare_tallies(_get_tally(before), _get_tally(now)).kind
         if kind in ("newly_broken", "newly_flaky"):
             yield kind
         elif _compute_share(now) < _compute_share(before):
@@ -89,7 +89,7 @@ def describe_significance(evidence: GateEvidence, baseline: Mapping[str, CaseOut
 
 def _describe_paired(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterator[str]:
     """The cases that went from passing to failing against those that went back: McNemar's test."""
-    change = stats.compare_cases(
+    change = compare_cases(
         {case_id: before.status == PASSED for case_id, before, _ in both},
         {case_id: now.status == PASSED for case_id, _, now in both},
     )
@@ -109,7 +109,7 @@ def _describe_repeated(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iter
         for i, before, now in both
         if before.runs_measured + now.runs_measured > 2
     ]
-    changes = stats.classify({i: before for i, before, _ in tallies}, {i: now for i, _, now in tallies})
+    changes = classify({i: before for i, before, _ in tallies}, {i: now for i, _, now in tallies})
     sure = [(i, before, now) for i, before, now in tallies if changes[i][1] and before != now]
     if sure:
         texts = [f"{i} ({before[0]} of {before[1]}, now {now[0]} of {now[1]})" for i, before, now in sure]
@@ -122,7 +122,7 @@ def _describe_means(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterato
         values = ((compute(before), compute(now)) for _, before, now in both)
         pairs = [(before, now) for before, now in values if before is not None and now is not None]
         if any(before != now for before, now in pairs):
-            change = stats.compare_means(pairs)
+            change = compare_means(pairs)
             if change is not None and change.is_significant:
                 low, high = (
                     f"{'-' if bound < 0 else '+'}{unit.format(abs(bound))}" for bound in (change.low, change.high)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from evalkit import stats
 from evalkit.errors import UsageError
-from evalkit.gate.counts import CaseCounts, CaseOutcome, build_outcome, count_outcomes
-from evalkit.gate.rates import format_case_count, format_rate, join_names, parse_percentage
+from evalkit.gate.outcomes import CaseCounts, CaseOutcome, build_outcome, count_outcomes
 from evalkit.gate.rules import RULES, GateEvidence
 from evalkit.model.run import MET, MISSED, NOT_MEASURED, GateDecision, Policy, Run
+from evalkit.stats.intervals import clean_runs_needed, wilson
+from evalkit.text.format import format_case_count, format_rate, join_names, parse_percentage
 
 EXIT_STATUS = {MET: 0, MISSED: 1, NOT_MEASURED: 6}
 _WEIGHT = (MISSED, NOT_MEASURED, MET)
@@ -91,7 +91,7 @@ def _collect_facts(evidence: GateEvidence) -> dict[str, Any]:
         "notes": list(_list_notes(evidence)),
     }
     if counts.measured:
-        facts["interval"] = [100 * bound for bound in stats.wilson(len(counts.passed), counts.measured)]
+        facts["interval"] = [100 * bound for bound in wilson(len(counts.passed), counts.measured)]
     if evidence.baseline is not None:
         from evalkit.gate.comparison import describe_significance, find_changes
 
@@ -129,10 +129,10 @@ def _list_notes(evidence: GateEvidence) -> Iterator[str]:
 
 
 def _format_interval(counts: CaseCounts, target: Fraction) -> str:
-    low, high = (format_rate(Fraction(bound) * 100) for bound in stats.wilson(len(counts.passed), counts.measured))
+    low, high = (format_rate(Fraction(bound) * 100) for bound in wilson(len(counts.passed), counts.measured))
     text = f"95 % interval of the pass rate: {low} to {high} ({format_case_count(counts.measured)})"
     if 0 < target < 100:
-        text += f"; {stats.clean_runs_needed(target / 100)} clean runs would show {format_rate(target)}"
+        text += f"; {clean_runs_needed(target / 100)} clean runs would show {format_rate(target)}"
     return text
 
 

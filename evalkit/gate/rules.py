@@ -7,12 +7,13 @@ from fractions import Fraction
 
 from msgspec import Struct
 
-from evalkit import stats
 from evalkit.errors import UsageError
-from evalkit.gate.counts import CaseCounts, CaseOutcome, count_outcomes
-from evalkit.gate.rates import format_case_count, format_rate, join_names, parse_percentage
+from evalkit.gate.outcomes import CaseCounts, CaseOutcome, count_outcomes
 from evalkit.model.run import MET, MISSED, NOT_MEASURED, Policy
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
+from evalkit.stats.accounting import nearest_rank
+from evalkit.stats.intervals import wilson
+from evalkit.text.format import format_case_count, format_rate, join_names, parse_percentage
 
 Finding = tuple[str, str]  # MET, MISSED or NOT_MEASURED; the reason in words
 
@@ -157,8 +158,8 @@ def check_lower_bound(evidence: GateEvidence) -> Iterator[Finding]:
     counts = evidence.counts
     unknown = counts.unmeasured + counts.elsewhere
     total = counts.measured + unknown
-    low = Fraction(stats.wilson(len(counts.passed), counts.measured)[0]) * 100
-    best = Fraction(stats.wilson(len(counts.passed) + unknown, total)[0]) * 100
+    low = Fraction(wilson(len(counts.passed), counts.measured)[0]) * 100
+    best = Fraction(wilson(len(counts.passed) + unknown, total)[0]) * 100
     status = MISSED if best < target else MET if low >= target else NOT_MEASURED
     yield status, f"the lower bound of the pass rate is {format_rate(low)}; at least {format_rate(target)} is demanded"
 
@@ -189,7 +190,7 @@ def check_latency(evidence: GateEvidence) -> Iterator[Finding]:
     measured = [outcome for outcome in evidence.list_outcomes() if outcome.status in (PASSED, FAILED)]
     untimed = [outcome.case_id for outcome in measured if len(outcome.latencies) < outcome.runs_measured]
     times = sorted(ms for outcome in measured for ms in outcome.latencies)
-    percentile = stats.nearest_rank(times, 0.95) if times else 0.0
+    percentile = nearest_rank(times, 0.95) if times else 0.0
     if percentile > limit:
         yield MISSED, f"95 % of the runs took up to {percentile:,.0f} ms; at most {limit:,.0f} ms are allowed"
     elif untimed:

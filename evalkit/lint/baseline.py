@@ -10,7 +10,7 @@ from typing import Any
 
 from evalkit.errors import UsageError
 from evalkit.lint.finding import Finding
-from evalkit.lint.rules import RULES_BY_NAME
+from evalkit.lint.rules.table import RULES_BY_NAME
 
 VERSION = 1
 FindingKey = tuple[str, str, str]

@@ -7,7 +7,7 @@ import re
 from msgspec import Struct
 
 from evalkit.errors import Location
-from evalkit.lint.rules import RULES_BY_NAME, Rule
+from evalkit.lint.rules.table import RULES_BY_NAME, Rule
 
 
 class Edit(Struct, frozen=True):

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import find_nearest
-from evalkit.lint import cases, declarations, pairs, parameters, prompts
 from evalkit.lint.baseline import read_baseline, remove_known
-from evalkit.lint.bynames import find_patched
-from evalkit.lint.facts import SUITE
+from evalkit.lint.facts.gather import ProjectFacts, gather
+from evalkit.lint.facts.records import SUITE
 from evalkit.lint.finding import Finding
-from evalkit.lint.gathering import ProjectFacts, gather
-from evalkit.lint.known import KnownFunctionsFinder
-from evalkit.lint.matching import DispatchMatcher
-from evalkit.lint.nearby import DeclarationScope
 from evalkit.lint.options import LintOptions
-from evalkit.lint.rules import SEVERITIES
-from evalkit.lint.schemas import check_service_limits
-from evalkit.lint.silencing import remove_silenced
+from evalkit.lint.rules import cases, declarations, parameters
+from evalkit.lint.rules import enum_pairs as pairs
+from evalkit.lint.rules import instructions as prompts
+from evalkit.lint.rules.by_name import find_patched
+from evalkit.lint.rules.cases import KnownFunctionsFinder
+from evalkit.lint.rules.dispatch import DispatchMatcher
+from evalkit.lint.rules.service_limits import check_service_limits
+from evalkit.lint.rules.table import SEVERITIES
+from evalkit.lint.scope import DeclarationScope
 
 
 class LintReport(Struct, frozen=True, kw_only=True):
@@ -117,3 +120,36 @@ def _check_cases(facts: ProjectFacts, scope: DeclarationScope) -> Iterator[Findi
                 expected.setdefault(function.file, set()).add(function.name)
     ordered = sorted(facts.declarations, key=lambda function: function.form == SUITE)
     yield from cases.find_never_expected(ordered, expected, tested)
+
+
+# Findings that a comment on their line silences: ``# evalkit: ignore[never-expected]``.
+
+_COMMENT = re.compile(r"evalkit: *ignore(?:\[(?P<rules>[\w, -]+)\])?")
+
+
+def remove_silenced(findings: Iterable[Finding], root: Path) -> Iterator[Finding]:
+    """Findings whose line has no such comment, or one about other rules."""
+    lines: dict[str, list[str]] = {}
+    for finding in findings:
+        file, line = finding.location.file, finding.location.line
+        if line and file not in lines:
+            lines[file] = _read_lines(root / file)
+        text = lines[file][line - 1] if line and line <= len(lines[file]) else ""
+        if not _is_silenced(text, finding):
+            yield finding
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.splitlines() if "evalkit:" in text else []
+
+
+def _is_silenced(text: str, finding: Finding) -> bool:
+    match = _COMMENT.search(text)
+    if match is None:
+        return False
+    rules = {rule.strip() for rule in (match["rules"] or "").split(",")} - {""}
+    return not rules or bool(rules & {finding.name, finding.rule.code})

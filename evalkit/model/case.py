@@ -94,7 +94,7 @@ class Case(Struct, frozen=True, kw_only=True):
     functions: tuple[Declaration, ...] = ()
     settings: CaseSettings = CaseSettings()
     # Compiled once by the loader, so that running a case parses nothing. Plain picklable objects.
-    mocks: Any = None  # evalkit.functions.mocks.MockSet
+    mocks: Any = None  # evalkit.functions.mocks.answers.MockSet
     expectation: Any = None  # evalkit.checks.Expectation
     turns: tuple[UserTurn, ...] = ()
     merged: Mapping[str, Any] = field(default_factory=dict)  # the whole case after merging with its suites

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from evalkit.operators.extension import Custom
+from evalkit.operators.base import Matcher
+from evalkit.operators.custom import Custom
 from evalkit.operators.lists import Length
 from evalkit.operators.logic import Absent, AllOf, AnyOf, Not
-from evalkit.operators.matcher import Matcher
-from evalkit.operators.numeric import Between, Compared, is_finite
+from evalkit.operators.numbers import Between, Compared, is_finite
 from evalkit.operators.values import Equal
 
 Bound = tuple[Fraction, bool]  # a number, and whether it is itself excluded

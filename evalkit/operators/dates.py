@@ -20,8 +20,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.operators.equality import STRING, get_kind
-from evalkit.operators.matcher import Matcher
+from evalkit.jsonvalue import STRING, get_kind
+from evalkit.operators.base import Matcher
 
 _DAY_S = 86_400
 _FORM = re.compile(

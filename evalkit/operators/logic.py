@@ -7,9 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.operators.equality import ARRAY, KINDS, NUMBER, OBJECT, get_kind
-from evalkit.operators.hints import build_value_hint
-from evalkit.operators.matcher import KeyPath, Matcher, Mismatch, Resolve, Undecided
+from evalkit.jsonvalue import ARRAY, KINDS, NUMBER, OBJECT, get_kind
+from evalkit.operators.base import KeyPath, Matcher, Mismatch, Resolve, Undecided, build_value_hint
 from evalkit.operators.values import Equal
 
 _NEAREST = 3  # differences of the nearest alternative that its message lists

@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from evalkit.plugin.plain_imports import install_plain_finder
 
         install_plain_finder(config)
-        from evalkit.plugin.starting import start
+        from evalkit.plugin.session import start
 
         start(config)
     elif (idle := find_idle_flag(config.invocation_params.args)) is not None:
@@ -56,7 +56,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             from evalkit.plugin.plain_imports import install_plain_finder
 
             install_plain_finder(metafunc.config)
-        from evalkit.plugin.marking import parametrize
+        from evalkit.plugin.marked import parametrize
 
         parametrize(metafunc)
 

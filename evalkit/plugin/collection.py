@@ -20,15 +20,16 @@ from evalkit.errors import Location, Problem, SpecError
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.configuration import Configuration
-from evalkit.spec.glance import TagScanner
-from evalkit.spec.loading import load_case
-from evalkit.spec.naming import is_case_name
+from evalkit.spec.case_names import is_case_name
+from evalkit.spec.load import load_case
 from evalkit.spec.suites import format_file_path
+from evalkit.spec.tag_scan import TagScanner
 
 if TYPE_CHECKING:
     from pluggy import HookRelay
 
-    from evalkit.plugin.running import CaseRunner
+    from evalkit.plugin.case_runner import CaseRunner
+
 
 RUNNER: pytest.StashKey[CaseRunner] = pytest.StashKey()
 MARKED_CASE_ID: pytest.StashKey[str] = pytest.StashKey()  # of an ordinary test that runs a case: the case's id
@@ -117,7 +118,7 @@ class Collection:
             return False
         if is_case_name(file.name):
             return None
-        from evalkit.spec.discovery import check_file, find_cases
+        from evalkit.spec.discover import check_file, find_cases
 
         if is_named:
             return next(find_cases([path], self._configuration.root)).problem if _is_yaml(path) else False

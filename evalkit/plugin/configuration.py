@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import Struct
 
+from evalkit.config import POLICY_KEYS, read_project_table, read_value
 from evalkit.errors import UsageError
-from evalkit.model.redaction import find_secrets
 from evalkit.model.run import Policy, Selection
-from evalkit.model.settings import Settings
-from evalkit.plugin.metering import read_live_settings
+from evalkit.model.settings import HttpSettings, Settings
 from evalkit.plugin.options import OPTIONS, SHARD, SWITCHES, format_flag, get_option
-from evalkit.project import POLICY_KEYS, read_project_table, read_value
+from evalkit.text.redact import find_secrets
 
 if TYPE_CHECKING:
     from evalkit.execution.shards import Shard
+
 
 SELECTION: pytest.StashKey[Selection] = pytest.StashKey()  # what the shards were made of, once it is collected
 IS_PARTIAL: pytest.StashKey[bool] = pytest.StashKey()  # whether paths on the command line leave cases out of sight
@@ -167,3 +167,30 @@ class _ConfigurationReader:
             max_fallback_rate=self.read("max_fallback_rate") or DEFAULT_FALLBACK_RATE,
             lint=self._read_present(_LINT_KEYS) if (self.read("lint") or {}).get("in_collection") else None,
         )
+
+
+# What a session is told of live models and of agents' own clients: rates, the budget, HTTP cassettes.
+
+_RATES = ("requests_per_minute", "tokens_per_minute")
+
+
+def read_live_settings(read_option: Callable[[str], Any], config: pytest.Config, results: Path) -> dict[str, Any]:
+    """Fields of `Settings`. Workers of xdist divide the rates among them, and book what they spend in one file."""
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    limits = {
+        **(read_option("limits") or {}),
+        **{name: rate for name in _RATES if (rate := read_option(name)) is not None},
+    }
+    cap = read_option("max_cost")
+    return {
+        "limits": limits,
+        "max_cost_usd": cap,
+        "ledger": locate_ledger(results, worker["testrunuid"]) if worker and cap is not None else None,
+        "workers": worker.get("workercount", 1),
+        "http": HttpSettings(**(read_option("http") or {})),
+    }
+
+
+def locate_ledger(results: Path, run: str) -> Path:
+    """The file in which the workers of one run book what they spend."""
+    return results.parent / f"spent-{run}.txt"

@@ -15,7 +15,7 @@ def format_accounting(accounting: Accounting) -> Iterator[str]:
     if accounting.turns:
         yield from _format_models(accounting)
     if accounting.grades is not None and accounting.grades.graded:
-        from evalkit.reports.graded import format_grades
+        from evalkit.reports.trace import format_grades
 
         yield format_grades(accounting.grades)
 

@@ -14,7 +14,7 @@ from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import NOT_RUN, Verdict
-from evalkit.reports.runfile import load_run
+from evalkit.reports.run_file import load_run
 
 _DIGITS = 6
 

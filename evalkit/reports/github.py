@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 
 from evalkit.model.run import Run
 from evalkit.model.verdict import ERROR, FAILED, Verdict
-from evalkit.reports.hostile import escape_controls, escape_lines
-from evalkit.reports.redacting import Redact, redact_run
+from evalkit.reports.serialization import Redact, redact_run
+from evalkit.text.escape import escape_controls, escape_lines
 
 MOST = 10  # errors, and again warnings, that GitHub shows of one step
 _LONGEST = 2000

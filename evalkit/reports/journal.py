@@ -17,7 +17,7 @@ from evalkit.errors import UsageError
 from evalkit.model.codec import decode
 from evalkit.model.run import Run, Selection
 from evalkit.model.verdict import Verdict
-from evalkit.reports.wire import from_line
+from evalkit.reports.serialization import from_line
 
 JOURNAL_VERSION = 1
 _HEAD_KEY = "evalkit_journal"

@@ -6,19 +6,26 @@ fits: traces get shorter and go, then the lists do, and what always stays is the
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
+from html import escape
 
 from msgspec import Struct
 
-from evalkit import stats
 from evalkit.model.run import MET, MISSED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
-from evalkit.reports.faults import count_by_function, count_fault_runs, format_sweep_summary
-from evalkit.reports.markdown_escape import escape_for_html, escape_inline, format_code, format_code_block
-from evalkit.reports.redacting import Redact, redact_decision, redact_run
-from evalkit.reports.trace import format_duration, render_trace
+from evalkit.reports.serialization import Redact, redact_decision, redact_run
+from evalkit.reports.trace import (
+    count_by_function,
+    count_fault_runs,
+    format_duration,
+    format_sweep_summary,
+    render_trace,
+)
+from evalkit.stats.intervals import wilson
+from evalkit.text.escape import escape_controls, escape_lines
 
 LIMIT = 65_536  # of a comment on GitHub; held in bytes, which is safe whatever a page calls a character
 _SIGNS = {MET: "✅", MISSED: "❌"}
@@ -243,8 +250,8 @@ class _Report:
         runs = (run for verdict in self._run.verdicts for run in verdict.runs or (verdict,))
         gradings = [grading for run in runs for grading in run.transcript.gradings]
         if gradings:
-            from evalkit.reports.graded import format_grades
-            from evalkit.stats.grades import Grades
+            from evalkit.reports.trace import format_grades
+            from evalkit.stats.accounting import Grades
 
             grades = Grades().with_gradings(gradings)
             if grades.graded:
@@ -288,7 +295,7 @@ def _format_rate(row: Mapping[str, int]) -> str:
     measured = row[PASSED] + row[FAILED]
     if not measured:
         return "–"
-    low, high = stats.wilson(row[PASSED], measured)
+    low, high = wilson(row[PASSED], measured)
     return f"{format_percent(row[PASSED], measured)} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
@@ -296,3 +303,56 @@ def format_percent(part: int, total: int) -> str:
     """``100 %`` only of all; otherwise rounded down to a tenth, so that nothing less looks like it."""
     tenths = 1000 * part // total
     return f"{tenths // 10} %" if tenths % 10 == 0 else f"{tenths / 10} %"
+
+
+# Text from agents inside Markdown: it shows, and does nothing.
+#
+# GitHub's pages look for mentions, issue numbers and addresses in the rendered text, so escaping the Markdown is not
+# enough: a zero-width space stands inside what would become a link or notify somebody.
+
+_SPACE = "&#8203;"
+_PUNCTUATION = re.compile(r"([\\`*\[\]|~$]|(?<!\w)_|_(?!\w)|^[-+#=]|(?<=^\d)[.)](?= )|(?<=^\d\d)[.)](?= ))")
+_LINKS = re.compile(r"(?<=@)|(?<=#)(?=\d)|(?<=:/)(?=/)|(?<=\bwww)(?=\.)|(?<=\bGH)(?=-\d)", re.IGNORECASE)
+
+
+def escape_inline(text: str, limit: int = 300) -> str:
+    """`text` in one line of Markdown, cut to about `limit` characters: no markup, no HTML, no mention, no link."""
+    return _PUNCTUATION.sub(r"\\\1", _escape_plain(text, limit)).replace(_MARK, _SPACE)
+
+
+def escape_for_html(text: str, limit: int = 300) -> str:
+    """The same inside an HTML element of one line, such as <summary>, where Markdown's own escapes would show."""
+    return _escape_plain(text, limit).replace(_MARK, _SPACE)
+
+
+def format_code(text: str, limit: int = 300) -> str:
+    """`text` as a code span, whose delimiters are longer than any run of backticks in it."""
+    content = _to_one_line(text, limit) or " "
+    ticks = "`" * (_measure_longest_run(content) + 1)
+    pad = " " if content.startswith("`") or content.endswith("`") else ""
+    return f"{ticks}{pad}{content}{pad}{ticks}"
+
+
+def format_code_block(text: str, language: str = "text") -> str:
+    """`text` as a code block that nothing in it can end."""
+    content = escape_lines(text)
+    fence = "`" * max(3, _measure_longest_run(content) + 1)
+    return f"{fence}{language}\n{content}\n{fence}"
+
+
+_MARK = "\x00"  # stands for the zero-width space while the rest is escaped; `visible` leaves none in a text
+
+
+def _escape_plain(text: str, limit: int) -> str:
+    masked_text = _LINKS.sub(_MARK, _to_one_line(text, limit))
+    return escape(masked_text, quote=False)
+
+
+def _to_one_line(text: str, limit: int) -> str:
+    cut = text[: limit + 1]
+    line = " ".join(escape_controls(cut, keep="\n\t").split())
+    return line if len(text) <= limit else f"{line[: limit - 1]}…"
+
+
+def _measure_longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)

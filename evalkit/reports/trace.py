@@ -6,19 +6,31 @@ colours (rich, imported only there). Everything that came from an agent, a model
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.conversation import build_conversation, list_user_turns
-from evalkit.reports.faults import build_fault_lines, collect_fault_reasons
-from evalkit.reports.hostile import escape_controls, escape_lines, fit_to_encoding
-from evalkit.reports.spans import Line, join_spans
-from evalkit.reports.values import cut_at_word, format_arguments, format_json
+from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, FaultRun, Reason, Verdict
+from evalkit.stats.accounting import Grades
+from evalkit.text.escape import escape_controls, escape_lines, fit_to_encoding
+from evalkit.text.format import cut_at_word, format_arguments, format_json
+
+# The material of a trace: text with the name of a style. What a style looks like is known to `trace.paint` alone.
+
+Span = tuple[str, str]  # text, style
+Line = tuple[Span, ...]
+
+
+def join_spans(line: Line) -> str:
+    """The words of a line, without paint and without trailing space."""
+    return "".join(text for text, _ in line).rstrip()
+
 
 MARKS = {PASSED: "✓", FAILED: "✗", ERROR: "!", NOT_RUN: "–"}
 _STYLES = {"good": "green", "bad": "red bold", "error": "yellow bold", "quiet": "dim", "name": "bold", "": ""}
@@ -134,8 +146,6 @@ def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     reported |= collect_fault_reasons(verdict)
     grade_lines: list[Line] = []
     if verdict.transcript.gradings:
-        from evalkit.reports.graded import build_grade_lines, collect_grade_reasons
-
         grade_lines = build_grade_lines(verdict)
         reported |= collect_grade_reasons(verdict)
     remaining = [reason for reason in verdict.reasons if _get_reason_key(reason) not in reported]
@@ -282,3 +292,241 @@ def _build_runs(verdict: Verdict, options: TraceOptions) -> list[Line]:
 
 def _with_case_name(run: Verdict, case: Verdict) -> Verdict:
     return replace(run, case_id=case.case_id, description=case.description, case=case.case)
+
+
+# A transcript as a conversation: what the user said, the model's turns whole, what the functions answered.
+
+
+def build_conversation(transcript: Transcript, users: Sequence[Any] = ()) -> list[Line]:
+    """Every turn whole, indented by two; calls made by code, outside any model turn, stand behind those of the models.
+
+    `users`: what the user said, turn by turn, where the case is a conversation.
+    """
+    if not users:
+        part = _build_part(transcript, 0, [0] * len(transcript.turns))
+        return [
+            *_build_speech("input", format_input(transcript.input)),
+            *part,
+            *_build_speech("response", transcript.response),
+        ]
+    conversation_lines = _build_speech("input", format_input(transcript.input)) if transcript.input else []
+    places = _place_turns(transcript, len(users))
+    for number, user in enumerate(users[: len(transcript.responses) + 1]):  # the others were not come to
+        conversation_lines += _build_speech(f"user, turn {number + 1}", format_input(user))
+        conversation_lines += _build_part(transcript, number, places)
+        if number < len(transcript.responses):
+            conversation_lines += _build_speech("response", transcript.responses[number])
+    return conversation_lines
+
+
+def list_user_turns(case: Mapping[str, Any]) -> list[Any]:
+    """What the user says in each turn of a merged case; empty if it is no conversation."""
+    case_input = case.get("input") if isinstance(case, Mapping) else None
+    turns = case_input.get("turns") if isinstance(case_input, Mapping) else None
+    listed = turns if isinstance(turns, list) else []
+    return [turn["user"] if isinstance(turn, Mapping) and "user" in turn else turn for turn in listed]
+
+
+def _build_part(transcript: Transcript, number: int, places: Sequence[int]) -> list[Line]:
+    """What was said and called in the user's turn `number`."""
+    part_lines: list[Line] = []
+    for index, turn in enumerate(transcript.turns):
+        if places[index] == number:
+            part_lines += _build_model_turn(index, turn)
+            for call in transcript.calls:
+                if call.turn == index:
+                    part_lines += _build_answer(call)
+    for call in transcript.calls:
+        is_beside = call.turn is None or call.turn >= len(transcript.turns)
+        if is_beside and (call.user_turn == number or not transcript.responses):
+            part_lines += _build_answer(call)
+    return part_lines
+
+
+def _place_turns(transcript: Transcript, count: int) -> list[int]:
+    """In which of the user's turns each model turn was: its calls say so; a reply without calls ends a turn."""
+    of_calls = {call.turn: call.user_turn for call in transcript.calls}
+    places: list[int] = []
+    now = 0
+    for index, turn in enumerate(transcript.turns):
+        now = of_calls.get(index, now)
+        places.append(min(now, count - 1))
+        now += not turn.calls
+    return places
+
+
+def _build_speech(who: str, text: str, facts: str = "") -> list[Line]:
+    head: Line = ((f"  {who}", "name"), (f" {facts}" if facts else "", "quiet"))
+    return [head, *((("  │ ", "quiet"), (line, "")) for line in escape_lines(text).split("\n"))] if text else [head]
+
+
+def _build_model_turn(index: int, turn: ModelTurn) -> list[Line]:
+    facts = [turn.finish_reason]
+    if turn.usage is not None:
+        facts.append(f"{turn.usage.input_tokens} tokens in, {turn.usage.output_tokens} out")
+    turn_lines = _build_speech(f"model, turn {index + 1}", turn.text, f"({'; '.join(facts)})")
+    if turn.finish_message:
+        turn_lines += [(("  │ ", "quiet"), (escape_controls(turn.finish_message), "quiet"))]
+    for call in turn.calls:
+        text = (
+            f"malformed call: {call.malformed}"
+            if call.malformed
+            else f"calls {call.name}({_dump_json(call.arguments)})"
+        )
+        turn_lines += [(("  │ ", "quiet"), (escape_controls(text), ""))]
+    return turn_lines
+
+
+def _build_answer(call: FunctionCall) -> list[Line]:
+    return _build_speech(
+        f"{escape_controls(call.name)}({escape_controls(_dump_json(call.arguments))})",
+        _dump_json(call.result, indent=2),
+        f"→ {call.outcome}",
+    )
+
+
+def format_input(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return value if isinstance(value, str) else _dump_json(value)
+    if isinstance(value.get("message"), str):
+        return str(value["message"])
+    email = value.get("email")
+    if isinstance(email, Mapping):
+        head = [f"{key}: {email[key]}" for key in email if key != "body"]
+        return "\n".join([*head, "", str(email.get("body", ""))])
+    return _dump_json(value, indent=2)
+
+
+def _dump_json(value: Any, indent: int | None = None) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
+# The fault sweep in reports: in a trace a line per function and what came of its failing, ways that went alike told as
+# one; over a run how much was measured, since silence would be taken for a pass.
+
+_FAULT_MARKS = {PASSED: ("✓", "good"), FAILED: ("✗", "bad"), ERROR: ("!", "error"), NOT_RUN: ("–", "quiet")}
+
+
+def build_fault_lines(verdict: Verdict) -> list[Line]:
+    """``under check_warranty timeout: ✗ the agent raised KeyError``."""
+    groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for run in verdict.faults:
+        groups.setdefault((run.function, run.status, _list_fault_messages(run)), []).append(run.fault)
+    fault_lines: list[Line] = []
+    for (function, status, messages), faults in groups.items():
+        mark, style = _FAULT_MARKS[status]
+        head = f"  under {escape_controls(function)} {', '.join(faults)}: "
+        if not messages:
+            fault_lines.append(((head, ""), (mark, style)))
+            continue
+        first, *continuation = [line for message in messages for line in escape_lines(message).split("\n")]
+        fault_lines.append(((head, ""), (f"{mark} {first}", style)))
+        fault_lines += [((" " * 7 + line, style),) for line in continuation]
+    return fault_lines
+
+
+def _list_fault_messages(run: FaultRun) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(reason.message or reason.code for reason in run.reasons))
+
+
+def collect_fault_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
+    """Code, message and call of the case's own reasons that `fault_lines` shows."""
+    return {(reason.code, run.head + reason.message, None) for run in verdict.faults for reason in run.reasons}
+
+
+def format_sweep_summary(runs: Counter[str], cases: int) -> str:
+    """``8 fault runs: 5 passed, 1 failed, 2 not measurable offline``, of a count by status over so many cases."""
+    total = sum(runs.values())
+    if not total:
+        return f"nothing was swept: in {cases} case{'' if cases == 1 else 's'}, none passed with a call"
+    words = {FAILED: "failed", ERROR: "could not be measured", NOT_RUN: "not measurable offline"}
+    measured = total - runs[NOT_RUN] - runs[ERROR]
+    parts = [f"{runs[status]} {word}" for status, word in words.items() if runs[status]]
+    if measured > runs[FAILED]:
+        parts.insert(0, f"{measured - runs[FAILED]} passed")
+    swept = f"{total} fault run{'' if total == 1 else 's'}"
+    nothing = "; NOTHING was measured, sweep with a model (--evalkit-model)" if not measured else ""
+    return f"{swept}: {', '.join(parts)}{nothing}"
+
+
+def count_fault_runs(verdicts: Iterable[Verdict]) -> Counter[str]:
+    """How many fault runs ended with which status."""
+    return Counter(run.status for verdict in verdicts for run in verdict.faults)
+
+
+def count_by_function(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
+    """Function -> fault -> how many runs ended with which status, in the order in which they were met."""
+    rows: dict[str, dict[str, Counter[str]]] = {}
+    for verdict in verdicts:
+        for run in verdict.faults:
+            rows.setdefault(run.function, {}).setdefault(run.fault, Counter())[run.status] += 1
+    return rows
+
+
+def format_faults(verdict: Verdict) -> str:
+    """``check_warranty: timeout passed, error failed; send_email: ...``, for tables and properties."""
+    functions: dict[str, list[str]] = {}
+    for run in verdict.faults:
+        functions.setdefault(run.function, []).append(f"{run.fault} {run.status}")
+    return "; ".join(f"{function}: {', '.join(outcomes)}" for function, outcomes in functions.items())
+
+
+# What a model graded, marked as such wherever it is told: in a trace a line per criterion, over a run one line.
+
+JUDGE_CHECK = "judge"
+_GRADE_MARKS = {PASSED: ("✓", "good"), FAILED: ("✗", "bad"), ERROR: ("!", "error")}
+
+
+def build_grade_lines(verdict: Verdict) -> list[Line]:
+    """``✓ judge: "The tone is friendly.": it thanks the customer (graded by gemini:x)``."""
+    grade_lines: list[Line] = []
+    for result in verdict.checks:
+        if result.check != JUDGE_CHECK:
+            continue
+        mark, style = _GRADE_MARKS.get(result.status, ("–", "quiet"))
+        first, *continuation = escape_lines(result.message).split("\n")
+        by = ((f" ({escape_lines(result.note)})", "quiet"),) if result.note else ()
+        words = "" if result.status == PASSED else style
+        grade_lines.append((("  ", ""), (f"{mark} ", style), (f"{JUDGE_CHECK}: {first}", words), *by))
+        grade_lines += [((f"    {line}", style),) for line in continuation]
+    return grade_lines
+
+
+def collect_grade_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
+    """Code, message and call of the reasons that `graded_lines` shows."""
+    reasons = (reason for result in verdict.checks if result.check == JUDGE_CHECK for reason in result.reasons)
+    return {(reason.code, reason.message, reason.call) for reason in reasons}
+
+
+def describe_grader(transcript: Transcript) -> dict[str, str]:
+    """Who graded a run, and what that took."""
+    grades = Grades().with_gradings(transcript.gradings)
+    if not grades.answers:
+        return {"graded by": "hand"} if grades.hand_written else {}
+    graders = dict.fromkeys(grading.grader or "a model" for grading in transcript.gradings if grading.grades)
+    facts = {"graded by": ", ".join(graders)}
+    if grades.usage is not None:
+        facts["grader's tokens"] = f"{grades.usage.input_tokens:,} in, {grades.usage.output_tokens:,} out"
+    if grades.cost_usd:
+        facts["grader's cost"] = f"${grades.cost_usd:.6f}"
+    return facts
+
+
+def format_grades(grades: Grades) -> str:
+    """``judge: 12 criteria graded, 3 of them not met; 4,200 tokens in and 310 out, 0.012 USD``."""
+    parts = [f"{grades.graded} {'criterion' if grades.graded == 1 else 'criteria'} graded"]
+    if grades.not_met:
+        parts.append(f"{grades.not_met} not met")
+    if grades.hand_written:
+        parts.append(f"{grades.hand_written} by hand")
+    summary = f"{JUDGE_CHECK}: {', '.join(parts)}"
+    if not grades.answers:
+        return summary
+    usage, cost = grades.usage, grades.cost_usd
+    tokens = "tokens unknown"
+    if usage is not None:
+        tokens = f"{usage.input_tokens:,} tokens in and {usage.output_tokens + usage.reasoning_tokens:,} out"
+    return f"{summary}; {tokens}, {'cost unknown' if cost is None else f'{cost:.4g} USD'}"

@@ -6,14 +6,15 @@ It is looser than the loader: what depends on other keys, on suites or on regist
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from evalkit.checks.keys import DEFINITIONS, EXPECTED_KEYS
-from evalkit.functions.directives import DIRECTIVES
-from evalkit.spec.agent_forms import COMMAND_KEYS, URL_KEYS, build_agent_schema
-from evalkit.spec.keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, INPUTS, SETTINGS_KEYS, TURN_KEYS, CaseKey
+from evalkit.functions.mocks.reader import DIRECTIVES
+from evalkit.spec.agent_keys import COMMAND_KEYS, URL_KEYS, AgentKey, build_agent_schema
+from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, INPUTS, SETTINGS_KEYS, TURN_KEYS, CaseKey
 
 SCHEMA_FILE = Path(__file__).with_name("case.schema.json")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -114,3 +115,54 @@ def format_schema(schema: Mapping[str, Any]) -> str:
 def write_schema_file() -> None:
     """Write the file that comes with the package."""
     SCHEMA_FILE.write_text(format_schema(build_case_schema()), encoding="utf-8")
+
+
+# The key tables of docs/case-format.md, written from the tables that the loader reads by.
+
+_MARKED = re.compile(r"(?s)(<!-- keys: (\w+) -->\n).*?(<!-- end -->)")
+_TYPES = {
+    "string": "text",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+
+
+def fill_tables(page: str) -> str:
+    """`page` with what stands between ``<!-- keys: NAME -->`` and ``<!-- end -->`` written anew."""
+    return _MARKED.sub(lambda mark: f"{mark[1]}{_TABLES[mark[2]]}{mark[3]}", page)
+
+
+def _format_table(rows: Mapping[str, tuple[Mapping[str, Any], str]]) -> str:
+    lines = [f"| `{key}` | {_describe_form(schema)} | {doc} |" for key, (schema, doc) in rows.items()]
+    return "\n".join(["| key | value | meaning |", "|---|---|---|", *lines]) + "\n"
+
+
+def _get_rows(keys: Mapping[str, AgentKey]) -> dict[str, tuple[Mapping[str, Any], str]]:
+    return {key: (row.schema, row.doc) for key, row in keys.items()}
+
+
+def _describe_form(schema: Mapping[str, Any]) -> str:
+    """What a schema asks for, in a few words."""
+    if "oneOf" in schema:
+        return ", or ".join(dict.fromkeys(_describe_form(part) for part in schema["oneOf"]))
+    if "$ref" in schema:
+        return "a list" if schema["$ref"].endswith("turns") else "a mapping"
+    if "pattern" in schema and "d{4}" in schema["pattern"]:
+        return "a date"
+    types = schema.get("type", [])
+    return " or ".join(_TYPES[name] for name in ([types] if isinstance(types, str) else types)) or "anything"
+
+
+_TABLES = {
+    "case": _format_table({key: (row.schema, row.doc) for key, row in CASE_KEYS.items()}),
+    "input": _format_table({key: (row.schema, row.doc) for key, row in INPUT_KEYS.items()}),
+    "turn": _format_table({key: (row.schema, row.doc) for key, row in TURN_KEYS.items()}),
+    "settings": _format_table({key: (row.schema, row.doc) for key, row in SETTINGS_KEYS.items()}),
+    "function": _format_table(FUNCTION_KEYS),
+    "command": _format_table(_get_rows(COMMAND_KEYS)),
+    "url": _format_table(_get_rows(URL_KEYS)),
+}

@@ -2,21 +2,114 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import yaml
-from yaml.events import (
-    AliasEvent,
-    DocumentEndEvent,
-    DocumentStartEvent,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-    StreamEndEvent,
-)
+from msgspec import Struct
+from yaml.events import AliasEvent as AliasEvent
+from yaml.events import DocumentEndEvent as DocumentEndEvent
+from yaml.events import DocumentStartEvent as DocumentStartEvent
+from yaml.events import MappingEndEvent as MappingEndEvent
+from yaml.events import MappingStartEvent as MappingStartEvent
+from yaml.events import ScalarEvent as ScalarEvent
+from yaml.events import SequenceEndEvent as SequenceEndEvent
+from yaml.events import SequenceStartEvent as SequenceStartEvent
+from yaml.events import StreamEndEvent as StreamEndEvent
+
+from evalkit.errors import Location, Problem, SpecError
+
+# From bytes to the text that the parser gets, from offsets in it to lines and columns, and how much it may hold.
+
+# Line breaks in YAML 1.1, which libyaml speaks; plain characters in YAML 1.2, in editors and in JSON.
+_OLD_BREAKS = "\x85\u2028\u2029"
+_STAND_INS = range(0xF8A0, 0xF8FF)
+_SURROGATE_PAIR = r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
+_WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+class Limits(Struct, frozen=True):
+    """How much one text may hold. `max_nodes` counts keys and values after aliases are expanded."""
+
+    max_bytes: int = 10_000_000
+    max_depth: int = 100
+    max_nodes: int = 100_000
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class SourceText(Struct, frozen=True):
+    """Text as the parser reads it. `restore` undoes, in scalars, what was replaced to keep libyaml from folding it."""
+
+    text: str
+    restore: dict[int, str] | None = None
+
+
+def locate_offset(text: str, offset: int) -> tuple[int, int]:
+    """Line and column, from 1, of a character of `text`. A line ends in LF, CRLF or CR."""
+    before = text[:offset].replace("\r\n", "\n").replace("\r", "\n")
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+def decode(data: str | bytes, file: str, max_bytes: int) -> str:
+    """`data` as text without its byte order mark. SpecError for too much of it, and for what is not UTF-8."""
+    if len(data) > max_bytes:
+        unit = "bytes" if isinstance(data, bytes) else "characters"
+        raise _make_error(file, 0, 0, f"the file has {len(data):,} {unit}, more than the limit of {max_bytes:,}")
+    if isinstance(data, bytes):
+        if data.startswith(_WIDE_BOMS):
+            raise _make_error(file, 1, 1, "the file is not UTF-8 but UTF-16 or UTF-32; save it as UTF-8")
+        data = _decode_utf8(data, file)
+    return data.removeprefix("\ufeff")
+
+
+def _decode_utf8(data: bytes, file: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line, column = locate_offset(data[: error.start].decode("utf-8"), error.start)
+        message = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise _make_error(file, line, column, message) from None
+
+
+def _make_error(file: str, line: int, column: int, message: str) -> SpecError:
+    return SpecError([Problem(Location(file, line, column), message)])
+
+
+def prepare(text: str) -> SourceText:
+    """`text` with what libyaml reads otherwise than YAML 1.2 and JSON do put out of its way."""
+    if text.lstrip()[:1] in ("{", "[") and ("\\ud" in text or "\\uD" in text):
+        text = re.sub(_SURROGATE_PAIR, _join_surrogates, text)  # JSON writes a character beyond U+FFFF as two escapes
+    if not any(char in text for char in _OLD_BREAKS):
+        return SourceText(text)
+    free = (code for code in _STAND_INS if chr(code) not in text)
+    restore = {code: char for char, code in zip(_OLD_BREAKS, free, strict=False)}
+    return SourceText(text.translate({ord(char): code for code, char in restore.items()}), restore)
+
+
+def _join_surrogates(match: re.Match[str]) -> str:
+    high, low = int(match[2], 16), int(match[3], 16)
+    return match[1] + chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+
+
+def count_expanded(value: Any, budget: int) -> tuple[int, int]:
+    """Keys and values in `value`, and its levels, with aliases expanded. Stops counting once `budget` is passed."""
+    nodes, depth = 0, 0
+    level = [value]
+    while (level := [item for item in level if item.__class__ in (dict, list)]) and nodes <= budget:
+        depth += 1
+        inner: list[Any] = []
+        for item in level:
+            nodes += len(item) * (2 if item.__class__ is dict else 1)
+            if nodes > budget:
+                break
+            inner.extend(item.values() if item.__class__ is dict else item)
+        level = inner
+    return nodes, depth
+
 
 YAMLError = yaml.YAMLError
 
@@ -44,20 +137,3 @@ def select_parser(*, libyaml: bool) -> Callable[[str], EventParser]:
 
 
 open_parser = select_parser(libyaml=yaml.__with_libyaml__)
-
-__all__ = [
-    "AliasEvent",
-    "DocumentEndEvent",
-    "DocumentStartEvent",
-    "EventParser",
-    "MappingEndEvent",
-    "MappingStartEvent",
-    "PythonParser",
-    "ScalarEvent",
-    "SequenceEndEvent",
-    "SequenceStartEvent",
-    "StreamEndEvent",
-    "YAMLError",
-    "open_parser",
-    "select_parser",
-]

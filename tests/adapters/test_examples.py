@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.yamlfile.builder import load
+from evalkit.yamlfile.parse import load
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.message import copy_visible_input, format_message
 from evalkit.agents.settings import TaskSettings, merge_settings
+from evalkit.agents.task import copy_visible_input, format_message
 from evalkit.model.case import CaseSettings
 from evalkit.model.settings import Settings
 

@@ -24,9 +24,8 @@ from evalkit.agents.task import Task
 from evalkit.model.case import Case, CaseSettings, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.pipeline.running import run_case
-from evalkit.providers.opening import open_provider
-from evalkit.providers.protocol import Provider
+from evalkit.providers.base import Provider, open_provider
+from evalkit.runner.run_case import run_case
 
 WEIGHTS = os.environ.get("EVALKIT_LOCAL_MODEL", "")
 MISSING = [name for name in ("xllamacpp", "openai") if find_spec(name) is None]

@@ -17,9 +17,9 @@ from evalkit.model.case import Case, CaseSettings, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.running import run_case
 from evalkit.providers.scripted import ScriptedProvider
 from evalkit.reports.trace import TraceOptions, render_trace
+from evalkit.runner.run_case import run_case
 from evalkit.stats.accounting import Channels, account
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}

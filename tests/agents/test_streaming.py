@@ -10,8 +10,8 @@ import pytest
 
 import evalkit
 from evalkit.model.transcript import ModelTurn
-from evalkit.pipeline.running import run_case
-from evalkit.spec.loading import case_from_dict
+from evalkit.runner.run_case import run_case
+from evalkit.spec.load import case_from_dict
 
 CALL = {"index": 0, "id": "c1", "function": {"name": "look_up", "arguments": '{"id": '}}
 STREAM = [

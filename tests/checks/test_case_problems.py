@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.compile import compile_expectation
 from evalkit.errors import format_path
 from evalkit.model.case import Declaration
 

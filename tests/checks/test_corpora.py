@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation
 from evalkit.model.transcript import FunctionCall, Transcript
 

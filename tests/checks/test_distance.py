@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.compile import compile_expectation
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.expected_call import ExpectedCall
+from evalkit.checks.expected_calls import ExpectedCall
 from evalkit.checks.judgement import Judgement
 from evalkit.model.transcript import FunctionCall, Transcript, Violation
 

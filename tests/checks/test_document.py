@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.compile import compile_expectation
 from evalkit.model.transcript import FunctionCall, Grade, Grading, Timing, Transcript
-from evalkit.yamlfile.builder import load
+from evalkit.yamlfile.parse import load
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
 EXAMPLE = re.compile(r"```yaml\n(.*?)```\n+(Given .*?):\n\n```text\n(.*?)```", re.DOTALL)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement
 from evalkit.model.codec import encode
@@ -249,8 +249,7 @@ def test_evidence_of_the_wrong_kind_is_not_measured(compiled: Callable[..., Expe
 
 def test_a_check_of_our_own_that_breaks_is_an_error(judged: Callable[..., Judgement], monkeypatch: Any) -> None:
     """Nothing is green by accident, and no exception reaches the pipeline."""
-    import evalkit.checks.every_call
-    from evalkit.checks.calls import ExpectedCallList
+    from evalkit.checks.calls import ExpectedCallList, ForbiddenCalls
     from evalkit.checks.run_checks import FinalCall
 
     def broken(*arguments: Any) -> Any:
@@ -258,7 +257,7 @@ def test_a_check_of_our_own_that_breaks_is_an_error(judged: Callable[..., Judgem
 
     monkeypatch.setattr(ExpectedCallList, "judge", broken)
     monkeypatch.setattr(FinalCall, "judge", broken)
-    monkeypatch.setattr(evalkit.checks.every_call.ForbiddenCalls, "judge", broken)
+    monkeypatch.setattr(ForbiddenCalls, "judge", broken)
     for expected in ({CALLS: ["a"]}, {"final_function_call": "a"}, {"forbidden_function_calls": "a"}):
         (key,) = expected
         judgement = judged(expected, ["a"])
@@ -270,7 +269,7 @@ def test_a_check_of_our_own_that_breaks_is_an_error(judged: Callable[..., Judgem
 
 def test_a_group_that_is_too_ambiguous_is_not_measured(judged: Callable[..., Judgement], monkeypatch: Any) -> None:
     import evalkit.checks.matching
-    from evalkit.checks.matching.assignment import SearchTooLargeError
+    from evalkit.checks.matching.plan import SearchTooLargeError
 
     def too_large(*arguments: Any) -> Any:
         raise SearchTooLargeError("the groups are too ambiguous")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.compile import compile_expectation
 from evalkit.checks.judgement import Judgement
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import FunctionCall, Transcript, Violation

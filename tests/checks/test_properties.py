@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.checks.compiling import compile_expectation
+from evalkit.checks.compile import compile_expectation
 from evalkit.checks.judgement import Judgement
 from evalkit.model.transcript import FunctionCall, Transcript
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from evalkit import yamlfile
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports.runfile import write_run
+from evalkit.reports.run_file import write_run
+from evalkit.yamlfile.parse import load
 
 TOP = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def steps() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yamlfile.load((TOP / "action.yml").read_text("utf-8"), "action.yml")["runs"]["steps"]
+    found: list[dict[str, Any]] = load((TOP / "action.yml").read_text("utf-8"), "action.yml")["runs"]["steps"]
     return [step for step in found if "run" in step]
 
 

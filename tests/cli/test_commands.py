@@ -18,7 +18,7 @@ from evalkit.execution.shards import compute_fingerprint
 from evalkit.model.run import Run, Selection
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import CallVerdict, Reason, Verdict
-from evalkit.reports.runfile import load_run, write_run
+from evalkit.reports.run_file import load_run, write_run
 
 
 @dataclass(frozen=True)

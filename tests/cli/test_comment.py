@@ -12,12 +12,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from evalkit.cli.comment import build_marker
-from evalkit.cli.github_api import GitHubApi, GitHubError
+from evalkit.cli.comment import GitHubApi, GitHubError, build_marker
 from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports.runfile import write_run
+from evalkit.reports.run_file import write_run
 
 Desk = Any
 MARKER = "<!-- evalkit comment: evalkit -->"

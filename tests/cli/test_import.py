@@ -11,8 +11,8 @@ import click
 import pytest
 
 from evalkit import load_case
-from evalkit.cli.of_cases import import_command
-from evalkit.importing.reading import FORMATS
+from evalkit.cli.case_commands import import_command
+from evalkit.importers.read_log import FORMATS
 
 Desk = Any
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from evalkit import yamlfile
+from evalkit.casecheck.mutants import KINDS, generate_mutants
+from evalkit.casecheck.mutation_score import compute_score
+from evalkit.casecheck.observe import observe
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
-from evalkit.probing.mutants import KINDS, generate_mutants
-from evalkit.probing.observing import observe
-from evalkit.probing.scoring import compute_score
-from evalkit.spec.loading import load_case
+from evalkit.spec.load import load_case
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.write import dump
 from tests.cli.conftest import Desk
 
 LOOSE = "  expected_function_calls: [check, open]\n"
@@ -79,10 +80,10 @@ def test_writing_what_is_advised_leaves_no_survivor(desk: Desk) -> None:
     """The advice of a case is applied, all of it, and then nothing survives."""
     path = desk.case("loose_001", LOOSE)
     found = json.loads(desk.run("mutate", "--format", "json").out)
-    data: dict[str, Any] = yamlfile.load(path.read_bytes(), "x")
+    data: dict[str, Any] = load(path.read_bytes(), "x")
     calls = [{"function_name": name} for name in ("check", "open")]
     expected: dict[str, Any] = {"expected_function_calls": calls}
-    from evalkit.probing.scoring import add_keys
+    from evalkit.casecheck.mutation_score import add_keys
 
     for survivor in found["cases"][0]["survivors"]:
         number = survivor["place"].partition("[")[2].rstrip("]")
@@ -90,7 +91,7 @@ def test_writing_what_is_advised_leaves_no_survivor(desk: Desk) -> None:
             calls[int(number)] = add_keys(calls[int(number)], survivor["keys"])
         else:
             expected = add_keys(expected, survivor["keys"])
-    path.write_text(yamlfile.dump({**data, "expected_output": {**expected, "expected_function_calls": calls}}), "utf-8")
+    path.write_text(dump({**data, "expected_output": {**expected, "expected_function_calls": calls}}), "utf-8")
     assert desk.run("mutate").lines == ["mutation score 100.0 % (22 of 22 mutants of 1 case)"]
 
 

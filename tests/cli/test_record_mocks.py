@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from evalkit import yamlfile
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.includes import open_mock_files
-from evalkit.functions.mockreader import parse_mocks
+from evalkit.functions.mocks.includes import open_mock_files
+from evalkit.functions.mocks.reader import parse_mocks
+from evalkit.yamlfile.parse import load
 from tests.cli.conftest import Desk
 
 CODE = '''\
@@ -54,7 +54,7 @@ def shop(desk: Desk) -> Iterator[Desk]:
 
 
 def file(desk: Desk) -> Any:
-    return yamlfile.load((desk.root / TO[1]).read_text("utf-8"), "check.yaml")
+    return load((desk.root / TO[1]).read_text("utf-8"), "check.yaml")
 
 
 def answered(desk: Desk, key: str, **arguments: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript
 from evalkit.model.verdict import CallVerdict, Reason, Verdict
-from evalkit.reports.runfile import write_run
+from evalkit.reports.run_file import write_run
 from tests.servers.collector import Collector
 
 Desk = Any

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from evalkit.casecheck.examples import ExampleNotFoundError, NoExampleError, make_example, make_schema_example
 from evalkit.model.template import Reference, TemplateError
 from evalkit.operators.compile import compile_value
-from evalkit.probing.examples import ExampleNotFoundError, NoExampleError, make_example
-from evalkit.probing.schemas import make_schema_example
 from tests.cli.conftest import CASE, Desk
 
 CALLS = "  expected_function_calls:\n"

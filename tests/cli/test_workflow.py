@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 import evalkit
-from evalkit import yamlfile
+from evalkit.yamlfile.parse import load
 
 TOP = Path(__file__).parents[2]
 WORKFLOWS = sorted((TOP / ".github" / "workflows").glob("*.yml"))
@@ -23,7 +23,7 @@ EXAMPLE = TOP / ".github" / "workflows" / "evalkit.yml"
 
 
 def read(path: Path) -> Any:
-    return yamlfile.load(path.read_text("utf-8"), path.name)
+    return load(path.read_text("utf-8"), path.name)
 
 
 @pytest.mark.parametrize("path", [TOP / "action.yml", *WORKFLOWS], ids=lambda path: path.name)
@@ -42,7 +42,7 @@ def test_what_the_page_shows_can_be_pasted(block: str) -> None:
     package = pytest.importorskip("check_jsonschema", reason="the schemas come with check-jsonschema, which is missing")
     name = "github-workflows" if "runs-on" in block else "gitlab-ci"
     schema = Path(package.__file__).parent / "builtin_schemas" / "vendor" / f"{name}.json"
-    pasted = yamlfile.load(block, "ci.md")
+    pasted = load(block, "ci.md")
     jsonschema.Draft7Validator(json.loads(schema.read_text("utf-8"))).validate(pasted)
 
 

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.execution.executor import Executor
-from evalkit.execution.flight import RunRequest, ScheduledRun
+from evalkit.execution.executor import Executor, RunRequest, ScheduledRun
 from evalkit.model.settings import Settings
-from evalkit.spec.loading import case_from_dict
+from evalkit.spec.load import case_from_dict
 
 
 def case(name: str, deadline_s: float = 5.0) -> evalkit.Case:
@@ -137,7 +136,7 @@ def test_an_agent_that_blocks_the_loop_ends_at_its_deadline_and_the_others_run(
     made: Callable[[int], Executor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Async in name only: nothing on its loop can stop it, so the loop is left behind and the others start again."""
-    monkeypatch.setattr("evalkit.pipeline.watch.PATIENCE_S", 0.1)
+    monkeypatch.setattr("evalkit.runner.run_case.PATIENCE_S", 0.1)
     released = threading.Event()
 
     async def agent(task: evalkit.Task) -> str:

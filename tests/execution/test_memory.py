@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.execution.executor import Executor
-from evalkit.execution.flight import RunRequest
+from evalkit.execution.executor import Executor, RunRequest
 from evalkit.model.settings import Settings
-from evalkit.spec.loading import case_from_dict
+from evalkit.spec.load import case_from_dict
 
 
 @pytest.fixture

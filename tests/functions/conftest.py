@@ -15,8 +15,8 @@ import pytest
 
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.includes import open_mock_files
-from evalkit.functions.mockreader import parse_mocks
+from evalkit.functions.mocks.includes import open_mock_files
+from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.model.settings import Settings
 
 _NUMBERS = itertools.count()

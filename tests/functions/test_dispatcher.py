@@ -15,8 +15,8 @@ import pytest
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.mockreader import parse_mocks
-from evalkit.functions.mocks import MockSet
+from evalkit.functions.mocks.answers import MockSet
+from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.model.transcript import FunctionCall, ModelCall, Transcript
 
 WARRANTY = {

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import SpecError
-from evalkit.functions.includes import IncludeError, open_mock_files
-from evalkit.spec.loading import load_case
+from evalkit.functions.mocks.includes import IncludeError, open_mock_files
+from evalkit.spec.load import load_case
 
 FILES = {
     "warranty/check_warranty.yaml": "valid: {status: valid, until: '2027-01-01', of: {name: Ana, city: Gdynia}}\n"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError, UsageError
-from evalkit.functions.mockreader import parse_mocks
-from evalkit.functions.mocks import MockSet
+from evalkit.functions.mocks.answers import MockSet
+from evalkit.functions.mocks.reader import parse_mocks
 
 PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
     ([1], [("mocks", "mocks must map function names to answers; got [1]")]),

@@ -18,10 +18,10 @@ import pytest
 from evalkit.errors import FunctionError, MockError, format_path
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.includes import open_mock_files
-from evalkit.functions.mockreader import parse_mocks
-from evalkit.functions.patching import patch_functions
-from evalkit.yamlfile.builder import load
+from evalkit.functions.mocks.includes import open_mock_files
+from evalkit.functions.mocks.reader import parse_mocks
+from evalkit.functions.patching.install import patch_functions
+from evalkit.yamlfile.parse import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "mocks.md"
 SECTIONS = re.split(r"^##? (?=[A-Z])", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
@@ -130,7 +130,7 @@ def test_the_page_is_right(project: Path, blocks: list[tuple[str, str]]) -> None
 
 
 def test_the_page_shows_every_directive() -> None:
-    from evalkit.functions.directives import DIRECTIVES
+    from evalkit.functions.mocks.reader import DIRECTIVES
 
     table = next(section for section in SECTIONS if section.startswith("Overview"))
     assert {name for name in DIRECTIVES if f"`{name}`" not in table and f"`{name}," not in table} - {

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from evalkit.fields.quickschema import compile_quick
+from evalkit.fields.schema import compile_schema
 from evalkit.functions.declarations import parse_declarations
-from evalkit.functions.quickschema import compile_quick
-from evalkit.functions.schemas import compile_schema
 
 NAMES = st.sampled_from("abc")
 SCALARS = st.one_of(

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 import evalkit
 from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
-from evalkit.gate.rates import format_number, join_names, parse_percentage
 from evalkit.model.run import GateDecision, Policy, Run, Selection
 from evalkit.model.transcript import FunctionCall, ModelTurn, Timing, Transcript
 from evalkit.model.verdict import Reason, Verdict
+from evalkit.text.format import format_number, join_names, parse_percentage
 
 KINDS: dict[str, dict[str, Any]] = {
     "p": {"status": "passed"},

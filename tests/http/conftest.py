@@ -15,7 +15,7 @@ from evalkit.agents.task import Task
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.running import run_case
+from evalkit.runner.run_case import run_case
 from tests.servers.replay import Answer, ReplayServer
 
 Agent = Callable[[Task], Any]

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.registration import agent as registered
+from evalkit.agents.registry import agent as registered
 from evalkit.agents.task import Task
+from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.errors import MissingCassetteError
 from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.running import arun_case
-from evalkit.providers.http_interception import bypass_interception
+from evalkit.runner.run_case import arun_case
 
 CASES = 50
 MakeCase = Callable[..., Case]

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents import http_recording, offline
+from evalkit.agents import offline
 from evalkit.agents.task import Task
+from evalkit.cassettes.http import binding as http_recording
 from evalkit.errors import MissingCassetteError
 from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict

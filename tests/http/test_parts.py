@@ -15,19 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.agents.task import Task
-from evalkit.model.verdict import Verdict
-from evalkit.providers.events import parse_values
-from evalkit.providers.http_bodies import Body, encode_body, read_body, unpack_content
-from evalkit.providers.http_messages import (
+from evalkit.cassettes.http.messages import (
+    Body,
     HttpRequest,
     HttpResponse,
     clean_url,
+    encode_body,
+    read_body,
     serialize_request,
     serialize_response,
     to_response,
+    unpack_content,
 )
-from evalkit.providers.http_turns import find_turn
-from evalkit.providers.http_volatile import normalise_exchanges
+from evalkit.cassettes.http.normalise import normalise_exchanges
+from evalkit.cassettes.http.turns import find_turn
+from evalkit.model.verdict import Verdict
+from evalkit.streaming.events import parse_values
 from tests.servers.replay import Answer, ForwardingProxy
 
 Run = Callable[..., Verdict]

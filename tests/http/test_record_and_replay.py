@@ -14,10 +14,10 @@ import pytest
 
 import evalkit
 from evalkit.agents.task import Task
+from evalkit.cassettes.http import interception as http_interception
 from evalkit.model.case import Case, Repeat
 from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict
-from evalkit.providers import http_interception
 
 Run = Callable[..., Verdict]
 
@@ -276,7 +276,7 @@ def test_the_cassettes_can_be_switched_off(clients: Any, echo: Any, run: Run) ->
 def test_without_vcrpy_requests_go_out_and_asking_for_cassettes_is_refused(
     clients: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evalkit.agents.http_recording._has_vcrpy", lambda: False)
+    monkeypatch.setattr("evalkit.cassettes.http.binding._has_vcrpy", lambda: False)
 
     assert run(clients["urllib"]).status == "passed"
     with pytest.raises(evalkit.UsageError) as refused:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.cli.linting import load_lint_options
+from evalkit.cli.lint import load_lint_options
 from evalkit.lint.formats import as_text
 from evalkit.lint.report import LintReport, check_project
 

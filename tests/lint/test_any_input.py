@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evalkit.lint.facts.python_files import PythonFile
 from evalkit.lint.formats import FORMATS, render_report
-from evalkit.lint.pythonfile import PythonFile
 
 MODERATE = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -57,7 +57,7 @@ def test_any_data_is_linted_in_every_place(data: Any, project: Any) -> None:
     """As JSON, as a literal in code, as a frontmatter, as functions of a suite, as a case."""
     import json
 
-    from evalkit.yamlfile.writing import dump
+    from evalkit.yamlfile.write import dump
 
     text = dump(data)
     frontmatter = dump({"name": "desk", "available_functions": data})

@@ -9,7 +9,7 @@ import pytest
 
 from evalkit.errors import UsageError
 from evalkit.lint.options import read_options
-from evalkit.lint.rules import DEFAULT_RULES, GROUPS, RULES, RULES_BY_NAME
+from evalkit.lint.rules.table import DEFAULT_RULES, GROUPS, RULES, RULES_BY_NAME
 
 ROOT = Path("project")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from evalkit.model.run import Run
-from evalkit.reports.runfile import load_run
+from evalkit.reports.run_file import load_run
 
 CLUSTER = """\
 import sys

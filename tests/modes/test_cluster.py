@@ -19,8 +19,8 @@ import pytest
 
 from evalkit.errors import UsageError
 from evalkit.execution.cluster import Address, ClusterExecutor, WorkerTasks, parse_address
-from evalkit.execution.flight import RunRequest
-from evalkit.spec.loading import case_from_dict
+from evalkit.execution.executor import RunRequest
+from evalkit.spec.load import case_from_dict
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra dask)")
 Sandbox = Any
@@ -277,7 +277,7 @@ MOVED = """\
 import pickle, sys
 from pathlib import Path
 from evalkit import Settings, load_case
-from evalkit.plugin.on_worker import Terms, run_parcel, sealed
+from evalkit.plugin.cluster.worker import Terms, run_parcel, sealed
 
 here, there = sys.argv[1:]
 terms = Terms(

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from evalkit.errors import BudgetSpentError
-from evalkit.plugin.purse import ClusterBudget
-from evalkit.plugin.recordings import list_cassette_names, write_recordings
-from evalkit.providers.spending import Account
-from evalkit.spec.loading import case_from_dict
+from evalkit.plugin.cluster.budget import ClusterBudget
+from evalkit.plugin.cluster.recordings import list_cassette_names, write_recordings
+from evalkit.providers.budget import Account
+from evalkit.spec.load import case_from_dict
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra dask)")
 Sandbox = Any
@@ -30,7 +30,7 @@ SECRET = "correct-horse-battery"
 AGENTS = """\
 import asyncio, os, pathlib
 import evalkit
-from evalkit.agents.models import _shared
+from evalkit.agents.model_choice import _shared
 from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
 
 HERE = pathlib.Path(os.environ["NOTES"])

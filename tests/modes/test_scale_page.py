@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit import stats
+from evalkit.stats.intervals import wilson
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text("utf-8")
 
@@ -47,7 +47,7 @@ def test_what_is_reckoned_from_the_figures_is_what_the_sentences_say() -> None:
 
 @pytest.mark.parametrize(("runs", "points"), [(10**5, "0.12"), (10**6, "0.04"), (10**7, "0.012")])
 def test_the_intervals_are_as_wide_as_the_page_says(runs: int, points: str) -> None:
-    low, high = stats.wilson(runs * 99 // 100, runs)
+    low, high = wilson(runs * 99 // 100, runs)
     assert f"{100 * (high - low):.{len(points) - 2}f}" == points
     assert points in PAGE
 

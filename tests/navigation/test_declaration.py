@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import evalkit
+from evalkit.functions.arguments import find_argument_violations
 from evalkit.functions.declarations import parse_declarations
-from evalkit.functions.violations import find_argument_violations
-from evalkit.pipeline.running import run_case
-from evalkit.spec.loading import case_from_dict
+from evalkit.runner.run_case import run_case
+from evalkit.spec.load import case_from_dict
 from scenarios.navigation import agent
 from scenarios.navigation.agent import DOCUMENT, RETURNS, navigate_to_section, navigation_function
 from scenarios.navigation.document import read_document

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import evalkit
+from evalkit.cassettes.model import CassetteProvider, RecordingProvider
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.pipeline.running import run_case
-from evalkit.providers.cassette import CassetteProvider
-from evalkit.providers.recording import RecordingProvider
+from evalkit.runner.run_case import run_case
 from scenarios.navigation.agent import DOCUMENT, PROMPT, navigate, navigation_function
 from scenarios.navigation.document import read_document
 from tests.servers.replay import ForwardingProxy, ReplayServer

@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.operators.assignment import can_pair_all, find_maximum_matching
+from evalkit.operators.lists import can_pair_all, find_maximum_matching
 
 
 def brute_force(choices: list[list[int]], right: int) -> int:

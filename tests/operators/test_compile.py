@@ -10,11 +10,9 @@ import pytest
 
 from evalkit import operator
 from evalkit.errors import PathProblem
-from evalkit.operators.application import list_operators
-from evalkit.operators.builders import BUILDERS
-from evalkit.operators.builtin import BUILTIN_OPERATORS
-from evalkit.operators.compile import OperatorProblems, compile_value
-from evalkit.operators.names import INSTEAD
+from evalkit.operators.base import INSTEAD
+from evalkit.operators.builtin import BUILDERS, BUILTIN_OPERATORS
+from evalkit.operators.compile import OperatorProblems, compile_value, list_operators
 
 
 def problems_of(value: Any, mode: Any = "equal") -> list[str]:

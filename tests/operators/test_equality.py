@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.operators.equality import get_kind, is_json_equal, to_hashable
+from evalkit.jsonvalue import get_kind, is_json_equal, to_hashable
 
 NAN = float("nan")
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from evalkit import operator
+from evalkit.jsonvalue import get_kind
+from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
-from evalkit.operators.equality import get_kind
-from evalkit.operators.matcher import Matcher
-from evalkit.operators.shown import format_value
+from evalkit.text.format import format_value
 
 EXPECTED: list[Any] = [
     *("text", 5, True, None, {}, [], {"a": 1}, [1], {"a": [1, {"b": "x"}]}, {"self": 1, "a": 1}, {"$any": True}),

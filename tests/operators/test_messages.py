@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit.operators.compile import compile_value
-from evalkit.operators.shown import describe_type, format_value
+from evalkit.text.format import describe_type, format_value
 
 LONG = (
     "The warranty of your device SN12345 " + "has been checked by our team and " * 8 + "it ends on 2025-12-31. Regards"

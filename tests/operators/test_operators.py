@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit.model.registry import OPERATORS
-from evalkit.operators.application import list_operators
-from evalkit.operators.compile import compile_value
+from evalkit.operators.compile import compile_value, list_operators
 
 NAN = float("nan")
 DATE = "2025-12-31"

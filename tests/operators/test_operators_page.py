@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from evalkit.model.registry import OPERATORS
-from evalkit.operators.application import list_operators
-from evalkit.operators.compile import compile_value
-from evalkit.yamlfile.builder import load
+from evalkit.operators.compile import compile_value, list_operators
+from evalkit.yamlfile.parse import load
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(\$\w+)` \| .+ \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|$", PAGE, re.MULTILINE)

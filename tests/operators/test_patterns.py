@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evalkit.operators import text
 from evalkit.operators.compile import compile_value
-from evalkit.operators.patterns import find_pattern_problem
+from evalkit.operators.text import find_pattern_problem
 
 IMPOSSIBLE = [
     *("a^", "$a", "a$b", "(a^)b", "(?!)", "x(?!)", "a$\n\n", r"b\A", r"a\Zb", "[]a]^", "[[:alpha:]]^a", "a{2,3}^"),

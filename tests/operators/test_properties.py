@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evalkit.jsonvalue import is_json_equal
 from evalkit.operators.compile import OperatorProblems, compile_value
-from evalkit.operators.equality import is_json_equal
 
 scalars: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, False, 0, 1, 2, 1.0, 2.5, "", "a", "A", "ab", "a b", "b a", "1"]

@@ -8,8 +8,8 @@ import pytest
 
 from evalkit import operator
 from evalkit.model.template import Literal, Reference, TemplateError, follow_path, parse_template
+from evalkit.operators.base import Matcher
 from evalkit.operators.compile import compile_value
-from evalkit.operators.matcher import Matcher
 
 INPUT: dict[str, Any] = {
     "id": "TKT-1",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.models import _shared_providers
+from evalkit.agents.model_choice import _shared_providers
 from evalkit.gate.decision import decide
 from evalkit.model.run import Policy
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
@@ -21,7 +21,7 @@ EXPECTED = {"expected_function_calls": ["check"], "judge": ["It is polite.", "It
 # The same grader as below, for processes of their own.
 ELSEWHERE = """
 import json
-from evalkit.agents.models import _shared
+from evalkit.agents.model_choice import _shared
 from evalkit.model.transcript import ModelCall, ModelTurn
 
 class Judge:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.reports.runfile import load_run
+from evalkit.reports.run_file import load_run
 
 Project = Any
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.plugin.progress import ProgressLine, format_progress
+from evalkit.plugin.terminal import ProgressLine, format_progress
 
 Project = Any
 
@@ -31,7 +31,7 @@ def test_the_line_says_what_there_is_to_say(done: int, passed: int, total: int, 
 
 
 def test_the_line_is_written_over_and_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evalkit.plugin.progress._PAUSE_S", 0)
+    monkeypatch.setattr("evalkit.plugin.terminal._PAUSE_S", 0)
     stream = StringIO()
     progress = ProgressLine(stream, 2)
     progress.count(object(), passed=True)

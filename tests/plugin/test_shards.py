@@ -14,7 +14,7 @@ import pytest
 from evalkit.execution.shards import split
 from evalkit.model.run import Run
 from evalkit.plugin.sharding import compute_content_hash
-from evalkit.reports.runfile import load_run
+from evalkit.reports.run_file import load_run
 
 Project = Any
 EVALKIT = (sys.executable, "-c", "from evalkit.cli import main; main()")

@@ -298,9 +298,9 @@ def test_traces_for_which_there_is_no_room_in_memory_read_the_same(
         project.case(f"good_{number:03}", description="płatność")
     told = traces()
     assert told.count("✓ good_00") == 3
-    monkeypatch.setattr("evalkit.plugin.display._MOST_PREPARED", 0)
+    monkeypatch.setattr("evalkit.plugin.terminal._MOST_PREPARED", 0)
     assert traces() == told
-    monkeypatch.setattr("evalkit.plugin.display._MOST_PREPARED", 1)
+    monkeypatch.setattr("evalkit.plugin.terminal._MOST_PREPARED", 1)
     assert traces() == told
 
 

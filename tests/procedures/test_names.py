@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from evalkit.cli.linting import load_lint_options
-from evalkit.lint.fixing import apply_changes, plan_changes
+from evalkit.cli.lint import load_lint_options
+from evalkit.lint.fix import apply_changes, plan_changes
 from evalkit.lint.report import check_project
 from evalkit.model.verdict import Verdict
 from evalkit.reports.trace import render_trace

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from evalkit.errors import IncompleteCallError
-from evalkit.providers.events import parse_values
-from evalkit.providers.gemini_reply import merge_chunks, read_reply
-from evalkit.providers.openai_reply import read_stream
-from evalkit.providers.stream import StreamAccumulator
-from evalkit.providers.textcalls import parse_text_calls
+from evalkit.providers.gemini.reply import merge_chunks, read_reply
+from evalkit.providers.openai.reply import read_stream
 from evalkit.providers.turns import parse_arguments
+from evalkit.streaming.accumulate import StreamAccumulator
+from evalkit.streaming.events import parse_values
+from evalkit.textcalls.search import parse_text_calls
 
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
 pytestmark = pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora are not beside the checkout")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evalkit.providers.cassettefile import parse_cassette
-from evalkit.providers.gemini import GeminiOptions
-from evalkit.providers.http_cassette import load_http_cassette
+from evalkit.cassettes.http.file import load_http_cassette
+from evalkit.cassettes.model import parse_cassette
+from evalkit.providers.gemini.client import GeminiOptions
 from evalkit.providers.turns import FINISH_REASONS, TURN_KEYS
-from evalkit.yamlfile.builder import load
+from evalkit.yamlfile.parse import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "cassettes.md"
 

@@ -11,12 +11,12 @@ import pytest
 from evalkit.errors import ProviderError, UsageError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.events import parse_values
-from evalkit.providers.gemini import GeminiOptions, GeminiProvider
-from evalkit.providers.gemini_reply import FINISH_REASONS, merge_chunks, read_reply
-from evalkit.providers.gemini_request import FOREIGN_SIGNATURE, build_contents
-from evalkit.providers.opening import open_provider
-from evalkit.providers.retrying import RetryPolicy
+from evalkit.providers.base import open_provider
+from evalkit.providers.gemini.client import GeminiOptions, GeminiProvider
+from evalkit.providers.gemini.reply import FINISH_REASONS, merge_chunks, read_reply
+from evalkit.providers.gemini.request import FOREIGN_SIGNATURE, build_contents
+from evalkit.providers.pacing import RetryPolicy
+from evalkit.streaming.events import parse_values
 
 SCHEMA = {"type": "object", "properties": {"serial_number": {"type": "string"}}, "required": ["serial_number"]}
 CHECK = Declaration(name="check_warranty", description="Look up", parameters=SCHEMA)

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from evalkit.errors import ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.openai_chat import OpenAIOptions, OpenAIProvider
-from evalkit.providers.openai_reply import read_reply, read_stream
-from evalkit.providers.openai_request import build_messages
-from evalkit.providers.opening import open_provider
-from evalkit.providers.retrying import RetryPolicy
+from evalkit.providers.base import open_provider
+from evalkit.providers.openai.client import OpenAIOptions, OpenAIProvider
+from evalkit.providers.openai.reply import read_reply, read_stream
+from evalkit.providers.openai.request import build_messages
+from evalkit.providers.pacing import RetryPolicy
 
 Row = dict[str, Any]
 SCHEMA = {"type": "object", "properties": {"serial_number": {"type": "string"}}}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.events import parse_values
-from evalkit.providers.openai_chat import OpenAIOptions, OpenAIProvider
+from evalkit.providers.openai.client import OpenAIOptions, OpenAIProvider
+from evalkit.streaming.events import parse_values
 
 Row = dict[str, Any]
 # The naive joining of deltas, on which the recorded result rests, doubles a name that the server sent twice.

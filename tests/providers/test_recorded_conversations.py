@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from evalkit.cassettes.fingerprint import redact_secrets
+from evalkit.cassettes.model import CassetteProvider, RecordingProvider
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.asked import redact_secrets
-from evalkit.providers.cassette import CassetteProvider
-from evalkit.providers.events import parse_values
-from evalkit.providers.gemini_reply import merge_chunks
-from evalkit.providers.gemini_reply import read_reply as gemini_turn
-from evalkit.providers.openai_reply import read_reply as openai_turn
-from evalkit.providers.openai_reply import read_stream
-from evalkit.providers.recording import RecordingProvider
+from evalkit.providers.gemini.reply import merge_chunks
+from evalkit.providers.gemini.reply import read_reply as gemini_turn
+from evalkit.providers.openai.reply import read_reply as openai_turn
+from evalkit.providers.openai.reply import read_stream
 from evalkit.providers.scripted import ScriptedProvider
+from evalkit.streaming.events import parse_values
 
 Row = dict[str, Any]
 CORPORA = ("streams_gemini", "streams_openai", "streams_compatible")

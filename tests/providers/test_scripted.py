@@ -8,8 +8,7 @@ import pytest
 
 from evalkit.errors import MissingCassetteError, UsageError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.providers.opening import open_provider
-from evalkit.providers.protocol import Provider
+from evalkit.providers.base import Provider, open_provider
 from evalkit.providers.scripted import ScriptedProvider
 
 

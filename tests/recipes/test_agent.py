@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import evalkit
-from evalkit.pipeline.running import run_case
-from evalkit.spec.loading import case_from_dict
+from evalkit.runner.run_case import run_case
+from evalkit.spec.load import case_from_dict
 from scenarios.recipes.agent import INSTRUCTION, readable, recipes
 from tests.servers.replay import ReplayServer
 from tests.suites.listening import overheard, sent

@@ -9,11 +9,11 @@ from unicodedata import category
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.model.redaction import Redactor
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript
 from evalkit.model.verdict import STATUSES, CallVerdict, CheckResult, Reason, Verdict
+from evalkit.reports.serialization import from_line, to_line
 from evalkit.reports.trace import TraceOptions, build_trace_lines, render_ansi, render_trace
-from evalkit.reports.wire import from_line, to_line
+from evalkit.text.redact import Redactor
 
 # Any character at all, lone surrogates and controls included, with some that matter made likely.
 text = st.text(st.one_of(st.characters(), st.sampled_from("\ud800\x1b\x00\u202e\n\t'\"\\{}[]…✓")), max_size=40)

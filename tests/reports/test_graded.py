@@ -9,11 +9,10 @@ import pytest
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import Grade, Grading, Transcript, Usage
 from evalkit.model.verdict import CheckResult, Reason, Verdict
-from evalkit.reports.graded import describe_grader, format_grades
 from evalkit.reports.html.data import build_cases
 from evalkit.reports.markdown import render_markdown
-from evalkit.reports.trace import render_trace
-from evalkit.stats.grades import Grades
+from evalkit.reports.trace import describe_grader, format_grades, render_trace
+from evalkit.stats.accounting import Grades
 
 BY = "graded by gemini:x"
 MET = Grade(criterion="A", passed=True)

@@ -12,8 +12,16 @@ from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run
 from evalkit.model.transcript import FunctionCall, Timing, Transcript
 from evalkit.model.verdict import CallVerdict, Reason, Verdict
-from evalkit.reports.markdown import LIMIT, MarkdownOptions, format_percent, render_markdown
-from evalkit.reports.markdown_escape import escape_for_html, escape_inline, format_code, format_code_block
+from evalkit.reports.markdown import (
+    LIMIT,
+    MarkdownOptions,
+    escape_for_html,
+    escape_inline,
+    format_code,
+    format_code_block,
+    format_percent,
+    render_markdown,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.pipeline.running import run_case
+from evalkit.runner.run_case import run_case
 from scenarios.scraping.agent import PROMPT
 from tests.servers.replay import ReplayServer
 from tests.suites.listening import overheard, sent

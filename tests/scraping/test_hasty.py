@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.pipeline.running import run_case
+from evalkit.runner.run_case import run_case
 from tests.suites.suite import ROOT
 from tests.suites.suites import SUITES
 

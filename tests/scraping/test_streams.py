@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit import yamlfile
 from evalkit.agents.instruction import Instruction
+from evalkit.cassettes.model import CassetteProvider, load_cassette
 from evalkit.model.transcript import ModelTurn
-from evalkit.pipeline.running import run_case
-from evalkit.providers.cassette import CassetteProvider
-from evalkit.providers.cassettefile import load_cassette
-from evalkit.providers.stream_slots import StreamCall
-from evalkit.providers.streamed import Chunk
+from evalkit.providers.chunks import Chunk
+from evalkit.runner.run_case import run_case
+from evalkit.streaming.accumulate import StreamCall
+from evalkit.yamlfile.write import dump
 from scenarios.scraping.agent import PROMPT
 from tests.suites.suite import ROOT
 from tests.suites.suites import SUITES, passed
@@ -153,7 +152,7 @@ def transcript(stem: str, cassette: Path, agent: Any = None) -> dict[str, Any]:
 
 def unstreamed(stem: str, folder: Path) -> Path:
     path = folder / f"{stem}.yaml"
-    path.write_text(yamlfile.dump({"turns": [whole(turn) for turn, _ in replies(stem)]}), encoding="utf-8")
+    path.write_text(dump({"turns": [whole(turn) for turn, _ in replies(stem)]}), encoding="utf-8")
     return path
 
 

@@ -12,7 +12,7 @@ import pytest
 from evalkit.errors import SpecError
 from evalkit.model.case import Case
 from evalkit.model.registry import CHECKS
-from evalkit.spec.loading import load_case
+from evalkit.spec.load import load_case
 
 
 @dataclass(frozen=True)

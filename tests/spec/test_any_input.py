@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evalkit.errors import Problem, SpecError
-from evalkit.spec.loading import case_from_dict, load_case
-from evalkit.yamlfile.writing import dump
+from evalkit.spec.load import case_from_dict, load_case
+from evalkit.yamlfile.write import dump
 
 RICH: dict[str, Any] = {
     "scenario_id": "rich_1",

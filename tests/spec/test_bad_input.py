@@ -8,7 +8,7 @@ import pytest
 
 import evalkit
 from evalkit.errors import SpecError
-from evalkit.spec.loading import load_case
+from evalkit.spec.load import load_case
 
 BAD = Path(__file__).parent / "bad"
 FILES = sorted([*BAD.glob("*.yaml"), *BAD.glob("suites/*/*_1.yaml")])

@@ -12,8 +12,8 @@ import pytest
 
 import evalkit
 from evalkit.errors import Location, SpecError
-from evalkit.spec.loading import case_from_dict, load_case
-from evalkit.yamlfile.writing import dump
+from evalkit.spec.load import case_from_dict, load_case
+from evalkit.yamlfile.write import dump
 
 GOOD: dict[str, Any] = {"input": {"message": "hello"}, "expected_output": {"response_contains": "hello"}}
 

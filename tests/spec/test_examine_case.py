@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import SpecError
-from evalkit.spec.loading import examine_case
+from evalkit.spec.load import examine_case
 
 NAME = "scenarios/desk_001.yaml"
 NAMES_CODE = """\

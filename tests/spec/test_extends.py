@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.spec.loading import case_from_dict, examine_case
+from evalkit.spec.load import case_from_dict, examine_case
 
 BASE = """\
 scenario_id: base_001

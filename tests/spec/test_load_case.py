@@ -15,7 +15,7 @@ import evalkit
 from evalkit.errors import Location, SpecError
 from evalkit.model.case import Case, CaseSettings, Repeat
 from evalkit.model.settings import Settings
-from evalkit.spec.loading import load_case
+from evalkit.spec.load import load_case
 
 WARRANTY = """\
 # yaml-language-server: $schema=../../evalkit/spec/case.schema.json

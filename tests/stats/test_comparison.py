@@ -12,25 +12,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from evalkit import stats
+from evalkit.stats.comparison import (
+    MeanChange,
+    PairedChange,
+    TallyChange,
+    classify,
+    compare_cases,
+    compare_means,
+    compare_tallies,
+    fisher_worse,
+    holm,
+    mcnemar,
+)
+from evalkit.stats.comparison import state as classify_state
 
 
 @pytest.mark.parametrize(("failing", "passing"), [(0, 0), (1, 0), (5, 0), (6, 0), (10, 2), (3, 3), (2, 9), (40, 60)])
 def test_mcnemar_is_the_exact_binomial_test(failing: int, passing: int) -> None:
     changed = failing + passing
     expected = scipy_stats.binomtest(failing, changed, 0.5).pvalue if changed else 1.0
-    assert float(stats.mcnemar(failing, passing)) == pytest.approx(expected, rel=1e-12)
+    assert float(mcnemar(failing, passing)) == pytest.approx(expected, rel=1e-12)
 
 
 def test_five_new_failures_are_not_significant_and_six_are() -> None:
-    assert stats.mcnemar(5, 0) == Fraction(1, 16)
-    assert stats.mcnemar(6, 0) == Fraction(1, 32)
+    assert mcnemar(5, 0) == Fraction(1, 16)
+    assert mcnemar(6, 0) == Fraction(1, 32)
 
 
 def test_two_runs_are_compared_case_by_case() -> None:
     before = {"a": True, "b": True, "c": False, "d": False, "gone": True}
     now = {"b": False, "a": True, "c": True, "d": False, "new": False}
-    found = stats.compare_cases(before, now)
+    found = compare_cases(before, now)
     assert (found.newly_failing, found.newly_passing, found.both) == (("b",), ("c",), 4)
     assert (found.only_before, found.only_now) == (("gone",), ("new",))
     assert found.difference == 0
@@ -39,7 +51,7 @@ def test_two_runs_are_compared_case_by_case() -> None:
 
 def test_a_broken_suite_is_a_significant_change() -> None:
     cases = [f"case_{i}" for i in range(20)]
-    found = stats.compare_cases(dict.fromkeys(cases, True), {case: i >= 8 for i, case in enumerate(cases)})
+    found = compare_cases(dict.fromkeys(cases, True), {case: i >= 8 for i, case in enumerate(cases)})
     assert found.difference == Fraction(-8, 20)
     assert found.is_significant()
     assert found.is_significant("0.01")
@@ -47,7 +59,7 @@ def test_a_broken_suite_is_a_significant_change() -> None:
 
 
 def test_without_cases_in_common_nothing_is_said() -> None:
-    found = stats.compare_cases({"a": True}, {"b": False})
+    found = compare_cases({"a": True}, {"b": False})
     assert (found.both, found.difference, found.p_value) == (0, Fraction(0), Fraction(1))
 
 
@@ -58,7 +70,7 @@ def test_fisher_agrees_with_scipy(tables: tuple[int, int, int, int]) -> None:
     passed_before, runs_before, passed_now, runs_now = tables
     table = [[passed_now, runs_now - passed_now], [passed_before, runs_before - passed_before]]
     expected = scipy_stats.fisher_exact(table, alternative="less").pvalue
-    assert float(stats.fisher_worse(*tables)) == pytest.approx(expected, rel=1e-12)
+    assert float(fisher_worse(*tables)) == pytest.approx(expected, rel=1e-12)
 
 
 CHANGES: list[tuple[tuple[int, int], tuple[int, int], str, bool]] = [
@@ -83,24 +95,24 @@ CHANGES: list[tuple[tuple[int, int], tuple[int, int], str, bool]] = [
 def test_what_became_of_a_case_is_named_and_weighed(
     before: tuple[int, int], now: tuple[int, int], kind: str, significant: bool
 ) -> None:
-    found = stats.compare_tallies(before, now)
+    found = compare_tallies(before, now)
     assert found.kind == kind
     assert found.is_significant() is significant
 
 
 def test_a_p_value_at_the_level_is_significant_and_one_above_is_not() -> None:
     at, above = Fraction(1, 20), Fraction(1, 20) + Fraction(1, 10**30)
-    assert stats.TallyChange("fixed", at).is_significant()
-    assert not stats.TallyChange("fixed", above).is_significant()
-    assert stats.PairedChange((), (), 1, at).is_significant()
-    assert not stats.PairedChange((), (), 1, above).is_significant()
+    assert TallyChange("fixed", at).is_significant()
+    assert not TallyChange("fixed", above).is_significant()
+    assert PairedChange((), (), 1, at).is_significant()
+    assert not PairedChange((), (), 1, above).is_significant()
     for level, significant in ((Fraction(1, 252), True), (Fraction(1, 253), False)):
-        assert stats.classify({"a": (5, 5)}, {"a": (0, 5)}, level)["a"][1] is significant
+        assert classify({"a": (5, 5)}, {"a": (0, 5)}, level)["a"][1] is significant
 
 
 def test_a_mean_has_changed_when_the_interval_leaves_out_zero() -> None:
     bounds = [(0.1, 1.0), (0.0, 1.0), (-1.0, 0.0), (-1.0, -0.1), (-1.0, 1.0)]
-    changed = [stats.MeanChange(0, 0, 0, low, high, 9).is_significant for low, high in bounds]
+    changed = [MeanChange(0, 0, 0, low, high, 9).is_significant for low, high in bounds]
     assert changed == [True, False, False, True, False]
 
 
@@ -108,7 +120,7 @@ def test_the_interval_of_a_mean_holds_the_share_of_resamples_that_was_asked_for(
     # Of 1, 2, ..., 64 on one pair each, a resample's mean is nearly normal: 32.5 with a standard error of 2.31.
     pairs = [(0, value) for value in range(1, 65)]
     for confidence, reach in ((0.5, 0.674), (0.9, 1.645), (0.99, 2.576)):
-        found = stats.compare_means(pairs, confidence=confidence, resamples=4000)
+        found = compare_means(pairs, confidence=confidence, resamples=4000)
         assert found is not None
         assert (found.low, found.high) == pytest.approx((32.5 - reach * 2.31, 32.5 + reach * 2.31), abs=0.3)
 
@@ -117,31 +129,31 @@ def test_the_interval_of_a_mean_holds_the_share_of_resamples_that_was_asked_for(
     ("passed", "runs", "state"), [(0, 0, "unmeasured"), (3, 3, "clean"), (1, 3, "flaky"), (0, 3, "broken")]
 )
 def test_a_case_is_clean_flaky_broken_or_unmeasured(passed: int, runs: int, state: str) -> None:
-    assert stats.state(passed, runs) == state
+    assert classify_state(passed, runs) == state
 
 
 def test_among_many_cases_one_lucky_change_is_not_significant() -> None:
     before = {f"case_{i}": (5, 5) for i in range(100)}
     now = dict(before) | {"case_0": (0, 5), "case_1": (4, 5), "new": (1, 5)}
-    found = stats.classify(before, now)
+    found = classify(before, now)
     assert found["case_0"][0].kind == "newly_broken"
     assert found["case_0"][0].is_significant()
     assert not found["case_0"][1]
-    assert found["new"] == (stats.TallyChange("new", Fraction(1)), False)
-    more = stats.classify(dict.fromkeys(before, (20, 20)), dict.fromkeys(before, (20, 20)) | {"case_0": (0, 20)})
+    assert found["new"] == (TallyChange("new", Fraction(1)), False)
+    more = classify(dict.fromkeys(before, (20, 20)), dict.fromkeys(before, (20, 20)) | {"case_0": (0, 20)})
     assert [case for case, (_, significant) in more.items() if significant] == ["case_0"]
 
 
 def test_holm_multiplies_by_the_number_of_p_values_left() -> None:
     # By hand: 5 x 0.005, 4 x 0.011, 3 x 0.02, 2 x 0.04, 0.13.
     values = [Fraction(text) for text in ("0.005", "0.011", "0.02", "0.04", "0.13")]
-    assert stats.holm(values) == [Fraction(text) for text in ("0.025", "0.044", "0.06", "0.08", "0.13")]
-    assert stats.holm([]) == []
+    assert holm(values) == [Fraction(text) for text in ("0.025", "0.044", "0.06", "0.08", "0.13")]
+    assert holm([]) == []
 
 
 @given(st.lists(st.fractions(0, 1, max_denominator=1000), max_size=8))
 def test_holm_raises_every_p_value_and_keeps_their_order(values: list[Fraction]) -> None:
-    adjusted = stats.holm(values)
+    adjusted = holm(values)
     assert all(value <= after <= 1 for value, after in zip(values, adjusted, strict=True))
     order = sorted(range(len(values)), key=values.__getitem__)
     assert [adjusted[i] for i in order] == sorted(adjusted)
@@ -151,10 +163,10 @@ def test_means_are_compared_in_pairs_and_the_same_seed_gives_the_same_interval()
     random = Random(7)
     before = [random.gauss(100, 30) for _ in range(60)]
     pairs = [(value, value + random.gauss(5, 2)) for value in before]
-    found = stats.compare_means(pairs)
+    found = compare_means(pairs)
     assert found is not None
-    assert found == stats.compare_means(pairs)
-    assert found != stats.compare_means(pairs, seed=1)
+    assert found == compare_means(pairs)
+    assert found != compare_means(pairs, seed=1)
     assert found.is_significant
     assert found.difference == pytest.approx(found.now - found.before)
     reference = scipy_stats.bootstrap(
@@ -168,7 +180,7 @@ def test_means_are_compared_in_pairs_and_the_same_seed_gives_the_same_interval()
     [([], None), ([(1.0, 3.0)], (2.0, 2.0, 2.0, 1)), ([(1, 1), (2, 2)], (0.0, 0.0, 0.0, 2))],
 )
 def test_few_pairs_give_a_narrow_interval_and_none_gives_nothing(pairs: Any, expected: Any) -> None:
-    found = stats.compare_means(pairs)
+    found = compare_means(pairs)
     assert (found and (found.difference, found.low, found.high, found.pairs)) == expected
 
 
@@ -177,7 +189,7 @@ def test_no_change_is_rarely_called_one() -> None:
     for seed in range(40):
         random = Random(seed)
         pairs = [(random.expovariate(1), random.expovariate(1)) for _ in range(50)]
-        found = stats.compare_means(pairs, resamples=400, seed=seed)
+        found = compare_means(pairs, resamples=400, seed=seed)
         assert found is not None
         false_alarms += found.is_significant
     assert false_alarms <= 6

@@ -8,8 +8,7 @@ import pytest
 
 from evalkit.model.transcript import Grade, Grading, ModelTurn, RunFault, Transcript, Usage
 from evalkit.model.verdict import Verdict
-from evalkit.stats.accounting import account
-from evalkit.stats.grades import Grades
+from evalkit.stats.accounting import Grades, account
 
 TOKENS = Usage(input_tokens=10, output_tokens=2, total_tokens=12)
 MET, NOT_MET = Grade(criterion="A", passed=True), Grade(criterion="B", passed=False)

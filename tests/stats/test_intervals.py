@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scipy import stats as scipy_stats
 
-from evalkit import stats
+from evalkit.stats.intervals import clean_runs_needed, clopper_pearson, small_numbers, wilson
 
 TALLIES = [(0, 1), (1, 1), (0, 5), (5, 5), (1, 10), (5, 10), (9, 10), (99, 100), (118, 120), (500, 1000), (3, 10**6)]
 
@@ -18,21 +18,21 @@ TALLIES = [(0, 1), (1, 1), (0, 5), (5, 5), (1, 10), (5, 10), (9, 10), (99, 100),
 @pytest.mark.parametrize(("passed", "runs"), TALLIES)
 def test_intervals_agree_with_scipy(passed: int, runs: int, confidence: float) -> None:
     test = scipy_stats.binomtest(passed, runs)
-    for ours, method in ((stats.wilson, "wilson"), (stats.clopper_pearson, "exact")):
+    for ours, method in ((wilson, "wilson"), (clopper_pearson, "exact")):
         theirs = test.proportion_ci(confidence, method)
         assert ours(passed, runs, confidence) == pytest.approx((theirs.low, theirs.high), rel=1e-9, abs=1e-12)
 
 
 def test_the_usual_confidence_is_computed_as_any_other() -> None:
     for tally in [(0, 7), (3, 7), (7, 7), (990, 1000)]:
-        assert stats.wilson(*tally) == pytest.approx(stats.wilson(*tally, confidence=Fraction(19, 20)), rel=1e-14)
+        assert wilson(*tally) == pytest.approx(wilson(*tally, confidence=Fraction(19, 20)), rel=1e-14)
 
 
 def test_wilson_gives_the_published_values() -> None:
     # Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine 17 (1998), table I,
     # method 3.
     assert [
-        tuple(round(bound, 4) for bound in stats.wilson(*tally)) for tally in [(81, 263), (15, 148), (0, 20), (1, 29)]
+        tuple(round(bound, 4) for bound in wilson(*tally)) for tally in [(81, 263), (15, 148), (0, 20), (1, 29)]
     ] == [
         (0.2553, 0.3662),
         (0.0624, 0.1605),
@@ -44,7 +44,7 @@ def test_wilson_gives_the_published_values() -> None:
 def test_clopper_pearson_gives_the_published_values() -> None:
     # Newcombe (1998), table I, method 5.
     assert [
-        tuple(round(bound, 4) for bound in stats.clopper_pearson(*tally))
+        tuple(round(bound, 4) for bound in clopper_pearson(*tally))
         for tally in [(81, 263), (15, 148), (0, 20), (1, 29)]
     ] == [
         (0.2527, 0.3676),
@@ -54,7 +54,7 @@ def test_clopper_pearson_gives_the_published_values() -> None:
     ]
 
 
-@pytest.mark.parametrize("interval", [stats.wilson, stats.clopper_pearson])
+@pytest.mark.parametrize("interval", [wilson, clopper_pearson])
 def test_the_edges_are_exact_and_nothing_is_known_without_trials(interval: Any) -> None:
     assert interval(0, 0) == (0.0, 1.0)
     for trials in range(1, 100):
@@ -65,14 +65,14 @@ def test_the_edges_are_exact_and_nothing_is_known_without_trials(interval: Any) 
 
 def test_clopper_pearson_covers_at_least_as_often_as_it_says() -> None:
     runs = 15
-    intervals = [stats.clopper_pearson(passed, runs) for passed in range(runs + 1)]
+    intervals = [clopper_pearson(passed, runs) for passed in range(runs + 1)]
     for step in range(1, 100):
         p = step / 100
         covered = sum(scipy_stats.binom.pmf(k, runs, p) for k, (low, high) in enumerate(intervals) if low <= p <= high)
         assert covered >= 0.95
 
 
-@pytest.mark.parametrize("interval", [stats.wilson, stats.clopper_pearson])
+@pytest.mark.parametrize("interval", [wilson, clopper_pearson])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -107,7 +107,7 @@ NEEDED: list[tuple[Any, Any, int]] = [
 
 @pytest.mark.parametrize(("target", "confidence", "runs"), NEEDED)
 def test_so_many_clean_runs_show_a_target_and_one_less_does_not(target: Any, confidence: Any, runs: int) -> None:
-    assert stats.clean_runs_needed(target, confidence) == runs
+    assert clean_runs_needed(target, confidence) == runs
     if runs < 1000 and target:
         exact, doubt = Fraction(str(target)), 1 - Fraction(str(confidence))
         assert exact**runs <= doubt
@@ -116,9 +116,9 @@ def test_so_many_clean_runs_show_a_target_and_one_less_does_not(target: Any, con
 
 def test_no_number_of_runs_shows_a_rate_of_one() -> None:
     with pytest.raises(ValueError, match="no number of clean runs shows a rate of 1: choose a target below it"):
-        stats.clean_runs_needed(1)
+        clean_runs_needed(1)
     with pytest.raises(ValueError, match="target must be between 0 and 1, got 99"):
-        stats.clean_runs_needed(99)
+        clean_runs_needed(99)
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_no_number_of_runs_shows_a_rate_of_one() -> None:
     ],
 )
 def test_small_numbers_are_called_small(passed: int, trials: int, noun: str, sentence: str) -> None:
-    assert stats.small_numbers(passed, trials, noun) == sentence
+    assert small_numbers(passed, trials, noun) == sentence

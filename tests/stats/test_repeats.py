@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit import stats
+from evalkit.stats.repeats import (
+    SequentialTest,
+    early_rate,
+    mean_pass_at_k,
+    mean_pass_power_k,
+    pass_at_k,
+    pass_power_k,
+    settled,
+)
 
 
 @pytest.mark.parametrize(("runs", "passed"), [(5, 0), (5, 1), (5, 3), (5, 5), (6, 4), (1, 1)])
@@ -20,16 +28,16 @@ def test_pass_at_k_and_pass_power_k_count_the_draws_of_k_runs(runs: int, passed:
     outcomes = [True] * passed + [False] * (runs - passed)
     for k in range(1, runs + 1):
         draws = list(combinations(outcomes, k))
-        assert stats.pass_at_k(runs, passed, k) == Fraction(sum(map(any, draws)), len(draws))
-        assert stats.pass_power_k(runs, passed, k) == Fraction(sum(map(all, draws)), len(draws))
+        assert pass_at_k(runs, passed, k) == Fraction(sum(map(any, draws)), len(draws))
+        assert pass_power_k(runs, passed, k) == Fraction(sum(map(all, draws)), len(draws))
 
 
 def test_pass_at_k_gives_the_published_values() -> None:
     # The worked case of Chen et al. (2021): 1 - prod(1 - k / arange(n - c + 1, n + 1)).
     for n, c, k in [(200, 20, 1), (200, 20, 10), (200, 20, 100), (10, 3, 5)]:
         published = 1 - math.prod(1 - k / i for i in range(n - c + 1, n + 1))
-        assert float(stats.pass_at_k(n, c, k)) == pytest.approx(published, rel=1e-12)
-    assert stats.pass_power_k(8, 6, 4) == Fraction(15, 70)
+        assert float(pass_at_k(n, c, k)) == pytest.approx(published, rel=1e-12)
+    assert pass_power_k(8, 6, 4) == Fraction(15, 70)
 
 
 @pytest.mark.parametrize("true_rate", [Fraction(1, 10), Fraction(1, 2), Fraction(4, 5)])
@@ -37,19 +45,19 @@ def test_both_estimators_are_unbiased(true_rate: Fraction) -> None:
     runs = 6
     for k in (1, 2, 4, 6):
         weights = [math.comb(runs, c) * true_rate**c * (1 - true_rate) ** (runs - c) for c in range(runs + 1)]
-        at_least_one = sum(w * stats.pass_at_k(runs, c, k) for c, w in enumerate(weights))
-        every_one = sum(w * stats.pass_power_k(runs, c, k) for c, w in enumerate(weights))
+        at_least_one = sum(w * pass_at_k(runs, c, k) for c, w in enumerate(weights))
+        every_one = sum(w * pass_power_k(runs, c, k) for c, w in enumerate(weights))
         assert at_least_one == 1 - (1 - true_rate) ** k
         assert every_one == true_rate**k
 
 
 def test_a_suite_takes_the_mean_over_the_cases_that_ran_often_enough() -> None:
     tallies = [(4, 2), (4, 4), (1, 0)]
-    assert stats.mean_pass_at_k(tallies, 2) == (Fraction(5, 6) + 1) / 2
-    assert stats.mean_pass_power_k(tallies, 2) == (Fraction(1, 6) + 1) / 2
-    assert stats.mean_pass_power_k(tallies, 1) == Fraction(1, 2)
-    assert stats.mean_pass_at_k(tallies, 5) is None
-    assert stats.mean_pass_power_k([], 1) is None
+    assert mean_pass_at_k(tallies, 2) == (Fraction(5, 6) + 1) / 2
+    assert mean_pass_power_k(tallies, 2) == (Fraction(1, 6) + 1) / 2
+    assert mean_pass_power_k(tallies, 1) == Fraction(1, 2)
+    assert mean_pass_at_k(tallies, 5) is None
+    assert mean_pass_power_k([], 1) is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +69,7 @@ def test_a_suite_takes_the_mean_over_the_cases_that_ran_often_enough() -> None:
     ],
 )
 def test_more_draws_than_runs_are_refused(arguments: Any, message: str) -> None:
-    for estimator in (stats.pass_at_k, stats.pass_power_k):
+    for estimator in (pass_at_k, pass_power_k):
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             estimator(*arguments)
 
@@ -73,7 +81,7 @@ def test_stopping_when_settled_never_changes_the_outcome(runs: int, min_pass: in
         early = next(
             found
             for made in range(1, runs + 1)
-            if (found := stats.settled(runs, min_pass, sum(outcomes[:made]), made - sum(outcomes[:made])))
+            if (found := settled(runs, min_pass, sum(outcomes[:made]), made - sum(outcomes[:made])))
         )
         assert early == full
 
@@ -85,11 +93,11 @@ def test_the_rate_of_runs_that_stopped_early_is_unbiased(runs: int, min_pass: in
     paths = [(0, 0, Fraction(1))]
     while paths:
         passed, failed, weight = paths.pop()
-        if stats.settled(runs, min_pass, passed, failed) is None:
-            assert stats.early_rate(runs, min_pass, passed, failed) is None
+        if settled(runs, min_pass, passed, failed) is None:
+            assert early_rate(runs, min_pass, passed, failed) is None
             paths += [(passed + 1, failed, weight * true_rate), (passed, failed + 1, weight * (1 - true_rate))]
             continue
-        estimate = stats.early_rate(runs, min_pass, passed, failed)
+        estimate = early_rate(runs, min_pass, passed, failed)
         assert estimate is not None
         mean, mass = mean + weight * estimate, mass + weight
     assert mass == 1
@@ -97,7 +105,7 @@ def test_the_rate_of_runs_that_stopped_early_is_unbiased(runs: int, min_pass: in
 
 
 def test_the_sequential_test_stops_where_wald_says() -> None:
-    test = stats.SequentialTest(good=0.95, bad=0.8)
+    test = SequentialTest(good=0.95, bad=0.8)
     assert next(n for n in range(1, 100) if test.decide(n, 0)) == math.ceil(
         math.log(0.05 / 0.95) / math.log(0.8 / 0.95)
     )
@@ -109,7 +117,7 @@ def test_the_sequential_test_stops_where_wald_says() -> None:
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.05, 0.05), (0.4, 0.1), (0.1, 0.4), (0.01, 0.3)])
 def test_walds_bounds_follow_from_both_error_rates(alpha: float, beta: float) -> None:
-    test = stats.SequentialTest(good=0.9, bad=0.6, alpha=alpha, beta=beta)
+    test = SequentialTest(good=0.9, bad=0.6, alpha=alpha, beta=beta)
     passes = math.log(beta / (1 - alpha)) / math.log(0.6 / 0.9)
     failures = math.log((1 - beta) / alpha) / math.log(0.4 / 0.1)
     assert next(n for n in range(100) if test.decide(n, 0)) == math.ceil(passes)
@@ -117,19 +125,19 @@ def test_walds_bounds_follow_from_both_error_rates(alpha: float, beta: float) ->
 
 
 def test_a_bound_that_is_reached_exactly_decides() -> None:
-    assert stats.SequentialTest(good=0.8, bad=0.4, alpha=0.2, beta=0.4).decide(1, 0) == "passed"
-    assert stats.SequentialTest(good=0.8, bad=0.4, alpha=0.2, beta=0.4).decide(0, 1) == "failed"
+    assert SequentialTest(good=0.8, bad=0.4, alpha=0.2, beta=0.4).decide(1, 0) == "passed"
+    assert SequentialTest(good=0.8, bad=0.4, alpha=0.2, beta=0.4).decide(0, 1) == "failed"
 
 
 def test_at_the_last_run_the_likelier_rate_decides() -> None:
-    test = stats.SequentialTest(good=0.8, bad=0.2, alpha=0.01, beta=0.01, max_runs=2)
+    test = SequentialTest(good=0.8, bad=0.2, alpha=0.01, beta=0.01, max_runs=2)
     assert [test.decide(*tally) for tally in [(1, 0), (2, 0), (1, 1), (0, 2)]] == [None, "passed", "passed", "failed"]
-    assert stats.SequentialTest(good=0.8, bad=0.2, alpha=0.01, beta=0.01, max_runs=1).decide(0, 1) == "failed"
+    assert SequentialTest(good=0.8, bad=0.2, alpha=0.01, beta=0.01, max_runs=1).decide(0, 1) == "failed"
 
 
 @pytest.mark.parametrize(("good", "bad"), [(0.95, 0.8), (0.99, 0.9), (1, 0.9), (0.5, 0)])
 def test_the_error_rates_are_within_walds_bounds(good: float, bad: float) -> None:
-    test = stats.SequentialTest(good=good, bad=bad, alpha=0.05, beta=0.1, max_runs=400)
+    test = SequentialTest(good=good, bad=bad, alpha=0.05, beta=0.1, max_runs=400)
     wrongly_failed = 1 - test.characteristic(good).pass_probability
     wrongly_passed = test.characteristic(bad).pass_probability
     assert wrongly_failed <= 0.05 / 0.9
@@ -140,7 +148,7 @@ def test_the_error_rates_are_within_walds_bounds(good: float, bad: float) -> Non
 
 
 def test_the_characteristic_follows_every_path() -> None:
-    test = stats.SequentialTest(good=0.9, bad=0.5, alpha=0.1, beta=0.1, max_runs=6)
+    test = SequentialTest(good=0.9, bad=0.5, alpha=0.1, beta=0.1, max_runs=6)
     passing, runs_made, truncated = 0.0, 0.0, 0.0
     p = 0.7
     for outcomes in product([True, False], repeat=6):
@@ -150,7 +158,7 @@ def test_the_characteristic_follows_every_path() -> None:
             if outcome := test.decide(passed, made - passed):
                 passing += weight * (outcome == "passed")
                 runs_made += weight * made
-                longer = stats.SequentialTest(good=0.9, bad=0.5, alpha=0.1, beta=0.1, max_runs=7)
+                longer = SequentialTest(good=0.9, bad=0.5, alpha=0.1, beta=0.1, max_runs=7)
                 truncated += weight * (made == 6 and longer.decide(passed, made - passed) is None)
                 break
     found = test.characteristic(p)
@@ -162,7 +170,7 @@ def test_the_characteristic_follows_every_path() -> None:
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_one_more_pass_never_turns_passed_into_failed(passed: int, failed: int) -> None:
     order = {"failed": 0, None: 1, "passed": 2}
-    test = stats.SequentialTest(good="0.95", bad="0.8", max_runs=10**6)
+    test = SequentialTest(good="0.95", bad="0.8", max_runs=10**6)
     assert order[test.decide(passed + 1, failed)] >= order[test.decide(passed, failed)]
     assert order[test.decide(passed, failed + 1)] <= order[test.decide(passed, failed)]
 
@@ -179,4 +187,4 @@ def test_one_more_pass_never_turns_passed_into_failed(passed: int, failed: int) 
 )
 def test_a_test_that_could_not_decide_is_refused(options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        stats.SequentialTest(**options)
+        SequentialTest(**options)

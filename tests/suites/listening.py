@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import evalkit
+from evalkit.cassettes.model import CassetteProvider
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.pipeline.running import run_case
-from evalkit.providers.cassette import CassetteProvider
-from evalkit.providers.gemini import GeminiOptions, GeminiProvider
+from evalkit.providers.gemini.client import GeminiOptions, GeminiProvider
+from evalkit.runner.run_case import run_case
 from tests.servers.replay import ReplayServer
 from tests.suites.suite import ROOT, Suite
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import evalkit
-from evalkit import yamlfile
-from evalkit.pipeline.running import run_case
-from evalkit.spec.loading import load_case
+from evalkit.runner.run_case import run_case
+from evalkit.spec.load import load_case
+from evalkit.yamlfile.parse import load as load_yaml
 
 ROOT = Path(__file__).parents[2]
 GROUPS = ("in_order", "any_order", "in_parallel")  # the keys of groups of expected calls
@@ -55,7 +55,7 @@ class Suite:
 
 def load(path: Path) -> dict[str, Any]:
     """A YAML file as plain data."""
-    data: dict[str, Any] = yamlfile.load(path.read_bytes(), path.name)
+    data: dict[str, Any] = load_yaml(path.read_bytes(), path.name)
     return data
 
 

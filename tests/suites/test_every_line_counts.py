@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import evalkit
-from evalkit.spec.loading import case_from_dict
+from evalkit.spec.load import case_from_dict
 from tests.suites.files import changes
 from tests.suites.suite import ROOT
 from tests.suites.suites import SUITES, every_case, passed

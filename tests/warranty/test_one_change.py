@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import evalkit
-from evalkit import yamlfile
-from evalkit.pipeline.running import run_case
-from evalkit.spec.loading import load_case
+from evalkit.runner.run_case import run_case
+from evalkit.spec.load import load_case
+from evalkit.yamlfile.write import dump
 from tests.suites.files import changes
 from tests.suites.suite import ROOT
 from tests.suites.suites import SUITES
@@ -36,7 +36,7 @@ def test_one_changed_file_turns_that_case_red_and_no_other(kind: str, project: P
     original = file.read_bytes()
     changed = next(change for change in changes(WARRANTY.load(stem)) if kind in change.what)
     try:
-        file.write_text(yamlfile.dump(changed.data), encoding="utf-8")
+        file.write_text(dump(changed.data), encoding="utf-8")
         verdicts = [run(project, each) for each in WARRANTY.stems]
     finally:
         file.write_bytes(original)

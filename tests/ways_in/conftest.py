@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from evalkit.model.case import Case
-from evalkit.spec.loading import case_from_dict
+from evalkit.spec.load import case_from_dict
 
 _NUMBERS = itertools.count()
 

@@ -17,7 +17,7 @@ from evalkit.errors import FunctionError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall
-from evalkit.pipeline.running import run_case
+from evalkit.runner.run_case import run_case
 
 MakeCase = Callable[..., Case]
 

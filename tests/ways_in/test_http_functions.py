@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from evalkit.agents.http_server import HttpServer
+from evalkit.agents.remote.http1 import HttpServer
 from evalkit.agents.task import Task
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.running import run_case
+from evalkit.runner.run_case import run_case
 
 MakeCase = Callable[..., Case]
 

@@ -12,11 +12,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from evalkit.agents.http_functions import FunctionUrls
+from evalkit.agents.remote.functions_server import FunctionUrls
 from evalkit.agents.task import Task
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.running import arun_case, run_case
+from evalkit.runner.run_case import arun_case, run_case
 
 mcp = pytest.importorskip("mcp", reason="the mcp extra is not installed")
 
@@ -165,17 +165,15 @@ def test_any_client_can_speak_plain_json_rpc(make_case: MakeCase) -> None:
 
 
 def test_the_stdio_server_says_how_it_is_started() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "evalkit.functions.mcp_stdio"], capture_output=True, text=True, timeout=30
-    )
+    ended = subprocess.run([sys.executable, "-m", "evalkit.functions.mcp"], capture_output=True, text=True, timeout=30)
 
-    assert (ended.returncode, ended.stderr) == (1, "usage: python -m evalkit.functions.mcp_stdio FUNCTIONS_URL\n")
+    assert (ended.returncode, ended.stderr) == (1, "usage: python -m evalkit.functions.mcp FUNCTIONS_URL\n")
 
 
 def test_without_the_extra_there_is_no_mcp_server_and_the_url_says_why(
     make_case: MakeCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evalkit.agents.http_functions.has_mcp", lambda: False)
+    monkeypatch.setattr("evalkit.agents.remote.functions_server.has_mcp", lambda: False)
 
     def ask(url: str) -> str:
         from urllib.error import HTTPError

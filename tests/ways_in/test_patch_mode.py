@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 
 from evalkit.agents.task import Task
 from evalkit.errors import SpecError
-from evalkit.functions.active import ACTIVE_CASES
-from evalkit.functions.carrying import bind
+from evalkit.functions.patching.context_propagation import ACTIVE_CASES, bind
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.running import arun_case, run_case
+from evalkit.runner.run_case import arun_case, run_case
 
 MakeCase = Callable[..., Case]
 MakeModule = Callable[[str], ModuleType]

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.process_child import find_survivors
+from evalkit.agents.remote.command import find_survivors
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, Usage
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.running import run_case
+from evalkit.runner.run_case import run_case
 
 MakeCase = Callable[..., Case]
 
@@ -103,7 +103,7 @@ def test_the_request_holds_what_a_task_holds(desk: Desk) -> None:
     base = asked.pop("functions_url")
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{24}", base)
     assert asked.pop("mcp_url") in (None, f"{base}/mcp")
-    assert asked.pop("mcp_command") in (None, [sys.executable, "-m", "evalkit.functions.mcp_stdio", base])
+    assert asked.pop("mcp_command") in (None, [sys.executable, "-m", "evalkit.functions.mcp", base])
     assert asked == {
         "protocol": 1,
         "case_id": "scenarios/case_001.yaml",
@@ -422,7 +422,7 @@ def test_an_interrupted_run_leaves_no_process_behind(desk: Desk) -> None:
 def test_many_processes_at_once_keep_their_calls_apart(desk: Desk, make_case: MakeCase) -> None:
     import asyncio
 
-    from evalkit.pipeline.running import arun_case
+    from evalkit.runner.run_case import arun_case
 
     (desk.root / "agent.py").write_text(ASKING + "print(call('check', id=request['input']['context']))")
 
@@ -441,7 +441,7 @@ def test_many_processes_at_once_keep_their_calls_apart(desk: Desk, make_case: Ma
 def test_a_run_that_is_cancelled_ends_its_process(desk: Desk, make_case: MakeCase) -> None:
     import asyncio
 
-    from evalkit.pipeline.running import arun_case
+    from evalkit.runner.run_case import arun_case
 
     (desk.root / "agent.py").write_text("import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
     case = make_case(MOCKS, {"max_function_calls": 1}, agent={"command": ["python", "agent.py"]})

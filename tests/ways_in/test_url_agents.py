@@ -18,7 +18,7 @@ import pytest
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.pipeline.running import run_case
+from evalkit.runner.run_case import run_case
 
 MakeCase = Callable[..., Case]
 Answering = Callable[[Any], tuple[int, dict[str, str], bytes]]

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.agents.process_protocol import MAX_OUTPUT, REPLY_KEYS, USAGE_KEYS
+from evalkit.agents.remote.protocol import MAX_OUTPUT, REPLY_KEYS, USAGE_KEYS
 from evalkit.model.settings import Settings
-from evalkit.pipeline.running import run_case
-from evalkit.spec.loading import case_from_dict, load_case
-from evalkit.yamlfile.builder import load
+from evalkit.runner.run_case import run_case
+from evalkit.spec.load import case_from_dict, load_case
+from evalkit.yamlfile.parse import load
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "scenarios" / "ways_in"

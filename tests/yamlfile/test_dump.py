@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evalkit.errors import UsageError
-from evalkit.yamlfile.builder import load
-from evalkit.yamlfile.writing import dump
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.write import dump
 
 ODD = (
     "yes no on null ~ true 12 012 1e5 0x1F 12:30 2026-01-18 - : # a:b a: b #c !x &x *x | > ' \" [ ] { } , % @ ` ? = <<"

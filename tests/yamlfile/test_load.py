@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.errors import SpecError
-from evalkit.yamlfile.builder import load
-from evalkit.yamlfile.text import Limits
+from evalkit.yamlfile.events import Limits
+from evalkit.yamlfile.parse import load
 
 
 def problems(text: str | bytes, limits: Limits | None = None) -> list[str]:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.yamlfile.builder import load
-from evalkit.yamlfile.places import read_positions
-from evalkit.yamlfile.writing import dump
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.positions import read_positions
+from evalkit.yamlfile.write import dump
 
 TEXT = """\
 # a comment

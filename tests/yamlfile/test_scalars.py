@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.errors import SpecError
-from evalkit.yamlfile.builder import load
+from evalkit.yamlfile.parse import load
 
 TEXTS = """
     yes no on off y n Yes NO On OFF tRUE nULL None none undefined

@@ -10,9 +10,20 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from evalkit.checks.matching.assignment import Assignment, Pair
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, InParallel, Leaf, Node, OneOf, walk
-from evalkit.checks.matching.solving import solve
+from evalkit.checks.matching.plan import (
+    ActualCall,
+    AnyOrder,
+    Assignment,
+    CallPlan,
+    InOrder,
+    InParallel,
+    Leaf,
+    Node,
+    OneOf,
+    Pair,
+    walk,
+)
+from evalkit.checks.matching.solver import solve
 
 Calls = tuple[int, ...]
 

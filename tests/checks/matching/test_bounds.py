@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 
 from evalkit.checks.matching import search
-from evalkit.checks.matching.assignment import Assignment, SearchTooLargeError
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, InParallel, Leaf, Node
-from evalkit.checks.matching.solving import solve
+from evalkit.checks.matching.plan import (
+    ActualCall,
+    AnyOrder,
+    Assignment,
+    CallPlan,
+    InOrder,
+    InParallel,
+    Leaf,
+    Node,
+    SearchTooLargeError,
+)
+from evalkit.checks.matching.solver import solve
 from evalkit.errors import MeasurementError
 
 Fits = Callable[[int, int], bool]

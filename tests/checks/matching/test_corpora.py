@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf
-from evalkit.checks.matching.solving import solve
+from evalkit.checks.matching.solver import solve
 
 CORPORA = Path(__file__).parents[4] / "shared" / "corpora"
 Call = dict[str, Any]

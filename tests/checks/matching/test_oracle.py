@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.matching import cover, explain, search, task, weigh
-from evalkit.checks.matching.assignment import Pair
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, InParallel, Leaf, Node, OneOf
+from evalkit.checks.matching import bipartite as cover
+from evalkit.checks.matching import explain, search
+from evalkit.checks.matching import scoring as weigh
+from evalkit.checks.matching import solver as task
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, InParallel, Leaf, Node, OneOf, Pair
 
 KINDS = {
     "lists": {"groups": False},

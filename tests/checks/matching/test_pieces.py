@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.matching import weigh
-from evalkit.checks.matching.alternatives import count_combinations, find_best, list_combinations
-from evalkit.checks.matching.cheapest import find_cheapest_pairs
-from evalkit.checks.matching.cover import BipartiteMatching, list_bits, match_calls
-from evalkit.checks.matching.order import _find_longest_run
+from evalkit.checks.matching import scoring as weigh
+from evalkit.checks.matching.bipartite import BipartiteMatching, FitTable, list_bits, match_calls
+from evalkit.checks.matching.explain import _find_longest_run
+from evalkit.checks.matching.hungarian import find_cheapest_pairs
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf, Node, OneOf
-from evalkit.checks.matching.solving import solve
-from evalkit.checks.matching.table import FitTable
-from evalkit.checks.matching.weigh import CallSlot, find_best_pairs
+from evalkit.checks.matching.scoring import CallSlot, find_best_pairs
+from evalkit.checks.matching.solver import count_combinations, find_best, list_combinations, solve
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (4, 4), (2, 5), (5, 2), (3, 4)])

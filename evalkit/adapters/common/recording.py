@@ -1,0 +1,249 @@
+"""What a framework's agent does in one run of a case, told to its task: turns, and the calls that they ask for.
+
+A framework carries out its model's calls itself, so nothing has to be guessed: each call is known by the id under which
+the model's reply asked for it, and is recorded with the name and the arguments that the model wrote, whatever the
+framework made of them. Calls that the framework refuses (arguments that do not fit, a tool that it does not have) were
+made by the model all the same, and are recorded as failed.
+
+Where the agent's model client speaks HTTP and the run has a cassette, the turn has been seen on the wire before the
+framework tells of it. Such a turn is claimed, not counted twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Container, Iterable, Mapping
+from contextlib import suppress
+from time import perf_counter
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from msgspec.structs import replace
+
+from evalkit.agents.task import Task
+from evalkit.errors import BudgetSpentError, FunctionError, MockError
+from evalkit.functions.call_log import MockedError
+from evalkit.functions.targets import find_object
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import ModelCall, ModelTurn
+
+# How many milliseconds a call waits for those before it in its reply.
+PATIENCE = 100
+
+_recorders: WeakKeyDictionary[Task, TaskRecorder] = WeakKeyDictionary()
+
+
+class TaskRecorder:
+    """One per task; `Recorder.of(task)` finds it. `histories` keeps each agent's conversation between user turns."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = ref(task)  # it is found by its task, which must not live on because of that
+        self.histories: dict[Any, Any] = {}
+        self._recorded: set[int] = set()
+        self._declared: set[str] = set()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def get(cls, task: Task) -> TaskRecorder:
+        recorder = _recorders.get(task)
+        if recorder is None:
+            recorder = _recorders[task] = cls(task)
+        return recorder
+
+    @property
+    def task(self) -> Task:
+        task = self._task()
+        if task is None:
+            raise MockError("an agent's run goes on after the end of its case: its functions are gone")
+        return task
+
+    def declare(self, tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]]) -> None:
+        """Add the tools of the framework's agent, (name, description, JSON Schema of the arguments) each, to the
+        functions of the run. What the case declares itself stays as it is.
+        """
+        with self._lock:
+            names = {
+                name for declared in self.task.functions.declarations for name in (declared.name, *declared.aliases)
+            }
+            new = [tool for tool in tools if tool[0] not in names and tool[0] not in self._declared]
+            self._declared.update(name for name, _, _ in new)
+        if new:
+            self.task.declare(
+                Declaration(name=name, description=description or "", parameters=parameters)
+                for name, description, parameters in new
+            )
+
+    def record_turn(self, turn: ModelTurn, since: int, waited_ms: float) -> int:
+        """The index of `turn`, the reply to a request made when there were `since` turns; added unless it was seen on
+        the wire.
+        """
+        with self._lock:
+            index = self._find_recorded(turn, since)
+            if index is None:
+                # Offline, with a cassette at hand, only a model without a wire answers: a test double, at once.
+                ms = waited_ms if self.task.http_player is None else 0.0
+                index = self.task.record_framework_turn(_set_duration(turn, ms), waited_ms=ms)
+                if self.task.client_budget is not None:
+                    self.task.client_budget.add(turn)
+            else:
+                self.task.claim_turn(index, turn.calls)
+            self._recorded.add(index)
+            return index
+
+    def _find_recorded(self, turn: ModelTurn, since: int) -> int | None:
+        """The turn on the wire that `turn` is. It may hold more calls there: some only bring structured output."""
+        expected_names = [call.name for call in turn.calls]
+        turns = self.task.turns
+        names = {
+            index: [call.name for call in turns[index].calls]
+            for index in range(since, len(turns))
+            if index not in self._recorded
+        }
+        same = [index for index, found in names.items() if found == expected_names]
+        supersets = [index for index, found in names.items() if _is_subsequence(found, expected_names)]
+        same_text = [index for index in same or supersets if turns[index].text.strip() == turn.text.strip()]
+        return next(iter(same_text or same or supersets), None)
+
+
+class AgentRunRecorder:
+    """One run of one agent with its model: request, reply, calls, in this order. Agents in agents have their own."""
+
+    def __init__(self, recorder: TaskRecorder) -> None:
+        self.recorder = recorder
+        self._first_turn = 0
+        self._start_time = 0.0
+        self._calls: dict[str, list[tuple[int, ModelCall]]] = {}  # test doubles give several calls one id
+        self._pending: dict[int, list[ModelCall]] = {}  # by turn: what it asked for and has not begun yet
+        self._waiting_ids: set[int] = set()  # of these, what waits for its turn
+
+    def begin_request(self) -> None:
+        """The model is being asked. Raises BudgetSpentError if nothing is left to ask it for."""
+        booking = self.recorder.task.client_budget
+        try:
+            if booking is not None:
+                booking.check()
+        except BudgetSpentError as error:
+            self.recorder.task.record_fault(error)  # whatever the framework makes of it
+            raise
+        self._first_turn = len(self.recorder.task.turns)
+        self._start_time = perf_counter()
+
+    def record_reply(self, turn: ModelTurn, ids: Iterable[str] | None = None) -> int:
+        """The model has answered. The index of the turn. `ids` are those by which the framework knows the calls, where
+        it does not go by those on the wire.
+        """
+        index = self.recorder.record_turn(turn, self._first_turn, (perf_counter() - self._start_time) * 1000)
+        call_ids = (call.call_id for call in turn.calls) if ids is None else ids
+        for key, call in zip(call_ids, turn.calls, strict=True):
+            if key is not None:
+                self._calls.setdefault(key, []).insert(0, (index, call))
+                self._pending.setdefault(index, []).append(call)
+        return index
+
+    def score_call(self, name: str, arguments: Any, call_id: str | None) -> int:
+        """How well a call fits one that a reply has asked for: 0 not at all, 3 in id, name and arguments."""
+        fits = [_score_fit(call, name, arguments) for _, call in self._calls.get(call_id or "", ())]
+        return max(fits, default=0)
+
+    async def call(
+        self,
+        name: str,
+        arguments: Any,
+        call_id: str | None,
+        *,
+        real: Callable[[], Any] | None = None,
+        as_is: bool = False,
+        unconverted: bool = False,
+    ) -> Any:
+        """What the dispatcher answers to a call that the framework carries out.
+
+        `name` and `arguments` are for calls that no reply asked for: code that calls a tool. Or they are `unconverted`,
+        just what the model wrote unless the agent's own code has changed it: then the change is recorded. `real` calls
+        the real tool, for ``{$real: true}``; with `as_is` it runs unless the case mocks it. Raises FunctionError where
+        the function fails, or the exception that the mock names.
+        """
+        turn, call = self._find_call(name, arguments, call_id)
+        await self._wait_in_order(turn, call)
+        if unconverted and not _is_equal(call.arguments, arguments):
+            call = replace(call, arguments=arguments)
+        try:
+            return await self.recorder.task.execute_call(call, turn=turn, real=real, as_is=as_is)
+        except MockedError as error:
+            if error.exception is None:
+                raise
+            raise find_object(error.exception, "builtins:TimeoutError").value(error.message) from None
+
+    async def refuse_call(
+        self,
+        name: str,
+        arguments: Any,
+        call_id: str | None,
+        reason: str,
+        *,
+        type: str = "invalid_arguments",
+        as_is: bool = False,
+    ) -> None:
+        """The framework has refused a call, if not otherwise said because of its arguments. Recorded as failed. `as_is`
+        as in `call`: without a mock it is no unmocked call.
+        """
+        turn, call = self._find_call(name, arguments, call_id)
+        await self._wait_in_order(turn, call)
+        with suppress(FunctionError):
+            await self.recorder.task.execute_call(call, turn=turn, refusal=FunctionError(type, reason), as_is=as_is)
+
+    async def record_unknown_call(self, call_id: str, offered_names: Container[str]) -> None:
+        """A reply asks for a tool that is none of the `offered` ones. Recorded as an unknown function."""
+        turn, call = min(self._calls[call_id], key=lambda made: made[1].name in offered_names)
+        self._remove_pending(turn, call)
+        with suppress(FunctionError):
+            await self.recorder.task.execute_call(call, turn=turn, offered_names=offered_names)
+
+    async def _wait_in_order(self, turn: int | None, call: ModelCall) -> None:
+        """Let the calls that the reply asked for before this one begin first, whichever callbacks of the agent's own
+        hold them up; but not for long, since one that a guardrail stops never begins.
+        """
+        pending = self._pending.get(-1 if turn is None else turn, [])
+        if not any(each is call for each in pending):
+            return
+        self._waiting_ids.add(id(call))
+        patience = PATIENCE
+        try:
+            while pending[0] is not call:
+                await asyncio.sleep(0.001)  # no event: the others may run on other loops
+                patience -= 1  # counted, not timed: the loop itself may be held up
+                if not patience:
+                    pending[:] = [each for each in pending if id(each) in self._waiting_ids]
+        finally:
+            self._remove_pending(turn, call)
+
+    def _remove_pending(self, turn: int | None, call: ModelCall) -> None:
+        pending = self._pending.get(-1 if turn is None else turn, [])
+        pending[:] = [each for each in pending if each is not call]
+
+    def _find_call(self, name: str, arguments: Any, call_id: str | None) -> tuple[int | None, ModelCall]:
+        candidates = self._calls.get(call_id or "")
+        if not candidates:
+            return None, ModelCall(name=name, arguments=arguments, call_id=call_id, channel="direct")
+        return max(candidates, key=lambda each: _score_fit(each[1], name, arguments))
+
+
+def _score_fit(call: ModelCall, name: str, arguments: Any) -> int:
+    return 1 + (1 + _is_equal(call.arguments, arguments) if call.name == name else 0)
+
+
+def _is_equal(expected: Any, actual: Any) -> bool:
+    try:
+        return bool(expected == actual)
+    except Exception:  # what a framework has made of arguments need not be comparable
+        return False
+
+
+def _is_subsequence(names: list[str], expected_names: list[str]) -> bool:
+    """Whether `wanted` are among `names`, in this order."""
+    remaining = iter(names)
+    return all(name in remaining for name in expected_names)
+
+
+def _set_duration(turn: ModelTurn, ms: float) -> ModelTurn:
+    return replace(turn, duration_ms=ms) if ms else turn

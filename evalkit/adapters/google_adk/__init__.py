@@ -1,0 +1,208 @@
+"""Agents of Google's Agent Development Kit: ``await run_agent(task, agent)``, in the shape that `evalkit.adapters`
+describes.
+
+The agent, app or runner goes in as it is. What it asks its model and its tools for is seen where ADK asks plugins, for
+every agent that runs in the context: sub-agents, agents used as tools, and those that the agent's own code runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from evalkit.adapters.common.framework import open_requested_model, require_extra, to_reply
+from evalkit.adapters.common.recording import TaskRecorder
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
+from evalkit.model.transcript import ModelTurn
+from evalkit.providers.base import ModelSpec
+from evalkit.providers.gemini.reply import FINISH_REASONS
+
+EXTRA = "google-adk"
+
+_APP = "evalkit"
+_ENDINGS = {"content_filter": "blocked", "stop": "completed"}
+
+
+async def run_agent(
+    task: Task,
+    agent: Any,
+    *,
+    message: Any = None,
+    as_is: Collection[str] = (),
+    model: Any = None,
+    **options: Any,
+) -> Reply:
+    """Run an agent of Google ADK on what the user says, with the case's functions for its tools.
+
+    `agent` is an agent or workflow, an `App` (its plugins run, too), or a `Runner` with services of its own; without
+    one, sessions, memory and artifacts are kept in memory for this case alone. `message` is a text or a ``Content``.
+    `model`, a ``BaseLlm``, is asked instead of the agents' own, by this run alone.
+    `options` go to ``runner.run_async``: ``run_config``, ``state_delta``, ... Without ``run_config`` an agent has
+    ``settings.max_iterations`` requests to its model. Tools named in `as_is` run themselves unless the case mocks them;
+    agents used as tools, and hand-overs, do so anyway.
+
+    Stop reasons: ``max_iterations``; ``interrupted`` where a tool waits for a person, with the open calls under
+    ``data["interrupts"]``; ``blocked``, ``length``, ``malformed_call``, ``other`` as the last reply ended.
+    Raises what ``runner.run_async`` raises.
+    """
+    with require_extra(EXTRA):
+        from google.adk.agents.invocation_context import LlmCallsLimitExceededError
+        from google.adk.agents.run_config import RunConfig
+
+        from evalkit.adapters.google_adk.hooks import AdkAgentRun
+
+    recorder = TaskRecorder.get(task)
+    opened = open_requested_model(task, open_model) if model is None else None
+    run = AdkAgentRun(recorder, as_is, model or opened)
+    options.setdefault("run_config", RunConfig(max_llm_calls=task.settings.max_iterations))
+    runner, session = await _open_session(recorder, agent)
+    ending = _EventSummary()
+    content = _to_content(task.message if message is None else message)
+    try:
+        with run.enter():
+            session_ids = {"user_id": session.user_id, "session_id": session.id}
+            async for event in runner.run_async(**session_ids, new_message=content, **options):
+                ending.add(event)
+    except LlmCallsLimitExceededError:
+        return Reply(ending.text, stop_reason="max_iterations")
+    finally:
+        if (client := getattr(opened, "client", None)) is not None:
+            await client.close()
+    return ending.build_reply(run.last_turn, structured=getattr(runner.agent, "output_schema", None) is not None)
+
+
+@contextmanager
+def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
+    """While inside, the case's functions answer the tools of every agent of Google ADK that this context runs.
+
+    For agents that are run by code of their own, out of reach of `run_agent`::
+
+        with answered_by(task):
+            return await shop.answer(task.message)
+    """
+    with require_extra(EXTRA):
+        from evalkit.adapters.google_adk.hooks import AdkAgentRun
+
+    with AdkAgentRun(TaskRecorder.get(task), as_is, open_requested_model(task, open_model)).enter():
+        yield
+
+
+def task_model(task: Task) -> Any:
+    """The task's own model for an agent of ADK: ``run_agent(task, agent, model=task_model(task))``.
+
+    Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
+    budget and ``--evalkit-record`` hold as for instruction files.
+    """
+    with require_extra(EXTRA):
+        from evalkit.adapters.google_adk import model as google_adk_model
+
+    return google_adk_model.build_task_model(task)
+
+
+def open_model(spec: ModelSpec) -> Any:
+    """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as ADK's."""
+    base_url = spec.options.get("base_url")
+    if spec.kind == "gemini":
+        with require_extra(EXTRA):
+            from google.adk.models import Gemini
+
+        return Gemini(model=spec.model, base_url=base_url)
+    with require_extra(f"{EXTRA},openai"):
+        from google.adk.integrations.openai import OpenAILlm
+        from openai import AsyncOpenAI, OpenAIError
+
+    try:
+        client = AsyncOpenAI(base_url=base_url)
+    except OpenAIError:  # there is no key
+        if base_url is None:
+            raise
+        client = AsyncOpenAI(base_url=base_url, api_key="none")  # a server of one's own asks for none
+    return OpenAILlm(model=spec.model, client=client)
+
+
+async def _open_session(recorder: TaskRecorder, agent: Any) -> tuple[Any, Any]:
+    """Runner and session of `agent` in this case, the same for each turn of the user."""
+    key = (EXTRA, id(agent))
+    if key not in recorder.histories:
+        runner = _build_runner(agent)
+        session = await runner.session_service.create_session(app_name=runner.app_name, user_id=_APP)
+        recorder.histories[key] = runner, session
+    opened: tuple[Any, Any] = recorder.histories[key]
+    return opened
+
+
+def _build_runner(agent: Any) -> Any:
+    from google.adk.apps.app import App
+    from google.adk.artifacts.in_memory_artifact_service import InMemoryArtifactService
+    from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
+    from google.adk.runners import Runner
+    from google.adk.sessions.in_memory_session_service import InMemorySessionService
+
+    if isinstance(agent, Runner):
+        return agent
+    return Runner(
+        app=agent if isinstance(agent, App) else App(name=_APP, root_agent=agent),
+        session_service=InMemorySessionService(),
+        artifact_service=InMemoryArtifactService(),
+        memory_service=InMemoryMemoryService(),
+    )
+
+
+def _to_content(message: Any) -> Any:
+    from google.genai import types
+
+    return types.UserContent(message) if isinstance(message, str) else message
+
+
+class _EventSummary:
+    """What the events of a run come to."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._output: Any = None
+        self._stop_reason = "completed"
+        self._open_calls: dict[str, Any] = {}  # calls that nobody has answered yet, by id
+
+    def add(self, event: Any) -> None:
+        if event.partial:
+            return
+        for call in event.get_function_calls():
+            if call.id in (event.long_running_tool_ids or ()):
+                self._open_calls[call.id] = {"id": call.id, "name": call.name, "args": call.args}
+        for response in event.get_function_responses():
+            self._open_calls.pop(response.id, None)
+        if event.output is not None:
+            self._output = event.output
+        parts = (event.content and event.content.parts) or []
+        text = "".join(part.text for part in parts if part.text and not part.thought)
+        if event.is_final_response() and (text or event.error_code):
+            self.text = text
+            self._stop_reason = _to_stop_reason(event.error_code or _get_reason_name(event.finish_reason))
+
+    def build_reply(self, last: ModelTurn, *, structured: bool) -> Reply:
+        """The last final response; of a workflow without one, its output."""
+        if self._open_calls:
+            return Reply(self.text, stop_reason="interrupted", data={"interrupts": list(self._open_calls.values())})
+        if not self.text and self._output is not None:
+            return to_reply(self._output, stop_reason=self._stop_reason)
+        if not self.text and last.finish_reason == "empty":
+            return Reply(stop_reason="empty")
+        reply = Reply(self.text, stop_reason=self._stop_reason)
+        if structured:
+            with suppress(ValueError):
+                return replace(reply, data={"output": json.loads(self.text)})
+        return reply
+
+
+def _get_reason_name(reason: Any) -> str:
+    return getattr(reason, "name", None) or "STOP"
+
+
+def _to_stop_reason(code: str) -> str:
+    finish = FINISH_REASONS.get(code.rpartition(".")[2], "other")
+    return _ENDINGS.get(finish, finish)

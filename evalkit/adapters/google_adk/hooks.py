@@ -1,0 +1,303 @@
+"""One run of an agent of Google ADK: who answers its tools, and who is told of its turns. Imports the framework."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import json
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+from uuid import uuid4
+
+from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.llm_agent import LlmAgent
+from google.adk.plugins.plugin_manager import PluginManager
+from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.exit_loop_tool import exit_loop
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
+from google.adk.tools.transfer_to_agent_tool import TransferToAgentTool, transfer_to_agent
+from msgspec.structs import replace
+
+from evalkit.adapters.common.recording import AgentRunRecorder, TaskRecorder
+from evalkit.adapters.common.run_context import ActiveRuns, run_once
+from evalkit.errors import MockError
+from evalkit.model.transcript import ModelTurn
+from evalkit.providers.gemini.reply import read_reply
+
+# By which the framework knows calls that had no id on the wire.
+_OWN_ID = "adk-"
+
+
+class AdkAgentRun:
+    """Turns and calls of the agents that run in one context. `last` is the latest turn."""
+
+    def __init__(self, recorder: TaskRecorder, as_is: Collection[str], model: Any = None) -> None:
+        self.recorder = recorder
+        self.model = model
+        self.last_turn = ModelTurn()
+        self._as_is = frozenset(as_is)
+        # By id of what a request's callbacks share; kept with it, so that the id stays its own.
+        self._requests: dict[int, tuple[Any, AgentRunRecorder, dict[str, Any]]] = {}
+        # By id of the call. A person may confirm it in another run of the same case.
+        self._run_recorders: dict[str, AgentRunRecorder] = recorder.histories.setdefault(("google-adk", "calls"), {})
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """While inside, what agents of this context do is this run's."""
+        install_hooks()
+        with RUNS.enter(self):
+            yield
+
+    # -- the turns
+
+    def begin_request(self, context: Any, request: Any) -> None:
+        named = [function for function in get_functions(request) if function.name not in OUTPUTS]
+        self.recorder.declare((function.name, function.description, get_parameters(function)) for function in named)
+        dialogue = AgentRunRecorder(self.recorder)
+        tools = {**dict.fromkeys(function.name for function in named), **request.tools_dict}
+        self._requests[id(context.actions)] = context.actions, dialogue, tools
+        dialogue.begin_request()
+
+    async def record_response(self, context: Any, response: Any) -> None:
+        if response.partial:
+            return
+        _, dialogue, tools = self._requests[id(context.actions)]
+        self.last_turn = turn = to_model_turn(response)
+        calls = [call for call in response.get_function_calls() if call.name not in OUTPUTS]
+        for call in calls:
+            call.id = call.id or f"{_OWN_ID}{uuid4()}"
+            self._run_recorders[call.id] = dialogue
+        dialogue.record_reply(turn, [call.id for call in calls])
+        for call in calls:
+            if call.name not in tools:
+                await dialogue.record_unknown_call(call.id, frozenset(tools) - OUTPUTS)
+            elif is_delegation(tools[call.name]):
+                await self._record_delegation(dialogue, call)
+
+    async def _record_delegation(self, dialogue: AgentRunRecorder, call: Any) -> None:
+        """ADK takes this call for itself and asks no tool: another agent goes on with a task of its own."""
+        answer = await dialogue.call(call.name, call.args, call.id, real=lambda: None, as_is=True)
+        if answer is not None:
+            why = "its mode is 'task', so ADK runs it without a tool that could be answered"
+            self.recorder.task.record_fault(MockError(f"the agent {call.name} can't be mocked: {why}"))
+
+    # -- the tools
+
+    async def call(self, tool: Any, arguments: Any, call_id: str | None, real: Callable[[], Any]) -> Any:
+        options: Any = {"real": real, "as_is": self._is_as_is(tool), "unconverted": True}
+        return await self._find_run_recorder(call_id).call(tool.name, arguments, call_id, **options)
+
+    async def refuse_call(self, tool: Any, arguments: Any, call_id: str | None, reason: str) -> None:
+        as_is = self._is_as_is(tool)
+        await self._find_run_recorder(call_id).refuse_call(tool.name, arguments, call_id, reason, as_is=as_is)
+
+    def _is_as_is(self, tool: Any) -> bool:
+        return tool.name in self._as_is or is_control_tool(tool)
+
+    def _find_run_recorder(self, call_id: str | None) -> AgentRunRecorder:
+        return self._run_recorders.get(call_id or "") or AgentRunRecorder(self.recorder)
+
+
+def to_model_turn(response: Any) -> ModelTurn:
+    """The model turn that an LlmResponse is. Calls by which the framework takes output are its text."""
+    data = response.model_dump(mode="json", by_alias=True, exclude_none=True)
+    content = data.get("content") or {}
+    ended = data.get("finishReason") or (data.get("errorCode") if not content.get("parts") else None)
+    candidate = {"content": content, "finishReason": ended or "STOP", "finishMessage": data.get("errorMessage")}
+    turn = read_reply({**data, "candidates": [candidate]})
+    calls = tuple(call for call in turn.calls if call.name not in OUTPUTS)
+    output_calls = [call for call in turn.calls if call.name in OUTPUTS]
+    model_calls = tuple(
+        replace(call, call_id=None) if (call.call_id or "").startswith(_OWN_ID) else call for call in calls
+    )
+    text = turn.text or "".join(json.dumps(call.arguments, ensure_ascii=False) for call in output_calls)
+    finish = turn.finish_reason
+    if not calls and (output_calls or finish == "stop"):
+        finish = "stop" if text else "empty"
+    return replace(turn, text=text, calls=model_calls, finish_reason=finish, raw=None, content=None)
+
+
+def get_functions(request: Any) -> list[Any]:
+    """The declarations in an LlmRequest."""
+    tools = request.config.tools or ()
+    return [function for tool in tools for function in getattr(tool, "function_declarations", None) or ()]
+
+
+def get_parameters(function: Any) -> Any:
+    """The JSON Schema of a declaration, which holds it in one of two forms."""
+    if function.parameters_json_schema is not None:
+        return function.parameters_json_schema
+    if function.parameters is None:
+        return {"type": "object", "properties": {}}
+    return function.parameters.json_schema.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+# Google ADK's tools and models, seen where the framework asks its plugins. Imports the framework.
+#
+# Every runner, whoever made it, asks its `PluginManager` before and after each request to a model, and before each tool:
+# nested runners of agents used as tools, too, which a plugin of the outer one need not reach. There, in the context of a
+# run, tools of the request are replaced by copies that ask the dispatcher, in the request alone; the agent, its runner
+# and their own plugins and callbacks stay what they are. Elsewhere nothing is different.
+
+# Tools by which the framework itself takes an agent's output: no functions of anybody.
+OUTPUTS = frozenset({"set_model_response", "finish_task"})
+
+_MARK = "_evalkit_answers"
+_VALIDATING = (FunctionTool.run_async, LongRunningFunctionTool.run_async)
+
+
+class AdkRun(Protocol):
+    """Who answers the tools of a run, and is told of its turns."""
+
+    recorder: TaskRecorder
+    model: Any  # asked instead of the agents' own, unless it is None
+
+    def begin_request(self, context: Any, request: Any) -> None:
+        """A model is about to be asked."""
+
+    async def record_response(self, context: Any, response: Any) -> None:
+        """It has answered, or a piece of the answer has come."""
+
+    async def call(self, tool: Any, arguments: Any, call_id: str | None, real: Callable[[], Any]) -> Any:
+        """What the function answers. Raises FunctionError where it fails."""
+
+    async def refuse_call(self, tool: Any, arguments: Any, call_id: str | None, reason: str) -> None:
+        """The arguments do not fit the tool."""
+
+
+RUNS: ActiveRuns[AdkRun] = ActiveRuns("google-adk")
+
+
+@run_once
+def install_hooks() -> None:
+    """Have every plugin manager look whose it is when it is asked. Once per process, for good."""
+    for name, wrap in (
+        ("run_before_model_callback", _wrap_before_model),
+        ("run_after_model_callback", _wrap_after_model),
+        ("run_before_tool_callback", _wrap_before_tool),
+    ):
+        setattr(PluginManager, name, wrap(getattr(PluginManager, name)))
+    LlmAgent.canonical_model = _wrap_canonical_model(LlmAgent.canonical_model)
+
+
+def _wrap_canonical_model(original: property) -> property:
+    """The model of a run comes before the agent's own."""
+
+    @functools.wraps(original.fget)  # type: ignore[arg-type]
+    def canonical_model(self: Any) -> Any:
+        run = RUNS.find("a model of Google ADK")
+        return original.__get__(self) if run is None or run.model is None else run.model
+
+    return property(canonical_model)
+
+
+def _wrap_before_model(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    async def before_model(self: Any, *, callback_context: Any, llm_request: Any) -> Any:
+        run = RUNS.find("a model of Google ADK")
+        if run is not None:
+            run.begin_request(callback_context, llm_request)
+            for name, tool in llm_request.tools_dict.items():
+                llm_request.tools_dict[name] = _replace_tool(tool, run)
+        return await original(self, callback_context=callback_context, llm_request=llm_request)
+
+    return before_model
+
+
+def _wrap_after_model(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    async def after_model(self: Any, *, callback_context: Any, llm_response: Any) -> Any:
+        run = RUNS.find("a model of Google ADK")
+        if run is not None:
+            await run.record_response(callback_context, llm_response)
+        return await original(self, callback_context=callback_context, llm_response=llm_response)
+
+    return after_model
+
+
+def _wrap_before_tool(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Tools that were in no request are answered here: nodes of workflows, and whatever a plugin puts in."""
+
+    @functools.wraps(original)
+    async def before_tool(self: Any, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
+        run = RUNS.find(f"the tool {tool.name}")
+        answer = await original(self, tool=tool, tool_args=tool_args, tool_context=tool_context)
+        if run is None or answer is not None or tool.name in OUTPUTS or _MARK in vars(tool):
+            return answer
+        if type(tool) is BaseTool or is_control_tool(tool):  # the former stands for a tool that does not exist
+            return None
+        value = await _build_run_async(tool, run)(args=tool_args, tool_context=tool_context)
+        return {"result": None} if value is None else value
+
+    return before_tool
+
+
+def is_control_tool(tool: Any) -> bool:
+    """Whether a tool is no function, but a way to another agent, or out of a loop."""
+    if isinstance(tool, (AgentTool, TransferToAgentTool)) or getattr(tool, "func", None) in (
+        exit_loop,
+        transfer_to_agent,
+    ):
+        return True
+    return isinstance(getattr(tool, "node", None), BaseAgent)
+
+
+def is_delegation(tool: Any) -> bool:
+    """Whether calls of a tool are taken before it is asked: for an agent whose mode is ``task``."""
+    return isinstance(tool, AgentTool) and bool(getattr(tool, "_defers_response", False))
+
+
+def _replace_tool(tool: Any, run: AdkRun) -> Any:
+    """A copy of `tool` that asks `run`."""
+    if tool.name in OUTPUTS or _MARK in vars(tool) or is_delegation(tool):
+        return tool
+    twin = copy.copy(tool)
+    checks = type(tool).run_async in _VALIDATING and not _is_generator(tool.func)
+    vars(twin).update({_MARK: True, "run_async": (_build_checked_run_async if checks else _build_run_async)(tool, run)})
+    return twin
+
+
+def _build_run_async(tool: Any, run: AdkRun) -> Callable[..., Any]:
+    async def run_async(*, args: dict[str, Any], tool_context: Any) -> Any:
+        def call_real() -> Any:
+            return tool.run_async(args=args, tool_context=tool_context)
+
+        return await run.call(tool, args, tool_context.function_call_id, call_real)
+
+    return run_async
+
+
+def _build_checked_run_async(tool: Any, run: AdkRun) -> Callable[..., Any]:
+    """The same for functions, whose arguments the framework checks before it calls them."""
+
+    async def run_async(*, args: dict[str, Any], tool_context: Any) -> Any:
+        called = False
+
+        @functools.wraps(tool.func)  # by whose signature the framework checks
+        async def call_function(**_: Any) -> Any:
+            nonlocal called
+            called = True
+            return await _build_run_async(tool, run)(args=args, tool_context=tool_context)
+
+        probe = copy.copy(tool)
+        probe.func = call_function
+        result = await probe.run_async(args=args, tool_context=tool_context)
+        confirmations = tool_context.actions.requested_tool_confirmations
+        if not called and tool_context.function_call_id not in confirmations:
+            why = result.get("error") if isinstance(result, dict) else None
+            await run.refuse_call(tool, args, tool_context.function_call_id, str(why or result))
+        return result
+
+    return run_async
+
+
+def _is_generator(function: Any) -> bool:
+    return any(
+        check(each)
+        for check in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        for each in (function, getattr(function, "__call__", None))  # noqa: B004 - an object may be one by its __call__
+    )

@@ -1,0 +1,165 @@
+"""Agents of LangChain and LangGraph: ``await run_agent(task, agent)``, in the shape that `evalkit.adapters` describes.
+
+For what `create_agent` makes, the prebuilt ones, and any compiled graph that calls tools. The graph runs as it is: its
+tools are answered where LangChain runs tools, and its turns are told by LangChain's callbacks. Both hold for whatever
+graphs run in the context: subgraphs, and agents that tools call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+from evalkit.adapters.common.framework import open_requested_model, require_extra, to_reply
+from evalkit.adapters.common.recording import TaskRecorder
+from evalkit.adapters.common.task_model import TaskModelConversation
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
+from evalkit.providers.base import ModelSpec
+
+EXTRA = "langchain"
+
+# How a last reply ended that did not end well.
+_ENDINGS = {"content_filter": "blocked", "length": "length", "malformed_call": "malformed_call"}
+_LIMITS = ("ModelCallLimitExceededError", "ToolCallLimitExceededError", "TooManyTurnsError", "GraphRecursionError")
+
+
+async def run_agent(
+    task: Task, agent: Any, *, message: Any = None, as_is: Collection[str] = (), **options: Any
+) -> Reply:
+    """Run a compiled graph on what the user says, with the case's functions for its tools.
+
+    `message` may be a graph's whole input instead of a text: a mapping, for a state that is more than messages, or a
+    ``Command(resume=...)``. `options` go to ``agent.ainvoke``: ``context``, ``config``, ... A graph with a checkpointer
+    gets a thread of its own for each case; one without goes on with its messages of this case. Tools named in `as_is`
+    run themselves unless the case mocks them: for tools that only ask another agent, or hand over to one.
+
+    Stop reasons: ``max_iterations`` after ``settings.max_iterations`` replies to one agent, at the graph's recursion
+    limit, and where a middleware counts; ``interrupted`` where the graph waits for a person, with
+    ``data["interrupts"]``; ``length``, ``blocked`` as the last reply ended. Raises what ``agent.ainvoke`` raises.
+    """
+    with require_extra(EXTRA):
+        from evalkit.adapters.langchain.hooks import GraphRun, find_tools
+
+    recorder = TaskRecorder.get(task)
+    run = GraphRun(recorder, as_is, task.settings.max_iterations)
+    for tool in find_tools(agent):
+        run.declare_tool(tool)
+    conversation = _GraphMemory(recorder, agent)
+    options["config"] = conversation.add_thread(options.get("config"))
+    try:
+        with run.enter():
+            result = await agent.ainvoke(
+                conversation.build_input(task.message if message is None else message), **options
+            )
+    except Exception as error:
+        if type(error).__name__ in _LIMITS:
+            return Reply(run.last_turn.text, stop_reason="max_iterations")
+        raise
+    if isinstance(result, Mapping):
+        run.record_unknown_calls(result.get("messages") or ())
+        conversation.keep(result)
+    return _build_reply(result, _ENDINGS.get(run.last_turn.finish_reason, "completed"))
+
+
+@contextmanager
+def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
+    """While inside, the case's functions answer the tools of LangChain that this context calls, in graphs or not.
+
+    For agents that are run by code of their own, out of reach of `run_agent`::
+
+        with answered_by(task):
+            return await shop.answer(task.message)
+    """
+    with require_extra(EXTRA):
+        from evalkit.adapters.langchain.hooks import GraphRun
+
+    with GraphRun(TaskRecorder.get(task), as_is).enter():
+        yield
+
+
+def chat_model(task: Task, default: Any) -> Any:
+    """The model that the run asks for (``--evalkit-model``, ``settings.model``) as LangChain's, else `default`.
+
+    A graph has its models inside, so whoever builds it for the case asks here: ``create_agent(chat_model(task, MODEL),
+    tools)``.
+    """
+    model = open_requested_model(task, open_model)
+    return default if model is None else model
+
+
+def task_model(task: Task) -> Any:
+    """The task's own model for a graph that is built for the case: ``create_agent(task_model(task), tools)``.
+
+    Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
+    budget and ``--evalkit-record`` hold as for instruction files.
+    """
+    with require_extra(EXTRA):
+        from evalkit.adapters.langchain.model import LangChainTaskModel
+
+    return LangChainTaskModel(asked=TaskModelConversation(task))
+
+
+def open_model(spec: ModelSpec) -> Any:
+    """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as LangChain's.
+
+    It takes that provider's own package: langchain-openai, langchain-google-genai.
+    """
+    with require_extra(EXTRA):
+        from langchain.chat_models import init_chat_model
+
+    url = {name: text for name, text in spec.options.items() if name == "base_url"}
+    if spec.kind == "gemini":
+        return init_chat_model(spec.model, model_provider="google_genai", **url)
+    with require_extra(f"{EXTRA},openai"):
+        from openai import OpenAIError
+    try:
+        return init_chat_model(spec.model, model_provider="openai", **url)
+    except OpenAIError:  # there is no key
+        if not url:
+            raise
+        return init_chat_model(
+            spec.model, model_provider="openai", api_key="none", **url
+        )  # one's own server needs none
+
+
+class _GraphMemory:
+    """What a graph remembers of this case: by its checkpointer, or by us."""
+
+    def __init__(self, recorder: TaskRecorder, graph: Any) -> None:
+        self._histories = recorder.histories
+        self._key = ("langchain", id(graph))
+        self._has_checkpointer = bool(getattr(graph, "checkpointer", None))
+
+    def add_thread(self, config: Any) -> Any:
+        if not self._has_checkpointer:
+            return config
+        thread = self._histories.setdefault(self._key, f"evalkit-{uuid4()}")
+        configurable = (config or {}).get("configurable") or {}
+        return {**(config or {}), "configurable": {"thread_id": thread, **configurable}}
+
+    def build_input(self, message: Any) -> Any:
+        if not isinstance(message, str):
+            return message
+        before = [] if self._has_checkpointer else self._histories.get(self._key, [])
+        return {"messages": [*before, {"role": "user", "content": message}]}
+
+    def keep(self, result: Mapping[str, Any]) -> None:
+        if not self._has_checkpointer:
+            self._histories[self._key] = list(result.get("messages") or ())
+
+
+def _build_reply(result: Any, stop_reason: str) -> Reply:
+    """What a graph ended with: its structured response, its last message, or the whole of its state."""
+    if not isinstance(result, Mapping):
+        return to_reply(result, stop_reason=stop_reason)
+    messages = result.get("messages") or ()
+    text = str(getattr(messages[-1], "text", messages[-1])) if messages else ""
+    if "__interrupt__" in result:
+        waiting = to_reply([interrupt.value for interrupt in result["__interrupt__"]]).data or {}
+        return Reply(text, stop_reason="interrupted", data={"interrupts": waiting["output"]})
+    if result.get("structured_response") is not None:
+        return to_reply(result["structured_response"], stop_reason=stop_reason)
+    return to_reply(text if messages else dict(result), stop_reason=stop_reason)

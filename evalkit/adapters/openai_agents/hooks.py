@@ -1,0 +1,372 @@
+"""What stands between the OpenAI Agents SDK and an agent's tools during a run. Imports the framework."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import copy
+from typing import Any
+
+from agents import AgentBase, CustomTool, FunctionTool, Handoff, ModelBehaviorError, RunConfig, RunHooks
+from agents.function_schema import function_schema
+from agents.run import AgentRunner
+from agents.tool import maybe_invoke_function_tool_failure_error_function, with_function_tool_failure_error_handler
+from msgspec import Struct, field
+from pydantic import ValidationError
+
+from evalkit.adapters.common.recording import AgentRunRecorder, TaskRecorder
+from evalkit.adapters.common.run_context import ActiveRuns
+from evalkit.errors import MeasurementError
+from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+from evalkit.providers.turns import parse_arguments
+
+_HOOKS = tuple(name for name in dir(RunHooks) if name.startswith("on_"))
+_lock = threading.Lock()
+
+
+class SdkScope(Struct, eq=False):
+    """Whose dispatcher answers, which tools it leaves alone, and the model that evalkit's run asks for, if it does."""
+
+    recorder: TaskRecorder
+    as_is: frozenset[str] = frozenset()
+    model: Any = None
+
+
+class SdkRun(Struct, eq=False):
+    """One run of the SDK's, from its starting agent through all hand-offs."""
+
+    dialogue: AgentRunRecorder
+    tool_names: frozenset[str] = frozenset()
+    transfers: list[tuple[str, Any, str]] = field(default_factory=list)  # hand-offs that the last reply asks for
+    tools: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id: the agent's own, and its copy
+
+    async def record_response(self, agent: Any, response: Any) -> None:
+        turn = to_model_turn(response, agent)
+        self.dialogue.record_reply(turn)
+        handoffs = {tool.tool_name for tool in _list_handoffs(agent)}
+        self.transfers.clear()
+        for call in turn.calls:
+            if call.name in handoffs:
+                self.transfers.append((call.name, call.arguments, call.call_id or ""))
+            elif call.name not in self.tool_names and call.call_id is not None:
+                await self.dialogue.record_unknown_call(call.call_id, self.tool_names | handoffs)
+
+    async def record_handoff(self, agent: Any) -> None:
+        """The first hand-off of the last reply has happened; the SDK ignores the others."""
+
+        async def get_assistant() -> dict[str, str]:
+            return {"assistant": agent.name}
+
+        for position, (name, arguments, call_id) in enumerate(self.transfers):
+            if position == 0:
+                await self.dialogue.call(name, arguments, call_id, real=get_assistant, as_is=True)
+            else:
+                why = "the reply hands over to several agents: the first one goes on"
+                await self.dialogue.refuse_call(name, arguments, call_id, why, type="ignored_handoff", as_is=True)
+        self.transfers.clear()
+
+
+SCOPES: ActiveRuns[SdkScope] = ActiveRuns("openai_agents")
+_RUN: ContextVar[SdkRun | None] = ContextVar("evalkit_openai_agents_run", default=None)
+
+
+class RecordingHooks(RunHooks):
+    """The hooks of one run: they hear for evalkit, and hand on to those that the run was given."""
+
+    def __init__(self, run: SdkRun, run_hooks: Any) -> None:
+        self._run = run
+        self._run_hooks = run_hooks if run_hooks is not None else RunHooks()
+        for name in _HOOKS:
+            if name not in vars(RecordingHooks):
+                setattr(self, name, getattr(self._run_hooks, name))
+
+    async def on_llm_start(self, *args: Any, **kwargs: Any) -> None:
+        await self._run_hooks.on_llm_start(*args, **kwargs)
+        self._run.dialogue.begin_request()
+
+    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+        await self._run.record_response(agent, response)
+        await self._run_hooks.on_llm_end(context, agent, response)
+
+    async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
+        await self._run.record_handoff(to_agent)
+        await self._run_hooks.on_handoff(context, from_agent, to_agent)
+
+
+def install_hooks() -> None:
+    """Have agents and runs look whether their context belongs to a case. Once per process, for good: outside of cases
+    nothing is different.
+    """
+    with _lock:
+        if getattr(AgentBase.get_all_tools, "is_evalkits", False):
+            return
+        AgentBase.get_all_tools = _wrap_get_all_tools(AgentBase.get_all_tools)
+        AgentRunner.run = _wrap_run(AgentRunner.run)
+        AgentRunner.run_streamed = _wrap_run_streamed(AgentRunner.run_streamed)
+
+
+def _wrap_get_all_tools(original: Any) -> Any:
+    @functools.wraps(original)
+    async def get_all_tools(self: Any, run_context: Any) -> list[Any]:
+        tools: list[Any] = await original(self, run_context)
+        way = SCOPES.find("an agent of the OpenAI Agents SDK")
+        if way is None:
+            return tools
+        run = _RUN.get() or SdkRun(AgentRunRecorder(way.recorder))
+        handoffs = list(_list_handoffs(self))
+        way.recorder.declare((tool.tool_name, tool.tool_description, tool.input_json_schema) for tool in handoffs)
+        run.tool_names = frozenset(str(tool.name) for tool in tools)
+        return [_replace_tool(tool, way, run) for tool in tools]
+
+    get_all_tools.is_evalkits = True  # type: ignore[attr-defined]
+    return get_all_tools
+
+
+def _replace_tool(tool: Any, scope: SdkScope, run: SdkRun) -> Any:
+    """A copy of `tool` that the dispatcher answers; the same one all through the run."""
+    replaced = run.tools.get(id(tool))
+    if replaced is not None:
+        return replaced[1]
+    as_is = tool.name in scope.as_is
+    copied = tool
+    if isinstance(tool, FunctionTool):
+        scope.recorder.declare([(tool.name, tool.description, tool.params_json_schema)])
+        copied = replace_function_tool(tool, run.dialogue, as_is=as_is)
+    elif isinstance(tool, CustomTool):
+        schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+        scope.recorder.declare([(tool.name, tool.description, schema)])
+        copied = replace_custom_tool(tool, run.dialogue, as_is=as_is)
+    elif not as_is:
+        refuse_local_tool(tool)
+    run.tools[id(tool)] = (tool, copied)
+    return copied
+
+
+def _list_handoffs(agent: Any) -> Iterator[Any]:
+    """The hand-offs of `agent` as the model is told of them."""
+    from agents import handoff
+
+    for target in getattr(agent, "handoffs", ()):
+        yield target if isinstance(target, Handoff) else handoff(target)
+
+
+def _wrap_run(original: Any) -> Any:
+    @functools.wraps(original)
+    async def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _record_run(kwargs):
+            return await original(self, *args, **kwargs)
+
+    return run
+
+
+def _wrap_run_streamed(original: Any) -> Any:
+    @functools.wraps(original)
+    def run_streamed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _record_run(kwargs):  # the task that streams takes the context with it
+            return original(self, *args, **kwargs)
+
+    return run_streamed
+
+
+@contextmanager
+def _record_run(kwargs: dict[str, Any]) -> Iterator[None]:
+    """A run of its own in this context, if it belongs to a case; `kwargs` are those of the SDK's run."""
+    scope = SCOPES.find("an agent of the OpenAI Agents SDK")
+    if scope is None:
+        yield
+        return
+    run = SdkRun(AgentRunRecorder(scope.recorder))
+    kwargs["hooks"] = RecordingHooks(run, kwargs.get("hooks"))
+    kwargs["run_config"] = _build_run_config(kwargs.get("run_config"), scope.model)
+    token = _RUN.set(run)
+    try:
+        yield
+    finally:
+        _RUN.reset(token)
+
+
+def _build_run_config(run_config: Any, model: Any) -> Any:
+    """The run's configuration without traces, which would be sent to OpenAI, and with the model that evalkit's run asks
+    for, unless it has one of its own.
+    """
+    config = (
+        RunConfig(**run_config)
+        if isinstance(run_config, dict)
+        else RunConfig()
+        if run_config is None
+        else copy(run_config)
+    )
+    config.tracing_disabled = True
+    if config.model is None:
+        config.model = model
+    return config
+
+
+# Copies of the SDK's tools whose calls the dispatcher answers. Imports the framework.
+#
+# All else of a tool is as it was: its schema, approval, guardrails, time limit, and what it tells the model of failures.
+
+# What a tool of the SDK's runs on this machine when it is called, besides functions.
+_RUN_HERE = ("executor", "editor", "computer")
+
+
+class UnmockableToolError(MeasurementError):
+    """A tool does things on this machine, and no mock could answer for it."""
+
+    code = "unmockable_tool"
+
+
+def replace_function_tool(tool: Any, dialogue: AgentRunRecorder, *, as_is: bool) -> Any:
+    """`tool`, a FunctionTool. An agent used as a tool runs unless the case mocks it."""
+    copied = copy(tool)
+    runs_itself = as_is or getattr(tool, "_is_agent_tool", False)
+
+    async def on_invoke_tool(ctx: Any, input: str) -> Any:
+        async def call_real() -> Any:
+            return await tool.on_invoke_tool(ctx, input)
+
+        arguments, _ = parse_arguments(input or "{}")
+        try:
+            _check_arguments(tool, input)
+        except ModelBehaviorError as error:
+            await dialogue.refuse_call(
+                ctx.tool_name, arguments, ctx.tool_call_id, _explain_misfit(error), as_is=runs_itself
+            )
+            return await _format_failure(copied, ctx, error)
+        try:
+            return await dialogue.call(ctx.tool_name, arguments, ctx.tool_call_id, real=call_real, as_is=runs_itself)
+        except MeasurementError:
+            raise
+        except Exception as error:
+            return await _format_failure(copied, ctx, error)
+
+    copied.on_invoke_tool = _make_inspectable(on_invoke_tool, tool, copied)
+    return copied
+
+
+def _make_inspectable(invoker: Any, tool: Any, copied: Any) -> Any:
+    """`invoker`, with what newer versions of the SDK inspect arguments with before they ask a policy of approval."""
+    prepare = getattr(getattr(tool.on_invoke_tool, "_invoke_tool_impl", None), "__agents_prepare_arguments__", None)
+    if prepare is None:
+        return invoker
+    invoker.__agents_prepare_arguments__ = prepare
+    return with_function_tool_failure_error_handler(invoker, lambda *_: None).__agents_bind_function_tool__(copied)
+
+
+def replace_custom_tool(tool: Any, dialogue: AgentRunRecorder, *, as_is: bool) -> Any:
+    """`tool`, a CustomTool, whose text is the argument ``input``."""
+    copied = copy(tool)
+
+    async def on_invoke_tool(ctx: Any, input: str) -> Any:
+        async def call_real() -> Any:
+            answer = tool.on_invoke_tool(ctx, input)
+            return await answer if hasattr(answer, "__await__") else answer
+
+        return await dialogue.call(ctx.tool_name, {"input": input}, ctx.tool_call_id, real=call_real, as_is=as_is)
+
+    copied.on_invoke_tool = on_invoke_tool
+    return copied
+
+
+def refuse_local_tool(tool: Any) -> None:
+    """Raise UnmockableToolError for a tool that acts on this machine. What the model's service runs may stay."""
+    if any(getattr(tool, name, None) is not None for name in _RUN_HERE):
+        raise UnmockableToolError(
+            f"the agent's tool '{tool.name}' ({type(tool).__name__}) acts on this machine, and is no function that a "
+            "mock could answer: test the agent without it, or let it run, with "
+            f"run_agent(..., as_is=['{tool.name}'])"
+        )
+
+
+def _check_arguments(tool: Any, input: str) -> None:
+    """Raise the SDK's ModelBehaviorError where its own reading of the arguments would."""
+    arguments, why = parse_arguments(input or "{}")
+    if why is not None:
+        raise ModelBehaviorError(f"Invalid JSON input for tool {tool.name}: {why}")
+    model = _get_arguments_model(tool)
+    if model is None:
+        return
+    try:
+        model(**arguments)
+    except ValidationError as error:
+        raise ModelBehaviorError(f"Invalid JSON input for tool {tool.name}: {error}") from error
+
+
+def _get_arguments_model(tool: Any) -> Callable[..., Any] | None:
+    """What checks the arguments of a tool made of a Python function; None for others, which check theirs themselves."""
+    function = getattr(tool, "__wrapped__", None)
+    if function is None:
+        return None
+    schema = function_schema(
+        function, name_override=tool.name, use_docstring_info=False, strict_json_schema=tool.strict_json_schema
+    )
+    model: Callable[..., Any] = schema.params_pydantic_model
+    return model
+
+
+async def _format_failure(tool: FunctionTool, ctx: Any, error: Exception) -> Any:
+    """What the tool tells the model of a failure; raises `error` where it tells nothing."""
+    text = await maybe_invoke_function_tool_failure_error_function(function_tool=tool, context=ctx, error=error)
+    if text is None:
+        raise error
+    return text
+
+
+def _explain_misfit(error: ModelBehaviorError) -> str:
+    cause = error.__cause__
+    if not isinstance(cause, ValidationError):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in cause.errors())
+
+
+# A ModelResponse of the OpenAI Agents SDK as a model turn. Imports nothing of it.
+
+
+def to_model_turn(response: Any, agent: Any) -> ModelTurn:
+    """The turn, with `agent`'s model. Items that the model's service has carried out itself are no calls."""
+    calls = tuple(call for item in response.output if (call := _to_call(item)) is not None)
+    parts = [part for item in response.output if getattr(item, "type", "") == "message" for part in item.content]
+    text = "".join(part.text for part in parts if part.type == "output_text")
+    refusals = [part.refusal for part in parts if part.type == "refusal"]
+    done = "tool_calls" if calls else "content_filter" if refusals else "stop" if text else "empty"
+    return ModelTurn(
+        text=text,
+        calls=calls,
+        finish_reason=done,
+        finish_message=refusals[0] if refusals else None,
+        usage=_to_usage(response.usage),
+        model=_get_model_name(agent),
+    )
+
+
+def _to_call(item: Any) -> ModelCall | None:
+    kind = getattr(item, "type", "")
+    if kind == "custom_tool_call":
+        return ModelCall(name=item.name, arguments={"input": item.input}, call_id=item.call_id)
+    if kind != "function_call":
+        return None
+    arguments, why = parse_arguments(item.arguments or "{}")
+    read = item.arguments if why else arguments
+    return ModelCall(name=item.name, arguments=read, call_id=item.call_id, malformed=why, raw=item.arguments)
+
+
+def _to_usage(usage: Any) -> Usage | None:
+    if usage is None or not usage.total_tokens:
+        return None
+    reasoning = usage.output_tokens_details.reasoning_tokens or 0
+    return Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=max(usage.output_tokens - reasoning, 0),
+        reasoning_tokens=reasoning,
+        cached_tokens=usage.input_tokens_details.cached_tokens or 0,
+        total_tokens=usage.total_tokens,
+    )
+
+
+def _get_model_name(agent: Any) -> str | None:
+    model = getattr(agent, "model", None)
+    name = model if isinstance(model, str) else getattr(model, "model", None)
+    return name if isinstance(name, str) else None

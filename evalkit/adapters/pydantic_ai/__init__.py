@@ -1,0 +1,105 @@
+"""Agents of pydantic-ai: ``await run_agent(task, agent)``, in the shape that `evalkit.adapters` describes.
+
+What a run needs is a capability of that run alone: it stands between pydantic-ai and the toolsets, and hears of every
+reply. Agents that the agent's own code runs meanwhile get one too, whoever made them: `Agent.iter`, through which all
+ways to run an agent lead, looks whether the context belongs to a case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from evalkit.adapters.common.framework import open_requested_model, require_extra, to_reply
+from evalkit.adapters.common.recording import TaskRecorder
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
+from evalkit.providers.base import ModelSpec
+
+EXTRA = "pydantic-ai"
+
+
+async def run_agent(
+    task: Task, agent: Any, *, message: Any = None, as_is: Collection[str] = (), **options: Any
+) -> Reply:
+    """Run a pydantic-ai agent on what the user says, with the case's functions for its tools.
+
+    `options` go to ``agent.run``: ``deps``, ``model``, ``usage_limits``, ``message_history``, ... Without
+    ``usage_limits`` a run has ``settings.max_iterations`` requests; without ``message_history`` the agent goes on with
+    its own of this case. Those in `as_is` run as they are unless the case mocks them: for tools that only ask
+    another agent. Raises what ``agent.run`` raises, except for limits and content filters, which are stop reasons.
+    """
+    with require_extra(EXTRA):
+        from pydantic_ai import UsageLimits
+        from pydantic_ai.exceptions import ContentFilterError, UsageLimitExceeded
+        from pydantic_ai.tools import DeferredToolRequests
+
+    recorder = TaskRecorder.get(task)
+    _, history = recorder.histories.get(id(agent), (agent, None))
+    options.setdefault("message_history", history)
+    options.setdefault("infer_name", False)  # it would name the shared object after a variable of this function
+    options.setdefault("usage_limits", UsageLimits(request_limit=task.settings.max_iterations))
+    model = None if "model" in options else open_requested_model(task, open_model)
+    try:
+        async with model or nullcontext():  # closes its client
+            with _enter_case(task, as_is, model):
+                result = await agent.run(task.message if message is None else message, **options)
+    except UsageLimitExceeded as error:
+        return Reply(stop_reason="max_iterations" if "request_limit" in str(error) else "usage_limit")
+    except ContentFilterError:
+        return Reply(stop_reason="blocked")
+    recorder.histories[id(agent)] = (agent, result.all_messages())  # an id is an object's own while it is held
+    waits = isinstance(result.output, DeferredToolRequests)
+    return to_reply(result.output, stop_reason="interrupted" if waits else "completed")
+
+
+@contextmanager
+def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
+    """While inside, the case's functions answer the tools of every pydantic-ai agent that this context runs.
+
+    For agents that are run by code of their own, out of reach of `run_agent`::
+
+        with answered_by(task):
+            return await shop.answer(task.message)
+    """
+    with _enter_case(task, as_is, open_requested_model(task, open_model)):
+        yield
+
+
+@contextmanager
+def _enter_case(task: Task, as_is: Collection[str], model: Any) -> Iterator[None]:
+    with require_extra(EXTRA):
+        from evalkit.adapters.pydantic_ai.hooks import SCOPES, PydanticScope, install_hooks
+
+    install_hooks()
+    with SCOPES.enter(PydanticScope(TaskRecorder.get(task), frozenset(as_is), model)):
+        yield
+
+
+def task_model(task: Task) -> Any:
+    """The task's own model for an agent of pydantic-ai: ``run_agent(task, agent, model=task_model(task))``.
+
+    Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
+    budget and ``--evalkit-record`` hold as for instruction files.
+    """
+    with require_extra(EXTRA):
+        from evalkit.adapters.pydantic_ai import model as pydantic_ai_model
+
+    return pydantic_ai_model.build_task_model(task)
+
+
+def open_model(spec: ModelSpec) -> Any:
+    """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as pydantic-ai's."""
+    options: Mapping[str, Any] = {"base_url": spec.options["base_url"]} if "base_url" in spec.options else {}
+    if spec.kind == "openai":
+        with require_extra(f"{EXTRA},openai"):
+            from pydantic_ai.models.openai import OpenAIChatModel
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+        return OpenAIChatModel(spec.model, provider=OpenAIProvider(**options))
+    with require_extra(EXTRA):
+        from pydantic_ai.models.google import GoogleModel
+        from pydantic_ai.providers.google import GoogleProvider
+
+    return GoogleModel(spec.model, provider=GoogleProvider(**options))

@@ -1,0 +1,188 @@
+"""What stands between pydantic-ai and an agent's toolsets during a run. Imports the framework.
+
+The tools stay the agent's: their descriptions, the validation of arguments, retries, approval, prefixes and the agent's
+own hooks work as ever. Only what happens where a leaf toolset would call its function is the dispatcher's.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+from pydantic import ValidationError
+from pydantic_ai import Agent
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, WrapperToolset
+from pydantic_core import to_jsonable_python
+
+from evalkit.adapters.common.recording import AgentRunRecorder, TaskRecorder
+from evalkit.adapters.common.run_context import ActiveRuns
+from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+from evalkit.providers.turns import parse_arguments
+
+_FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_call": "tool_calls"}
+_lock = threading.Lock()
+
+
+class PydanticScope(Struct, eq=False):
+    """Whose dispatcher answers, which tools it leaves alone, and the model that evalkit's run asks for, if it does."""
+
+    recorder: TaskRecorder
+    as_is: frozenset[str] = frozenset()
+    model: Any = None
+
+
+SCOPES: ActiveRuns[PydanticScope] = ActiveRuns("pydantic_ai")
+
+
+class CaseCapability(AbstractCapability[Any]):
+    """The capability of one run of one agent."""
+
+    def __init__(self, scope: PydanticScope) -> None:
+        self._scope = scope
+        self._dialogue = AgentRunRecorder(scope.recorder)
+
+    def get_wrapper_toolset(self, toolset: Any) -> Any:
+        return _wrap_toolset(toolset, self._dialogue, self._scope.as_is)
+
+    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+        tools = request_context.model_request_parameters.function_tools
+        self._scope.recorder.declare((tool.name, tool.description, tool.parameters_json_schema) for tool in tools)
+        self._dialogue.begin_request()
+        return request_context
+
+    async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
+        parameters = request_context.model_request_parameters
+        outputs = {tool.name for tool in parameters.output_tools}
+        names = {tool.name for tool in parameters.function_tools}
+        turn = to_model_turn(response, outputs)
+        self._dialogue.record_reply(turn)
+        for call in turn.calls:
+            if call.name not in names and call.call_id is not None:
+                await self._dialogue.record_unknown_call(call.call_id, names)
+        self._dialogue.begin_request()  # a hook of the agent's may have it asked again
+        return response
+
+    async def wrap_tool_validate(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
+        try:
+            return await handler(args)
+        except (ValidationError, ModelRetry) as error:
+            as_is = call.tool_name in self._scope.as_is
+            await self._dialogue.refuse_call(
+                call.tool_name, _parse_arguments(args), call.tool_call_id, _explain_misfit(error), as_is=as_is
+            )
+            raise
+
+
+class CaseToolset(WrapperToolset[Any]):
+    """A toolset whose functions the dispatcher answers."""
+
+    def __init__(self, wrapped: AbstractToolset[Any], dialogue: AgentRunRecorder, as_is: frozenset[str]) -> None:
+        super().__init__(wrapped)
+        self._dialogue = dialogue
+        self._as_is = as_is
+
+    async def for_run(self, ctx: Any) -> Any:
+        return self._wrap(await self.wrapped.for_run(ctx))
+
+    async def for_run_step(self, ctx: Any) -> Any:
+        return self._wrap(await self.wrapped.for_run_step(ctx))
+
+    def _wrap(self, wrapped: AbstractToolset[Any]) -> CaseToolset:
+        return self if wrapped is self.wrapped else CaseToolset(wrapped, self._dialogue, self._as_is)
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+        async def call_real() -> Any:
+            return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+
+        called = ctx.tool_name or name
+        arguments = to_jsonable_python(tool_args, serialize_unknown=True)
+        return await self._dialogue.call(
+            called, arguments, ctx.tool_call_id, real=call_real, as_is=called in self._as_is
+        )
+
+
+def _wrap_toolset(toolset: Any, dialogue: AgentRunRecorder, as_is: frozenset[str]) -> Any:
+    """`toolset` with every leaf answered. What is not known to be made of others is a leaf."""
+    if isinstance(toolset, CaseToolset):
+        return toolset
+    if isinstance(toolset, CombinedToolset):
+        return replace(toolset, toolsets=[_wrap_toolset(inner, dialogue, as_is) for inner in toolset.toolsets])
+    if isinstance(toolset, WrapperToolset):
+        return replace(toolset, wrapped=_wrap_toolset(toolset.wrapped, dialogue, as_is))
+    return CaseToolset(toolset, dialogue, as_is)
+
+
+def to_model_turn(response: Any, outputs: Iterable[str]) -> ModelTurn:
+    """A ModelResponse as a model turn. Calls of the `outputs` tools are its text: structured output, no function's."""
+    call_parts = [part for part in response.parts if part.part_kind == "tool-call"]
+    calls = tuple(_to_call(part) for part in call_parts if part.tool_name not in outputs)
+    texts = [part.content for part in response.parts if part.part_kind == "text"]
+    texts += [part.args_as_json_str() for part in call_parts if part.tool_name in outputs]
+    reason = _FINISH.get(response.finish_reason, "other") if response.finish_reason else "stop"
+    return ModelTurn(
+        text="".join(texts),
+        calls=calls,
+        finish_reason="tool_calls" if calls else "stop" if reason == "tool_calls" else reason,
+        usage=_to_usage(response.usage),
+        model=response.model_name,
+    )
+
+
+def _to_call(part: Any) -> ModelCall:
+    if not isinstance(part.args, str):
+        return ModelCall(name=part.tool_name, arguments=dict(part.args or {}), call_id=part.tool_call_id)
+    arguments, why = parse_arguments(part.args or "{}")
+    read = part.args if why else arguments
+    return ModelCall(name=part.tool_name, arguments=read, call_id=part.tool_call_id, malformed=why, raw=part.args)
+
+
+def _parse_arguments(args: Any) -> Any:
+    return parse_arguments(args or "{}")[0] if isinstance(args, str) else args
+
+
+def _to_usage(usage: Any) -> Usage | None:
+    if usage is None or not usage.has_values():
+        return None
+    reasoning = usage.details.get("reasoning_tokens", 0)
+    return Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=max(usage.output_tokens - reasoning, 0),
+        reasoning_tokens=reasoning,
+        cached_tokens=usage.cache_read_tokens,
+        total_tokens=usage.total_tokens,
+    )
+
+
+def _explain_misfit(error: ValidationError | ModelRetry) -> str:
+    if isinstance(error, ModelRetry):
+        return str(error.message)
+    lines = (f"{'.'.join(map(str, item['loc'])) or 'the arguments'}: {item['msg']}" for item in error.errors())
+    return "; ".join(lines)
+
+
+def install_hooks() -> None:
+    """Have every run of an agent look whether its context belongs to a case. Once per process, for good: outside of
+    cases nothing is different.
+    """
+    with _lock:
+        if getattr(Agent.iter, "is_evalkits", False):
+            return
+        original = Agent.iter
+
+        @functools.wraps(original)
+        def iter(self: Any, *args: Any, **kwargs: Any) -> Any:
+            way = SCOPES.find("an agent of pydantic-ai")
+            if way is not None:
+                kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), CaseCapability(way)]
+                if way.model is not None and kwargs.get("model") is None:
+                    kwargs["model"] = way.model
+            return original(self, *args, **kwargs)
+
+        iter.is_evalkits = True  # type: ignore[attr-defined]
+        Agent.iter = iter

@@ -1,0 +1,343 @@
+"""An agent that is a command: started once per answer, asked over stdin, and heard on stdout.
+
+What it did wrong shows in its calls and its answer. A process that does not answer as agreed (it exits with another
+status than 0, prints half a JSON, or far too much) could not be measured, unless a function of the case had failed
+before: going to pieces over that is its own fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evalkit.agents.remote.protocol import MAX_OUTPUT, build_request, read_reply
+from evalkit.agents.reply import Reply
+from evalkit.agents.resolve import AgentUnderTest
+from evalkit.errors import RemoteAgentError, UnknownAgentError
+
+if TYPE_CHECKING:
+    from evalkit.agents.remote.functions_server import FunctionUrls
+    from evalkit.agents.task import Task
+
+
+OWN_PYTHON = "python"  # as a command it means the interpreter that runs evalkit
+_LOCAL_HOSTS = "127.0.0.1,localhost"
+_LONGEST_STDERR = 2_000  # characters of stderr in a message
+
+
+def build_command_agent(spec: Mapping[str, Any], root: Path) -> AgentUnderTest:
+    """The agent that ``{command, cwd?, env?, timeout?}`` describes. `cwd` is relative to `root`, its default."""
+    command = spec["command"]
+    words = tuple(shlex.split(command) if isinstance(command, str) else command)
+    name = shlex.join(words)
+    short_name = name if len(name) <= 80 else f"{name[:79]}…"
+    run = CommandAgent(short_name, words, root, spec.get("cwd") or "", dict(spec.get("env") or {}))
+    return AgentUnderTest(run.name, run, is_async=True, timeout_s=spec.get("timeout"), grace_s=TERM_S + KILL_S + 0.2)
+
+
+@dataclass(frozen=True, eq=False)
+class CommandAgent:
+    """``await agent(task)`` runs the command once."""
+
+    name: str
+    words: tuple[str, ...]
+    root: Path
+    cwd: str
+    env: Mapping[str, str | None]
+
+    @property
+    def who(self) -> str:
+        return f"agent '{self.name}'"
+
+    async def __call__(self, task: Task) -> Reply:
+        async with task.serve() as served:
+            child = await self._start(task, served)
+            try:
+                await child.send_and_wait(build_request(task, served))
+            except asyncio.CancelledError:
+                if await child.end():
+                    problem = f"was still running when its time was up, ignored SIGTERM for {TERM_S:g} s and was killed"
+                    task.record_fault(self._make_error("deadline", problem, child))
+                raise
+            finally:
+                await child.end()
+        if child.stderr:
+            task.log.info("%s, stderr:\n%s", self.who, child.stderr)
+        try:
+            return self._read_reply(child, task)
+        except RemoteAgentError as error:
+            raise mark_own_fault(error, task) from None
+
+    async def _start(self, task: Task, served: FunctionUrls) -> ChildProcess:
+        folder = self.root / self.cwd
+        if not folder.is_dir():
+            raise UnknownAgentError(f"{self.who}: its 'cwd' is no folder: {self.cwd or self.root.as_posix()}")
+        first, *rest = self.words
+        words = [sys.executable if first == OWN_PYTHON else first, *rest]
+        try:
+            return await start_process(
+                words,
+                cwd=folder,
+                env=build_environment(task, served, self.env),
+                limit=MAX_OUTPUT,
+                mark=served.functions_url,
+            )
+        except FileNotFoundError:
+            hint = "there is no such file" if os.path.dirname(first) else "no folder of the PATH has it"
+            raise UnknownAgentError(f"{self.who}: command not found: '{first}' ({hint})") from None
+        except OSError as error:
+            raise UnknownAgentError(f"{self.who}: '{first}' can't be executed: {error.strerror}") from None
+
+    def _read_reply(self, child: ChildProcess, task: Task) -> Reply:
+        if child.is_flooded:
+            problem = f"printed more than {MAX_OUTPUT:,} bytes to stdout and was ended; logs belong on stderr"
+            raise self._make_error("output_limit", problem, child)
+        if child.returncode:
+            raise self._make_error(
+                "crashed", f"{_describe_exit(child.returncode)} instead of exiting with status 0", child
+            )
+        try:
+            return read_reply(bytes(child.stdout), self.who, task)
+        except RemoteAgentError as error:
+            raise RemoteAgentError(f"{error}{_format_stderr(child)}", code=error.code) from None
+
+    def _make_error(self, code: str, problem: str, child: ChildProcess) -> RemoteAgentError:
+        return RemoteAgentError(f"{self.who} {problem}{_format_stderr(child)}", code=code)
+
+
+def build_environment(task: Task, served: FunctionUrls, case_env: Mapping[str, str | None]) -> dict[str, str]:
+    """This process's environment, the case's `env` over it (None removes), and where the functions are.
+
+    The functions are on this machine, whatever proxy is set.
+    """
+    task_env = {
+        "EVALKIT_FUNCTIONS_URL": served.functions_url,
+        "EVALKIT_MCP_URL": served.mcp_url,
+        "EVALKIT_MCP_COMMAND": shlex.join(served.mcp_command) if served.mcp_command else None,
+        "EVALKIT_MODEL": task.model,
+        "EVALKIT_CASE_ID": task.case_id,
+    }
+    inherited: Mapping[str, str | None] = os.environ  # as any child's; nothing is decided by it
+    merged = {**inherited, **case_env, **task_env}
+    for name in ("no_proxy", "NO_PROXY"):
+        merged[name] = ",".join(filter(None, (merged.get(name), _LOCAL_HOSTS)))
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def mark_own_fault(error: RemoteAgentError, task: Task) -> RemoteAgentError:
+    """`error`, as the agent's own fault if a function had failed or was refused before."""
+    failed = next((call for call in task.calls if call.outcome == "error"), None)
+    if failed is None:
+        return error
+    message = f"{error}\nbefore, call {failed.index + 1}, {failed.name}, had failed: an agent must cope with that"
+    return RemoteAgentError(message, code=error.code, is_agent_fault=True)
+
+
+def _describe_exit(returncode: int) -> str:
+    if returncode > 0:
+        return f"exited with status {returncode}"
+    try:
+        return f"was ended by {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"was ended by signal {-returncode}"
+
+
+def _format_stderr(child: ChildProcess) -> str:
+    text = child.stderr
+    if not text:
+        return "; it wrote nothing to stderr"
+    tail = text if len(text) <= _LONGEST_STDERR else f"…{text[-_LONGEST_STDERR:]}"
+    return "; its stderr ends:\n" + "\n".join(f"  {line}" for line in tail.splitlines())
+
+
+# A child process with all that it starts: limited in output, ended as a whole, and never left behind.
+#
+# It leads a session and process group of its own. On Linux, descendants that left the group are found by a mark in their
+# environment.
+
+TERM_S = 1.0  # between SIGTERM and SIGKILL
+KILL_S = 0.5  # how long to wait for what was killed
+LINGER_S = 0.25  # how long stdout may stay open, in the hands of a grandchild, when the child has ended
+STDERR_KEPT = 64_000  # bytes of the end of stderr
+
+_PROC = Path("/proc")
+_live_groups: set[int] = set()  # groups that must not outlive this interpreter
+
+
+class ChildProcess(asyncio.SubprocessProtocol):
+    """``child = await start(...)``, ``await child.finished(stdin)``, and always ``await child.end()``."""
+
+    def __init__(self, limit: int, mark: bytes) -> None:
+        self.stdout = bytearray()
+        self.is_flooded = False
+        self._limit = limit
+        self._mark = mark
+        self._stderr = bytearray()
+        self._is_closed = False  # stdout is at its end
+        self._loop = asyncio.get_running_loop()
+        self._completion: asyncio.Future[None] = self._loop.create_future()
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._group = 0
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status; negative: the signal that ended it; None: it is still running."""
+        return None if self._transport is None else self._transport.get_returncode()
+
+    @property
+    def stderr(self) -> str:
+        """The end of what it wrote to stderr."""
+        return bytes(self._stderr[-STDERR_KEPT:]).decode("utf-8", "backslashreplace").strip()
+
+    # What asyncio tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+        self._group = transport.get_pid()
+        _register_group(self._group)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self._stderr += data
+            if len(self._stderr) > 2 * STDERR_KEPT:
+                del self._stderr[:-STDERR_KEPT]
+        elif not self.is_flooded:
+            self.stdout += data
+            if len(self.stdout) > self._limit:
+                self.is_flooded = True
+                self._finish()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1:
+            self._is_closed = True
+            if self.returncode is not None:
+                self._finish()
+
+    def process_exited(self) -> None:
+        if self._is_closed:
+            self._finish()
+        else:
+            self._loop.call_later(LINGER_S, self._finish)
+
+    def _finish(self) -> None:
+        if not self._completion.done():
+            self._completion.set_result(None)
+
+    # What is asked of it
+
+    async def send_and_wait(self, stdin: bytes) -> None:
+        """Hand it `stdin`, and wait until it has ended, or printed more than its limit."""
+        assert self._transport is not None
+        pipe = self._transport.get_pipe_transport(0)
+        assert isinstance(pipe, asyncio.WriteTransport)
+        pipe.write(stdin)  # one that does not read it is free to
+        pipe.close()
+        await self._completion
+
+    async def end(self) -> bool:
+        """End it and all that it has started. True if SIGTERM was not enough for the process itself."""
+        try:
+            if not self._find_survivors():
+                return False
+            self._send_signal(signal.SIGTERM)
+            await self._wait_until_gone(TERM_S)
+            is_stubborn = self.returncode is None
+            if self._find_survivors():
+                self._send_signal(signal.SIGKILL)
+                await self._wait_until_gone(KILL_S)
+            return is_stubborn
+        except BaseException:  # we are being stopped ourselves
+            self._send_signal(signal.SIGKILL)
+            raise
+        finally:
+            _live_groups.discard(self._group)
+            if self._transport is not None:
+                self._transport.close()
+
+    async def _wait_until_gone(self, seconds: float) -> None:
+        """Wait until nothing is left, for a limited time."""
+        until, pause = self._loop.time() + seconds, 0.005
+        while self._find_survivors() and self._loop.time() < until:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.05)
+
+    def _find_survivors(self) -> list[int]:
+        if self.returncode is None:
+            return [self._group]
+        return find_survivors(self._group, self._mark)
+
+    def _send_signal(self, number: signal.Signals) -> None:
+        if not hasattr(os, "killpg"):
+            assert self._transport is not None
+            with suppress(ProcessLookupError):
+                self._transport.kill()
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._group, number)
+        for pid in find_survivors(self._group, self._mark):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+async def start_process(
+    words: Sequence[str], *, cwd: Path, env: Mapping[str, str], limit: int, mark: str
+) -> ChildProcess:
+    """Start the command. `mark` is a text in `env` that nothing else on this machine has. Raises OSError."""
+    _, child = await asyncio.get_running_loop().subprocess_exec(
+        lambda: ChildProcess(limit, mark.encode()), *words, cwd=cwd, env=dict(env), start_new_session=True
+    )
+    return child
+
+
+def find_survivors(group: int, mark: bytes) -> list[int]:
+    """The processes of `group`, and on Linux all that have `mark` in their environment. Zombies do not count."""
+    if not _PROC.is_dir():
+        return _find_group(group)
+    running = [entry for entry in os.scandir(_PROC) if entry.name.isdecimal()]
+    return [int(entry.name) for entry in running if _is_member(entry.path, group, mark)]
+
+
+def _find_group(group: int) -> list[int]:
+    try:
+        os.killpg(group, 0)
+    except (AttributeError, ProcessLookupError, PermissionError):
+        return []
+    return [group]
+
+
+def _is_member(process: str, group: int, mark: bytes) -> bool:
+    try:
+        with open(f"{process}/stat", "rb") as file:
+            state, _, its_group = file.read().rpartition(b")")[2].split(None, 3)[:3]
+        if state in b"ZX":
+            return False
+        if int(its_group) == group:
+            return True
+        with open(f"{process}/environ", "rb") as file:
+            return mark in file.read()
+    except OSError:  # it has just ended, or is somebody else's
+        return False
+
+
+def _register_group(group: int) -> None:
+    """Kill `group` when the interpreter ends before it does: an interrupted run leaves nothing behind."""
+    if not _live_groups:
+        atexit.unregister(_stop_live_groups)
+        atexit.register(_stop_live_groups)
+    _live_groups.add(group)
+
+
+def _stop_live_groups() -> None:
+    for group in tuple(_live_groups):
+        with suppress(OSError, AttributeError):
+            os.killpg(group, signal.SIGKILL)

@@ -1,0 +1,271 @@
+"""One HTTP/1.1 connection: h11's state machine over an asyncio stream. Server and client side are alike."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+from urllib.parse import unquote
+
+import h11
+
+from evalkit.cassettes.http.player import OWN_HOSTS
+
+_CHUNK = 65_536
+
+
+class DisconnectedError(Exception):
+    """The other side is gone."""
+
+
+class RejectedMessageError(Exception):
+    """A message that is not read: broken, or too large. `status` is what a server answers."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Channel:
+    """A connection and its stream. `is_busy`: a message has begun, and its answer is not complete."""
+
+    def __init__(self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connection = connection
+        self._reader = reader
+        self._writer = writer
+        self.is_busy = False
+        self._is_at_end = False
+
+    async def read_head(self) -> h11.Request | h11.Response | h11.ConnectionClosed:
+        """The first event of the next message. Interim responses are passed over."""
+        try:
+            event = await self._read_event()
+            while isinstance(event, h11.InformationalResponse):
+                event = await self._read_event()
+        except RejectedMessageError:
+            if self._is_at_end:
+                raise DisconnectedError from None
+            raise
+        if not isinstance(event, (h11.Request, h11.Response, h11.ConnectionClosed)):
+            raise DisconnectedError
+        self.is_busy = not isinstance(event, h11.ConnectionClosed)
+        return event
+
+    async def read_body(self, limit: int) -> bytes:
+        """The rest of the message. RefusedError beyond `limit` bytes."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            event = await self._read_event()
+            if isinstance(event, h11.EndOfMessage):
+                return b"".join(parts)
+            if not isinstance(event, h11.Data):
+                raise DisconnectedError
+            size += len(event.data)
+            if size > limit:
+                raise RejectedMessageError(413, f"a body may have {limit:,} bytes")
+            parts.append(bytes(event.data))
+
+    async def _read_event(self) -> Any:
+        while True:
+            try:
+                event = self.connection.next_event()
+            except h11.RemoteProtocolError as error:
+                raise RejectedMessageError(error.error_status_hint, str(error)) from None
+            if event is h11.PAUSED:
+                raise DisconnectedError  # it goes on without having heard our answer
+            if event is not h11.NEED_DATA:
+                return event
+            if self.connection.they_are_waiting_for_100_continue:
+                await self.write(h11.InformationalResponse(status_code=100, headers=[]))
+            data = await self._reader.read(_CHUNK)
+            self._is_at_end = not data
+            self.connection.receive_data(data)
+
+    async def wait_until_closed(self) -> None:
+        """Returns when the other side has closed. What it sends meanwhile waits for its turn."""
+        while data := await self._reader.read(_CHUNK):
+            self.connection.receive_data(data)
+
+    async def write(self, event: Any) -> None:
+        data = self.connection.send(event)
+        if data:
+            self._writer.write(data)
+            await self._writer.drain()
+        if isinstance(event, h11.EndOfMessage):
+            self.is_busy = False
+
+    def is_reusable(self) -> bool:
+        """Whether both sides are done with a message and want to go on."""
+        return self.connection.our_state is h11.DONE and self.connection.their_state is h11.DONE
+
+    def close(self) -> None:
+        """Close once everything is written."""
+        self._writer.close()
+
+    def abort(self) -> None:
+        """Close now, whatever is not written yet."""
+        self._writer.transport.abort()
+
+
+# A small HTTP/1.1 server on 127.0.0.1 for the length of one run: h11 knows the protocol, an ASGI app answers.
+#
+# It takes what any HTTP client in any language sends (chunked bodies, kept connections, `Expect: 100-continue`), one
+# request at a time per connection, the body whole before the app is asked.
+
+MAX_BODY = 10_000_000  # bytes of a request
+# How long a call that the agent has not waited for may go on once the agent is done.
+SETTLE_S = 0.5
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+LOGGER = logging.getLogger("evalkit.agent")
+
+
+class HttpServer:
+    """``async with HttpServer(app) as server``: `server.port` answers until the block ends."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._connections: dict[asyncio.Task[None], Channel] = {}
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def __aenter__(self) -> HttpServer:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        OWN_HOSTS.add(f"127.0.0.1:{self.port}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        try:
+            if kind is None:
+                await self._finish_requests()
+        finally:
+            self._server.close()
+            connections = dict(self._connections)
+            for task in connections:
+                task.cancel()
+            await asyncio.gather(*connections, return_exceptions=True)
+            for channel in connections.values():
+                channel.abort()
+            OWN_HOSTS.discard(f"127.0.0.1:{self.port}")
+
+    async def _finish_requests(self) -> None:
+        """Answer what has been asked: a client may be gone, and its last request still on the way through the loop."""
+        for _ in range(10):  # from a connection that waits to be accepted to a request that was read
+            await asyncio.sleep(0)
+        busy = {task for task, channel in self._connections.items() if channel.is_busy}
+        if busy:
+            await asyncio.wait(busy, timeout=SETTLE_S)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel = Channel(h11.Connection(h11.SERVER), reader, writer)
+        task = asyncio.get_running_loop().create_task(self._serve(channel))
+        self._connections[task] = channel
+        task.add_done_callback(self._connections.pop)
+
+    async def _serve(self, channel: Channel) -> None:
+        try:
+            while await self._serve_request(channel) and channel.is_reusable():
+                channel.connection.start_next_cycle()
+        except (DisconnectedError, ConnectionError):
+            pass  # the client is gone, and nobody is left to be told
+        finally:
+            channel.close()
+
+    async def _serve_request(self, channel: Channel) -> bool:
+        """One request and its response; False when the client has no more."""
+        try:
+            request = await channel.read_head()
+            if not isinstance(request, h11.Request):
+                return False
+            body = await channel.read_body(MAX_BODY)
+        except RejectedMessageError as refused:
+            response = AsgiResponse(channel, b"")
+            await response.send_text(refused.status, str(refused))
+            return False
+        response = AsgiResponse(channel, request.method)
+        try:
+            await self._app(_build_scope(request, self.port), _RequestBody(channel, body).receive, response.send)
+        except (DisconnectedError, ConnectionError):
+            raise
+        except Exception:
+            LOGGER.exception("the functions' server failed on %r", request.target)
+            await response.send_text(500, "evalkit failed on this request; its log has the traceback")
+        return True
+
+
+def _build_scope(request: h11.Request, port: int) -> dict[str, Any]:
+    raw_path, _, query = request.target.partition(b"?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": request.http_version.decode("ascii"),
+        "method": request.method.decode("ascii"),
+        "scheme": "http",
+        "path": unquote(raw_path.decode("latin-1")),
+        "raw_path": raw_path,
+        "query_string": query,
+        "root_path": "",
+        "headers": [(name, value) for name, value in request.headers],
+        "client": None,
+        "server": ("127.0.0.1", port),
+    }
+
+
+class _RequestBody:
+    """`receive` of an ASGI app: the body, and then, whenever it happens, that the client has gone."""
+
+    def __init__(self, channel: Channel, body: bytes) -> None:
+        self._channel = channel
+        self._body: bytes | None = body
+
+    async def receive(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._channel.wait_until_closed()
+        return {"type": "http.disconnect"}
+
+
+class AsgiResponse:
+    """`send` of an ASGI app."""
+
+    def __init__(self, channel: Channel, method: bytes) -> None:
+        self._channel = channel
+        self._has_body = method != b"HEAD"
+        self._start: Message | None = None
+        self._has_started = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if not self._has_started:
+            assert self._start is not None, "ASGI: the start of a response comes before its body"
+            headers = [(name, value) for name, value in self._start.get("headers", ())]
+            await self._channel.write(h11.Response(status_code=self._start["status"], headers=headers))
+            self._has_started = True
+        if message.get("body") and self._has_body:
+            await self._channel.write(h11.Data(data=message["body"]))
+        if not message.get("more_body", False):
+            await self._channel.write(h11.EndOfMessage())
+
+    async def send_text(self, status: int, text: str) -> None:
+        """A whole response of text, unless another has begun."""
+        if self._has_started:
+            raise DisconnectedError
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        with suppress(h11.LocalProtocolError):  # the request was so broken that there is no answering it
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            await self.send({"type": "http.response.body", "body": text.encode()})

@@ -1,0 +1,141 @@
+"""What an agent in another process, or behind a URL, is asked, and how its answer is read. docs/ways-in.md has it all.
+
+One JSON object goes in; one JSON object with `text`, or plain text, comes out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from evalkit.agents.reply import COMPLETED, Reply
+from evalkit.errors import RemoteAgentError, did_you_mean
+from evalkit.model.transcript import Usage
+
+if TYPE_CHECKING:
+    from evalkit.agents.remote.functions_server import FunctionUrls
+    from evalkit.agents.task import Task
+
+
+PROTOCOL = 1
+MAX_OUTPUT = 10_000_000  # bytes of a reply
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "text": (str, "a text"),
+    "stop_reason": (str, "a text"),
+    "instruction_used": (str, "a text"),
+    "usage": (dict, "an object"),
+    "data": (dict, "an object"),
+    "state": (dict, "an object"),
+}
+REPLY_KEYS = tuple(_KINDS)
+USAGE_KEYS = Usage.__struct_fields__
+REPLY_FORM = 'a reply is one JSON object such as {"text": "..."}, or plain text'
+
+
+def build_request(task: Task, served: FunctionUrls) -> bytes:
+    """The request, as JSON in UTF-8."""
+    settings = task.settings
+    request = {
+        "protocol": PROTOCOL,
+        "case_id": task.case_id,
+        "run": task.run_index,
+        "input": task.input,
+        "message": task.message,
+        "messages": [_serialize_message(message) for message in task.messages],
+        "state": task.state,
+        "model": task.model,
+        "settings": {
+            "temperature": settings.temperature,
+            "seed": settings.seed,
+            "deadline_s": settings.deadline_s,
+            "max_iterations": settings.max_iterations,
+        },
+        "functions": task.describe_functions(),
+        "functions_url": served.functions_url,
+        "mcp_url": served.mcp_url,
+        "mcp_command": served.mcp_command,
+    }
+    return json.dumps(request, ensure_ascii=True, default=str).encode("ascii")
+
+
+def _serialize_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message of the conversation: what the user or the agent said, as text."""
+    text = message["turn"].text if message.get("role") == "model" else message.get("text", "")
+    return {"role": message.get("role"), "text": text}
+
+
+def read_reply(content: bytes, who: str, task: Task) -> Reply:
+    """The reply that `content` is. ForeignAgentError, code ``invalid_reply``, where it is none; its text begins with
+    `who`.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _make_invalid_reply_error(
+            who, f"answered with something that is not UTF-8 (byte {error.start}); {REPLY_FORM}"
+        ) from None
+    stripped = text.strip()
+    if not stripped.startswith("{"):
+        _refuse_reply_after_logs(stripped, who)
+        return Reply(text.rstrip("\r\n"))
+    try:
+        data = json.loads(stripped)
+    except (ValueError, RecursionError) as error:
+        raise _make_invalid_reply_error(
+            who, f"answered with something that begins like JSON and is none: {error}; {REPLY_FORM}"
+        ) from None
+    problems = _find_problems(data)
+    if problems:
+        raise _make_invalid_reply_error(who, f"answered with a JSON object that is no reply: {'; '.join(problems)}")
+    if data.get("state") is not None:
+        task.state.clear()
+        task.state.update(data["state"])
+    return Reply(
+        data.get("text") or "",
+        stop_reason=data.get("stop_reason") or COMPLETED,
+        instruction_used=data.get("instruction_used"),
+        usage=Usage(**data["usage"]) if data.get("usage") else None,
+        data=data.get("data"),
+    )
+
+
+def _refuse_reply_after_logs(text: str, who: str) -> None:
+    """A JSON reply below other lines: taken as plain text, its stop reason would be lost without a word."""
+    lines = text.splitlines()
+    if not lines or not lines[-1].startswith("{"):
+        return
+    try:
+        is_reply = "text" in json.loads(lines[-1])
+    except (ValueError, RecursionError):
+        return
+    if is_reply:
+        before = "a line" if len(lines) == 2 else f"{len(lines) - 1} lines"
+        raise _make_invalid_reply_error(
+            who, f"wrote {before} above its JSON reply; logs belong on stderr, stdout holds the reply alone"
+        )
+
+
+def _find_problems(data: Mapping[str, Any]) -> list[str]:
+    problems = [f"unknown key {key!r}{did_you_mean(key, REPLY_KEYS)}" for key in data if key not in REPLY_KEYS]
+    if "text" not in data and not problems:
+        problems.append("it has no 'text'")
+    for key, (kind, description) in _KINDS.items():
+        if data.get(key) is not None and not isinstance(data[key], kind):
+            problems += [f"'{key}' is {description}, got {_format_value(data[key])}"]
+    usage = data.get("usage")
+    for key, value in usage.items() if isinstance(usage, dict) else ():
+        if key not in USAGE_KEYS:
+            problems.append(f"unknown key {key!r} in usage{did_you_mean(key, USAGE_KEYS)}")
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            problems.append(f"'usage.{key}' is a number of tokens, got {_format_value(value)}")
+    return problems
+
+
+def _format_value(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _make_invalid_reply_error(who: str, problem: str) -> RemoteAgentError:
+    return RemoteAgentError(f"{who} {problem}", code="invalid_reply")

@@ -1,0 +1,171 @@
+"""The functions a task offers: callables by name, and their declarations in the forms that model APIs take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from keyword import iskeyword
+from typing import TYPE_CHECKING, Any
+
+from evalkit.errors import did_you_mean
+from evalkit.model.case import Declaration
+
+if TYPE_CHECKING:
+    from evalkit.functions.dispatcher import FakeDispatcher
+
+
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+FunctionCallable = Callable[..., Any]
+
+
+class FunctionMapping(Mapping[str, FunctionCallable]):
+    """Functions by name, made when asked for: real ones, with a name, a docstring and a signature."""
+
+    def __init__(self, dispatcher: FakeDispatcher, make: Callable[[Declaration], FunctionCallable]) -> None:
+        self._dispatcher = dispatcher
+        self._make = make
+
+    @property
+    def declarations(self) -> tuple[Declaration, ...]:
+        """The declared functions; those that are only mocked have no declaration."""
+        return self._dispatcher.declarations
+
+    def __getitem__(self, name: str) -> FunctionCallable:
+        if name not in self._dispatcher.names:
+            names = ", ".join(self) or "none"
+            raise KeyError(f"no function '{name}'{did_you_mean(name, self) or ';'} (this case has {names})")
+        declared = (function for function in self.declarations if function.name == name)
+        return self._make(next(declared, Declaration(name=name)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._dispatcher.names)
+
+    def __len__(self) -> int:
+        return len(self._dispatcher.names)
+
+
+class TaskFunctions(FunctionMapping):
+    """``task.functions["check_warranty"](serial_number="SN1")`` is ``task.call("check_warranty", ...)``.
+
+    For async agents ``await task.functions.aio["check_warranty"](serial_number="SN1")`` is ``await task.acall(...)``.
+    """
+
+    def __init__(self, dispatcher: FakeDispatcher, call: Callable[..., Any], acall: Callable[..., Any]) -> None:
+        super().__init__(dispatcher, lambda declaration: make_sync_function(declaration, call))
+        self.aio: Mapping[str, FunctionCallable] = FunctionMapping(
+            dispatcher, lambda declared: make_async_function(declared, acall)
+        )
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """What is declared, as JSON: ``{name, description, parameters, returns}`` each."""
+        return [
+            {
+                "name": function.name,
+                "description": function.description,
+                "parameters": dict(function.parameters or NO_PARAMETERS),
+                **({} if function.returns is None else {"returns": dict(function.returns)}),
+            }
+            for function in self.declarations
+        ]
+
+    def openai_tools(self) -> list[dict[str, Any]]:
+        """``tools=`` of an OpenAI-compatible chat completion."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": function.name,
+                    "description": function.description,
+                    "parameters": dict(function.parameters or NO_PARAMETERS),
+                },
+            }
+            for function in self.declarations
+        ]
+
+    def gemini_tools(self) -> list[dict[str, Any]]:
+        """``tools=`` of a google-genai ``GenerateContentConfig``: one tool with every declaration."""
+        declarations = [
+            {
+                "name": function.name,
+                "description": function.description,
+                "parameters_json_schema": dict(function.parameters or NO_PARAMETERS),
+            }
+            for function in self.declarations
+        ]
+        return [{"function_declarations": declarations}] if declarations else []
+
+
+# A declared function as a Python function that frameworks can read: name, docstring, signature, annotations.
+#
+# Arguments go by name, since that is how models pass them. What is not passed is not sent: a default that the signature
+# shows only says that the argument may be left out.
+
+_TYPES: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[Any],
+    "object": dict[str, Any],
+    "null": type(None),
+}
+
+
+def make_sync_function(declaration: Declaration, call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose call is ``call(name, **arguments)``."""
+    name = declaration.name
+
+    def call_declared(**arguments: Any) -> Any:
+        return call(name, **arguments)
+
+    return _describe(call_declared, declaration)
+
+
+def make_async_function(declaration: Declaration, acall: Callable[..., Any]) -> Callable[..., Any]:
+    """A coroutine function whose call is ``await acall(name, **arguments)``."""
+    name = declaration.name
+
+    async def call_declared(**arguments: Any) -> Any:
+        return await acall(name, **arguments)
+
+    return _describe(call_declared, declaration)
+
+
+def _describe(function: Any, declaration: Declaration) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = declaration.name
+    function.__doc__ = declaration.description or None
+    signature = build_signature(declaration.parameters)
+    function.__signature__ = signature
+    named = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    function.__annotations__ = {**named, "return": Any}
+    described: Callable[..., Any] = function
+    return described
+
+
+def build_signature(parameters: Mapping[str, Any] | None) -> inspect.Signature:
+    """The signature that a JSON Schema of arguments describes; ``(**arguments)`` where Python can't say it."""
+    declared = (parameters or {}).get("properties")
+    properties: Mapping[str, Any] = declared if isinstance(declared, Mapping) else {}
+    if parameters is None or not all(name.isidentifier() and not iskeyword(name) for name in properties):
+        everything = inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD, annotation=Any)
+        return inspect.Signature([everything], return_annotation=Any)
+    required = parameters.get("required") or ()
+    return inspect.Signature(
+        [_build_parameter(name, schema, name in required) for name, schema in properties.items()], return_annotation=Any
+    )
+
+
+def _build_parameter(name: str, schema: Any, required: bool) -> inspect.Parameter:
+    default = inspect.Parameter.empty if required else schema.get("default") if isinstance(schema, Mapping) else None
+    annotation = _get_annotation(schema)
+    if not required and default is None and annotation is not Any:
+        annotation = annotation | None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _get_annotation(schema: Any) -> Any:
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if kind == "array" and isinstance(schema.get("items"), Mapping):
+        return list[_get_annotation(schema["items"])]  # type: ignore[misc]
+    return _TYPES.get(kind, Any) if isinstance(kind, str) else Any

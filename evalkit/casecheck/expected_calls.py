@@ -1,0 +1,310 @@
+"""The arguments of an expected call, made from what the case says of them and from the declared schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from evalkit.casecheck.examples import (
+    ExampleNotFoundError,
+    NoExampleError,
+    OmittedArgumentError,
+    Resolve,
+    is_accepted,
+    is_operator,
+    make_example,
+    make_schema_example,
+)
+from evalkit.errors import EvalkitError, MockError
+from evalkit.functions.arguments import find_argument_violations
+from evalkit.functions.mocks.answers import Answer, CallableAnswer, DelayedAnswer, MatchAnswer, SequenceAnswer
+from evalkit.model.case import Declaration
+from evalkit.model.template import Reference, Template, TemplateError, parse_template
+from evalkit.operators.compile import Mode, OperatorProblems, compile_value
+
+KeyPath = tuple[str | int, ...]
+_MAX_TRIED_NUMBERS = 100  # that are tried between a schema's bounds
+GROUPS = ("in_order", "any_order", "in_parallel")
+PHRASES = ("response_contains", "response_body_contains")
+
+
+class PlannedCall(Struct, frozen=True):
+    """One expected call with its place; `together`: the place of the `in_parallel` around it."""
+
+    keys: Mapping[str, Any]
+    path: KeyPath
+    parallel_group: KeyPath | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.keys["function_name"])
+
+    @property
+    def times(self) -> int:
+        times = self.keys.get("times", 1)
+        minimum = times.get("min", 1) if isinstance(times, dict) else times
+        return max(int(minimum), 1)
+
+
+def plan_calls(
+    items: list[Any], path: KeyPath, variant: int, parallel_group: KeyPath | None = None
+) -> Iterator[PlannedCall]:
+    """The calls of a list, in order; of each `one_of`, alternative number `variant`, or its last."""
+    for number, item in enumerate(items):
+        here = (*path, number)
+        if isinstance(item, str):
+            yield PlannedCall({"function_name": item}, here, parallel_group)
+        elif "function_name" in item:
+            yield PlannedCall(item, here, parallel_group)
+        else:
+            ((key, inner),) = item.items()
+            if key in GROUPS:
+                yield from plan_calls(
+                    inner, (*here, key), variant, (*here, key) if key == "in_parallel" else parallel_group
+                )
+            else:
+                chosen = min(variant, len(inner) - 1)
+                alternative = inner[chosen]
+                at = (*here, key, chosen)
+                if isinstance(alternative, list):
+                    yield from plan_calls(alternative, at, variant, parallel_group)
+                else:
+                    yield from (
+                        PlannedCall(call.keys, at if call.path == (*at, 0) else call.path, parallel_group)
+                        for call in plan_calls([alternative], at, variant, parallel_group)
+                    )
+
+
+def plan_implied_calls(expected: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The calls that must be made where no list says so."""
+    calls: dict[str, dict[str, Any]] = {}
+    for name, times in _find_referenced(expected).items():
+        calls[name] = {"function_name": name, "times": times}
+    fields = expected.get("ticket_fields")
+    if fields or expected.get("ticket_created"):
+        calls["create_ticket"] = {"function_name": "create_ticket", "arguments_contain": fields or {}}
+    if expected.get("email_sent"):
+        calls["send_email"] = {"function_name": "send_email"}
+    last = expected.get("final_function_call")
+    if last:
+        calls[last] = calls.pop(last, {"function_name": last})
+    return list(calls.values())
+
+
+def _find_referenced(expected: Mapping[str, Any]) -> dict[str, int]:
+    """The functions whose calls the phrases speak of, ``{{ calls.f[2].result.id }}``, and how often they are called."""
+    counts: dict[str, int] = {}
+    for phrase in (phrase for key in PHRASES for phrase in list_texts(expected.get(key))):
+        template = parse_template(phrase)
+        for part in template.parts if isinstance(template, Template) else ():
+            if isinstance(part, Reference) and part.root == "calls" and part.path:
+                name, number = str(part.path[0]), part.path[1] if len(part.path) > 1 else 1
+                counts[name] = max(counts.get(name, 1), number if isinstance(number, int) else 1)
+    return counts
+
+
+def list_texts(value: Any) -> list[str]:
+    """One text or several, as a list."""
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
+
+
+def count_variants(items: Any) -> int:
+    """How many alternatives the longest `one_of` in a list of calls has; 1 where there is none."""
+    if isinstance(items, list):
+        return max(map(count_variants, items), default=1)
+    if isinstance(items, dict):
+        alternatives = len(items["one_of"]) if isinstance(items.get("one_of"), list) else 1
+        return max(alternatives, *(count_variants(items[key]) for key in (*GROUPS, "one_of") if key in items), 1)
+    return 1
+
+
+class ArgumentDraft(Struct):
+    """Arguments. `guessed` are names of which the case leaves the value open; `unsure` says of which no value was
+    found, and `wrong` (path, code, message) of which there is none. `is_valid`: the schema is to be kept."""
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+    guessed: set[str] = field(default_factory=set)
+    unsure: list[str] = field(default_factory=list)
+    wrong: list[tuple[KeyPath, str, str]] = field(default_factory=list)
+    is_valid: bool = True
+
+
+def explain_open_failure(
+    call: PlannedCall, declaration: Declaration | None, mock: Answer | None, error: EvalkitError, is_unsure: bool
+) -> str | None:
+    """Why the failure of a call tells nothing: its mock depends on what nobody has said. None: it does tell.
+
+    `is_unsure`: a call before could not be checked either.
+    """
+    unknown = declaration is None or declaration.parameters is None
+    is_open = unknown and not any(key in call.keys for key in ("arguments", "arguments_contain"))
+    is_broken = isinstance(error, MockError)
+    is_known = getattr(error, "type", "") != "unknown_function"
+    if is_open and ("{{ arguments" in str(error) if is_broken else is_known and _is_dependent(mock)):
+        return "its mock refers to arguments that the case leaves open"
+    if is_unsure and is_broken and any(root in str(error) for root in ("{{ state", "{{ calls")):
+        return "its mock refers to a call that could not be checked"
+    return None
+
+
+def _is_dependent(mock: Answer | None) -> bool:
+    """Whether what a mock answers depends on what is sent."""
+    if isinstance(mock, DelayedAnswer):
+        return _is_dependent(mock.answer)
+    return (
+        any(map(_is_dependent, mock.elements))
+        if isinstance(mock, SequenceAnswer)
+        else isinstance(mock, (MatchAnswer, CallableAnswer))
+    )
+
+
+def make_arguments(call: PlannedCall, declaration: Declaration | None, resolve: Resolve) -> ArgumentDraft:
+    """What an agent that did as the case says would send."""
+    draft = ArgumentDraft(is_valid=call.keys.get("valid") is not False)
+    schemas = _get_properties(declaration)
+    for key in ("arguments_contain", "arguments"):
+        for name, value in (call.keys.get(key) or {}).items():
+            _make_argument(draft, (*call.path, key), name, value, schemas.get(name), resolve)
+    for key, value in call.keys.items():
+        if key.endswith("_contains") and key != "result_contains":
+            _add_phrases(draft, (*call.path, key), key.removesuffix("_contains"), value, call, schemas, resolve)
+    for key in call.keys:
+        name = key.removesuffix("_excludes")
+        if name != key and name not in draft.arguments:
+            draft.arguments[name] = make_schema_example(schemas.get(name))
+            draft.guessed.add(name)
+    if "arguments" not in call.keys and declaration is not None:
+        for name in (declaration.parameters or {}).get("required") or ():
+            if name not in draft.arguments and name not in (call.keys.get("arguments_absent") or ()):
+                draft.arguments[name] = make_schema_example(schemas.get(name))
+                draft.guessed.add(name)
+    return draft
+
+
+def _get_properties(declaration: Declaration | None) -> Mapping[str, Any]:
+    properties = (declaration.parameters or {}).get("properties") if declaration else None
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _make_argument(draft: ArgumentDraft, path: KeyPath, name: str, value: Any, schema: Any, resolve: Resolve) -> None:
+    offers = _list_offers(schema) if is_operator(value) else ()
+    mode: Mode = "equal" if path[-1] == "arguments" else "contain"
+    is_open = is_operator(value) and not _is_enumeration(value)
+    hopeless = explain_contradiction(value, schema, mode) if is_open and draft.is_valid else ""
+    if hopeless:
+        draft.wrong.append(((*path, name), "invalid_arguments", hopeless))
+        return
+    try:
+        draft.arguments[name] = make_example(value, resolve, offers, mode)
+    except OmittedArgumentError:
+        return
+    except ExampleNotFoundError as unsure:
+        draft.unsure.append(f"{name}: {unsure}")
+        draft.guessed.add(name)
+    except NoExampleError as impossible:
+        draft.wrong.append(((*path, name), "unmatchable_pattern", str(impossible)))
+    except TemplateError as error:
+        draft.wrong.append(((*path, name), "unresolved_reference", str(error)))
+    if is_open:
+        draft.guessed.add(name)
+
+
+def _list_offers(schema: Any) -> tuple[Any, ...]:
+    if not isinstance(schema, Mapping):
+        return ()
+    if isinstance(schema.get("enum"), list):
+        return tuple(schema["enum"])
+    bounds = [schema[key] for key in ("minimum", "maximum") if isinstance(schema.get(key), (int, float))]
+    between = range(int(bounds[0]), int(bounds[1]) + 1)[:_MAX_TRIED_NUMBERS] if len(bounds) == 2 else ()
+    return (make_schema_example(schema), *bounds, *between)
+
+
+def _is_enumeration(value: dict[str, Any]) -> bool:
+    """Whether the operators list every value that will do, so that the schema can refuse them all."""
+    listed = value.get("$one_of")
+    return "$eq" in value or "$literal" in value or (isinstance(listed, list) and not any(map(is_operator, listed)))
+
+
+def _add_phrases(
+    draft: ArgumentDraft,
+    path: KeyPath,
+    name: str,
+    value: Any,
+    call: PlannedCall,
+    schemas: Mapping[str, Any],
+    resolve: Resolve,
+) -> None:
+    phrases = []
+    for number, phrase in enumerate(value if isinstance(value, list) else [value]):
+        try:
+            phrases.append(str(make_example(phrase, resolve)))
+        except TemplateError as error:
+            draft.wrong.append(((*path, number), "unresolved_reference", str(error)))
+    schema = schemas.get(name)
+    if isinstance(schema, Mapping) and schema.get("type") == "array":
+        draft.arguments[name] = phrases
+        return
+    there = draft.arguments.get(name)
+    text = "\n".join([*([there] if isinstance(there, str) else []), *phrases])
+    exact = (call.keys.get("arguments") or {}).get(name)
+    # A text that is given word for word stays; the judge says whether the phrases are in it.
+    if exact is None or (is_operator(exact) and is_accepted(exact, text, resolve)):
+        draft.arguments[name] = text
+
+
+def find_violations(draft: ArgumentDraft, declaration: Declaration | None) -> tuple[list[str], list[str]]:
+    """What the declared schema says against the arguments: of what the case says, and of what was guessed."""
+    violations = () if declaration is None else find_argument_violations(declaration, draft.arguments)
+    stated: list[str] = []
+    guessed: list[str] = []
+    for violation in violations:
+        about_guess = bool(violation.path) and violation.path[0] in draft.guessed
+        (guessed if about_guess else stated).append(violation.message)
+    return stated, guessed
+
+
+# Operators that no value of a declared schema satisfies: the schema, written as operators too, contradicts them.
+
+_BOUNDS = {"minimum": "$ge", "maximum": "$le", "exclusiveMinimum": "$gt", "exclusiveMaximum": "$lt"}
+_LENGTHS = {"minLength": "$ge", "maxLength": "$le", "minItems": "$ge", "maxItems": "$le"}
+
+
+def explain_contradiction(value: Mapping[str, Any], schema: Any, mode: Mode) -> str:
+    """Why no argument can satisfy both the operators `value` and the schema; "" where one may, or nobody can tell."""
+    if not isinstance(schema, Mapping) or not _can_compile(value, mode):
+        return ""  # what is wrong with the operators alone is told elsewhere
+    for limit in _to_operators(schema):
+        try:
+            compile_value({"$all_of": [dict(value), limit]}, mode=mode)
+        except OperatorProblems as found:
+            return f"the declared schema rules it out: {found.problems[0].message}"
+    return ""
+
+
+def _can_compile(value: Mapping[str, Any], mode: Mode) -> bool:
+    try:
+        matcher = compile_value(dict(value), mode=mode)
+        return not matcher.has_templates and not matcher.accepts_absence
+    except OperatorProblems:
+        return False
+
+
+def _to_operators(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What the schema demands, one operator each, as far as there are operators for it."""
+    kind, listed = schema.get("type"), schema.get("enum")
+    if isinstance(kind, (str, list)) and kind:
+        yield {"$type": kind}
+    if "const" in schema:
+        yield {"$eq": schema["const"]}
+    if isinstance(listed, list) and listed:
+        yield {"$one_of": [{"$eq": item} for item in listed]}
+    for names, wrap in ((_BOUNDS, dict), (_LENGTHS, lambda limit: {"$len": limit})):
+        limits = {operator: schema[key] for key, operator in names.items() if _is_number(schema.get(key))}
+        if limits:
+            yield wrap(limits)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,235 @@
+"""The fault sweep: a case that passed runs again with each function that it called failing, in each way.
+
+What a fault run must keep to is `on_fault`. Where the model's turns were written beforehand, they go on as if nothing
+had failed: such a run tells nothing of the model, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.checks.compile import allow_stop_reason, compile_on_fault
+from evalkit.checks.conversation import judge_conversation
+from evalkit.checks.expectation import Expectation
+from evalkit.functions.mocks.answers import Answer, FailureAnswer, MockSet, StaticAnswer
+from evalkit.model.case import Case, Declaration, Repeat
+from evalkit.model.settings import Settings
+from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, Reason, Verdict
+from evalkit.runner.judge import parse_path
+from evalkit.runner.run_case import Watchdog, arun_case
+from evalkit.runner.run_state import RunState
+
+FAULTS = ("timeout", "error", "empty", "malformed")
+NOT_MEASURABLE = "not_measurable_offline"
+_GARBAGE = "<html><body><h1>502 Bad Gateway</h1></body></html>"
+_NO_TURN = ("missing_cassette", "stale_cassette")
+
+
+async def arun_with_faults(
+    case: Case, agent: Any = None, settings: Settings | None = None, *, watch: Watchdog | None = None
+) -> Verdict:
+    """`arun_case`, and if the case passed, its fault runs: `Verdict.faults`. A fault run that fails, fails the case."""
+    watch = watch or Watchdog()
+    inner_watch = _InnerWatchdog(watch)
+    verdict = await arun_case(case, agent, settings, watch=inner_watch)
+    watch.clear_run()
+    if verdict.status != PASSED or inner_watch.attempt is None:
+        return verdict
+    transcript = next((run.transcript for run in verdict.runs if run.passed), verdict.transcript)
+    sweep = _FaultInjection(inner_watch.attempt, transcript, settings or Settings())
+    done: list[FaultRun] = []
+    for function, fault, answer in sweep.plan_runs():
+        watch.complete_verdict = partial(
+            _build_cut_short_verdict, verdict, tuple(done), partial(sweep.judge_run, function, fault)
+        )
+        faulty = await arun_case(sweep.build_case(function, answer), agent, sweep.settings, watch=_InnerWatchdog(watch))
+        watch.clear_run()
+        done.append(sweep.judge_run(function, fault, faulty))
+    return _add_faults(verdict, done)
+
+
+class _InnerWatchdog(Watchdog):
+    """Watches one part of a sweep, and lets the caller's watch see the run that is going on."""
+
+    def __init__(self, outer: Watchdog) -> None:
+        super().__init__()
+        self._outer = outer
+        self.attempt: RunState | None = None
+
+    def start_run(self, run: RunState) -> None:
+        super().start_run(run)
+        self._outer.start_run(run)
+        self.attempt = run
+
+    def clear_run(self) -> None:
+        super().clear_run()
+        self._outer.clear_run()
+
+    def finish_run(self, verdict: Verdict) -> None:
+        super().finish_run(verdict)
+        if self._outer.complete_verdict is None:
+            self._outer.finish_run(verdict)
+        else:
+            self._outer.clear_run()
+
+
+class _FaultInjection(Struct, frozen=True):
+    """One case's fault runs: what they need of its last run, and the transcript of one that passed."""
+
+    passing: RunState
+    transcript: Transcript
+    base_settings: Settings
+
+    @property
+    def settings(self) -> Settings:
+        """Nothing is recorded, and mocks may go unused: an agent that gives up early does right."""
+        return replace(self.base_settings, record=None, strict_mocks=None)
+
+    def plan_runs(self) -> Iterator[tuple[str, str, Answer]]:
+        """Every function that answered a call, in the order of their first calls, with every way to fail."""
+        for name, first in self._find_answered().items():
+            patched = any(
+                declaration.name == name and declaration.patch for declaration in self.passing.dispatcher.declarations
+            )
+            for fault in FAULTS:
+                answer = _make_answer(name, fault, first.result, patched=patched)
+                if answer is not None:
+                    yield name, fault, answer
+
+    def _find_answered(self) -> dict[str, FunctionCall]:
+        first_calls: dict[str, FunctionCall] = {}
+        for call in self.transcript.calls:
+            if call.outcome == "ok":
+                first_calls.setdefault(call.name, call)
+        return first_calls
+
+    def build_case(self, function: str, answer: Answer) -> Case:
+        """The case with `function` failing, judged by nothing yet."""
+        plan = self.passing.plan
+        aliases = {
+            alias: declaration.name
+            for declaration in self.passing.dispatcher.declarations
+            for alias in declaration.aliases
+        }
+        other_mocks = {name: mock for name, mock in plan.mocks.answers.items() if aliases.get(name, name) != function}
+        return replace(
+            plan.case,
+            mocks=MockSet({**other_mocks, function: answer}),
+            expectation=Expectation(valid_arguments=False),
+            turns=tuple(replace(turn, expectation=None) for turn in plan.case.turns),
+            repeat=Repeat(),
+            settings=replace(plan.case.settings, strict_mocks=False),
+        )
+
+    def judge_run(self, function: str, fault: str, verdict: Verdict) -> FaultRun:
+        """What the run under that fault shows."""
+        transcript = verdict.transcript
+        why = self._explain_unmeasurable(function, transcript)
+        if why is not None:
+            reason = Reason(code=NOT_MEASURABLE, message=f"not measurable offline: {why}")
+            return FaultRun(function=function, fault=fault, status=NOT_RUN, reasons=(reason,))
+        judgement = judge_conversation(
+            transcript,
+            self._compile_demands(function, transcript),
+            [_keep_forbidden(turn.expectation, transcript) for turn in self._case.turns],
+            input=self._case.input,
+        )
+        reasons = tuple(self._locate(reason) for reason in judgement.reasons)
+        return FaultRun(function=function, fault=fault, status=judgement.status, reasons=reasons, transcript=transcript)
+
+    @property
+    def _case(self) -> Case:
+        return self.passing.plan.case
+
+    def _locate(self, reason: Reason) -> Reason:
+        return replace(reason, location=str(self._case.locate(parse_path(reason.place)))) if reason.place else reason
+
+    def _compile_demands(self, function: str, transcript: Transcript) -> Expectation:
+        """`on_fault`; what the case forbids, where that does not forbid something else; and a defined end."""
+        case = self._case
+        declared: dict[str, Declaration] = {declaration.name: declaration for declaration in case.functions}
+        on_fault = compile_on_fault(case.merged.get("on_fault"), function, declarations=declared, input=case.input)
+        usual = self.passing.plan.expectation
+        forbidden = on_fault.forbidden or (usual.forbidden if usual is not None else None)
+        return _add_ending(replace(on_fault, forbidden=forbidden), transcript)
+
+    def _explain_unmeasurable(self, function: str, transcript: Transcript) -> str | None:
+        """Why the run tells nothing of the agent, or None: it does."""
+        fault = transcript.fault
+        if fault is not None and fault.code == "mock_error":
+            return f"another mock needs what {function} returns ({fault.message})"
+        if self.base_settings.model is not None:
+            return None
+        if fault is not None and not fault.measured and fault.code in _NO_TURN:
+            return "the cassette has no turn for what the model is asked now"
+        # The same turns did not make the agent raise before: an exception is its own, whatever the model would say.
+        raised = fault is not None and fault.code == "agent_raised"
+        if transcript.cassette != "recorded" and not raised and _has_later_turn(function, transcript):
+            return "the model's turns were written beforehand, and go on as if nothing had failed"
+        return None
+
+
+def _has_later_turn(function: str, transcript: Transcript) -> bool:
+    """Whether the model may have been asked after the first failure. The turn of a call by code is not known."""
+    finished_turns = 0  # model turns that were certainly over before the failure
+    for call in transcript.calls:
+        if call.turn is not None:
+            finished_turns = max(finished_turns, call.turn + 1)
+        if call.name == function:
+            return len(transcript.turns) > finished_turns
+    return False
+
+
+def _keep_forbidden(expectation: Expectation | None, transcript: Transcript) -> Expectation | None:
+    """Of what one user turn demands, what it forbids."""
+    if expectation is None or expectation.forbidden is None:
+        return None
+    return _add_ending(Expectation(forbidden=expectation.forbidden, valid_arguments=False), transcript)
+
+
+def _add_ending(expectation: Expectation, transcript: Transcript) -> Expectation:
+    """Any end that the agent chose is as good as another, unless `on_fault` says which; faults are no such end."""
+    if transcript.fault is not None or transcript.stop_reason == "provider_error":
+        return expectation
+    return allow_stop_reason(expectation, transcript.stop_reason)
+
+
+def _make_answer(name: str, fault: str, result: Any, *, patched: bool) -> Answer | None:
+    """What `name`, which returned `result` when all went well, answers under `fault`; None if that is no fault."""
+    if fault == "timeout":
+        return FailureAnswer("timeout", f"{name} timed out", {}, "builtins:TimeoutError" if patched else None)
+    if fault == "error":
+        detail = {"status": 500}
+        return FailureAnswer(
+            "http_error", "500 Internal Server Error", detail, "builtins:RuntimeError" if patched else None
+        )
+    if fault == "malformed":
+        return StaticAnswer([_GARBAGE] if isinstance(result, str) else _GARBAGE, is_fault=True)
+    empty = type(result)() if isinstance(result, (dict, list, str)) else None
+    return None if result == empty else StaticAnswer(empty, is_fault=True)
+
+
+def _build_cut_short_verdict(
+    verdict: Verdict, done: tuple[FaultRun, ...], judged: Callable[[Verdict], FaultRun], hung: Verdict
+) -> Verdict:
+    """The case's verdict where an agent hangs under a fault: the faults that would come later are left out."""
+    return _add_faults(verdict, [*done, judged(hung)])
+
+
+def _add_faults(verdict: Verdict, runs: list[FaultRun]) -> Verdict:
+    """The case's verdict with its fault runs: failed if one of them is, else an error if one could not be measured."""
+    status = next((severity for severity in (FAILED, ERROR) if any(run.status == severity for run in runs)), PASSED)
+    reasons = tuple(
+        replace(reason, message=run.head + reason.message, call=None)
+        for run in runs
+        if run.status == status != PASSED
+        for reason in run.reasons
+    )
+    summary = reasons[0].message.partition("\n")[0] if reasons else verdict.summary
+    return replace(verdict, status=status, reasons=reasons, summary=summary, faults=tuple(runs))

@@ -1,0 +1,406 @@
+"""What an agent might have done instead: transcripts with one thing changed, each with what would notice it.
+
+Calls of one model turn have no order, so that they are not swapped; two calls that are alike are not either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.casecheck.examples import ExampleNotFoundError, NoExampleError, OmittedArgumentError, make_example
+from evalkit.casecheck.observe import Observation
+from evalkit.functions.arguments import find_argument_violations
+from evalkit.model.case import Case
+from evalkit.model.template import Reference, TemplateError
+from evalkit.model.transcript import FunctionCall, Transcript
+
+KINDS: dict[str, str] = {
+    "drop_call": "a call is not made",
+    "repeat_call": "a call is made twice",
+    "swap_calls": "two calls that follow each other change places",
+    "extra_call": "a function that the case knows is called as well",
+    "unlisted_call": "a function that nobody declared is called as well",
+    "forbidden_call": "a function that the case forbids is called, as it forbids it",
+    "change_argument": "an argument has another value",
+    "drop_argument": "an argument is not sent",
+    "add_argument": "an argument more is sent",
+    "lose_fact": "a number, date or name of the input or of a result is told wrongly in a text",
+    "fail_call": "a call fails",
+    "change_result": "a function returns another value",
+    "change_response": "the final response says something else",
+    "stop_reason": "the run stops for another reason",
+}
+UNLISTED = "delete_everything"
+FAILED_RESULT = {"error": {"type": "mutant", "message": "it failed"}}
+_MAX_FACTS = 8
+
+Keys = Mapping[str, Any]
+
+
+class Mutant(Struct, frozen=True, kw_only=True):
+    """A changed transcript. `for_call` and `for_run` are keys that might catch it, the best first: at the expected
+    call that met call number `call`, and in `expected_output`."""
+
+    kind: str
+    description: str
+    transcript: Transcript
+    call: int | None = None
+    for_call: tuple[Keys, ...] = ()
+    for_run: tuple[Keys, ...] = ()
+
+
+def generate_mutants(observed: Observation) -> Iterator[Mutant]:
+    """Every mutant of a passing run."""
+    transcript = observed.verdict.transcript
+    yield from _generate_call_changes(transcript)
+    yield from _generate_extra_calls(observed)
+    yield from _generate_forbidden_calls(observed)
+    for index, call in enumerate(transcript.calls):
+        if isinstance(call.arguments, dict):
+            yield from _generate_argument_changes(observed, index)
+            yield from _generate_lost_facts(observed, index)
+        yield from _generate_result_changes(transcript, index)
+    yield from _generate_run_changes(observed)
+
+
+def replace_calls(transcript: Transcript, calls: Sequence[FunctionCall]) -> Transcript:
+    """`transcript` with these calls instead, numbered anew."""
+    return replace(transcript, calls=tuple(replace(call, index=index) for index, call in enumerate(calls)))
+
+
+def _describe_call(transcript: Transcript, index: int) -> str:
+    call = transcript.calls[index]
+    alike = [number for number, candidate in enumerate(transcript.calls) if candidate.name == call.name]
+    return call.name if len(alike) == 1 else f"{call.name} (call {index + 1})"
+
+
+def _generate_call_changes(transcript: Transcript) -> Iterator[Mutant]:
+    calls = transcript.calls
+    limit = {"max_function_calls": len(calls)}
+    names = {"expected_function_calls": [call.name for call in calls]}
+    for index, call in enumerate(calls):
+        name = _describe_call(transcript, index)
+        fewer = replace_calls(transcript, calls[:index] + calls[index + 1 :])
+        at_call = ({"optional": False}, {"times": sum(second.name == call.name for second in calls)})
+        yield Mutant(
+            kind="drop_call", description=f"{name} is not called", transcript=fewer, call=index, for_call=at_call,
+            for_run=(names,),
+        )  # fmt: skip
+        twice = replace_calls(transcript, calls[: index + 1] + calls[index:])
+        forbid: tuple[Keys, ...] = ({"extra_calls": "forbid"}, names, limit)
+        yield Mutant(
+            kind="repeat_call", description=f"{name} is called twice", transcript=twice, call=index,
+            for_call=({"times": 1},), for_run=forbid,
+        )  # fmt: skip
+    for index in range(len(calls) - 1):
+        first, second = calls[index], calls[index + 1]
+        together = first.turn is not None and first.turn == second.turn
+        alike = (first.name, first.arguments, first.outcome) == (second.name, second.arguments, second.outcome)
+        if together or alike or first.user_turn != second.user_turn:
+            continue
+        turned = (replace(second, turn=first.turn), replace(first, turn=second.turn))
+        description = f"{_describe_call(transcript, index + 1)} is called before {_describe_call(transcript, index)}"
+        swapped = replace_calls(transcript, calls[:index] + turned + calls[index + 2 :])
+        yield Mutant(
+            kind="swap_calls", description=description, transcript=swapped, for_run=({"call_order": "strict"}, names)
+        )
+
+
+def _generate_extra_calls(observed: Observation) -> Iterator[Mutant]:
+    transcript = observed.verdict.transcript
+    calls = transcript.calls
+    like = calls[-1] if calls else FunctionCall(name="", channel="native")
+    base = FunctionCall(
+        name="", result={"status": "done"}, turn=like.turn, user_turn=like.user_turn, channel=like.channel
+    )
+    called_names = {call.name for call in calls}
+    names = {"expected_function_calls": [call.name for call in calls]}
+    for name in [*(name for name in transcript.functions if name not in called_names), UNLISTED]:
+        kind = "unlisted_call" if name == UNLISTED else "extra_call"
+        extra = replace(base, name=name)
+        yield Mutant(
+            kind=kind, description=f"{name} is called as well", transcript=replace_calls(transcript, (*calls, extra)),
+            for_run=(
+                {"forbidden_function_calls": [name]} if kind == "extra_call" else {"extra_calls": "forbid"},
+                names,
+                {"max_function_calls": len(calls)},
+            ),
+        )  # fmt: skip
+
+
+def _generate_forbidden_calls(observed: Observation) -> Iterator[Mutant]:
+    """Each call that `forbidden_function_calls` names, with arguments that it describes; what can't be made is left."""
+    transcript = observed.verdict.transcript
+    like = transcript.calls[-1] if transcript.calls else FunctionCall(name="", channel="native")
+    for name, arguments in make_forbidden_calls(observed.case):
+        call = replace(
+            FunctionCall(name=name, arguments=arguments, result={"status": "done"}, channel=like.channel),
+            turn=like.turn, user_turn=like.user_turn,
+        )  # fmt: skip
+        calls = replace_calls(transcript, (*transcript.calls, call))
+        description = f"{name} is called, which is forbidden"
+        yield Mutant(
+            kind="forbidden_call",
+            description=description,
+            transcript=calls,
+            for_run=({"forbidden_function_calls": [name]},),
+        )
+
+
+def _replace_arguments(observed: Observation, index: int, arguments: dict[str, Any]) -> Transcript:
+    """What the dispatcher would have recorded: the declared schema is asked again."""
+    transcript = observed.verdict.transcript
+    calls = list(transcript.calls)
+    declaration = observed.declarations.get(calls[index].name)
+    violations = () if declaration is None else find_argument_violations(declaration, arguments)
+    calls[index] = replace(calls[index], arguments=arguments, violations=violations)
+    return replace_calls(transcript, calls)
+
+
+def _get_properties(observed: Observation, name: str) -> Mapping[str, Any]:
+    declaration = observed.declarations.get(name)
+    properties = (declaration.parameters or {}).get("properties") if declaration else None
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _generate_argument_changes(observed: Observation, index: int) -> Iterator[Mutant]:
+    call = observed.verdict.transcript.calls[index]
+    description = _describe_call(observed.verdict.transcript, index)
+    schemas = _get_properties(observed, call.name)
+    ignored = _get_ignored_arguments(observed)
+    judged = {name: value for name, value in call.arguments.items() if name not in ignored}
+    for path, value in list_first_leaves(judged) if judged else ():
+        schema = schemas.get(str(path[0])) if len(path) == 1 else None
+        changed_value = make_other_value(value, schema if isinstance(schema, Mapping) else None)
+        yield Mutant(
+            kind="change_argument",
+            description=f"{description} gets another {'.'.join(map(str, path))}",
+            transcript=_replace_arguments(observed, index, replace_leaf(call.arguments, path, changed_value)),
+            call=index,
+            for_call=_build_demands(path, value),
+        )
+    for name, value in judged.items():
+        less = {key: item for key, item in call.arguments.items() if key != name}
+        demands = (*_build_demands((name,), value), {"arguments_contain": {name: {"$any": True}}})
+        yield Mutant(
+            kind="drop_argument", description=f"{description} is called without {name}",
+            transcript=_replace_arguments(observed, index, less), call=index, for_call=demands,
+        )  # fmt: skip
+    unsent = [name for name in schemas if name not in call.arguments and name not in ignored]
+    for name in unsent or ["unasked_for"]:
+        value = make_other_value(None, schemas.get(name)) if name in schemas else SOMETHING_ELSE
+        extra_arguments = {**call.arguments, name: value}
+        yield Mutant(
+            kind="add_argument", description=f"{description} gets {name} as well",
+            transcript=_replace_arguments(observed, index, extra_arguments), call=index,
+            for_call=({"arguments_absent": [name]},) if unsent else ({"arguments": call.arguments},),
+        )  # fmt: skip
+
+
+def _get_ignored_arguments(observed: Observation) -> frozenset[str]:
+    """Arguments of which the case says that nothing is demanded."""
+    names = observed.case.expected_output.get("ignored_arguments") or ()
+    return frozenset([names] if isinstance(names, str) else names)
+
+
+def _build_demands(path: tuple[str | int, ...], value: Any) -> tuple[Keys, ...]:
+    if isinstance(value, str) and is_long(value):
+        name = str(path[0])
+        return ({f"{name}_contains": [pick_phrase(value)]},) if len(path) == 1 else ()
+    exact = {"arguments_contain": build_nested(path, {"$eq": value})}
+    return ({"arguments_contain": build_nested(path, value)}, exact)
+
+
+def pick_phrase(text: str) -> str:
+    """Some words of a text that say more than its greeting."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    longest = max(lines, key=len, default=text)
+    return " ".join(longest.split()[:6])
+
+
+def _generate_lost_facts(observed: Observation, index: int) -> Iterator[Mutant]:
+    """Facts told wrongly in the prose of an argument."""
+    transcript = observed.verdict.transcript
+    call = transcript.calls[index]
+    for name, text in call.arguments.items():
+        if not isinstance(text, str) or not is_long(text):
+            continue
+        for fact in _find_facts(text, observed, index):
+            changed = {**call.arguments, name: replace_fact(text, fact)}
+            yield Mutant(
+                kind="lose_fact", description=f"the {name} of {_describe_call(transcript, index)} says something else for {fact}",
+                transcript=_replace_arguments(observed, index, changed), call=index,
+                for_call=({f"{name}_contains": [fact]},),
+            )  # fmt: skip
+
+
+def _find_facts(text: str, observed: Observation, before: int) -> list[str]:
+    """What `text` tells of the results and arguments of the calls before it."""
+    facts = [fact for call in observed.verdict.transcript.calls[:before] for fact in iter_facts(call.result)]
+    facts += [fact for call in observed.verdict.transcript.calls[:before] for fact in iter_facts(call.arguments)]
+    folded = text.casefold()
+    return [fact for fact in dict.fromkeys(facts) if fact.casefold() in folded][:_MAX_FACTS]
+
+
+def _generate_result_changes(transcript: Transcript, index: int) -> Iterator[Mutant]:
+    calls = list(transcript.calls)
+    call = calls[index]
+    if call.outcome == "ok":
+        calls[index] = replace(call, outcome="error", result=FAILED_RESULT)
+        names = {"expected_function_calls": [candidate.name for candidate in transcript.calls]}
+        yield Mutant(
+            kind="fail_call", description=f"{_describe_call(transcript, index)} fails", transcript=replace_calls(transcript, calls),
+            call=index, for_call=({"outcome": "ok"},), for_run=(names,),
+        )  # fmt: skip
+    if call.result is None:
+        return
+    path, value = list_first_leaves(call.result)[0]
+    calls[index] = replace(call, result=replace_leaf(call.result, path, make_other_value(value)))
+    yield Mutant(
+        kind="change_result",
+        description=f"{_describe_call(transcript, index)} returns another {'.'.join(map(str, path)) or 'value'}",
+        transcript=replace_calls(transcript, calls),
+        call=index,
+        for_call=({"result_contains": build_nested(path, value)},),
+    )
+
+
+def _generate_run_changes(observed: Observation) -> Iterator[Mutant]:
+    transcript = observed.verdict.transcript
+    response = transcript.response
+    if response.strip():
+        says: tuple[Keys, ...] = ({"response_contains": [pick_phrase(response)]},)
+        yield Mutant(
+            kind="change_response", description="the response says something else",
+            transcript=_replace_response(transcript, SOMETHING_ELSE), for_run=says,
+        )  # fmt: skip
+        for fact in _find_facts(response, observed, len(transcript.calls)):
+            yield Mutant(
+                kind="lose_fact", description=f"the response says something else for {fact}",
+                transcript=_replace_response(transcript, replace_fact(response, fact)), for_run=({"response_contains": [fact]},),
+            )  # fmt: skip
+    stop_reason = "max_iterations" if transcript.stop_reason != "max_iterations" else "completed"
+    yield Mutant(
+        kind="stop_reason", description=f"the run stops for the reason '{stop_reason}'",
+        transcript=replace(transcript, stop_reason=stop_reason), for_run=({"stop_reason": transcript.stop_reason},),
+    )  # fmt: skip
+
+
+def _replace_response(transcript: Transcript, response: str) -> Transcript:
+    responses = (*transcript.responses[:-1], response) if transcript.responses else ()
+    return replace(transcript, response=response, responses=responses)
+
+
+# The calls that a case forbids, made: names, and arguments that it describes.
+
+
+def make_forbidden_calls(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and arguments of one call for each entry of `forbidden_function_calls`; none where no example was found."""
+    listed = case.expected_output.get("forbidden_function_calls") or []
+    for item in listed if isinstance(listed, list) else [listed]:
+        entry = {"function_name": item} if isinstance(item, str) else item
+        try:
+            described = make_example(entry.get("arguments_contain") or {}, _refuse_reference)
+        except (ExampleNotFoundError, NoExampleError, OmittedArgumentError, TemplateError):
+            continue
+        yield str(entry["function_name"]), described
+
+
+def _refuse_reference(reference: Reference) -> Any:
+    raise TemplateError(f"{reference.text} is known in the run alone")
+
+
+# Other values than the ones that were sent: as near as a model's slip, and of the same JSON type.
+
+KeyPath = tuple[str | int, ...]
+
+SOMETHING_ELSE = "something else"
+_LAST_DIGIT = re.compile(r"[0-9](?=[^0-9]*\Z)")
+_FACT = re.compile(r"(?=.*[0-9]).{4,60}", re.DOTALL)
+_LONG = 60
+_MAX_LEAVES = 12
+
+
+def make_other_value(value: Any, schema: Mapping[str, Any] | None = None) -> Any:
+    """A value of the same type that differs; one that the schema's `enum` allows, if it has another."""
+    for allowed in (schema or {}).get("enum") or ():
+        if allowed != value:
+            return allowed
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1
+    if isinstance(value, str):
+        return _make_other_text(value)
+    if isinstance(value, list):
+        return value[:-1] if value else [SOMETHING_ELSE]
+    return SOMETHING_ELSE
+
+
+def _make_other_text(text: str) -> str:
+    if is_long(text):
+        return SOMETHING_ELSE
+    if "@" in text:
+        return "someone.else@example.org"
+    changed = _LAST_DIGIT.sub(lambda match: str((int(match[0]) + 1) % 10), text)
+    return changed if changed != text else SOMETHING_ELSE
+
+
+def is_long(text: str) -> bool:
+    """Whether `text` is prose, of which nobody expects every word."""
+    return len(text) > _LONG or "\n" in text
+
+
+def iter_leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """The values that a mapping holds, at any depth; a list counts as one value."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from iter_leaves(item, (*path, key))
+    else:
+        yield path, value
+
+
+def list_first_leaves(value: Any) -> list[tuple[KeyPath, Any]]:
+    """The first leaves: a large value has thousands, and they tell the same."""
+    first_leaves = []
+    for leaf in iter_leaves(value):
+        first_leaves.append(leaf)
+        if len(first_leaves) == _MAX_LEAVES:
+            break
+    return first_leaves
+
+
+def replace_leaf(value: Any, path: KeyPath, leaf: Any) -> Any:
+    """`value` with another `leaf` at `path`."""
+    if not path:
+        return leaf
+    return {**value, path[0]: replace_leaf(value[path[0]], path[1:], leaf)}
+
+
+def build_nested(path: KeyPath, leaf: Any) -> Any:
+    """`leaf` below the keys of `path`: ``{"a": {"b": leaf}}``."""
+    for step in reversed(path):
+        leaf = {step: leaf}
+    return leaf
+
+
+def iter_facts(value: Any) -> Iterator[str]:
+    """The texts in a value that look like facts: short and with a digit, such as numbers of tickets, and dates."""
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from iter_facts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from iter_facts(item)
+    elif isinstance(value, str) and "\n" not in value and _FACT.fullmatch(value):
+        yield value
+
+
+def replace_fact(text: str, fact: str) -> str:
+    """`text` in which `fact` is told wrongly, wherever it stands."""
+    return re.sub(re.escape(fact), SOMETHING_ELSE, text, flags=re.IGNORECASE)

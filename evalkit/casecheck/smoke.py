@@ -1,0 +1,297 @@
+"""Could anything satisfy this case? Its expected calls are made against its own mocks, and judged by itself.
+
+Each alternative of a `one_of` is walked. What the case leaves open is filled in; where no value was found, or where
+only a real run can tell (time, tokens, a user's own check), the walk says "not checked" instead of guessing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.casecheck.examples import (
+    ExampleNotFoundError,
+    NoExampleError,
+    Resolve,
+    explain_unmatchable,
+    generate_texts,
+    make_example,
+)
+from evalkit.casecheck.expected_calls import (
+    PHRASES,
+    ArgumentDraft,
+    KeyPath,
+    PlannedCall,
+    count_variants,
+    explain_open_failure,
+    find_violations,
+    list_texts,
+    make_arguments,
+    plan_calls,
+    plan_implied_calls,
+)
+from evalkit.checks.evidence import build_resolver
+from evalkit.checks.expectation import Expectation
+from evalkit.checks.judgement import Judgement
+from evalkit.checks.keys import EXPECTED_KEYS
+from evalkit.errors import FunctionError, MockError, format_path
+from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.model.case import Case, Declaration
+from evalkit.model.settings import Settings
+from evalkit.model.template import TemplateError
+from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.model.verdict import CheckResult, Reason
+from evalkit.runner.judge import compile_with_aliases, parse_path
+
+ADVICE = {
+    "invalid_arguments": "change the expected arguments or the declared schema; `valid: false` expects a violation",
+    "unmocked_call": "add an answer for it under input.mock_function_responses",
+    "unknown_function": "declare it under functions, or correct its name",
+    "result_mismatch": "let the mock return it, or expect what the mock returns",
+    "wrong_outcome": "let the mock fail or succeed as expected, or change `outcome`",
+    "text_missing": "the expected texts contradict each other; take one of them away",
+    "text_forbidden": "the same text is demanded and excluded; take one of them away",
+    "forbidden_call": "this call is expected and forbidden; take one of them away",
+    "unresolved_reference": "name a call that is made before, and a key that its mock returns",
+    "unmatchable_pattern": "correct the pattern",
+    "ungrounded_argument": "the expected value is in neither the input nor an earlier result; correct it or `grounded`",
+    "budget_exceeded": "raise the limit: the expected calls alone exceed it",
+    "mock_error": "mend the mock",
+}
+_GUESSABLE = frozenset(
+    {"text_forbidden", "wrong_argument", "missing_argument", "ungrounded_argument", "text_missing", "invalid_arguments"}
+)
+# What is judged by the names and the number of calls alone.
+_COUNTED_KEYS = frozenset(("max_function_calls", "final_function_call"))
+
+
+class SmokeFinding(Struct, frozen=True):
+    """Why the case can't be satisfied. `location` is ``file:line:col``."""
+
+    code: str
+    place: str
+    location: str
+    message: str
+    advice: str
+
+
+class SmokeResult(Struct, frozen=True):
+    """What a walk found. `not_checked` are sentences on what it could not tell."""
+
+    case_id: str
+    findings: tuple[SmokeFinding, ...] = ()
+    not_checked: tuple[str, ...] = ()
+    calls: int = 0
+
+
+def run_smoke_check(
+    case: Case, settings: Settings | None = None, declarations: Mapping[str, Declaration] | None = None
+) -> SmokeResult:
+    """Walk every expectation of a loaded case. `declarations` are those that its agent brings (an instruction file)."""
+    all_declarations = {**(declarations or {}), **{function.name: function for function in case.functions}}
+    run = _SmokeRun(case, settings or Settings(), all_declarations)
+    expectation, turns = compile_with_aliases(case, case.expectation, all_declarations.values())
+    if expectation is not None:
+        for variant in range(count_variants(case.expected_output.get("expected_function_calls"))):
+            run.reset()
+            run.check_expectation(case.expected_output, ("expected_output",), expectation, variant, None)
+    listed: Any = case.input.get("turns") or []
+    run.reset()
+    for number, turn in enumerate(turns):
+        if turn is not None:
+            path: KeyPath = ("input", "turns", number, "expected_output")
+            run.check_expectation(listed[number]["expected_output"], path, turn, 0, number)
+    return SmokeResult(case.id, tuple(dict.fromkeys(run.findings)), tuple(dict.fromkeys(run.notes)), run.call_count)
+
+
+class _SmokeRun:
+    """One case on its way."""
+
+    def __init__(self, case: Case, settings: Settings, declarations: Mapping[str, Declaration]) -> None:
+        self._case = case
+        self._settings = settings
+        self._declarations = declarations
+        self._aliases = {alias: declaration for declaration in declarations.values() for alias in declaration.aliases}
+        self._names_by_alias = {alias: declaration.name for alias, declaration in self._aliases.items()}
+        self.findings: list[SmokeFinding] = []
+        self.notes: list[str] = []
+        self.call_count = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Mocks from their beginning."""
+        self._dispatcher = FakeDispatcher(
+            self._case.mocks, self._declarations.values(), input=self._case.input, settings=self._settings,
+            case_id=self._case.id,
+        )  # fmt: skip
+        self._turns: dict[KeyPath, int] = {}
+        self._turn = -1
+        self._unsure: set[int] = set()  # calls of which nothing certain can be said
+        self._undeclared: set[int] = set()
+        self._guessed: dict[int, set[str]] = {}
+        self._places: dict[int, KeyPath] = {}
+
+    def _add_finding(self, code: str, path: KeyPath, message: str) -> None:
+        location = str(self._case.locate(path))
+        advice = ADVICE.get(code, "change the expectation or the mock")
+        self.findings.append(SmokeFinding(code, format_path(path), location, message, advice))
+
+    def check_expectation(
+        self, expected: Mapping[str, Any], path: KeyPath, compiled: Expectation, variant: int, user_turn: int | None
+    ) -> None:
+        # The whole is judged as if all was said by now: which call belongs to which turn is not written there.
+        self._dispatcher.user_turn = max(len(self._case.turns) - 1, 0) if user_turn is None else user_turn
+        listed = expected.get("expected_function_calls")
+        calls = list(plan_calls(listed, (*path, "expected_function_calls"), variant)) if listed else []
+        if listed is None:
+            calls = [PlannedCall(keys, path) for keys in plan_implied_calls(expected)]
+        for call in calls:
+            for _ in range(call.times):
+                self._make_call(call, expected)
+        self._check_time(expected, path)
+        transcript = self._build_transcript(expected, path, user_turn)
+        judgement = compiled.judge(transcript, input=self._case.input, mode="judge", user_turn=user_turn)
+        self._report_judgement(judgement, path)
+
+    def _make_call(self, planned: PlannedCall, expected: Mapping[str, Any]) -> None:
+        declaration = self._declarations.get(planned.name) or self._aliases.get(planned.name)
+        if planned.name == "create_ticket" and expected.get("ticket_fields") and "arguments" not in planned.keys:
+            fields = {**expected["ticket_fields"], **(planned.keys.get("arguments_contain") or {})}
+            planned = replace(planned, keys={**planned.keys, "arguments_contain": fields})
+        draft = make_arguments(planned, declaration, self._build_resolver())
+        if planned.name == "send_email" and "body" not in draft.arguments:
+            draft.arguments.update(self._make_body(expected))
+        index = len(self._dispatcher.calls)
+        self._record_draft(planned, draft, declaration, index)
+        self._places[index] = planned.path
+        self._guessed[index] = draft.guessed
+        channels = planned.keys.get("channel", "native")
+        try:
+            self._dispatcher.call(
+                planned.name, draft.arguments, turn=self._get_turn(planned),
+                channel=channels[0] if isinstance(channels, list) else channels,
+            )  # fmt: skip
+        except (FunctionError, MockError) as error:  # a failure is what the agent would see, and the judge judges
+            mock = self._case.mocks.answers.get(planned.name)
+            note = explain_open_failure(planned, declaration, mock, error, bool(self._unsure))
+            if note is not None:
+                self.notes.append(f"{format_path(planned.path)}: {note}")
+            elif isinstance(error, MockError):
+                self._add_finding("mock_error", planned.path, str(error))
+            if note is not None or isinstance(error, MockError):
+                self._unsure.add(index)
+        self.call_count += 1
+
+    def _build_resolver(self) -> Resolve:
+        return build_resolver(self._dispatcher.calls, self._case.input, self._names_by_alias)
+
+    def _check_time(self, expected: Mapping[str, Any], path: KeyPath) -> None:
+        """Calls may be made at once, but no run is shorter than what one mock takes."""
+        longest = max(self._dispatcher.calls, key=lambda call: call.duration_ms, default=None)
+        limit = expected.get("processing_time_ms")
+        if longest is not None and isinstance(limit, (int, float)) and longest.duration_ms > limit:
+            says = f"the mock of {longest.name} alone takes {longest.duration_ms:g} ms, more than {limit:g} ms"
+            self._add_finding("budget_exceeded", (*path, "processing_time_ms"), says)
+
+    def _make_body(self, expected: Mapping[str, Any]) -> dict[str, str]:
+        phrases = list_texts(expected.get("response_body_contains"))
+        return {"body": "\n".join(phrases)} if phrases else {}
+
+    def _record_draft(
+        self, planned: PlannedCall, draft: ArgumentDraft, declaration: Declaration | None, index: int
+    ) -> None:
+        for path, code, message in draft.wrong:
+            self._add_finding(code, path, message)
+        stated, guessed = find_violations(draft, declaration)
+        self.notes += [f"{format_path(planned.path)}: {note}" for note in draft.unsure]
+        self.notes += [
+            f"{format_path(planned.path)}: a value that was filled in does not fit: {note}" for note in guessed
+        ]
+        if declaration is None and planned.keys.get("valid") is False:
+            self.notes.append(f"{format_path(planned.path)}.valid: the case does not declare {planned.name}")
+            self._undeclared.add(index)
+        if draft.wrong or draft.unsure or (guessed and not stated):
+            self._unsure.add(index)
+
+    def _get_turn(self, planned: PlannedCall) -> int:
+        if planned.parallel_group is not None and planned.parallel_group in self._turns:
+            return self._turns[planned.parallel_group]
+        self._turn += 1
+        if planned.parallel_group is not None:
+            self._turns[planned.parallel_group] = self._turn
+        return self._turn
+
+    def _build_transcript(self, expected: Mapping[str, Any], path: KeyPath, user_turn: int | None) -> Transcript:
+        response = self._build_response(expected, path)
+        number = self._dispatcher.user_turn
+        return Transcript(
+            input=self._case.input,
+            calls=self._dispatcher.calls,
+            response=response,
+            responses=(*[""] * number, response),
+            stop_reason=expected.get("stop_reason", "completed"),
+            instruction_used=expected.get("scenario_instruction_used"),
+            functions=self._dispatcher.names,
+        )
+
+    def _build_response(self, expected: Mapping[str, Any], path: KeyPath) -> str:
+        lines = []
+        resolve = self._build_resolver()
+        for key in PHRASES:
+            for number, phrase in enumerate(list_texts(expected.get(key))):
+                try:
+                    lines.append(str(make_example(phrase, resolve)))
+                except TemplateError as error:
+                    self._add_finding("unresolved_reference", (*path, key, number), str(error))
+                except (ExampleNotFoundError, NoExampleError):
+                    self.notes.append(f"{format_path((*path, key, number))}: no text was found")
+        for number, pattern in enumerate(list_texts(expected.get("response_matches"))):
+            hopeless = explain_unmatchable("$search", pattern)
+            if hopeless:
+                self._add_finding("unmatchable_pattern", (*path, "response_matches", number), hopeless)
+            lines.append(next(generate_texts(pattern), ""))
+        return "\n".join(lines)
+
+    def _report_judgement(self, judgement: Judgement, path: KeyPath) -> None:
+        for line in judgement.calls:
+            call = line.call
+            for result in line.results:
+                for reason in result.reasons:
+                    self._report_reason(reason, call, path)
+        for check in judgement.checks:
+            self._report_check(check, path)
+
+    def _report_reason(self, reason: Reason, call: FunctionCall | None, path: KeyPath) -> None:
+        if call is None:
+            if not self._unsure:
+                self._add_finding(reason.code, parse_path(reason.place) or path, reason.message)
+            return
+        if call.index in self._undeclared and reason.code == "valid_arguments":
+            return
+        guessed = bool(reason.path) and reason.path[0] in self._guessed.get(call.index, ())
+        if call.index in self._unsure or (guessed and reason.code in _GUESSABLE):
+            if call.index not in self._unsure:
+                self.notes.append(f"{format_path(self._places[call.index])}: {reason.message}")
+            return
+        self._add_finding(reason.code, self._get_place(reason, call, path), reason.message)
+
+    def _get_place(self, reason: Reason, call: FunctionCall, path: KeyPath) -> KeyPath:
+        named = parse_path(reason.place)
+        return named if len(named) > len(path) else self._places.get(call.index, path)
+
+    def _report_check(self, check: CheckResult, path: KeyPath) -> None:
+        if check.check == "judge":
+            self.notes.append(f"{format_path(path)}.judge: {check.message.removeprefix('not judged: ')}")
+        if check.status != "failed":
+            return
+        key = check.check.partition("[")[0]
+        if key not in EXPECTED_KEYS or key in ("response_json", "response_matches", "min_score"):
+            self.notes.append(f"{format_path(path)}.{key}: only a run can tell")
+            return
+        is_told = any(finding.code == "unresolved_reference" for finding in self.findings)
+        for reason in check.reasons:
+            if not is_told and (not self._unsure or key in _COUNTED_KEYS):
+                self._add_finding(reason.code, parse_path(reason.place) or path, reason.message)

@@ -1,0 +1,250 @@
+"""`--evalkit-update`: a failing case's expectations, rewritten from what happened.
+
+Only what failed is touched: operators that still hold stay, and so does everything else. Nothing is written that the
+same run would not pass, and nothing that would bless a fault: calls that are forbidden, refused or invalid, values from
+nowhere, runs that ended early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path as FilePath
+from typing import Any
+
+from msgspec import Struct
+
+from evalkit.checks.conversation import judge_conversation
+from evalkit.errors import EvalkitError, SpecError, UsageError
+from evalkit.model.template import TemplateError, follow_path
+from evalkit.model.transcript import FunctionCall
+from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
+from evalkit.operators.compile import compile_value
+from evalkit.runner.judge import parse_path
+from evalkit.spec.load import case_from_dict
+from evalkit.text.redact import REDACTED
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.write import YamlEditor
+
+KeyPath = tuple[str | int, ...]
+
+_LIST: KeyPath = ("expected_output", "expected_function_calls")
+_VALUES = ("arguments", "arguments_contain", "result_contains")
+_NOT_TO_EXPECT = {
+    "forbidden_call": "a forbidden call was made",
+    "ungrounded_argument": "an argument came from nowhere",
+    "invalid_arguments": "arguments violate the declared schema; to expect that, write `valid: false` yourself",
+    "unmocked_call": "a function was called that nothing answers; mock it first",
+    "unknown_function": "a function was called that is not declared",
+    "malformed_call": "a call could not be read",
+    "test_failed": "the case passed, and the test that ran it failed",
+}
+
+
+class UpdateRefusedError(EvalkitError):
+    """Why an expectation is not rewritten."""
+
+
+class Update(Struct, frozen=True):
+    """A case file before and after; `refused` says why it stays as it is."""
+
+    path: FilePath
+    old: str = ""
+    new: str = ""
+    refusal: str = ""
+
+
+def build_update(verdict: Verdict, root: FilePath) -> Update | None:
+    """The update of a failed case; None for every other verdict. Reads the case's file, and writes nothing."""
+    if verdict.status != FAILED or verdict.quarantined is not None:
+        return None
+    path = root / verdict.case_id
+    try:
+        old = path.read_bytes().decode("utf-8")
+        new = _rewrite(old, verdict)
+        _check_update(new, path, root, verdict)
+    except (UpdateRefusedError, UsageError) as refused:
+        return Update(path, refusal=str(refused))
+    except (OSError, UnicodeDecodeError) as error:
+        return Update(path, refusal=f"the file can't be read: {error}")
+    return Update(path, old, new)
+
+
+def _rewrite(text: str, verdict: Verdict) -> str:
+    transcript = verdict.transcript
+    if verdict.runs:
+        raise UpdateRefusedError("the case is repeated, and its runs may differ")
+    if "turns" in verdict.case.get("input", {}):
+        raise UpdateRefusedError("what is expected of a conversation is not rewritten")
+    for reason in verdict.reasons:
+        if reason.code in _NOT_TO_EXPECT:
+            raise UpdateRefusedError(_NOT_TO_EXPECT[reason.code])
+    if transcript.fault is not None:
+        raise UpdateRefusedError(f"the run ended early: {transcript.fault.message}")
+    editor = YamlEditor(text)
+    for line in verdict.calls:
+        if line.call is not None and line.expectation and line.status == FAILED:
+            _update_call(editor, line, line.call)
+    for check in verdict.checks:
+        if check.status == FAILED:
+            _update_run_check(editor, check, verdict)
+    _update_list(editor, verdict.calls, any_order=verdict.case["expected_output"].get("call_order") == "any")
+    return editor.to_text()
+
+
+def _require_own(editor: YamlEditor, path: KeyPath) -> None:
+    if not editor.has(path):
+        raise UpdateRefusedError(
+            f"{'.'.join(map(str, path))} does not stand in the case's own file, but in what it inherits"
+        )
+
+
+def _update_call(editor: YamlEditor, line: CallVerdict, call: FunctionCall) -> None:
+    """Each demand that the call missed, from its last to its first, so that removing one does not move another."""
+    place = parse_path(line.expectation)
+    _require_own(editor, place)
+    reasons = [(result.check, reason) for result in line.results for reason in result.reasons]
+    for key, reason in reversed(reasons):
+        if reason.code in ("wrong_order", "unexpected_call", "not_parallel"):
+            continue
+        if isinstance(editor.get(place), str):
+            editor.set(place, {"function_name": call.name})
+        if key in _VALUES:
+            _update_value(editor, (*place, key), reason, call)
+        elif key == "outcome":
+            editor.set((*place, key), call.outcome)
+        elif key == "channel":
+            editor.set((*place, key), call.channel)
+        elif key == "valid":
+            editor.remove((*place, key))
+        elif key == "arguments_absent":
+            _drop(editor, (*place, key), reason.path[0])
+        elif key.endswith(("_contains", "_excludes")):
+            _drop_phrase(editor, (*place, key), reason)
+        else:
+            raise UpdateRefusedError(f"{key} is not rewritten: {reason.message}")
+
+
+def _update_value(editor: YamlEditor, base: KeyPath, reason: Reason, call: FunctionCall) -> None:
+    """What was sent or returned, at the path where it differs; the whole list, where it differs inside one."""
+    actual = call.result if base[-1] == "result_contains" else call.arguments
+    inside = next((number for number, step in enumerate(reason.path) if isinstance(step, int)), len(reason.path))
+    path = reason.path[:inside]
+    while path and not editor.has((*base, *path[:-1])):
+        path = path[:-1]
+    while path and _is_operator(editor, (*base, *path[:-1])):
+        path = path[:-1]
+    try:
+        value = follow_path(actual, path, "")
+    except TemplateError:
+        editor.remove((*base, *path))
+        return
+    other_operators = _get_other_operators(editor, (*base, *path))
+    if other_operators and compile_value(other_operators, mode="contain").is_match(value):
+        editor.set((*base, *path, "$eq"), value)  # {$type: integer, $eq: 6}: the rest still holds
+        return
+    editor.set((*base, *path), value)
+
+
+def _get_other_operators(editor: YamlEditor, path: KeyPath) -> dict[str, Any]:
+    """The operators that stand at `path` beside an `$eq`; none where there is no `$eq`, or nothing else."""
+    node = editor.get(path) if editor.has(path) and _is_operator(editor, path) else {}
+    return {key: item for key, item in node.items() if key != "$eq"} if "$eq" in node else {}
+
+
+def _is_operator(editor: YamlEditor, path: KeyPath) -> bool:
+    node = editor.get(path)
+    return isinstance(node, dict) and bool(node) and all(str(key).startswith("$") for key in node)
+
+
+def _drop_phrase(editor: YamlEditor, path: KeyPath, reason: Reason) -> None:
+    place = parse_path(reason.place)
+    numbered = len(place) > len(path) and isinstance(place[-1], int)
+    _require_own(editor, path)
+    there = editor.get(path)
+    if numbered and isinstance(there, list) and len(there) > 1:
+        editor.remove((*path, place[-1]))
+    else:
+        editor.remove(path)
+
+
+def _drop(editor: YamlEditor, path: KeyPath, item: Any) -> None:
+    there = editor.get(path)
+    if isinstance(there, list) and len(there) > 1:
+        editor.remove((*path, list(there).index(item)))
+    else:
+        editor.remove(path)
+
+
+def _update_run_check(editor: YamlEditor, check: CheckResult, verdict: Verdict) -> None:
+    transcript = verdict.transcript
+    happened: dict[str, Any] = {
+        "stop_reason": transcript.stop_reason,
+        "scenario_instruction_used": transcript.instruction_used,
+        "final_function_call": transcript.calls[-1].name if transcript.calls else None,
+        "max_model_turns": len(transcript.turns),
+        "max_function_calls": len(transcript.calls),
+    }
+    key = check.check
+    path: KeyPath = ("expected_output", key)
+    if key in ("response_contains", "response_excludes", "response_matches"):
+        for reason in reversed(check.reasons):
+            _drop_phrase(editor, path, reason)
+    elif happened.get(key) is not None:
+        if key != "stop_reason":
+            _require_own(editor, path)
+        editor.set(path, happened[key])
+    elif key != "expected_function_calls":
+        raise UpdateRefusedError(f"{key} is not rewritten: {check.message or check.reasons[0].message}")
+
+
+def _update_list(editor: YamlEditor, lines: Sequence[CallVerdict], *, any_order: bool) -> None:
+    """The list of expected calls: what was not made goes, what was made besides comes, in the order of the calls."""
+    lines = [line for line in lines if line.expectation or line.status == FAILED]
+    missing = [parse_path(line.expectation) for line in lines if line.call is None]
+    extra = [line for line in lines if line.call is not None and not line.expectation]
+    order = [parse_path(line.expectation) for line in lines if line.call is not None and line.expectation]
+    turned = any(reason.code == "wrong_order" for line in lines for result in line.results for reason in result.reasons)
+    if not missing and not extra and not turned:
+        return
+    _require_own(editor, _LIST)
+    if any(len(path) != len(_LIST) + 1 for path in (*missing, *(order if turned else ()))):
+        raise UpdateRefusedError("calls inside a group are neither added, removed nor moved")
+    gone = {path[-1] for path in missing} - {path[-1] for path in order}
+    if gone != {path[-1] for path in missing}:
+        raise UpdateRefusedError("a call with `times` was made another number of times")
+    numbers = [number for number in range(len(editor.get(_LIST))) if number not in gone]
+    if turned and not any_order:
+        called_numbers = list(dict.fromkeys(path[-1] for path in order))
+        numbers = [int(number) for number in called_numbers] + [
+            number for number in numbers if number not in called_numbers
+        ]
+    items: list[Any] = list(numbers)
+    place = 0
+    for line in lines:
+        if line.call is None:
+            continue
+        if line.expectation:
+            place = items.index(parse_path(line.expectation)[len(_LIST)]) + 1
+        else:
+            items.insert(place, _build_expected(line.call))
+            place += 1
+    editor.set_items(_LIST, items)
+
+
+def _build_expected(call: FunctionCall) -> dict[str, Any]:
+    """An expected call that says what was sent."""
+    failed = {"outcome": "error"} if call.outcome == "error" else {}
+    return {"function_name": call.name, "arguments": call.arguments, **failed}
+
+
+def _check_update(new: str, path: FilePath, root: FilePath, verdict: Verdict) -> None:
+    """Raise Refused unless the new case passes what happened."""
+    if new.count(REDACTED) > path.read_text("utf-8").count(REDACTED):
+        raise UpdateRefusedError("a secret was sent, which is not written into a case")
+    try:
+        case = case_from_dict(load(new, path.name), path, root=root)
+    except SpecError as error:
+        raise UpdateRefusedError(f"the rewritten case would not be valid: {error.problems[0].message}") from None
+    judgement = judge_conversation(verdict.transcript, case.expectation, [], input=case.input)
+    if judgement.status != PASSED:
+        raise UpdateRefusedError(f"the rewritten case would still not pass: {judgement.summary}")

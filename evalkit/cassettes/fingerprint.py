@@ -1,0 +1,180 @@
+"""What a model was asked, as plain data without secrets: its fingerprint, and how two requests differ.
+
+Two requests are the same when instruction, declarations, sampling settings and conversation are. Call ids, thought
+signatures and the rest of what changes from one recording to the next play no part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import Any
+
+from evalkit.errors import format_path
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.text.redact import REDACTED, SECRET_KEYS, Redactor
+
+SHOWN_DIFFERENCES = 4
+_SECRET_NAMES = frozenset(name.replace("-", "_") for name in SECRET_KEYS)
+
+
+@lru_cache(maxsize=8)
+def build_redactor(secrets: tuple[str, ...]) -> Redactor:
+    """The redactor for these known secrets; compiling its patterns is dear."""
+    return Redactor(secrets)
+
+
+def redact_secrets(data: Any, secrets: tuple[str, ...] = ()) -> Any:
+    """A copy of JSON `data` with every secret replaced: in each string, and as the value of a key that names one.
+
+    String by string, so that what a request looks like does not depend on what else stands in it.
+    """
+    redact = build_redactor(secrets)
+    if isinstance(data, str):
+        return redact(data)
+    if isinstance(data, Mapping):
+        return {
+            key: REDACTED if value and isinstance(value, str) and _is_secret(key) else redact_secrets(value, secrets)
+            for key, value in data.items()
+        }
+    if isinstance(data, (list, tuple)):
+        return [redact_secrets(value, secrets) for value in data]
+    return data
+
+
+def _is_secret(key: Any) -> bool:
+    return isinstance(key, str) and key.casefold().replace("-", "_") in _SECRET_NAMES
+
+
+def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`request` as data: `system`, `functions`, `settings` and `messages`."""
+    settings = {
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "max_output_tokens": request.max_output_tokens,
+        "response_schema": request.response_schema,
+    }
+    data = {
+        "system": request.system,
+        "functions": [_describe_declaration(function) for function in request.functions],
+        "settings": {key: value for key, value in settings.items() if value is not None},
+        "messages": [_describe_message(message) for message in request.messages],
+    }
+    redacted: dict[str, Any] = redact_secrets(data, secrets)
+    return redacted
+
+
+def _describe_declaration(function: Any) -> dict[str, Any]:
+    pairs = {"name": function.name, "description": function.description, "parameters": function.parameters}
+    return {key: value for key, value in pairs.items() if value not in (None, "")}
+
+
+def _describe_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    if message.get("role") == "model":
+        return {"model": describe_reply(message["turn"])}
+    if message.get("role") == "function":
+        return {"results": [{call.name: value} for call, value in message["results"]]}
+    return {"user": message.get("text", "")}
+
+
+def describe_reply(turn: ModelTurn) -> dict[str, Any]:
+    """What a model turn says, without what changes from one recording to the next."""
+    data: dict[str, Any] = {"text": turn.text} if turn.text or not turn.calls else {}
+    if turn.calls:
+        data["calls"] = [_describe_call(call) for call in turn.calls]
+    return data
+
+
+def _describe_call(call: ModelCall) -> dict[str, Any]:
+    if call.malformed is None:
+        return {call.name: call.arguments}
+    return {"name": call.name, "arguments": str(call.arguments), "malformed": call.malformed}
+
+
+def compute_fingerprint(data: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits that stand for `asked` data."""
+    text = json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
+    if "\\ud" in text:  # perhaps half a surrogate pair
+        text = json.dumps(
+            replace_lone_surrogates(data), sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str
+        )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def replace_lone_surrogates(data: Any) -> Any:
+    """JSON data that a file can hold: half a surrogate pair, which models do write, is U+FFFD in it."""
+    if isinstance(data, str):
+        return data.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(data, Mapping):
+        return {replace_lone_surrogates(key): replace_lone_surrogates(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [replace_lone_surrogates(value) for value in data]
+    return data
+
+
+def compare_requests(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What changed between two requests, one sentence each, the most telling first."""
+    changes = [*_compare_instructions(was.get("system"), now.get("system"))]
+    changes += compare_declarations(was.get("functions") or [], now.get("functions") or [])
+    changes += [f"settings: {line}" for line in compare_values(was.get("settings") or {}, now.get("settings") or {})]
+    changes += _compare_messages(was.get("messages") or [], now.get("messages") or [])
+    return changes
+
+
+def _compare_instructions(was: str | None, now: str | None) -> Iterator[str]:
+    if was != now:
+        yield f"the instruction changed:{format_line_changes(was or '', now or '')}"
+
+
+def format_line_changes(was: str, now: str) -> str:
+    """The lines in which two texts differ, the first few, each on an indented line of its own."""
+    old, new = was.splitlines(), now.splitlines()
+    lines: list[str] = []
+    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind != "equal":
+            lines += [f"line {a + 1}: - {line}" for line in old[a:b]] + [f"line {c + 1}: + {line}" for line in new[c:d]]
+    return "".join(f"\n    {line}" for line in lines[: 2 * SHOWN_DIFFERENCES])
+
+
+def compare_declarations(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
+    """What changed between two lists of declarations, which have names."""
+    old = {function.get("name"): function for function in was}
+    new = {function.get("name"): function for function in now}
+    yield from (f"function '{name}' is no longer declared" for name in old if name not in new)
+    yield from (f"function '{name}' is newly declared" for name in new if name not in old)
+    for name in old:
+        if name in new and old[name] != new[name]:
+            changed = "; ".join(list(compare_values(old[name], new[name]))[:SHOWN_DIFFERENCES])
+            yield f"function '{name}' is declared differently: {changed}"
+    if list(old) != list(new) and set(old) == set(new):
+        yield f"the functions are declared in another order: {', '.join(map(str, new))}"
+
+
+def _compare_messages(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
+    for index, (old, new) in enumerate(zip(was, now, strict=False)):
+        if old != new:
+            changed = "; ".join(list(compare_values(old, new))[:SHOWN_DIFFERENCES])
+            yield f"message {index + 1} of the conversation changed: {changed}"
+            return
+    if len(was) != len(now):
+        yield f"the conversation had {len(was)} messages, and has {len(now)}"
+
+
+def compare_values(was: Any, now: Any) -> Iterator[str]:
+    """The paths at which two JSON values differ, with both values; an item put into a list is one difference."""
+    from deepdiff import DeepDiff
+    from deepdiff.helper import notpresent
+
+    diff = DeepDiff(was, now, view="tree", threshold_to_diff_deeper=0)
+    nodes = [(node.path(output_format="list"), node.t1, node.t2) for kind in diff.values() for node in kind]
+    for path, old, new in sorted(nodes, key=lambda node: [str(step) for step in node[0]]):
+        values = ["absent" if value is notpresent else _format_value(value) for value in (old, new)]
+        yield f"{format_path(path)} was {values[0]}, is {values[1]}"
+
+
+def _format_value(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 120 else text[:119] + "…"

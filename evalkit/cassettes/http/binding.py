@@ -1,0 +1,156 @@
+"""HTTP cassettes of agents that bring their own client: which run has one, and whose a request is.
+
+A request is of the case in whose context it is sent: the agent's task or thread, and all that they start. One from a
+thread that was there before (a client with an event loop of its own) is of the only case that runs; with several of
+them nobody knows, and it is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
+from evalkit.functions.patching.context_propagation import CURRENT_CASE
+from evalkit.model.settings import Settings
+
+if TYPE_CHECKING:
+    from evalkit.agents.task import Task
+    from evalkit.cassettes.http.messages import HttpResponse
+    from evalkit.cassettes.http.player import Player
+    from evalkit.providers.budget import Account
+
+
+NEEDS_EXTRA = "HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
+
+_open_players: list[Player] = []
+_lock = threading.Lock()
+
+
+class _TrafficListener:
+    """Tells a task of the traffic of its agent's own client."""
+
+    def __init__(self, task: Task, settings: Settings) -> None:
+        self._task = weakref.ref(task)  # which has the tape, which has this
+        self._prices = settings.prices
+        self._account: Account | None = None
+        if settings.max_cost_usd is not None:
+            from evalkit.providers.metered import get_run_account
+
+            self._account = get_run_account(settings)
+
+    def on_request(self) -> None:
+        if self._account is not None:
+            self._account.check()
+
+    def on_refusal(self, error: EvalkitError) -> None:
+        task = self._task()
+        if task is not None:
+            task.record_fault(error)
+
+    def on_response(self, answer: HttpResponse, duration_ms: float, *, is_live: bool) -> None:
+        from evalkit.cassettes.http.turns import find_turn
+        from evalkit.model.prices import compute_cost
+
+        turn = find_turn(answer, duration_ms)
+        task = self._task()
+        if turn is not None and task is not None:
+            task.record_turn(turn, waited_ms=duration_ms if is_live else 0.0)
+            cost = compute_cost(turn.usage, (turn.model,), self._prices) if is_live else None
+            if self._account is not None and cost is not None:
+                self._account.add(cost)
+
+
+def create_player(task: Task, settings: Settings) -> Player | None:
+    """The tape of the run that `task` is; None where requests go out as they are: live, switched off, no vcrpy."""
+    goes_live = settings.model is not None and settings.record is None
+    if goes_live or settings.http.cassettes is False or not _is_possible(settings):
+        return None
+    from evalkit.agents.model_choice import build_cassette_name
+    from evalkit.cassettes.http.player import Player, PlayerOptions
+
+    options = PlayerOptions(
+        model_cassette=build_cassette_name(task.case_id),
+        cassettes=settings.cassettes,
+        root=settings.root or Path.cwd(),
+        run=task.run_index,
+        record=settings.record,
+        secrets=tuple(settings.extra.get("secrets", ())),
+        ignore_hosts=settings.http.ignore_hosts,
+        ignore_fields=settings.http.ignore_fields,
+    )
+    return Player(options, _TrafficListener(task, settings))
+
+
+def _is_possible(settings: Settings) -> bool:
+    if _has_vcrpy():
+        return True
+    if settings.http.cassettes:
+        raise UsageError(NEEDS_EXTRA)
+    return False
+
+
+@cache
+def _has_vcrpy() -> bool:
+    return find_spec("vcr") is not None
+
+
+@contextmanager
+def intercept_requests(player: Player | None) -> Iterator[None]:
+    """While inside, `tape` answers the requests of this context. Who is left behind asks a closed tape for ever."""
+    if player is None:
+        yield
+        return
+    from evalkit.cassettes.http.interception import install
+    from evalkit.functions.patching.context_propagation import start_propagation, stop_propagation
+
+    with _lock:
+        _open_players.append(player)
+        start_propagation("http")
+    install(_find_player)
+    try:
+        yield
+    finally:
+        player.close()
+        with _lock:
+            if not any(open_player.is_open for open_player in _open_players):
+                stop_propagation("http")
+
+
+def release(player: Player | None) -> None:
+    """The agent has ended: nobody can ask `tape` any more."""
+    if player is None:
+        return
+    from evalkit.cassettes.http.interception import uninstall
+
+    with _lock:
+        if player not in _open_players:
+            return
+        _open_players.remove(player)
+    uninstall()
+
+
+def _find_player() -> Player | None:
+    """The tape of the case in whose context this is called."""
+    case = CURRENT_CASE.get()
+    if case is not None:
+        task: Any = case.dispatcher.task
+        tape: Player | None = task.http_player
+        return tape
+    if threading.current_thread() is threading.main_thread():
+        return None  # pytest's own, and its plugins': agents do not run there without a context
+    with _lock:
+        open_players = [tape for tape in _open_players if tape.is_open]
+    if len(open_players) > 1:
+        raise MissingCassetteError(
+            f"an HTTP request came from thread '{threading.current_thread().name}', which was there before the "
+            f"{len(open_players)} cases that run, so nobody knows whose it is: tie what runs there to its case with "
+            "evalkit.bind(function), or run one case at a time (--evalkit-concurrency 1)"
+        )
+    return open_players[0] if open_players else None

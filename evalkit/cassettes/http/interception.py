@@ -1,0 +1,447 @@
+"""Where the requests of HTTP clients are caught: one interception per process asks, request by request, whose it is.
+
+vcrpy's own way is to patch the clients for one cassette at a time, for the whole process. Here its stubs are installed
+once, as long as any tape is open, and stand before a router: the tape of the case whose context the request comes
+from, or nobody's, and then the request goes its way untouched. That holds for httpx, httpx2 and aiohttp. For
+http.client and all that is built on it (urllib, urllib3, requests, botocore, httplib2) vcrpy exchanges classes, and
+changes them back for a moment with each connection, in which other threads get the real ones; so `http_sockets` does
+that part.
+
+Clients that are imported later, inside an agent, are caught too: each is patched right after its import.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import perf_counter
+from typing import Any
+from urllib.parse import urlsplit
+
+from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
+from evalkit.cassettes.http.player import PendingExchange, Player
+
+Maker = Callable[[Any], Any]  # from a real method to the one in its place
+
+_lock = threading.RLock()
+_users = 0
+_undo: list[Callable[[], None]] = []
+_patched: set[str] = set()
+_is_hooked = False
+_is_bypassed: ContextVar[bool] = ContextVar("evalkit_http_passing", default=False)
+
+
+def _find_no_player() -> Player | None:
+    return None
+
+
+_find_current: Callable[[], Player | None] = _find_no_player
+
+
+def install(find_current: Callable[[], Player | None]) -> None:
+    """Catch requests from now on; `find` tells whose the one is that is being sent. To be undone by `uninstall`."""
+    global _users, _find_current
+    with _lock:
+        _users += 1
+        if _users > 1:
+            return
+        _find_current = find_current
+        for name in CLIENTS:
+            if name in sys.modules:
+                _patch_module(name)
+        _register_import_hooks()
+
+
+def uninstall() -> None:
+    """One user less; the last one takes the interception away."""
+    global _users
+    with _lock:
+        _users -= 1
+        if not _users:
+            while _undo:
+                _undo.pop()()
+            _patched.clear()
+
+
+@contextmanager
+def bypass_interception() -> Iterator[None]:
+    """Inside, requests go out as they are: evalkit's own, which are no agent's."""
+    token = _is_bypassed.set(True)
+    try:
+        yield
+    finally:
+        _is_bypassed.reset(token)
+
+
+def find_player(authority: str) -> Player | None:
+    """The tape that a request to ``host`` or ``host:port`` is of, if it is of any."""
+    if _is_bypassed.get():
+        return None
+    player = _find_current()
+    return player if player is not None and player.can_handle(authority.lower()) else None
+
+
+def _register_import_hooks() -> None:
+    global _is_hooked
+    if _is_hooked:
+        return
+    _is_hooked = True
+    import wrapt  # comes with vcrpy
+
+    for name in CLIENTS:
+        if name not in sys.modules:
+            wrapt.register_post_import_hook(lambda module: _patch_imported(module.__name__), name)
+
+
+def _patch_imported(name: str) -> None:
+    with _lock:
+        if _users:
+            _patch_module(name)
+
+
+def _patch_module(name: str) -> None:
+    if name not in _patched:
+        _patched.add(name)
+        for class_name, method, maker in CLIENTS[name]():
+            _replace_method(getattr(sys.modules[name], class_name), method, maker)
+
+
+_replacements: dict[
+    tuple[type, str], tuple[Any, Any]
+] = {}  # the real method that was patched last, and what was made of it
+
+
+def _replace_method(owner: Any, method: str, maker: Maker) -> None:
+    real = vars(owner)[method]
+    cached, ours = _replacements.get((owner, method), (None, None))
+    if cached is not real:
+        ours = functools.wraps(real)(maker(real))
+        _replacements[owner, method] = real, ours
+    setattr(owner, method, ours)
+
+    def undo() -> None:
+        if vars(owner).get(method) is ours:  # otherwise somebody patched over it, and ours lets everything pass
+            setattr(owner, method, real)
+
+    _undo.append(undo)
+
+
+# -- what is patched: module -> classes, methods, and what makes the replacement
+
+_Patches = list[tuple[str, str, Maker]]
+
+
+def _list_socket_patches() -> _Patches:
+    makers = {"connect": make_connect, "send": make_send, "getresponse": make_getresponse, "close": make_close}
+    parts: _Patches = [
+        ("HTTPConnection", name, functools.partial(_bind_player_lookup, make)) for name, make in makers.items()
+    ]
+    return [*parts, ("HTTPSConnection", "connect", functools.partial(_bind_player_lookup, make_connect))]
+
+
+def _bind_player_lookup(make: Any, real: Any) -> Any:
+    return make(real, find_player)
+
+
+def _make_connect_lister(*classes: str) -> Callable[[], _Patches]:
+    return lambda: [(name, "connect", functools.partial(_bind_player_lookup, make_connect)) for name in classes]
+
+
+def _make_transport_lister(library: str) -> Callable[[], _Patches]:
+    def list_patches() -> _Patches:
+        methods = {"HTTPTransport": "handle_request", "AsyncHTTPTransport": "handle_async_request"}
+        return [(name, method, functools.partial(_make_stubbed, library, method)) for name, method in methods.items()]
+
+    return list_patches
+
+
+def _list_session_patches() -> _Patches:
+    return [("ClientSession", "_request", functools.partial(_make_stubbed, "aiohttp", "_request"))]
+
+
+def _make_stubbed(library: str, method: str, real: Any) -> Any:
+    """The real method for requests that are nobody's, and else vcrpy's stub, which is imported with the first of them:
+    vcrpy imports every client library that is installed."""
+
+    @functools.cache
+    def get_stub() -> Any:
+
+        return build_stub(library, method)(real)
+
+    def handle_request(self: Any, request: Any) -> Any:
+        return (real if find_player(_parse_authority(request.url)) is None else get_stub())(self, request)
+
+    def handle_session_request(self: Any, verb: str, url: Any, **options: Any) -> Any:
+        url = self._build_url(url)  # a session may have a base URL, which vcrpy's stub does not know
+        return (real if find_player(_parse_authority(url)) is None else get_stub())(self, verb, url, **options)
+
+    return handle_session_request if library == "aiohttp" else handle_request
+
+
+def _parse_authority(url: Any) -> str:
+    return urlsplit(str(url)).netloc.rpartition("@")[2]
+
+
+CLIENTS: dict[str, Callable[[], _Patches]] = {
+    "http.client": _list_socket_patches,
+    "urllib3.connection": _make_connect_lister("HTTPConnection", "HTTPSConnection"),
+    "httplib2": _make_connect_lister("HTTPConnectionWithTimeout", "HTTPSConnectionWithTimeout"),
+    "httpx": _make_transport_lister("httpx"),
+    "httpx2": _make_transport_lister("httpx2"),
+    "aiohttp": _list_session_patches,
+}
+
+
+# http.client, and with it urllib, urllib3, requests, botocore and httplib2, caught where bytes meet the socket.
+#
+# A request is gathered instead of sent. When its response is asked for, it is looked up, and the answer is given to
+# http.client as bytes to read, so that everything above sees what it would see live. No class is exchanged: each method
+# here asks for each request whose it is, connections that were kept alive included.
+
+FindPlayer = Callable[[str], Player | None]
+
+_GATHERED = "_evalkit_gathered"  # on a connection: the tape, and the bytes of the request so far
+_REAL = "_evalkit_real"  # on a connection: the request is really being sent
+
+
+class NoSocket:
+    """In the place of a connection's socket until it is known whether one is needed."""
+
+    def settimeout(self, timeout: float | None) -> None: ...
+
+    def setsockopt(self, *option: Any) -> None: ...
+
+    def shutdown(self, how: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _ResponseBytes:
+    """What http.client reads a response from."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(self._content)
+
+
+def make_connect(real: Callable[[Any], None], find: FindPlayer) -> Callable[[Any], None]:
+    """`connect`, which urllib3 calls before it sends anything over TLS."""
+
+    def connect(self: Any) -> None:
+        if _REAL in vars(self) or find(_get_authority(self)) is None:
+            return real(self)
+        self.sock = NoSocket()
+        for flag in ("is_verified", "proxy_is_verified"):
+            if hasattr(self, flag):
+                setattr(self, flag, True)  # no certificate was seen, and none is missing
+        return None
+
+    return connect
+
+
+def make_send(real: Callable[[Any, Any], None], find: FindPlayer) -> Callable[[Any, Any], None]:
+    def send(self: Any, data: Any) -> None:
+        if _REAL in vars(self):
+            return real(self, data)
+        if _GATHERED not in vars(self):
+            player = find(_get_authority(self, data))
+            if player is None:
+                return real(self, data)
+            vars(self)[_GATHERED] = (player, bytearray())
+            if self.sock is None:
+                self.sock = NoSocket()  # urllib3 sets its timeout
+        for piece in _split_data(data):
+            vars(self)[_GATHERED][1].extend(piece)
+        return None
+
+    return send
+
+
+def make_getresponse(real: Callable[[Any], Any], find: FindPlayer) -> Callable[[Any], Any]:
+    def getresponse(self: Any) -> Any:
+        gathered = vars(self).pop(_GATHERED, None)
+        if gathered is None:
+            return real(self)
+        player, content = gathered
+        outcome = player.begin(_parse_request(self, bytes(content)))
+        if isinstance(outcome, HttpResponse):
+            response = _build_response(self, outcome)
+            self.close()
+            return response
+        since = perf_counter()
+        answer = _fetch_live_response(self, bytes(content), real)
+        outcome.answered(answer, (perf_counter() - since) * 1000)
+        return _build_response(self, answer)
+
+    return getresponse
+
+
+def make_close(real: Callable[[Any], None], find: FindPlayer) -> Callable[[Any], None]:
+    def close(self: Any) -> None:
+        vars(self).pop(_GATHERED, None)
+        real(self)
+
+    return close
+
+
+def _fetch_live_response(connection: Any, content: bytes, getresponse: Callable[[Any], Any]) -> HttpResponse:
+    """Send what was gathered and read the whole response."""
+    vars(connection)[_REAL] = True
+    try:
+        if isinstance(connection.sock, NoSocket):
+            connection.sock = None
+        if connection.sock is None:
+            connection.connect()
+        connection.send(content)
+        response = getresponse(connection)
+        body = response.read()
+    finally:
+        vars(connection).pop(_REAL, None)
+    return HttpResponse(response.status, response.reason or "", tuple(response.getheaders()), body)
+
+
+def _build_response(connection: Any, recorded: HttpResponse) -> Any:
+    """`answer` as http.client's response, read from bytes."""
+    gone = ("transfer-encoding", "content-length", "connection")
+    headers = [(name, value) for name, value in recorded.headers if name.lower() not in gone]
+    length = recorded.get_header("content-length") if connection._method == "HEAD" else str(len(recorded.body))
+    if length and recorded.status >= 200 and recorded.status not in (204, 304):
+        headers.append(("content-length", length))
+    head = f"HTTP/1.1 {recorded.status} {recorded.reason}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in headers) + "\r\n"
+    content = head.encode("latin-1", "replace") + recorded.body
+    response = connection.response_class(_ResponseBytes(content), method=connection._method)
+    response.begin()
+    return response
+
+
+def _parse_request(connection: Any, content: bytes) -> HttpRequest:
+    head, _, body = content.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, target, *_ = [*first.split(" "), "", ""]
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        body = _join_chunks(body)
+    if not target.startswith(("http://", "https://")):
+        scheme = "https" if connection.default_port == 443 else "http"
+        target = f"{scheme}://{_get_authority(connection)}{target}"
+    return HttpRequest(method, target, body, headers.get("content-type", ""))
+
+
+def _get_authority(connection: Any, data: Any = b"") -> str:
+    """``host`` or ``host:port``, of the server behind a proxy rather than the proxy."""
+    if isinstance(data, bytes) and b" http://" in data[:20]:
+        return urlsplit(data.split(b" ", 2)[1].decode("latin-1")).netloc
+    tunnel = getattr(connection, "_tunnel_host", None)
+    host = tunnel or connection.host
+    port = connection._tunnel_port if tunnel else connection.port
+    display_host = f"[{host}]" if ":" in host else host
+    return display_host if port in (None, connection.default_port) else f"{display_host}:{port}"
+
+
+def _split_data(data: Any) -> Iterable[bytes]:
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        yield bytes(data)
+    elif isinstance(data, str):
+        yield data.encode("latin-1")
+    elif hasattr(data, "read"):
+        content = data.read()
+        yield content.encode("latin-1") if isinstance(content, str) else content
+    else:
+        for piece in data:
+            yield from _split_data(piece)
+
+
+def _join_chunks(body: bytes) -> bytes:
+    """A body without the sizes between its chunks."""
+    content = bytearray()
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        length = int(size.partition(b";")[0] or b"0", 16)
+        if not length:
+            break
+        content += rest[:length]
+        body = rest[length + 2 :]
+    return bytes(content)
+
+
+# vcrpy's stubs before a router in place of a cassette: each request is asked of the tape of its own context.
+
+
+class Router:
+    """What vcrpy's stubs take for a cassette. What was found for a request is kept on the request."""
+
+    write_protected = False
+
+    def can_play_response_for(self, request: Any) -> bool:
+        """Whether the answer is recorded. Raises where it should be, and is not."""
+        sent = _to_http_request(request)
+        player = find_player(urlsplit(sent.url).netloc.rpartition("@")[2])
+        if player is None:
+            return False
+        outcome = player.begin(sent)
+        request.evalkit_found, request.evalkit_since = outcome, perf_counter()
+        return isinstance(outcome, HttpResponse)
+
+    def play_response(self, request: Any) -> dict[str, Any]:
+        answer: HttpResponse = request.evalkit_found
+        headers: dict[str, list[str]] = {}
+        for name, value in answer.headers:
+            headers.setdefault(name, []).append(value)
+        status = {"code": answer.status, "message": answer.reason}
+        return {"status": status, "headers": headers, "body": {"string": answer.body}}
+
+    def append(self, request: Any, response: Mapping[str, Any]) -> None:
+        outcome = getattr(request, "evalkit_found", None)
+        if isinstance(outcome, PendingExchange):
+            headers = tuple((name, value) for name, values in response["headers"].items() for value in values)
+            status, body = response["status"], response["body"].get("string") or b""
+            answer = HttpResponse(status["code"], status["message"] or "", headers, body)
+            outcome.record_response(answer, (perf_counter() - request.evalkit_since) * 1000)
+
+    def filter_request(self, request: Any) -> Any:
+        return request
+
+    def find_requests_with_most_matches(self, request: Any) -> list[tuple[Any, list[str], list[str]]]:
+        """aiohttp's stub asks this for the requests that redirects lead to: they stand in the cassette themselves."""
+        return [(request, [], [])]
+
+
+def _to_http_request(request: Any) -> HttpRequest:
+    """A request of vcrpy's as ours. aiohttp's stub gives a body as the caller gave it: data, a form, text or bytes."""
+    body, content_type = request.body, str(request.headers.get("content-type", ""))
+    if isinstance(body, bytes):
+        content = body
+    elif body is None:
+        content = b""
+    elif isinstance(body, (dict, list)):
+        content, content_type = json.dumps(body, default=str).encode(), content_type or "application/json"
+    elif hasattr(body, "read"):
+        content = body.read()
+    else:
+        content = str(body).encode()
+    return HttpRequest(request.method, str(request.uri), content, content_type)
+
+
+def build_stub(client: str, method: str) -> Callable[[Any], Any]:
+    """vcrpy's stub for one method of a client library: given the real method, it makes the one to call instead."""
+    router = Router()
+    if client == "aiohttp":
+        from vcr.stubs.aiohttp_stubs import vcr_request
+
+        return lambda real: vcr_request(router, real)
+    import importlib
+
+    from vcr.stubs.httpx_stubs import vcr_handle_async_request, vcr_handle_request
+
+    library = importlib.import_module(client)
+    stub = vcr_handle_request if method == "handle_request" else vcr_handle_async_request
+    return lambda real: stub(router, real, library)

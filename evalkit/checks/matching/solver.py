@@ -1,0 +1,411 @@
+"""The one road through the matching: a plan and the calls in, the assignment out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import product
+from math import prod
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from evalkit.checks.matching.bipartite import FitTable, match_calls
+from evalkit.checks.matching.explain import PairingDraft, fill_between, find_drafts, is_plain
+from evalkit.checks.matching.plan import (
+    ActualCall,
+    AnyOrder,
+    Assignment,
+    CallPlan,
+    InOrder,
+    InParallel,
+    Leaf,
+    Node,
+    OneOf,
+    Pair,
+    Position,
+    SearchTooLargeError,
+    list_children,
+    walk,
+)
+from evalkit.checks.matching.scoring import EXACT
+from evalkit.checks.matching.search import Bag, LeafPart, Rules, build_part, find_most_in_order, find_satisfying
+
+Fits = Callable[[int, int], bool]
+
+
+def solve(
+    plan: CallPlan, actual: Sequence[ActualCall], fits: Fits, distance: Callable[[int, int], float]
+) -> Assignment:
+    """Which call met which expectation.
+
+    ``fits(leaf_id, actual_index)`` and ``distance(leaf_id, actual_index)`` (0: nothing differs, 1: everything does)
+    are asked about pairs of one name only, each at most once, and distances only where nothing satisfies the plan.
+
+    ``extras="forbid"``: every call is consumed; ``"allow"``: calls may be left over. A plan without leaves is
+    satisfied by no call at all, whatever `extras` says. An optional leaf "may be missing; if made, it must match":
+    where extras are allowed and some call of its function fits no leaf of the plan, the optional leaf has to be met
+    (where they are forbidden, such a call fails by itself). A call that would fit an optional leaf but stands out of
+    order is an extra. `satisfied` is exact; SearchTooLargeError where that can't be decided within its bound.
+    """
+    leaves = _list_leaves(plan)
+    if not leaves:
+        return Assignment(satisfied=not actual, extra=tuple(call.index for call in actual))
+    answers: list[tuple[int, int, bool]] = []
+    met = _match_in_step(plan, leaves, actual, fits, answers)
+    if met is not None:
+        pairs = tuple(Pair(leaf.id, actual[call].index) for leaf, call in zip(leaves, met, strict=True))
+        return Assignment(satisfied=True, pairs=pairs, extra=_list_unmatched(actual, met))
+    from evalkit.checks.matching.bipartite import FitTable
+
+    table = FitTable(leaves, actual, fits, distance)
+    for leaf, call, answer in answers:
+        table.record(leaf, call, answer)
+    return Solver(plan, table).solve()
+
+
+def _list_leaves(plan: CallPlan) -> tuple[Leaf, ...]:
+    return tuple(node for _, node in walk(plan.root) if isinstance(node, Leaf))
+
+
+def _match_in_step(
+    plan: CallPlan,
+    leaves: Sequence[Leaf],
+    actual: Sequence[ActualCall],
+    fits: Fits,
+    answers: list[tuple[int, int, bool]],
+) -> list[int] | None:
+    """The calls that the leaves of a plain list meet one by one, in order: the common case, without any search."""
+    if not _can_match_in_step(plan, leaves, len(actual)):
+        return None
+    skips = plan.extras == "allow" and isinstance(plan.root, InOrder) and len(actual) > len(leaves)
+    met: list[int] = []
+    number = 0
+    for position, call in enumerate(actual):
+        if number == len(leaves):
+            break
+        leaf = leaves[number]
+        if leaf.name == call.name:
+            answer = fits(leaf.id, call.index)
+            answers.append((number, position, answer))
+            if answer:
+                met.append(position)
+                number += 1
+                continue
+        if not skips:
+            return None
+    return met if number == len(leaves) else None
+
+
+def _can_match_in_step(plan: CallPlan, leaves: Sequence[Leaf], calls: int) -> bool:
+    """Whether one call for each leaf, and nothing else than extras, can be the answer."""
+    root = plan.root
+    if not isinstance(root, (InOrder, AnyOrder)) or len(root.children) != len(leaves):
+        return False
+    if not all(type(child) is Leaf for child in root.children):
+        return False
+    if calls == len(leaves):
+        return all(leaf.min <= 1 and leaf.max != 0 for leaf in leaves)
+    return calls > len(leaves) and plan.extras == "allow" and all(leaf.min == 1 == leaf.max for leaf in leaves)
+
+
+def _list_unmatched(actual: Sequence[ActualCall], met: Sequence[int]) -> tuple[int, ...]:
+    if len(met) == len(actual):
+        return ()
+    matched = set(met)
+    return tuple(call.index for position, call in enumerate(actual) if position not in matched)
+
+
+# One plan against one run: first whether it is satisfied, exactly; only then, if it isn't, why.
+
+MAX_TRIES = 64  # combinations of alternatives that an explanation compares; fewer where each is large
+_RAISES = 200  # searches spent on telling optional calls from extras, once the verdict is clear
+
+
+class Solver:
+    """`least` and `most` are numbers of calls by leaf number."""
+
+    def __init__(self, plan: CallPlan, table: FitTable) -> None:
+        self.root, self.table = plan.root, table
+        self.forbid = plan.extras == "forbid"
+        self.calls = range(len(table.actual))
+        self.maximums = [max(leaf.min, len(self.calls)) if leaf.max is None else leaf.max for leaf in table.leaves]
+        self.minimums = [leaf.min for leaf in table.leaves]
+        if not self.forbid:
+            self._require_optional_leaves_with_strays()
+        nodes = list(walk(self.root))
+        self.groups = [position for position, node in nodes if isinstance(node, InParallel)]
+        self.has_choices = any(isinstance(node, OneOf) for _, node in nodes)
+        self.positions = {node.id: position for position, node in nodes if isinstance(node, Leaf)}
+
+    def _require_optional_leaves_with_strays(self) -> None:
+        """An optional call that was made with other arguments is no extra. See `solve`."""
+        optional = {leaf.name for leaf in self.table.leaves if leaf.min == 0 and leaf.max != 0}
+        strays = {
+            self.table.actual[call].name
+            for call in self.calls
+            if self.table.actual[call].name in optional and not self.table.find_fitting(call)
+        }
+        for number, leaf in enumerate(self.table.leaves):
+            if leaf.name in strays and leaf.max != 0:
+                self.minimums[number] = max(1, leaf.min)
+
+    def solve(self) -> Assignment:
+        owner = self._find_satisfying(lenient=False)
+        if owner is not None:
+            return self._build_assignment(PairingDraft(owner), self._find_choices(owner), satisfied=True)
+        if self.groups and any(call.turn is None for call in self.table.actual):
+            owner = self._find_satisfying(lenient=True)
+            if owner is not None:
+                assignment = self._build_assignment(PairingDraft(owner), self._find_choices(owner), satisfied=False)
+                return replace(assignment, unproven=tuple(self._find_without_turns(assignment)))
+        size = max(1, len(self.table.leaves) * len(self.calls))
+        tries = max(2, min(MAX_TRIES, MAX_TRIES * EXACT // size))
+        return find_best(self.root, self._explain, self._measure_badness, tries, self._find_promising)
+
+    # Whether it is satisfied
+
+    def _find_satisfying(self, *, lenient: bool) -> dict[int, int] | None:
+        """Call -> leaf, or None."""
+        part = build_part(self.root, Rules(self.table, self.minimums, self.maximums))
+        if isinstance(part, (LeafPart, Bag)):
+            matching = match_calls(self.table, part.leaves, self.minimums, self.maximums, self.calls)
+            filled = all(len(calls) >= self.minimums[leaf] for leaf, calls in matching.load.items())
+            return matching.owner if filled and (not self.forbid or len(matching.owner) == len(self.calls)) else None
+        owner = self._search(self.minimums, lenient)
+        if owner is None or self.forbid:
+            return owner
+        with suppress(SearchTooLargeError):  # the verdict is clear already
+            owner = self._add_optional_calls(owner, lenient)
+        return fill_between(part, owner, self.maximums, self.table) if is_plain(part) else owner
+
+    def _search(self, minimums: list[int], lenient: bool) -> dict[int, int] | None:
+        rules = Rules(self.table, minimums, self.maximums if self.forbid else minimums, lenient)
+        return find_satisfying(build_part(self.root, rules), rules, forbid=self.forbid)
+
+    def _add_optional_calls(self, owner: dict[int, int], lenient: bool) -> dict[int, int]:
+        """Extras that an optional leaf, or one with room for more, takes as well: all together or one by one."""
+        raised = [
+            min(self.maximums[leaf], low + len(self._find_waiting(leaf, owner)))
+            for leaf, low in enumerate(self.minimums)
+        ]
+        if raised == self.minimums:
+            return owner
+        extended = self._search(raised, lenient)
+        if extended is not None and len(extended) > len(owner):
+            return extended
+        minimums, tries = self.minimums.copy(), 0 if len(self.minimums) * len(self.calls) <= EXACT else _RAISES
+        for leaf in [leaf for leaf, count in enumerate(raised) if count > minimums[leaf]]:
+            while tries < _RAISES and minimums[leaf] < self.maximums[leaf] and self._find_waiting(leaf, owner):
+                tries += 1
+                minimums[leaf] += 1
+                extended = self._search(minimums, lenient)
+                if extended is None or len(extended) <= len(owner):
+                    minimums[leaf] -= 1
+                    break
+                owner = extended
+        return owner
+
+    def _find_waiting(self, leaf: int, owner: dict[int, int]) -> list[int]:
+        if self.maximums[leaf] == self.minimums[leaf]:
+            return []
+        return [
+            call
+            for call in self.calls
+            if call not in owner and self.table.has_same_name(leaf, call) and self.table.is_fit(leaf, call)
+        ]
+
+    # What is wrong
+
+    def _find_promising(self) -> Choices:
+        """Alternatives to begin with where there are too many combinations to try them all."""
+        rules = Rules(self.table, self.minimums, self.maximums, relaxed=True)
+        if len(self.table.leaves) * len(self.calls) > 4 * EXACT:
+            return {}
+        return self._find_choices(find_most_in_order(build_part(self.root, rules), rules))
+
+    def _explain(self, choices: Choices) -> Assignment:
+        rules = Rules(self.table, self.minimums, self.maximums, relaxed=True)
+        part = build_part(self.root, rules, choices)
+        assignments = (
+            self._build_assignment(draft, choices, satisfied=False)
+            for draft in find_drafts(part, rules, forbid=self.forbid)
+        )
+        return min(
+            assignments,
+            key=lambda assignment: (-sum(pair.fits for pair in assignment.pairs), *self._measure_badness(assignment)),
+        )
+
+    def _measure_badness(self, assignment: Assignment) -> tuple[float, ...]:
+        """Fewer problems first, then more calls that fit at all, then less distance."""
+        differing = [pair for pair in assignment.pairs if not pair.fits]
+        missing = sum(count for _, count in assignment.missing)
+        extra = len(assignment.extra) if self.forbid else 0
+        problems = missing + extra + len(differing) + len(assignment.wrong_order) + len(assignment.not_parallel)
+        fitting = len(assignment.pairs) - len(differing) + len(assignment.wrong_order)
+        numbers = {leaf.id: number for number, leaf in enumerate(self.table.leaves)}
+        at = {call.index: position for position, call in enumerate(self.table.actual)}
+        distance = sum(self.table.measure_distance(numbers[pair.leaf_id], at[pair.actual_index]) for pair in differing)
+        return problems, -fitting, distance
+
+    # How it is told
+
+    def _find_choices(self, owner: dict[int, int]) -> Choices:
+        if not self.has_choices:
+            return {}
+        used = {self.table.leaves[leaf].id for leaf in owner.values()}
+        return find_choices(
+            self.root, used, {leaf.id: low for leaf, low in zip(self.table.leaves, self.minimums, strict=True)}
+        )
+
+    def _build_assignment(self, draft: PairingDraft, choices: Choices, *, satisfied: bool) -> Assignment:
+        owners = draft.list_owners()
+        assignment = Assignment(
+            satisfied=satisfied,
+            pairs=self._build_pairs(draft.fitting | draft.differing, draft.differing),
+            missing=() if satisfied else tuple(self._find_missing(owners, choices)),
+            extra=tuple(call.index for position, call in enumerate(self.table.actual) if position not in owners),
+            wrong_order=self._build_pairs(draft.displaced, {}),
+            alternatives=choices,
+        )
+        return (
+            assignment
+            if satisfied or not self.groups
+            else replace(assignment, not_parallel=tuple(self._find_apart(assignment)))
+        )
+
+    def _build_pairs(self, owner: dict[int, int], differing: dict[int, int]) -> tuple[Pair, ...]:
+        leaves, actual = self.table.leaves, self.table.actual
+        return tuple(
+            Pair(leaves[leaf].id, actual[call].index, call not in differing) for call, leaf in sorted(owner.items())
+        )
+
+    def _find_missing(self, owners: dict[int, int], choices: Choices) -> Iterator[tuple[int, int]]:
+        load = [0] * len(self.table.leaves)
+        for leaf in owners.values():
+            load[leaf] += 1
+        for expected, count in zip(self.table.leaves, load, strict=True):
+            if count < expected.min and self._is_in_force(expected, choices):
+                yield expected.id, expected.min - count
+
+    def _is_in_force(self, leaf: Leaf, choices: Choices) -> bool:
+        position = self.positions[leaf.id]
+        return all(
+            position[: len(choice)] != choice or position[len(choice)] == step for choice, step in choices.items()
+        )
+
+    def _list_turns(self, assignment: Assignment, group: Position) -> list[int | None]:
+        """The turns of the calls that the group met."""
+        turns = {call.index: call.turn for call in self.table.actual}
+        return [
+            turns[pair.actual_index]
+            for pair in (*assignment.pairs, *assignment.wrong_order)
+            if self.positions[pair.leaf_id][: len(group)] == group
+        ]
+
+    def _find_apart(self, assignment: Assignment) -> Iterator[Position]:
+        for group in self.groups:
+            if len({turn for turn in self._list_turns(assignment, group) if turn is not None}) > 1:
+                yield group
+
+    def _find_without_turns(self, assignment: Assignment) -> Iterator[Position]:
+        for group in self.groups:
+            turns = self._list_turns(assignment, group)
+            if len(turns) > 1 and None in turns:
+                yield group
+
+
+# Which alternative of each OneOf is in force. A OneOf inside an alternative that is not chosen has none.
+
+Choices = Mapping[Position, int]
+T = TypeVar("T")
+
+
+def count_combinations(node: Node) -> int:
+    """How many ways to choose there are."""
+    counts = (count_combinations(child) for child in list_children(node))
+    return sum(counts) if isinstance(node, OneOf) else prod(counts)
+
+
+def list_combinations(node: Node, position: Position = ()) -> list[dict[Position, int]]:
+    """Every way to choose, earliest alternatives first."""
+    below = [list_combinations(child, (*position, step)) for step, child in enumerate(list_children(node))]
+    if isinstance(node, OneOf):
+        return [{position: step, **inner} for step, inners in enumerate(below) for inner in inners]
+    return [{place: step for inner in inners for place, step in inner.items()} for inners in product(*below)]
+
+
+def find_best(
+    root: Node,
+    attempt: Callable[[Choices], T],
+    key: Callable[[T], tuple[float, ...]],
+    tries: int,
+    promising: Callable[[], Choices],
+) -> T:
+    """The attempt of least key; on ties that with the earliest alternatives.
+
+    Every combination is tried where these are no more than `tries`; otherwise a promising one is improved one OneOf
+    after the other, as long as the tries last.
+    """
+    if count_combinations(root) <= tries:
+        return min(map(attempt, list_combinations(root)), key=key)
+    choices: dict[Position, int] = {}
+    _follow(root, (), promising(), choices)
+    outcome = attempt(choices)
+    for position in [position for position, node in walk(root) if isinstance(node, OneOf)]:
+        for varied in _list_variants(root, choices, position)[: max(0, tries)]:
+            tries -= 1
+            tried = attempt(varied)
+            if key(tried) < key(outcome):
+                choices, outcome = varied, tried
+    return outcome
+
+
+def _list_variants(root: Node, choices: Choices, position: Position) -> list[dict[Position, int]]:
+    """`choices` with each alternative at `position`, if that is in force; what is new below it takes its first."""
+    if position not in choices:
+        return []
+    node = next(node for place, node in walk(root) if place == position)
+    varied: list[dict[Position, int]] = [{} for _ in list_children(node)]
+    for step, variant in enumerate(varied):
+        _follow(root, (), {**choices, position: step}, variant)
+    return varied
+
+
+def _follow(node: Node, position: Position, preferred: Choices, result: dict[Position, int]) -> None:
+    below = list(enumerate(list_children(node)))
+    if isinstance(node, OneOf):
+        result[position] = step = preferred.get(position, 0)
+        below = below[step : step + 1]
+    for step, child in below:
+        _follow(child, (*position, step), preferred, result)
+
+
+def find_choices(root: Node, used: Collection[int], minimums: Mapping[int, int]) -> dict[Position, int]:
+    """The alternatives that an assignment chose: those with a leaf in `used`, else the first that may stay empty.
+
+    `used` holds leaf ids, `least` the number of calls that each leaf id needs.
+    """
+    result: dict[Position, int] = {}
+    _decide(root, (), used, minimums, result)
+    return result
+
+
+def _decide(
+    node: Node, position: Position, used: Collection[int], minimums: Mapping[int, int], result: dict[Position, int]
+) -> None:
+    below = list(enumerate(list_children(node)))
+    if isinstance(node, OneOf):
+        filled = (step for step, child in below if any(n.id in used for _, n in walk(child) if isinstance(n, Leaf)))
+        empty = (step for step, child in below if _may_stay_empty(child, minimums))
+        result[position] = step = next(filled, next(empty, 0))
+        below = below[step : step + 1]
+    for step, child in below:
+        _decide(child, (*position, step), used, minimums, result)
+
+
+def _may_stay_empty(node: Node, minimums: Mapping[int, int]) -> bool:
+    if isinstance(node, Leaf):
+        return not minimums[node.id]
+    empties = (_may_stay_empty(child, minimums) for child in list_children(node))
+    return any(empties) if isinstance(node, OneOf) else all(empties)

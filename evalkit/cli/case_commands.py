@@ -1,0 +1,181 @@
+"""The commands on cases: init, new, import, schema, lint, smoke, mutate, record-mocks."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from evalkit.cli.project import OUTPUT, write_output
+
+PATHS = click.argument("paths", nargs=-1)
+FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+
+
+@click.command(short_help="Write a small suite that is green at once.")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
+def init(folder: Path) -> None:
+    """Write a small working suite into FOLDER, for `pytest --evalkit`."""
+    from evalkit.cli.init import write_suite
+
+    for path in write_suite(folder):
+        click.echo(f"wrote {path}")
+    there = "" if folder == Path() else f"cd {shlex.quote(folder.as_posix())} && "
+    click.echo(f"now run: {there}pytest --evalkit")
+
+
+@click.command(short_help="Print the JSON Schema of case files or run files.")
+@click.argument("kind", type=click.Choice(["case", "run"]), default="case")
+def schema(kind: str) -> None:
+    """Print the JSON Schema of case files, for editors, or that of run files."""
+    import json
+
+    from evalkit.reports.run_file import build_run_schema
+    from evalkit.spec.schema import build_case_schema
+
+    click.echo(json.dumps(build_case_schema() if kind == "case" else build_run_schema(), indent=2))
+
+
+@click.command(short_help="Find mistakes that the cases would not notice.")
+@PATHS
+@click.option("--min-score", metavar="PERCENT", help="Exit with 1 if fewer percent of the mutants are caught.")
+@click.option("--without", metavar="KIND", multiple=True, help="Leave out this kind of mutant; may be repeated.")
+@FORMAT
+def mutate(paths: tuple[str, ...], min_score: str | None, without: tuple[str, ...], form: str) -> int:
+    """Perturb what the agent did in each passing case of PATHS, and list what the case does not notice.
+
+    Kinds of mutants: drop_call, repeat_call, swap_calls, extra_call, unlisted_call, forbidden_call, change_argument,
+    drop_argument, add_argument, lose_fact, fail_call, change_result, change_response, stop_reason.
+    """
+    from evalkit.cli.mutate import compute_exit_status, score_cases, to_json, to_text
+
+    compute_exit_status([], min_score)
+    case_scores = score_cases(paths, without)
+    status = compute_exit_status(case_scores, min_score)
+    for line in [to_json(case_scores, status)] if form == "json" else to_text(case_scores, min_score, status):
+        click.echo(line)
+    return status
+
+
+@click.command("lint", short_help="Cross-check names and parameters, without a model.")
+@PATHS
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "github", "sarif"]), default="text", show_default=True
+)
+@click.option(
+    "--select", metavar="RULE", multiple=True, help="Only these rules: names, codes, beginnings of codes, ALL."
+)
+@click.option("--ignore", metavar="RULE", multiple=True, help="Not these rules.")
+@click.option("--baseline", metavar="FILE", help="Hide the findings that this file knows.")
+@click.option("--write-baseline", is_flag=True, help="Make all present findings known ones, and exit with 0.")
+@click.option("--fix", is_flag=True, help="Mend what can be mended safely, and report the rest.")
+@click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
+@click.option("--fail-on", type=click.Choice(["error", "warning", "note"]), help="The least severity that fails.")
+@click.option(
+    "--import", "imports", is_flag=True, default=None, help="Import the project's code; otherwise none is run."
+)
+@click.option("--rules", is_flag=True, help="List the rules.")
+@OUTPUT
+def lint_command(paths: tuple[str, ...], output: Path | None, rules: bool, **options: object) -> int:
+    """Cross-check names and parameters in PATHS, by default the project: no model is asked, and no code is run.
+
+    Declarations, code, dispatch tables, instructions, cases and mocks must agree; exits with 1 if they do not.
+    """
+    from evalkit.cli.lint import LintActions, describe_rules, run_lint
+
+    if rules:
+        click.echo("\n".join(describe_rules()))
+        return 0
+    flags = {name: options.pop(name) for name in ("form", "fix", "diff", "write_baseline")}
+    said = {name: value or None for name, value in options.items()}
+    text, status = run_lint(paths, LintActions(**flags), **said)  # type: ignore[arg-type]  # click has typed them
+    if output is not None:
+        write_output(output, text)
+    elif text:
+        click.echo(text)
+    return status
+
+
+@click.command(short_help="Find cases that nothing can satisfy.")
+@PATHS
+@click.option("-v", "--verbose", is_flag=True, help="Say also what could not be checked.")
+@FORMAT
+def smoke(paths: tuple[str, ...], verbose: bool, form: str) -> int:
+    """Make each case's expected calls against its own mocks and declarations, and report the cases of PATHS that
+    nothing could satisfy."""
+    from evalkit.cli.smoke import check_cases, compute_exit_status, to_json, to_text
+
+    results = check_cases(paths)
+    status = compute_exit_status(results)
+    for line in [to_json(results, status)] if form == "json" else to_text(results, verbose=verbose):
+        click.echo(line)
+    return status
+
+
+@click.command("record-mocks", short_help="Call a real function, and keep what it returns as a mock.")
+@click.argument("target")
+@click.option("--call", "given", metavar="JSON", multiple=True, help="Arguments by name; may be repeated.")
+@click.option("--calls", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A call per line, as JSON.")
+@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The mock file (YAML).")
+@click.option("--key", help="The key for calls that name none themselves.")
+@click.option("--force", is_flag=True, help="Replace keys that the file has already.")
+def record_mocks_command(
+    target: str, given: tuple[str, ...], calls: Path | None, to: Path, key: str | None, *, force: bool
+) -> None:
+    """Call the real function TARGET (module:function, module:Class.method), and keep what it returns as mocks.
+
+    This reaches whatever the function reaches. Secrets are redacted.
+    """
+    from evalkit.cli.record_mocks import parse_calls, record_mocks
+
+    for line in record_mocks(target, parse_calls(given, calls, key), to, force=force):
+        click.echo(line)
+
+
+@click.command("import", short_help="Make cases of logged conversations.")
+@click.argument("logs", type=click.Path(path_type=Path, exists=True, dir_okay=False), nargs=-1, required=True)
+@click.option("--to", type=click.Path(path_type=Path, file_okay=False), default="scenarios/imported", show_default=True)
+@click.option("--category", default="imported", show_default=True, help="Cases are named CATEGORY_001.yaml and so on.")
+@click.option("--agent", help="The agent under test; by default the log's own instruction, replayed.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["openai", "responses", "gemini", "anthropic", "otel"]),
+    help="By default told by the keys of a record.",
+)
+def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str | None, form: str | None) -> int:
+    """Turn logged conversations into cases: JSON or JSON Lines of requests to OpenAI, Gemini or Anthropic (with or
+    without the response), and OpenTelemetry spans as OTLP/JSON.
+
+    What was said becomes the input, what was called the expectation, what was answered the mocks, and what the model
+    said the cassette. Read the cases before you keep them: they hold an agent to what it did, right or wrong.
+    """
+    from evalkit.cli.import_logs import ImportRequest, import_logs
+    from evalkit.text.escape import escape_lines
+
+    problems = 0
+    for line, wrong in import_logs(logs, ImportRequest(to=to, category=category, form=form, agent=agent)):
+        problems += wrong
+        click.echo(escape_lines(line), err=wrong)
+    return 1 if problems else 0
+
+
+@click.command("new", short_help="Write the next case of a category.")
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--message", help="What the user says.")
+def new_command(target: Path, message: str | None) -> None:
+    """Write the next case of a category: `evalkit new scenarios/warranty/valid_warranty`.
+
+    The functions that the folder's suite.yaml declares stand in it, with arguments and answers that fit their schemas.
+    """
+    from evalkit.cli.new import explain_uncollected, write_case
+
+    path = write_case(target, message)
+    click.echo(f"wrote {path}")
+    note = explain_uncollected(path)
+    if note:
+        click.echo(note)
+
+
+COMMANDS = (init, schema, mutate, lint_command, smoke, record_mocks_command, import_command, new_command)

@@ -1,0 +1,199 @@
+"""`evalkit merge`: the runs of shards as one run. Verdicts go from file to file; few are in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evalkit.cli.gate import build_policy, load_baseline
+from evalkit.errors import UsageError
+from evalkit.execution.shards import compute_fingerprint
+from evalkit.gate.decision import decide_outcomes
+from evalkit.gate.outcomes import build_outcome
+from evalkit.model.run import GateDecision, Run
+from evalkit.reports.run_file import StoredRun, write_run
+from evalkit.stats.accounting import Tally
+from evalkit.text.format import format_case_count, join_names
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What came of it: how many verdicts, and the gate's decision on the whole."""
+
+    verdicts: int
+    decision: GateDecision
+
+
+def merge_runs(paths: Sequence[Path], output: Path) -> MergeResult:
+    """Write one run file with all verdicts of those at `paths`; shards in the order of what was split.
+
+    UsageError for runs of different commits, for a case that is in two of the runs, and for shards that are missing,
+    told twice, or not of one selection and settings. Nothing is written then.
+    """
+    with ExitStack() as stack:
+        stored = [stack.enter_context(closing(StoredRun(path))) for path in paths]
+        runs = [each.run for each in stored]
+        _refuse_other_commits(paths, runs)
+        are_shards = any(run.shard for run in runs)
+        if are_shards:
+            _refuse_gaps(paths, [run.shard for run in runs])
+            _refuse_other_settings(paths, runs)
+            _refuse_other_selections(paths, runs)
+        _refuse_overlaps(paths, runs)
+        if are_shards:
+            _refuse_losses(runs)
+        return _join(stored, output)
+
+
+def _join(stored: Sequence[StoredRun], output: Path) -> MergeResult:
+    outcomes, tally = [], Tally()
+    places: dict[str, tuple[StoredRun, int]] = {}
+    for each in stored:
+        for index, verdict in enumerate(each.iter_verdicts()):
+            outcomes.append(build_outcome(verdict))
+            tally.add(verdict)
+            places[verdict.case_id] = (each, index)
+    runs = [each.run for each in stored]
+    selected = _order_cases(runs)
+    collected = max(run.collected for run in runs) if runs[0].shard else sum(run.collected for run in runs)
+    part = any(run.metadata.get("part") for run in runs)
+    baseline = load_baseline(None)
+    decision = decide_outcomes(
+        outcomes,
+        build_policy({}),
+        selected=selected,
+        collected=collected,
+        part=part,
+        baseline=None if baseline is None else [build_outcome(verdict) for verdict in baseline.verdicts],
+    )
+    merged_run = Run(
+        collected=collected,
+        selected=selected,
+        started=min(run.started for run in runs),
+        wall_s=max(run.wall_s for run in runs),
+        evalkit=runs[0].evalkit,
+        interrupted=any(run.interrupted for run in runs),
+        metadata={
+            "gate": decision,
+            "accounting": tally.to_accounting().to_json(),
+            **_find_common_metadata(runs),
+            "part": part,
+            "merged": [each.path.name for each in stored],
+        },
+    )
+    order = [place for case_id in dict.fromkeys((*selected, *places)) if (place := places.get(case_id)) is not None]
+    write_run(output, merged_run, (each.read_line(index) for each, index in order))
+    return MergeResult(len(order), decision)
+
+
+def _order_cases(runs: Sequence[Run]) -> tuple[str, ...]:
+    """All selected cases: those of shards as they stood before the split, others run by run."""
+    placed = []
+    for number, run in enumerate(runs):
+        places = run.selection.places if run.shard and run.selection else ()
+        last = places[-1] if places else 0
+        for index, case_id in enumerate(run.selected):
+            place = places[index] if index < len(places) else last
+            placed.append((place if places else number, case_id))
+    return tuple(case_id for _, case_id in sorted(placed, key=lambda each: each[0]))
+
+
+def _find_common_metadata(runs: Sequence[Run]) -> dict[str, Any]:
+    """What the runs were told, as far as it is the same."""
+    first = runs[0].metadata
+    keys = ("model", "commit", "settings")
+    return {
+        key: first.get(key) if all(run.metadata.get(key) == first.get(key) for run in runs) else None for key in keys
+    }
+
+
+def _refuse_gaps(paths: Sequence[Path], shards: Sequence[str | None]) -> None:
+    paths_by_number: dict[int, Path] = {}
+    totals = set()
+    for path, shard in zip(paths, shards, strict=True):
+        parts = re.fullmatch(r"(\d+)/(\d+)", shard or "")
+        if parts is None:
+            raise UsageError(f"{path}: is no shard, and the others are; merge the runs of one sharded suite")
+        number, total = int(parts[1]), int(parts[2])
+        totals.add(total)
+        if number in paths_by_number:
+            raise UsageError(f"shard {shard} is told twice: {paths_by_number[number]} and {path}")
+        paths_by_number[number] = path
+    if len(totals) > 1:
+        raise UsageError(f"these are shards of different splits: {', '.join(f'n/{total}' for total in sorted(totals))}")
+    missing = [f"{number}/{max(totals)}" for number in range(1, max(totals) + 1) if number not in paths_by_number]
+    if missing:
+        raise UsageError(f"shards are missing: {join_names(missing)}; without them nothing can be said of the whole")
+
+
+def _refuse_overlaps(paths: Sequence[Path], runs: Sequence[Run]) -> None:
+    owner: dict[str, Path] = {}
+    for path, run in zip(paths, runs, strict=True):
+        for case_id in dict.fromkeys(run.selected):
+            if case_id in owner:
+                raise UsageError(f"{case_id} is in two of the runs: {owner[case_id]} and {path}{_explain_overlap(run)}")
+            owner[case_id] = path
+
+
+def _explain_overlap(run: Run) -> str:
+    return "; were the shards split by different --evalkit-durations?" if run.shard else ""
+
+
+def _refuse_other_commits(paths: Sequence[Path], runs: Sequence[Run]) -> None:
+    commits = [
+        (path, run.metadata["commit"]) for path, run in zip(paths, runs, strict=True) if run.metadata.get("commit")
+    ]
+    for path, commit in commits[1:]:
+        if commit != commits[0][1]:
+            first, first_commit = commits[0]
+            raise UsageError(
+                f"{first} is of commit {first_commit[:12]}, and {path} of {commit[:12]}; merge runs of one commit"
+            )
+
+
+def _refuse_other_settings(paths: Sequence[Path], runs: Sequence[Run]) -> None:
+    first = _read_settings(runs[0])
+    for path, run in zip(paths[1:], runs[1:], strict=True):
+        settings = _read_settings(run)
+        differing = [key for key in dict.fromkeys((*first, *settings)) if first.get(key) != settings.get(key)]
+        if differing:
+            differences = ", ".join(f"{key} {first.get(key)!r} and {settings.get(key)!r}" for key in differing)
+            raise UsageError(f"{paths[0]} and {path} were not run alike: {differences}; merge shards of one run")
+
+
+def _read_settings(run: Run) -> Mapping[str, Any]:
+    settings = run.metadata.get("settings") or {}
+    return {"evalkit": run.evalkit, "model": run.metadata.get("model"), **settings}
+
+
+def _refuse_other_selections(paths: Sequence[Path], runs: Sequence[Run]) -> None:
+    """Shards know what was split; only one of which no process came to its end may not."""
+    selections = [(path, run.selection) for path, run in zip(paths, runs, strict=True) if run.selection is not None]
+    if not selections:
+        raise UsageError("none of these shards says what was split; run them again")
+    path, first_selection = selections[0]
+    for other_path, selection in selections[1:]:
+        if (selection.count, selection.fingerprint) != (first_selection.count, first_selection.fingerprint):
+            raise UsageError(
+                f"{path} is a shard of {format_case_count(first_selection.count)} ({first_selection.fingerprint}), and {other_path} of "
+                f"{format_case_count(selection.count)} ({selection.fingerprint}); shards select the same cases: the same files, "
+                "paths, -k and -m"
+            )
+        if first_selection.content and selection.content and selection.content != first_selection.content:
+            raise UsageError(
+                f"{path} and {other_path} are of different versions of the case files or suites; merge shards of one version"
+            )
+
+
+def _refuse_losses(runs: Sequence[Run]) -> None:
+    selection = next(run.selection for run in runs if run.selection is not None)
+    case_ids = [case_id for run in runs for case_id in run.selected]
+    if len(case_ids) != selection.count or compute_fingerprint(case_ids) != selection.fingerprint:
+        raise UsageError(
+            f"the shards hold {len(case_ids)} of the {format_case_count(selection.count)} that were split; "
+            "were they split by different --evalkit-durations?"
+        )

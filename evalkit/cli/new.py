@@ -1,0 +1,115 @@
+"""`evalkit new`: the next case file of a category, with the agent and the functions of its suite filled in."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evalkit.casecheck.examples import make_schema_example
+from evalkit.cli.init import SCHEMA
+from evalkit.config import read_project_table
+from evalkit.errors import SpecError, UsageError
+from evalkit.functions.declarations import parse_declarations
+from evalkit.model.case import Declaration
+from evalkit.spec.case_names import find_name_problem, is_case_name
+from evalkit.spec.discover import drop_modules
+from evalkit.spec.suites import load_suites
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.write import dump
+
+_NUMBERED = re.compile(r".*_[0-9]+")
+_HINT = "# Says nothing yet: put in what your case is about, and see `evalkit smoke` for whether it can be met.\n"
+
+
+def write_case(target: Path, message: str | None) -> Path:
+    """Write the case `target`: a name with its number, or a category, which gets the next number. Says where.
+
+    Raises UsageError, and writes nothing, where the name is none, the file is there, or the suite is broken.
+    """
+    path = _resolve_path(target)
+    problem = find_name_problem(path.name)
+    if problem is not None:
+        raise UsageError(f"{path}: {problem}")
+    if path.exists():
+        raise UsageError(f"{path} is there already; name only its category, and it gets the next number")
+    case = _build_case(path, message)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_build_schema_line(path.parent) + _HINT + dump(case), "utf-8", newline="\n")
+    return path
+
+
+def explain_uncollected(path: Path) -> str:
+    """What to say of a case that `pytest --evalkit` does not find by itself; "" if it does."""
+    folders = drop_modules(read_project_table(Path.cwd()).get("paths", ("scenarios",)))
+    if any(path.resolve().is_relative_to(Path(folder).resolve()) for folder in folders):
+        return ""
+    return f"note: it is not below {' or '.join(folders)}, so name it: pytest --evalkit {path.as_posix()}"
+
+
+def _build_schema_line(folder: Path) -> str:
+    """For editors, where the project has the schema that `evalkit init` writes."""
+    root = Path.cwd()
+    folders = [one for one in (folder.resolve(), *folder.resolve().parents) if one.is_relative_to(root)]
+    name = Path(SCHEMA).name
+    schema = next((one / name for one in folders if (one / name).is_file()), None)
+    if schema is None:
+        return ""
+    return f"# yaml-language-server: $schema={Path(os.path.relpath(schema, folder)).as_posix()}\n"
+
+
+def _resolve_path(target: Path) -> Path:
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder; name a category in it, such as {(target / 'late_parcel').as_posix()}")
+    if target.suffix in (".yaml", ".yml"):
+        return target
+    if _NUMBERED.fullmatch(target.name):
+        return target.with_name(f"{target.name}.yaml")
+    folder = target.parent
+    stems = [path.stem for path in folder.iterdir() if is_case_name(path.name)] if folder.is_dir() else []
+    numbers = [stem.removeprefix(f"{target.name}_") for stem in stems if stem.startswith(f"{target.name}_")]
+    case_numbers = [number for number in numbers if number.isdigit()]
+    width = max(map(len, case_numbers), default=3)
+    return folder / f"{target.name}_{max(map(int, case_numbers), default=0) + 1:0{width}}.yaml"
+
+
+def _build_case(path: Path, message: str | None) -> dict[str, Any]:
+    suite = load_suites(str(path.parent.resolve()), str(Path.cwd()))
+    if suite.problems:
+        raise SpecError(suite.problems)
+    suite_input = suite.data.get("input")
+    mocks = suite_input.get("mock_function_responses") if isinstance(suite_input, Mapping) else None
+    declared, problems = parse_declarations(suite.data.get("functions"), check_targets=False)
+    if problems:
+        raise UsageError(f"the functions of the suite: {problems[0].message}; see `evalkit lint`")
+    unanswered = [one for one in declared if one.name not in (mocks or {})]
+    case_input: dict[str, Any] = {"message": message or "What the user says"}
+    if unanswered:
+        case_input["mock_function_responses"] = {
+            one.name: make_schema_example(one.returns or {"type": "object"}) for one in unanswered
+        }
+    agent = {} if "agent" in suite.data else _find_agent(path.parent)
+    if not agent and not declared and "agent" not in {**suite.data, **read_project_table(Path.cwd())}:
+        agent = {"agent": "your_agent"}
+    calls = {"expected_function_calls": [_build_expected_call(one) for one in declared]}
+    return {"description": "What this case is about", **agent, "input": case_input, "expected_output": calls}
+
+
+def _find_agent(folder: Path) -> dict[str, Any]:
+    """The agent that the last case of `folder` names, if one does."""
+    paths = sorted(path for path in folder.iterdir() if is_case_name(path.name)) if folder.is_dir() else []
+    for path in reversed(paths):
+        try:
+            data = load(path.read_bytes(), str(path))
+        except SpecError:
+            continue
+        if isinstance(data, dict) and data.get("agent"):
+            return {"agent": data["agent"]}
+    return {}
+
+
+def _build_expected_call(function: Declaration) -> dict[str, Any]:
+    arguments = make_schema_example(function.parameters) if function.parameters else {}
+    return {"function_name": function.name, **({"arguments": arguments} if arguments else {})}

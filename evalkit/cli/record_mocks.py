@@ -1,0 +1,104 @@
+"""`evalkit record-mocks`: calls of the real function become keys of a mock file, and a schema beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evalkit.cli.project import build_redactor
+from evalkit.errors import UsageError
+from evalkit.functions.mocks.recording import RecordedCall, build_answer, build_returns_schema, record_calls
+from evalkit.spec.load import make_importable
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.write import YamlEditor, dump
+
+_ENDINGS = (".yaml", ".yml")
+_LINE_KEYS = {"key", "arguments"}
+
+
+@dataclass(frozen=True, slots=True)
+class MockCall:
+    """A call to be made, and the key under which its result is kept."""
+
+    key: str
+    arguments: Mapping[str, Any]
+
+
+def parse_calls(call_texts: Sequence[str], file: Path | None, key: str | None) -> list[MockCall]:
+    """The calls of the options and of the lines of `file`. UsageError for what is no call, or has no key."""
+    texts = [(f"--call {text}", text) for text in call_texts]
+    lines = file.read_text("utf-8").splitlines() if file is not None else []
+    texts += [(f"{file}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not texts:
+        raise UsageError('record-mocks needs calls: --call \'{"argument": "value"}\', or --calls FILE')
+    return [_parse_call(source, text, key) for source, text in texts]
+
+
+def _parse_call(source: str, text: str, key: str | None) -> MockCall:
+    try:
+        call = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{source}: not JSON: {error}") from None
+    if isinstance(call, dict) and call.keys() == _LINE_KEYS and isinstance(call["arguments"], dict):
+        return MockCall(str(call["key"]), call["arguments"])
+    if not isinstance(call, dict):
+        raise UsageError(f"{source}: a call is a JSON object of arguments by name")
+    if key is None:
+        raise UsageError(f'{source}: under which key? Say --key, or write {{"key": ..., "arguments": {{...}}}}')
+    return MockCall(key, call)
+
+
+def record_mocks(target: str, calls: Sequence[MockCall], to: Path, *, force: bool) -> Iterator[str]:
+    """Make the calls, write `to` and the schema beside it, and tell what was written. Nothing is, if a call fails."""
+    root = Path.cwd()
+    if to.suffix not in _ENDINGS:
+        raise UsageError(f"--to {to}: a mock file is YAML; name it {to.with_suffix('.yaml')}")
+    before = to.read_bytes().decode("utf-8") if to.exists() else ""  # with its line ends as they are
+    present = load(before, str(to)) if before.strip() else {}
+    _refuse_present(calls, present, to, force=force)
+    make_importable(str(root))
+    recorded_calls = record_calls(target, [call.arguments for call in calls])
+    by_key: dict[str, list[RecordedCall]] = {}
+    for mock_call, call in zip(calls, _redact_calls(recorded_calls, root), strict=True):
+        by_key.setdefault(mock_call.key, []).append(call)
+    for same in by_key.values():
+        if len(same) > 1 and any(call.arguments not in [one.arguments for one in recorded_calls] for call in same):
+            raise UsageError("an argument is a secret, which a rule in a file can't name; record that call under a key")
+    answers = {key: build_answer(same) for key, same in by_key.items()}
+    schema_path = to.with_name(f"{to.stem}.returns.json")
+    known_schema = json.loads(schema_path.read_text("utf-8")) if schema_path.exists() else None
+    schema = build_returns_schema([call.result for same in by_key.values() for call in same], known_schema)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_bytes((_edit(before, answers) if present else dump(answers)).encode("utf-8"))
+    schema_path.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    for key, same in by_key.items():
+        yield f"wrote {to}: {key} ({len(same)} call{'' if len(same) == 1 else 's'})"
+    yield f"wrote {schema_path}: the schema of what it returns, for `returns` where the function is declared"
+
+
+def _refuse_present(calls: Sequence[MockCall], present: Any, to: Path, *, force: bool) -> None:
+    if not isinstance(present, dict):
+        raise UsageError(f"{to} holds no mapping, so that no key can be added")
+    keys = [call.key for call in calls if call.key in present]
+    if keys and not force:
+        raise UsageError(f"{to} has the key '{keys[0]}' already; nothing was called. Choose another, or add --force")
+
+
+def _redact_calls(calls: Sequence[RecordedCall], root: Path) -> list[RecordedCall]:
+    redact = build_redactor(root)
+
+    def redact_value(value: Any) -> Any:
+        return json.loads(redact(json.dumps(value)))
+
+    return [RecordedCall(redact_value(call.arguments), redact_value(call.result)) for call in calls]
+
+
+def _edit(before: str, answers: Mapping[str, Any]) -> str:
+    """The file as it was, comments included, with these keys."""
+    editing = YamlEditor(before)
+    for key, answer in answers.items():
+        editing.set((key,), answer)
+    return editing.to_text()

@@ -1,0 +1,235 @@
+"""What a project says in [tool.evalkit] of its pyproject.toml: the keys, and how each value is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import UsageError, did_you_mean
+from evalkit.text.format import parse_percentage
+
+TRACES = ("failed", "all", "none")
+SHOWN = ("calls", "conversation")
+RECORD_MODES = ("all", "missing", "stale")
+
+
+def read_project_table(root: Path) -> Mapping[str, Any]:
+    """[tool.evalkit] of the project's pyproject.toml, its keys checked; empty if there is none."""
+    file = root / "pyproject.toml"
+    if not file.is_file():
+        return {}
+    import tomllib
+
+    try:
+        table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("evalkit", {})
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file.name}: can't be read: {error}") from None
+    if not isinstance(table, dict):
+        raise UsageError(f"{file.name}: tool.evalkit is a table, got {table!r}")
+    unknown = [
+        f"unknown key '{key}' in [tool.evalkit]{did_you_mean(key, CONFIG_KEYS)}"
+        for key in table
+        if key not in CONFIG_KEYS
+    ]
+    if unknown:
+        raise UsageError(f"{file.name}: {', '.join(unknown)}")
+    return table
+
+
+def _read_text(value: Any) -> str:
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise ValueError("a text")
+
+
+def _read_flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError("true or false")
+
+
+def _read_count(value: Any) -> int:
+    if isinstance(value, str) and value.strip().isdecimal():
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise ValueError("a whole number, 0 or more")
+
+
+def _read_positive(value: Any) -> int:
+    try:
+        number = _read_count(value)
+    except ValueError:
+        number = 0
+    if number:
+        return number
+    raise ValueError("a whole number, 1 or more")
+
+
+def _read_number(value: Any) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    raise ValueError("a number, 0 or more")
+
+
+def _read_rate(value: Any) -> str:
+    # TOML's floats are binary; their shortest decimal form is what was written.
+    text = str(value)
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError("a percentage, such as 99 or 99.5")
+    parse_percentage(text, "")
+    return text
+
+
+def _read_strings(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise ValueError("a list of texts")
+
+
+def _read_floors(value: Any) -> dict[str, str]:
+    if isinstance(value, dict):
+        return {category: _read_rate(floor) for category, floor in value.items()}
+    raise ValueError("a table of categories and percentages")
+
+
+def _read_prices(value: Any) -> dict[str, dict[str, float]]:
+    if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
+        return {model: {unit: _read_number(price) for unit, price in item.items()} for model, item in value.items()}
+    raise ValueError("a table of models, each a table of prices")
+
+
+def _read_table(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise ValueError("a table")
+
+
+def _build_choice_reader(*choices: str) -> Callable[[Any], str]:
+    def read_choice(value: Any) -> str:
+        if value in choices:
+            return str(value)
+        raise ValueError(f"one of {', '.join(choices)}")
+
+    return read_choice
+
+
+def _read_amount(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if isinstance(value, bool) or not 0 <= number < float("inf"):
+        raise ValueError("a number, 0 or more")
+    return number
+
+
+def _read_per_minute(value: Any) -> float:
+    number = _read_amount(value)
+    if not number:
+        raise ValueError("a number above 0")
+    return number
+
+
+_RATES = ("requests_per_minute", "tokens_per_minute")
+
+
+def _read_limits(value: Any) -> dict[str, Any]:
+    """Rates for all models, and tables of rates under ``gemini``, ``"gemini:MODEL"``, ..."""
+    expected = f"a table of {' and '.join(_RATES)}, or of such tables by kind of model or kind:model"
+    if not isinstance(value, dict):
+        raise ValueError(expected)
+    limits: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, dict) and set(item) <= set(_RATES):
+            limits[name] = {rate: _read_per_minute(number) for rate, number in item.items()}
+        elif name in _RATES:
+            limits[name] = _read_per_minute(item)
+        else:
+            raise ValueError(expected)
+    return limits
+
+
+def _read_http(value: Any) -> dict[str, Any]:
+    readers: dict[str, Callable[[Any], Any]] = {
+        "cassettes": _read_flag,
+        "ignore_hosts": _read_strings,
+        "ignore_fields": _read_strings,
+    }
+    if not isinstance(value, dict) or not set(value) <= set(readers):
+        raise ValueError(f"a table with {', '.join(readers)}")
+    return {name: readers[name](item) for name, item in value.items()}
+
+
+# Every key of [tool.evalkit], and how its value is read.
+CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
+    "paths": _read_strings,
+    "agent": _read_text,
+    "min_pass_rate": _read_rate,
+    "min_lower_bound": _read_rate,
+    "category_floors": _read_floors,
+    "max_errors": _read_count,
+    "max_skipped": _read_count,
+    "max_cost_usd": _read_number,
+    "max_latency_ms": _read_number,
+    "max_text_call_rate": _read_rate,
+    "no_regressions": _read_flag,
+    "results": _read_text,
+    "html": _read_text,
+    "otlp": _read_text,
+    "baseline": _read_text,
+    "durations": _read_text,
+    "executor": _read_text,
+    "model": _read_text,
+    "grader": _read_text,
+    "record": _build_choice_reader(*RECORD_MODES),
+    "concurrency": _read_positive,
+    "trace": _build_choice_reader(*TRACES),
+    "show": _build_choice_reader(*SHOWN),
+    "resume": _read_flag,
+    "cassettes": _read_text,
+    "mocks": _read_text,
+    "deadline_s": _read_number,
+    "max_iterations": _read_count,
+    "temperature": _read_number,
+    "seed": _read_count,
+    "strict_mocks": _read_flag,
+    "prices": _read_prices,
+    "max_cost": _read_amount,
+    "max_fallback_rate": _read_rate,
+    "limits": _read_limits,
+    "requests_per_minute": _read_per_minute,
+    "tokens_per_minute": _read_per_minute,
+    "http": _read_http,
+    "secret_keys": _read_strings,
+    "lint": _read_table,  # its own keys are checked by evalkit.lint.options
+}
+POLICY_KEYS = (
+    "min_pass_rate",
+    "min_lower_bound",
+    "category_floors",
+    "max_errors",
+    "max_skipped",
+    "max_cost_usd",
+    "max_latency_ms",
+    "max_text_call_rate",
+    "no_regressions",
+)
+
+
+def read_value(name: str, value: Any, source: str) -> Any:
+    """`value` of the key `name`, checked and typed. UsageError that begins with `source`, the place it was said."""
+    try:
+        return CONFIG_KEYS[name](value)
+    except UsageError as error:
+        raise UsageError(f"{source}{error}") from None
+    except ValueError as error:
+        raise UsageError(f"{source}: {value!r} is not {error}") from None
+
+
+def read_policy(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a `Policy` that `table`, as `project_table` gives it, sets."""
+    return {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in POLICY_KEYS if name in table}

@@ -1,0 +1,206 @@
+"""JSON Schemas, compiled once per distinct schema and process.
+
+jsonschema is imported only for schemas beyond the everyday part, and for values that do not fit: those need words.
+References are resolved inside the schema alone; nothing is ever fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from evalkit.errors import did_you_mean
+from evalkit.fields.quickschema import TYPES, compile_quick
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+
+KeyPath = tuple[str | int, ...]
+SchemaProblem = tuple[KeyPath, str]  # where in the schema, and what is wrong there
+
+
+class CompiledSchema:
+    """One schema, ready to judge values. Thread-safe; what it needs beyond the quick test is made when first needed."""
+
+    __slots__ = ("_lock", "_quick", "_validator", "schema")
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = schema
+        self._quick = compile_quick(schema)
+        self._validator: Any = None
+        self._lock = threading.Lock()
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether `value` is valid."""
+        if self._quick is not None and self._quick(value):
+            return True
+        return next(self._iter_errors(value), None) is None
+
+    def find_errors(self, value: Any) -> list[ValidationError]:
+        """Every violation, in order of its path in the value; empty iff `value` is valid."""
+        if self._quick is not None and self._quick(value):
+            return []
+        return sorted(self._iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path])
+
+    def _iter_errors(self, value: Any) -> Iterator[ValidationError]:
+        from jsonschema.exceptions import ValidationError
+
+        try:
+            yield from self._get_validator().iter_errors(value)
+        except Exception as error:  # an unresolvable or endless reference behind an `if` that no sample reached
+            yield ValidationError(f"could not be checked: {type(error).__name__}: {error}")
+
+    def _get_validator(self) -> Any:
+        with self._lock:
+            if self._validator is None:
+                from jsonschema_specifications import REGISTRY
+
+                # An explicit registry: with the default one jsonschema fetches what it does not know.
+                self._validator = get_validator_class(self.schema)(self.schema, registry=REGISTRY)
+            return self._validator
+
+    def find_problems(self) -> list[SchemaProblem]:
+        """What is wrong with the schema itself."""
+        if self._quick is not None:
+            return []
+
+        return find_schema_problems(self.schema) or list(self._find_endless_reference())
+
+    def _find_endless_reference(self) -> Iterator[SchemaProblem]:
+        try:
+            list(self._get_validator().iter_errors({}))
+        except RecursionError:
+            yield (), "it refers to itself without end"
+        except Exception as error:
+            yield (), f"it cannot be used: {type(error).__name__}: {error}"
+
+
+_COMPILED: dict[str, CompiledSchema] = {}
+
+
+def compile_schema(schema: Mapping[str, Any]) -> CompiledSchema:
+    """The compiled form of `schema`: the same object for every equal schema in this process."""
+    key = json.dumps(schema, sort_keys=True, default=repr)
+    compiled_schema = _COMPILED.get(key)
+    if compiled_schema is None:
+        compiled_schema = _COMPILED.setdefault(key, CompiledSchema(schema))
+    return compiled_schema
+
+
+def get_validator_class(schema: Mapping[str, Any]) -> Any:
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
+
+    return validator_for(schema, default=Draft202012Validator)
+
+
+# What is wrong with a JSON Schema: against its metaschema, misspelt keywords, references that lead nowhere.
+
+_NESTED = ("items", "contains", "not", "if", "then", "else", "propertyNames", "additionalProperties", "additionalItems")
+_NESTED_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_NESTED_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_STANDARD = """$anchor $comment $defs $dynamicAnchor $dynamicRef $id $ref $schema $vocabulary additionalItems
+    additionalProperties allOf anyOf const contains contentEncoding contentMediaType contentSchema default definitions
+    dependencies dependentRequired dependentSchemas deprecated description else enum examples exclusiveMaximum
+    exclusiveMinimum format id if items maxContains maxItems maxLength maxProperties maximum minContains minItems
+    minLength minProperties minimum multipleOf not oneOf pattern patternProperties prefixItems properties
+    propertyNames readOnly required then title type unevaluatedItems unevaluatedProperties uniqueItems writeOnly"""
+_DIALECTS = "discriminator example externalDocs nullable propertyOrdering xml"  # OpenAPI's and Gemini's
+_KEYWORDS = frozenset(_STANDARD.split()) | frozenset(_DIALECTS.split())
+
+
+def find_schema_problems(schema: Mapping[str, Any]) -> list[SchemaProblem]:
+    """In the order in which they are worth mending: references are followed in a schema that is well-formed."""
+    return [*_find_malformed(schema), *_find_misspelt(schema, ())] or list(_find_unresolved(schema, schema, ()))
+
+
+def _find_malformed(schema: Mapping[str, Any]) -> Iterator[SchemaProblem]:
+    """Against the metaschema; jsonschema's words where they help, better ones for `type`."""
+    cls = get_validator_class(schema)
+    metaschema = cls(cls.META_SCHEMA, format_checker=cls.FORMAT_CHECKER)
+    paths: set[KeyPath] = set()
+    for error in sorted(metaschema.iter_errors(schema), key=lambda error: [str(step) for step in error.absolute_path]):
+        path = tuple(error.absolute_path)
+        if path in paths:
+            continue
+        paths.add(path)
+        if path and path[-1] == "type" and not isinstance(error.instance, Mapping):
+            yield path, _explain_type(error.instance)
+        elif error.validator == "format" and error.validator_value == "regex":
+            yield path, f"{error.instance!r} is not a regular expression that Python can read"
+        else:
+            yield path, _cut_message(error.message)
+
+
+def _explain_type(value: Any) -> str:
+    listed = value if isinstance(value, list) else [value]
+    names = [name for name in listed if not isinstance(name, str) or name not in TYPES]
+    name = names[0] if names else value
+    # The names that Python programmers and other languages' schemas use.
+    usual_names = {
+        "dict": "object",
+        "float": "number",
+        "int": "integer",
+        "str": "string",
+        "list": "array",
+        "bool": "boolean",
+    }
+    is_usual = isinstance(name, str) and name in usual_names
+    hint = f"; did you mean '{usual_names[name]}'?" if is_usual else did_you_mean(name, TYPES)
+    return f"{name!r} is not a JSON Schema type ({', '.join(TYPES)}){hint}"
+
+
+def _cut_message(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:120]} … {text[-60:]}"
+
+
+def _find_misspelt(schema: Any, path: KeyPath) -> Iterator[SchemaProblem]:
+    """JSON Schema ignores keywords that it does not know, so `requird` would check nothing, silently."""
+    from difflib import get_close_matches
+
+    for key in schema:
+        if isinstance(key, str) and key not in _KEYWORDS and not key.startswith("x-"):
+            close = get_close_matches(key, _KEYWORDS, n=1, cutoff=0.85)
+            if close:
+                yield (*path, key), f"unknown keyword '{key}'; did you mean '{close[0]}'?"
+    for step, part in _iter_subschemas(schema):
+        yield from _find_misspelt(part, (*path, *step))
+
+
+def _iter_subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
+    for key in _NESTED:
+        if isinstance(schema.get(key), Mapping):
+            yield (key,), schema[key]
+    for key in _NESTED_NAMED:
+        if isinstance(schema.get(key), Mapping):
+            yield from (((key, name), part) for name, part in schema[key].items() if isinstance(part, Mapping))
+    for key in _NESTED_LISTS:
+        if isinstance(schema.get(key), list):
+            yield from (((key, index), part) for index, part in enumerate(schema[key]) if isinstance(part, Mapping))
+
+
+def _find_unresolved(root: Mapping[str, Any], schema: Mapping[str, Any], path: KeyPath) -> Iterator[SchemaProblem]:
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and "$id" not in root and not _is_resolvable(root, reference):
+        named = [f"#/{key}/{name}" for key in ("$defs", "definitions") for name in root.get(key) or ()]
+        hint = "" if reference.startswith("#") else "; references must lead into the declaration itself ('#/...')"
+        yield (*path, "$ref"), f"'{reference}' leads nowhere{did_you_mean(reference, named) or hint}"
+    for step, part in _iter_subschemas(schema):
+        yield from _find_unresolved(root, part, (*path, *step))
+
+
+def _is_resolvable(root: Mapping[str, Any], reference: str) -> bool:
+    from jsonschema_specifications import REGISTRY
+    from referencing import Resource
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    resource = Resource.from_contents(dict(root), default_specification=DRAFT202012)
+    try:
+        REGISTRY.with_resource("", resource).resolver("").lookup(reference)
+    except Unresolvable:
+        return False
+    return True

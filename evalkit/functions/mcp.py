@@ -1,0 +1,161 @@
+"""The mock MCP server: it lists a case's functions as tools, and has every call answered and recorded by the run.
+
+It is the official `mcp` package's server (extra `mcp`), so that what clients see is what a real server would show.
+Where the answers come from is the caller's business: the run in this process, or another one over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from urllib.request import ProxyHandler, Request, build_opener
+
+if TYPE_CHECKING:
+    from mcp.server import Server
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+
+# What is offered: [{name, description, parameters}]. What comes of a call: {"result": ...} or {"error": {...}}.
+ListFunctions = Callable[[], Awaitable[list[dict[str, Any]]]]
+CallFunction = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
+
+SERVER_NAME = "evalkit"
+NEEDS_EXTRA = "the mock MCP server needs the package 'mcp': pip install 'pytest-evalkit[mcp]'"
+
+
+def has_mcp() -> bool:
+    """Whether the `mcp` package is installed. Imports nothing."""
+    return find_spec("mcp") is not None
+
+
+def build_mock_server(list_functions: ListFunctions, call_function: CallFunction) -> Server[Any]:
+    """A server, to be run over any transport of the `mcp` package.
+
+    A function that fails is a tool result with `isError`, as a real tool's failure is; so is a call of a name that
+    nobody offers, which fails the case. Arguments are passed on as they come: the case judges them.
+    """
+    from mcp.server import Server
+    from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
+
+    async def list_tools(context: Any, parameters: Any) -> ListToolsResult:
+        return ListToolsResult(
+            tools=[
+                Tool(name=function["name"], description=function["description"], input_schema=function["parameters"])
+                for function in await list_functions()
+            ]
+        )
+
+    async def call_tool(context: Any, parameters: CallToolRequestParams) -> CallToolResult:
+        outcome = await call_function(parameters.name, parameters.arguments or {})
+        is_error = "error" in outcome
+        value = dict(outcome) if is_error else outcome["result"]
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return CallToolResult(
+            content=[TextContent(text=text)],
+            structured_content=value if isinstance(value, dict) else None,
+            is_error=is_error,
+        )
+
+    return Server(SERVER_NAME, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+# The mock MCP server over streamable HTTP, as an ASGI app that starts with its first request.
+
+Message = MutableMapping[str, Any]
+_HOSTS = ["127.0.0.1:*", "localhost:*"]
+
+
+class McpApp:
+    """An ASGI app. `aclose` ends what it has started.
+
+    The session manager lives in a task of its own: its task group must be left by the task that entered it, and
+    requests come in others. Each request stands alone (no sessions), so that a client may come and go.
+    """
+
+    def __init__(self, offer: ListFunctions, call: CallFunction) -> None:
+        self._offer = offer
+        self._call = call
+        self._manager_future: asyncio.Future[StreamableHTTPSessionManager] | None = None
+        self._manager_task: asyncio.Task[None] | None = None
+
+    async def __call__(
+        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        if self._manager_future is None:
+            self._manager_future = asyncio.get_running_loop().create_future()
+            self._manager_task = asyncio.create_task(self._run(self._manager_future))
+        manager = await asyncio.shield(self._manager_future)
+        await manager.handle_request(scope, receive, send)
+
+    async def _run(self, manager_future: asyncio.Future[StreamableHTTPSessionManager]) -> None:
+        try:
+            manager = await asyncio.to_thread(self._build_manager)  # the first import takes a second: not on the loop
+        except Exception as error:
+            manager_future.set_exception(error)
+            return
+        async with manager.run():
+            manager_future.set_result(manager)
+            await asyncio.Event().wait()  # until it is cancelled
+
+    def _build_manager(self) -> StreamableHTTPSessionManager:
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        security = TransportSecuritySettings(
+            enable_dns_rebinding_protection=True,
+            allowed_hosts=_HOSTS,
+            allowed_origins=[f"http://{host}" for host in _HOSTS],
+        )
+        server = build_mock_server(self._offer, self._call)
+        return StreamableHTTPSessionManager(server, json_response=True, stateless=True, security_settings=security)
+
+    async def aclose(self) -> None:
+        if self._manager_task is not None:
+            self._manager_task.cancel()
+            await asyncio.wait({self._manager_task})
+
+
+# The mock MCP server over stdio: ``python -m evalkit.functions.mcp URL``.
+#
+# A client starts it as a process, which knows nothing of the run that is going on; it hands every call to the run's
+# functions server at URL, and so is for clients that know no other transport.
+
+USAGE = "usage: python -m evalkit.functions.mcp FUNCTIONS_URL"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until stdin ends."""
+    values = sys.argv[1:] if arguments is None else arguments
+    if len(values) != 1 or not values[0].startswith("http"):
+        raise SystemExit(USAGE)
+    asyncio.run(_serve(values[0].rstrip("/")))
+
+
+async def _serve(base: str) -> None:
+    from mcp.server.stdio import stdio_server
+
+    async def list_functions() -> Any:
+        return await asyncio.to_thread(_fetch, f"{base}/functions")
+
+    async def call_function(name: str, arguments: dict[str, Any]) -> Any:
+        return await asyncio.to_thread(_fetch, f"{base}/call/{quote(name, safe='')}", json.dumps(arguments).encode())
+
+    server = build_mock_server(list_functions, call_function)
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+def _fetch(url: str, body: bytes | None = None) -> Any:
+    """The JSON at `url`: the run is on this machine, so no proxy is asked."""
+    headers = {"content-type": "application/json"}
+    with build_opener(ProxyHandler({})).open(Request(url, body, headers)) as response:  # noqa: S310  (our own URL)
+        return json.load(response)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Mocks as frozen, picklable data: what `parse_mocks` makes of `mock_function_responses`.
+
+An answer is a tree. Its leaves say what happens (`Static`, `Failure`, `Call`, `Real`); the nodes above choose one
+(`Sequence`, `Match`) or delay it (`Delayed`). What changes during a run, how often a sequence was asked and which
+rule was hit, lives in the dispatcher, under the node's `id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from evalkit.errors import PathProblem
+from evalkit.jsonvalue import copy_json
+from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates
+
+KeyPath = tuple[str | int, ...]
+
+ERROR, REPEAT_LAST, CYCLE = "error", "repeat_last", "cycle"
+ENDINGS = (ERROR, REPEAT_LAST, CYCLE)
+
+
+class StaticAnswer(Struct, frozen=True):
+    """JSON that is returned each time; `templated`: it holds `Template` objects to be rendered first."""
+
+    value: Any
+    has_templates: bool = False
+    path: KeyPath = ()  # in the case
+    source: str = ""  # the `$include` that it came from
+    is_fault: bool = False  # a result of the fault sweep, which may break the `returns` schema
+
+
+class FailureAnswer(Struct, frozen=True):
+    """`$error`: the function fails, and the agent sees it. `message` and `detail` may hold templates."""
+
+    type: str
+    message: Any
+    detail: Mapping[str, Any] = field(default_factory=dict)  # more keys of the error that the agent sees
+    exception: str | None = None  # "module:Class" that patched code gets raised
+
+
+class CallableAnswer(Struct, frozen=True):
+    """`$call`: a Python callable answers."""
+
+    target: str
+
+
+class RealAnswer(Struct, frozen=True):
+    """`{$real: true}`: the real function answers, where the settings allow it."""
+
+
+class DelayedAnswer(Struct, frozen=True):
+    """`$delay_ms`: latency on the run's clock, in milliseconds."""
+
+    delay_ms: float
+    answer: Answer
+
+
+class SequenceAnswer(Struct, frozen=True):
+    """`$sequence`: one element per call, then as `ending` says."""
+
+    id: int
+    elements: tuple[Answer, ...]
+    ending: str = ERROR
+
+
+class MatchRule(Struct, frozen=True):
+    """One `$match` rule: `matcher` over the arguments (an `evalkit.operators` Matcher), `when` as it was written."""
+
+    matcher: Any
+    when: Mapping[str, Any]
+    answer: Answer
+
+
+class MatchAnswer(Struct, frozen=True):
+    """`$match`: the first rule that fits the arguments answers, else `default`."""
+
+    id: int
+    rules: tuple[MatchRule, ...]
+    default: Answer | None = None
+
+
+Answer = StaticAnswer | FailureAnswer | CallableAnswer | RealAnswer | DelayedAnswer | SequenceAnswer | MatchAnswer
+Leaf = StaticAnswer | FailureAnswer | CallableAnswer | RealAnswer
+
+
+class MockSet(Struct, frozen=True):
+    """The mocks of one case, by function name as written (it may be an alias).
+
+    `shared` are those that the case inherits: other cases use them, so that it is no mistake if this one does not.
+    """
+
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.answers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.answers)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+
+def iter_leaves(answer: Answer) -> Iterator[Leaf]:
+    """Everything that `answer` can come to."""
+    match answer:
+        case DelayedAnswer():
+            yield from iter_leaves(answer.answer)
+        case SequenceAnswer():
+            for element in answer.elements:
+                yield from iter_leaves(element)
+        case MatchAnswer():
+            for rule in answer.rules:
+                yield from iter_leaves(rule.answer)
+            if answer.default is not None:
+                yield from iter_leaves(answer.default)
+        case _:
+            yield answer
+
+
+# JSON answers with templates: compiled at load, rendered once per call.
+
+Resolve = Callable[[Reference], Any]
+
+
+def compile_static(value: Any, path: KeyPath, problems: list[PathProblem]) -> StaticAnswer:
+    """`value` (JSON that nobody else holds) with its templates parsed and each ``{$literal: X}`` replaced by X."""
+    if not must_compile(value):
+        return StaticAnswer(value, False)
+    templates: list[Template] = []
+    return StaticAnswer(_compile_templates(value, path, problems, templates), bool(templates))
+
+
+def must_compile(value: Any) -> bool:
+    """Whether JSON data may hold a template or a `$literal`."""
+    kind = type(value)
+    if kind is str:
+        return "{{" in value
+    if kind is dict:
+        return "$literal" in value or any(map(must_compile, value.values()))
+    return kind is list and any(map(must_compile, value))
+
+
+def _compile_templates(value: Any, path: KeyPath, problems: list[PathProblem], templates: list[Template]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"$literal"}:
+            return value["$literal"]
+        return {key: _compile_templates(item, (*path, key), problems, templates) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_compile_templates(item, (*path, index), problems, templates) for index, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    try:
+        parsed = parse_template(value)
+    except TemplateError as error:
+        problems.append(PathProblem(path, str(error)))
+        return value
+    if isinstance(parsed, Template):
+        templates.append(parsed)
+    return parsed
+
+
+def find_references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Reference]]:
+    """Every reference in a compiled value, with the path of its string."""
+    if isinstance(value, Template):
+        yield from ((path, part) for part in value.parts if isinstance(part, Reference))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from find_references(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from find_references(item, (*path, index))
+
+
+def render_answer(value: Any, resolve: Resolve) -> Any:
+    """`value` with its templates filled in, as new JSON data. What was filled in is not looked at again."""
+    if isinstance(value, Template):
+        return copy_json(render_templates(value, resolve).value)
+    if isinstance(value, dict):
+        return {key: render_answer(item, resolve) for key, item in value.items()}
+    if isinstance(value, list):
+        return [render_answer(item, resolve) for item in value]
+    return value

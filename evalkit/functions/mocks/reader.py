@@ -1,0 +1,614 @@
+"""`mock_function_responses` read into a `MockSet`.
+
+Directives are recognised at the root of a function's mock, in each `$sequence` element, in a `$match` rule beside
+`when`, and under `$return` and `$default`. Below that a `$` is data, `{$literal: X}` excepted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from http import HTTPStatus
+from itertools import count
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from evalkit.errors import EvalkitError, PathProblem, SpecError, did_you_mean, format_path
+from evalkit.fields.schema import compile_schema
+from evalkit.functions.arguments import describe_violation, find_argument_names
+from evalkit.functions.mocks.answers import (
+    ENDINGS,
+    ERROR,
+    Answer,
+    CallableAnswer,
+    DelayedAnswer,
+    FailureAnswer,
+    KeyPath,
+    MatchAnswer,
+    MatchRule,
+    MockSet,
+    RealAnswer,
+    SequenceAnswer,
+    StaticAnswer,
+    compile_static,
+    find_references,
+    must_compile,
+)
+from evalkit.functions.targets import TargetError, check_form, find_object
+from evalkit.jsonvalue import NotJsonError, to_json, to_recordable_json
+from evalkit.model.case import Declaration
+from evalkit.model.template import Reference, TemplateError, follow_path
+from evalkit.text.format import format_value
+
+PLACEHOLDER = StaticAnswer(None)  # stands where a problem was found, so that reading can go on and find the others
+
+Include = Callable[[str], Any]
+_NO_INPUT: Any = object()
+
+
+def parse_mocks(
+    data: Any,
+    *,
+    path: KeyPath = ("input", "mock_function_responses"),
+    declarations: Mapping[str, Declaration] | None = None,
+    include: Include | None = None,
+    input: Any = _NO_INPUT,
+    check_targets: bool = True,
+) -> tuple[MockSet, list[PathProblem]]:
+    """The mocks in `data`, and everything that is wrong with them; ``None`` and ``{}`` mock nothing.
+
+    `declarations` (by name) give the `returns` schemas and argument names that mocks are held against. `include` gives
+    the data of an `$include` (see `mock_files`) or raises an EvalkitError. With `input`, ``{{ input... }}`` is checked.
+    `check_targets` imports what `$call` and `exception` name, to see that it is there.
+    """
+    if data is None:
+        return MockSet(), []
+    if not isinstance(data, Mapping):
+        message = f"{format_path(path)} must map function names to answers; got {format_value(data)}"
+        return MockSet(), [PathProblem(path, message)]
+    has_input = input is not _NO_INPUT
+    context = MockContext(
+        declarations or {},
+        tuple(map(str, data)),
+        input if has_input else None,
+        has_input,
+        check_targets,
+        locate=getattr(include, "locate", None),
+    )
+    reader = MockReader(context, include)
+    answers: dict[str, Answer] = {}
+    for name, value in data.items():
+        if reader.check_name(name, path, answers):
+            answers[name] = reader.read_answer(value, MockPlace((*path, name), name))
+    return MockSet(answers), context.problems
+
+
+class MockReader:
+    """Reads the mocks of one case; what is wrong with them is gathered in `around`."""
+
+    def __init__(self, context: MockContext, include: Include | None) -> None:
+        self.context = context
+        self.include = include
+
+    def add_problem(self, place: MockPlace, message: str, *steps: str | int, at_key: bool = False) -> Answer:
+        self.context.add_problem(place, message, *steps, at_key=at_key)
+        return PLACEHOLDER
+
+    def check_name(self, name: Any, path: KeyPath, answers: Mapping[str, Answer]) -> bool:
+        """Whether `name` can name a function that has no mock yet, under an alias of it either."""
+        if not isinstance(name, str) or not name:
+            self.context.problems.append(PathProblem((*path, name), f"{name!r} is no function name", at_key=True))
+            return False
+        canonical = self.context.resolve_name(name)
+        for mock_name in answers if self.context.has_aliases else ():
+            if self.context.resolve_name(mock_name) == canonical:
+                message = f"'{name}' and '{mock_name}' are one function, '{canonical}'; mock it once"
+                self.context.problems.append(PathProblem((*path, name), message, at_key=True))
+                return False
+        return True
+
+    @cached_property
+    def _directive_reader(self) -> DirectiveReader:
+        """Imported for the first mock that has one: most are plain JSON."""
+
+        return DirectiveReader(self)
+
+    def read_answer(self, value: Any, place: MockPlace) -> Answer:
+        """What stands at a directive position: a directive, or JSON."""
+        if type(value) is dict or isinstance(value, Mapping):
+            for key in value:
+                if isinstance(key, str) and key.startswith("$"):
+                    return self._directive_reader.read(value, place)
+        return self.read_static(value, place)
+
+    def read_static(self, value: Any, place: MockPlace, *, literal: bool = False) -> Answer:
+        try:
+            data = to_json(value)
+        except NotJsonError as error:
+            return self.add_problem(place, f"a mock must be JSON: {error}")
+        if literal or not must_compile(data):
+            self.context.check_returns(data, place)
+            return StaticAnswer(data, False, place.path, place.source)
+        static = self.context.compile_answer(data, place)
+        self.context.check_references(static, place)
+        if not static.has_templates:
+            self.context.check_returns(static.value, place)
+        return StaticAnswer(static.value, static.has_templates, place.path, place.source)
+
+
+# Directives of mocks, read into answers: where they may stand, and what contradicts what.
+
+ANSWERS = ("$return", "$sequence", "$match", "$error", "$call", "$include", "$literal", "$real")
+_COMPANIONS = {"$then": "$sequence", "$default": "$match"}
+DIRECTIVES = (*ANSWERS, *_COMPANIONS, "$delay_ms")
+
+
+class DirectiveReader:
+    """Reads those of one case, for the `reader` of its mocks."""
+
+    def __init__(self, reader: MockReader) -> None:
+        self._reader = reader
+        self._add_problem = reader.add_problem
+        self._ids = count()
+
+    def read(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+        kinds = [key for key in ANSWERS if key in data]
+        if not self._check_keys(data, kinds, place):
+            return PLACEHOLDER
+        kind = kinds[0]
+        answer: Answer = getattr(self, f"_read_{kind[1:]}")(data, place)
+        if "$delay_ms" not in data:
+            return answer
+        delay = data["$delay_ms"]
+        if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < float("inf"):
+            from evalkit.fields.reader import suggest_number
+
+            advice = suggest_number(delay)
+            message = (
+                f"$delay_ms is a number of milliseconds, 0 or more; got {format_value(delay)}{advice and f'; {advice}'}"
+            )
+            return self._add_problem(place, message, "$delay_ms")
+        return DelayedAnswer(delay, answer)
+
+    def _check_keys(self, data: Mapping[str, Any], kinds: list[str], place: MockPlace) -> bool:
+        before = len(self._reader.context.problems)
+        here = format_path(place.path)
+        for key in data:
+            if isinstance(key, str) and key.startswith("$") and key not in DIRECTIVES:
+                hint = did_you_mean(key, DIRECTIVES)
+                message = f"unknown directive '{key}' in {here}{hint or '; data with such keys goes under $literal'}"
+                self._add_problem(place, message, key, at_key=True)
+            elif key in _COMPANIONS and _COMPANIONS[key] not in data:
+                self._add_problem(
+                    place, f"'{key}' in {here} belongs to '{_COMPANIONS[key]}', which is not there", key, at_key=True
+                )
+        plain = [key for key in data if not (isinstance(key, str) and key.startswith("$"))]
+        if len(self._reader.context.problems) > before:
+            return False
+        if len(kinds) > 1:
+            self._add_problem(
+                place, f"'{kinds[0]}' and '{kinds[1]}' in {here} contradict each other: one mapping, one answer"
+            )
+        elif plain and kinds != ["$include"]:
+            directive = kinds[0] if kinds else "$delay_ms"
+            message = (
+                f"'{plain[0]}' in {here} stands beside '{directive}'; the answer's own keys belong under '$return'"
+            )
+            self._add_problem(place, message, plain[0], at_key=True)
+        elif not kinds:
+            self._add_problem(place, f"{here} has no answer beside '$delay_ms'; add one of {', '.join(ANSWERS)}")
+        return len(self._reader.context.problems) == before
+
+    def _read_return(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+        return self._reader.read_answer(data["$return"], place.enter("$return"))
+
+    def _read_literal(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+        return self._reader.read_static(data["$literal"], place.enter("$literal"), literal=True)
+
+    def _read_error(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+
+        return read_failure(data["$error"], place.enter("$error"), self._reader.context) or PLACEHOLDER
+
+    def _read_real(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+        if data["$real"] is not True:
+            return self._add_problem(place, f"$real can only be true; got {format_value(data['$real'])}", "$real")
+        return RealAnswer()
+
+    def _read_call(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+        from evalkit.functions.targets import TargetError, check_form, find_object
+
+        target, example = data["$call"], "mocks.warranty:create_ticket"
+        try:
+            if not self._reader.context.check_targets:
+                return CallableAnswer(check_form(target, example)[0])
+            function = find_object(target, example).value
+        except TargetError as error:
+            return self._add_problem(place, f"$call: {error}", "$call")
+        if not callable(function):
+            return self._add_problem(place, f"$call: '{target}' is not callable but {format_value(function)}", "$call")
+        return CallableAnswer(target)
+
+    def _read_sequence(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+        elements, ending = data["$sequence"], data.get("$then", ERROR)
+        if not isinstance(elements, list) or not elements:
+            return self._add_problem(
+                place, f"$sequence is a list of one answer or more; got {format_value(elements)}", "$sequence"
+            )
+        if ending not in ENDINGS:
+            message = f"$then is one of {', '.join(ENDINGS)}; got {format_value(ending)}{did_you_mean(ending, ENDINGS)}"
+            return self._add_problem(place, message, "$then")
+        number = next(self._ids)
+        inner = place.enter("$sequence")
+        return SequenceAnswer(
+            number, tuple(self._reader.read_answer(e, inner.enter(i)) for i, e in enumerate(elements)), ending
+        )
+
+    def _read_match(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+        rules = data["$match"]
+        if not isinstance(rules, list) or not rules:
+            return self._add_problem(
+                place, f"$match is a list of one rule or more; got {format_value(rules)}", "$match"
+            )
+        number = next(self._ids)
+        read = [self._read_rule(rule, place.enter("$match", index)) for index, rule in enumerate(rules)]
+        default = self._reader.read_answer(data["$default"], place.enter("$default")) if "$default" in data else None
+        return MatchAnswer(number, tuple(rule for rule in read if rule is not None), default)
+
+    def _read_rule(self, rule: Any, place: MockPlace) -> MatchRule | None:
+        here = format_path(place.path)
+        if not isinstance(rule, Mapping):
+            self._add_problem(place, f"a $match rule is a mapping with 'when' and an answer; got {format_value(rule)}")
+            return None
+        rest = {key: value for key, value in rule.items() if key != "when"}
+        odd = [key for key in rest if not (isinstance(key, str) and key.startswith("$"))]
+        if odd and "$include" not in rest:
+            hint = did_you_mean(odd[0], ("when", *DIRECTIVES)) or "; what the rule answers belongs under '$return'"
+            self._add_problem(place, f"unknown key '{odd[0]}' in {here}{hint}", odd[0], at_key=True)
+        elif "when" not in rule:
+            self._add_problem(place, f"{here} has no 'when'; an answer for all other arguments goes under '$default'")
+        elif not rest:
+            self._add_problem(place, f"{here} has no answer beside 'when'; add '$return' or another directive")
+        else:
+            matcher = self._reader.context.compile_when(rule["when"], place.enter("when"))
+            answer = self.read(rest, place)
+            return MatchRule(matcher, to_recordable_json(rule["when"]), answer) if matcher is not None else None
+        return None
+
+    def _read_include(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+        name = data["$include"]
+        if not isinstance(name, str) or not name:
+            return self._add_problem(place, f"$include names a file under mocks/; got {format_value(name)}", "$include")
+        if name in place.including:
+            return self._add_problem(
+                place, f"$include goes in a circle: {' -> '.join((*place.including, name))}", "$include"
+            )
+        if self._reader.include is None:
+            return self._add_problem(place, f"$include: there is no folder of mocks to find '{name}' in", "$include")
+        try:
+            content = self._reader.include(name)
+        except SpecError as error:
+            for problem in error.problems:
+                self._add_problem(place, f"$include '{name}': {problem}", "$include")
+            return PLACEHOLDER
+        except (EvalkitError, LookupError, OSError) as error:
+            return self._add_problem(place, f"$include: {error.args[0] if error.args else error}", "$include")
+        changes = {key: value for key, value in data.items() if not (isinstance(key, str) and key.startswith("$"))}
+        if changes:
+            content = self._apply_changes(content, changes, place, name)
+        return self._reader.read_answer(content, place.enter_include(name, changes))
+
+    def _apply_changes(self, content: Any, changes: Mapping[str, Any], place: MockPlace, name: str) -> Any:
+        """`content` with the keys beside `$include` laid over it, mapping by mapping."""
+        for kind in ("$return", "$literal"):
+            if isinstance(content, Mapping) and kind in content:
+                inner = content[kind]
+                is_data = kind == "$literal" and isinstance(inner, Mapping)
+                changed = (
+                    merge_mappings(inner, changes) if is_data else self._apply_changes(inner, changes, place, name)
+                )
+                return {**content, kind: changed}
+        if not isinstance(content, Mapping) or any(str(key).startswith("$") for key in content):
+            first = next(iter(changes))
+            kind = "a directive" if isinstance(content, Mapping) else format_value(content)
+            self._add_problem(
+                place, f"'{first}' can't be laid over '{name}', which is {kind} and no plain mapping", first
+            )
+            return None
+        return merge_mappings(content, changes)
+
+
+def merge_mappings(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `changes` laid over it: mappings key by key; all else, lists and null too, replaces."""
+    result = dict(base)
+    for key, value in changes.items():
+        old = result.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        result[key] = merge_mappings(old, value) if both and isinstance(old, Mapping) else value
+    return result
+
+
+# `$error` read: what the agent sees of a function that fails, and what patched code gets raised.
+
+FAILURE_KEYS = ("type", "message", "status", "exception", "detail")
+_TYPE_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_RESERVED_KEYS = ("type", "message", "status")
+_EXCEPTION_EXAMPLE = "requests.exceptions:Timeout"
+
+
+def read_failure(value: Any, place: MockPlace, context: MockContext) -> FailureAnswer | None:
+    """The Failure that `value` (a mapping of `KEYS`, or a bare type such as ``timeout``) asks for."""
+    before = len(context.problems)
+    if value is None:
+        value = {}
+    if isinstance(value, str) and _TYPE_NAME.fullmatch(value):
+        value = {"type": value}
+    if not isinstance(value, Mapping):
+        hint = f"; write {{status: {value}}}" if type(value) is int and 400 <= value <= 599 else ""
+        like = "{type: timeout, message: ...}, or a bare type"
+        context.add_problem(place, f"$error is like {like}; got {format_value(value, 60)}{hint}")
+        return None
+    keys_hint = f"; it has {', '.join(FAILURE_KEYS)}"
+    for key in value:
+        if key not in FAILURE_KEYS:
+            message = f"unknown key '{key}' in {format_path(place.path)}{did_you_mean(key, FAILURE_KEYS) or keys_hint}"
+            context.add_problem(place, message, key, at_key=True)
+    status = _read_status(value.get("status"), place, context)
+    exception = _read_exception(value.get("exception"), place, context)
+    kind = _read_text(value, "type", place, context) or _get_default_type(status, exception)
+    message = _read_text(value, "message", place, context) or _get_default_message(kind, status, place.name)
+    detail = _read_detail(value.get("detail"), place, context)
+    if status is not None:
+        detail = {"status": status, **detail}
+    if len(context.problems) > before:
+        return None
+    static = context.compile_answer({"message": message, "detail": detail}, place)
+    context.check_references(static, place)
+    return FailureAnswer(kind, static.value["message"], static.value["detail"], exception)
+
+
+def _read_text(value: Mapping[str, Any], key: str, place: MockPlace, context: MockContext) -> str:
+    text = value.get(key)
+    if text is None or (isinstance(text, str) and text):
+        return text or ""
+    context.add_problem(place, f"{key} of $error must be text; got {format_value(text, 60)}", key)
+    return ""
+
+
+def _read_status(value: Any, place: MockPlace, context: MockContext) -> int | None:
+    if value is None or (type(value) is int and 400 <= value <= 599):
+        return value
+    from evalkit.fields.reader import suggest_number
+
+    advice = suggest_number(value)
+    message = (
+        f"status of $error is an HTTP status from 400 to 599; got {format_value(value, 60)}{advice and f'; {advice}'}"
+    )
+    context.add_problem(place, message, "status")
+    return None
+
+
+def _read_exception(value: Any, place: MockPlace, context: MockContext) -> str | None:
+    """The class that patched code gets raised; a bare name is a built-in one."""
+    if value is None:
+        return None
+    target = f"builtins:{value}" if isinstance(value, str) and ":" not in value else value
+    try:
+        if not context.check_targets:
+            return check_form(target, _EXCEPTION_EXAMPLE)[0]
+        cls = find_object(target, _EXCEPTION_EXAMPLE).value
+        if not (isinstance(cls, type) and issubclass(cls, Exception)):
+            raise TargetError(f"'{value}' is no exception class")
+        cls("a message")
+    except TargetError as error:
+        context.add_problem(place, f"exception of $error: {error}", "exception")
+        return None
+    except Exception as error:
+        reason = f"'{value}' cannot be made of a message alone ({error}); raise it from a $call"
+        context.add_problem(place, f"exception of $error: {reason}", "exception")
+        return None
+    return str(target)
+
+
+def _read_detail(value: Any, place: MockPlace, context: MockContext) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        context.add_problem(
+            place, f"detail of $error is a mapping of more keys; got {format_value(value, 60)}", "detail"
+        )
+        return {}
+    reserved = [key for key in _RESERVED_KEYS if key in value]
+    if reserved:
+        context.add_problem(
+            place, f"'{reserved[0]}' belongs beside 'detail', not in it", "detail", reserved[0], at_key=True
+        )
+    return dict(value)
+
+
+def _get_default_type(status: int | None, exception: str | None) -> str:
+    if exception:
+        return exception.rpartition(":")[2].rpartition(".")[2]
+    return "http_error" if status else "error"
+
+
+def _get_default_message(kind: str, status: int | None, name: str) -> str:
+    if status:
+        return f"{status} {HTTPStatus(status).phrase}" if status in set(HTTPStatus) else f"HTTP status {status}"
+    return f"{name} timed out" if kind == "timeout" else f"{name} failed"
+
+
+# What mocks are held against while they are read: names, arguments, the input, `returns` schemas.
+
+CALL_PARTS = ("result", "arguments")
+
+
+class MockPlace(Struct, frozen=True):
+    """Where in the case the reader is: `path`, and the `name` of the mocked function.
+
+    Inside an included file the path stays at the `$include`, and `inner` goes on from what the file's reference names.
+    `changes` are the keys that the case lays over it.
+    """
+
+    path: KeyPath
+    name: str
+    including: tuple[str, ...] = ()
+    inner: KeyPath = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        return self.including[-1] if self.including else ""
+
+    def enter(self, *steps: str | int) -> MockPlace:
+        if self.including:
+            return replace(self, inner=(*self.inner, *steps))
+        return replace(self, path=(*self.path, *steps))
+
+    def enter_include(self, source: str, changes: Mapping[str, Any]) -> MockPlace:
+        path = self.path if self.including else (*self.path, "$include")
+        return replace(self, path=path, including=(*self.including, source), inner=(), changes=changes)
+
+    def find_overlay_path(self) -> KeyPath | None:
+        """The path in the case of what the case itself has laid over an included answer; None for what it has not."""
+        steps = self.inner[1:] if self.inner[:1] in (("$return",), ("$literal",)) else self.inner
+        value: Any = self.changes
+        for step in steps:
+            if not isinstance(value, Mapping) or step not in value:
+                return None
+            value = value[step]
+        return (*self.path[:-1], *steps) if steps and len(self.including) == 1 else None
+
+
+class MockContext(Struct):
+    """What is known beside the mocks, and the problems found so far."""
+
+    declarations: Mapping[str, Declaration]
+    mock_names: tuple[str, ...]
+    input: Any
+    has_input: bool
+    check_targets: bool = True  # whether the Python objects that mocks name are imported to see that they are there
+    locate: Callable[[str, KeyPath, bool], str] | None = None  # the line of what an `$include` names
+    problems: list[PathProblem] = field(default_factory=list)
+    _canonical_names: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._canonical_names = {alias: d.name for d in self.declarations.values() for alias in d.aliases}
+
+    def add_problem(self, place: MockPlace, message: str, *steps: str | int, at_key: bool = False) -> None:
+        place = place.enter(*steps)
+        case_path = place.find_overlay_path() if place.including else place.path
+        if case_path is not None:
+            self.problems.append(PathProblem(case_path, message, at_key=at_key))
+            return
+        location = self.locate(place.source, place.inner, at_key) if self.locate is not None else f"'{place.source}'"
+        self.problems.append(PathProblem(place.path, f"in {location}: {message}"))
+
+    @property
+    def has_aliases(self) -> bool:
+        """Whether a function may be named in two ways."""
+        return bool(self._canonical_names)
+
+    def resolve_name(self, name: str) -> str:
+        return self._canonical_names.get(name, name)
+
+    def _find_declaration(self, name: str) -> Declaration | None:
+        return self.declarations.get(self.resolve_name(name))
+
+    def compile_when(self, when: Any, place: MockPlace) -> Any:
+        """`when` compiled: partial over the arguments that it names, equal on their values; None if it is wrong."""
+        from evalkit.operators.compile import OperatorProblems, compile_value
+
+        if not isinstance(when, Mapping):
+            self.add_problem(place, f"'when' maps argument names to values; got {format_value(when, 60)}")
+            return None
+        names = self._find_argument_names(place.name)
+        for key in when:
+            if names is not None and key not in names and not str(key).startswith("$"):
+                self.add_problem(place, self._explain_unknown_argument(key, place.name, names), key, at_key=True)
+        try:
+            return compile_value(when, mode="partial", path=(*place.path, *place.inner))
+        except OperatorProblems as error:
+            base_path = (*place.path, *place.inner)
+            for problem in error.problems:
+                self.add_problem(place, problem.message, *problem.path[len(base_path) :], at_key=problem.at_key)
+            return None
+
+    def _find_argument_names(self, name: str) -> frozenset[str] | None:
+        declaration = self._find_declaration(name)
+        if declaration is None or declaration.parameters is None:
+            return None
+        return find_argument_names(declaration.parameters)
+
+    def _explain_unknown_argument(self, name: Any, function: str, names: Iterable[str]) -> str:
+        listed = sorted(names)
+        hint = f"known are {', '.join(listed)}" if listed else "it takes none"
+        return f"{function} has no argument '{name}' ({hint}){did_you_mean(name, listed)}"
+
+    def compile_answer(self, value: Any, place: MockPlace) -> StaticAnswer:
+        """`compile_static`, with the problems at `place`."""
+        problems: list[PathProblem] = []
+        static = compile_static(value, (), problems)
+        for problem in problems:
+            self.add_problem(place, problem.message, *problem.path, at_key=problem.at_key)
+        return static
+
+    def check_references(self, static: StaticAnswer, place: MockPlace) -> None:
+        """The templates of one answer, as far as they can be followed before the run."""
+        if static.has_templates:
+            for steps, reference in find_references(static.value):
+                message = self._explain_broken_reference(reference, place.name)
+                if message:
+                    self.add_problem(place, message, *steps)
+
+    def _explain_broken_reference(self, reference: Reference, function: str) -> str | None:
+        first = reference.path[0] if reference.path else None
+        if reference.root == "input" and self.has_input:
+            try:
+                follow_path(self.input, reference.path, reference.text)
+            except TemplateError as error:
+                return str(error)
+        if reference.root == "arguments" and first is not None:
+            names = self._find_argument_names(function)
+            if names is not None and first not in names:
+                return f"template {reference.text}: {self._explain_unknown_argument(first, function, names)}"
+        if reference.root == "calls":
+            return self._explain_broken_call(reference, first)
+        return None
+
+    def _explain_broken_call(self, reference: Reference, name: str | int | None) -> str | None:
+        steps = reference.path[1:]
+        part = next((step for step in steps if isinstance(step, str)), None)
+        if not isinstance(name, str):
+            return f"template {reference.text} names no function; write {{{{ calls.create_ticket.result.ticket_id }}}}"
+        if steps[:1] == (0,):
+            return f"template {reference.text} counts calls from 0; the first is [1], as in the trace"
+        if part not in CALL_PARTS or steps.index(part) > 1:
+            hint = did_you_mean(part, CALL_PARTS)
+            return f"template {reference.text} must go on with .result or .arguments after the function{hint}"
+        names = {self.resolve_name(function) for function in (*self.mock_names, *self.declarations)}
+        if self.resolve_name(name) in names:
+            return None
+        return f"template {reference.text}: no function '{name}' is mocked{did_you_mean(name, names)}"
+
+    def check_returns(self, value: Any, place: MockPlace) -> None:
+        """A mock must be something that the function could return."""
+        declaration = self._find_declaration(place.name)
+        if declaration is not None and declaration.returns is not None:
+            for path, message in find_return_problems(value, declaration.returns):
+                self.add_problem(place, explain_broken_returns(declaration.name, path, message), *path)
+
+
+def find_return_problems(value: Any, returns: Mapping[str, Any]) -> list[tuple[KeyPath, str]]:
+    """Where and how `value` breaks a `returns` schema."""
+    return [
+        (tuple(error.absolute_path), describe_violation(error)) for error in compile_schema(returns).find_errors(value)
+    ]
+
+
+def explain_broken_returns(name: str, path: KeyPath, message: str) -> str:
+    """One `return_problems` entry as a sentence."""
+    at = f" at {format_path(path)}" if path else ""
+    return f"the mock breaks the 'returns' schema of {name}{at}: {message}"

@@ -1,0 +1,348 @@
+"""One patched function: who is calling it, and what that caller gets."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any, Protocol
+
+from evalkit.errors import FunctionError, MockError
+from evalkit.functions.call_log import MockedError
+from evalkit.functions.function_table import MALFORMED
+from evalkit.functions.patching.context_propagation import ACTIVE_CASES, CURRENT_CASE, PATCH_LOCK, PatchedCase
+from evalkit.functions.targets import ASYNC, ASYNC_GENERATOR, GENERATOR, PLAIN, PatchTarget, find_object, is_module
+
+# Points whose real function is running in this context: what it calls of itself is real, too.
+_REAL_POINTS: ContextVar[frozenset[PatchPoint]] = ContextVar("evalkit_really", default=frozenset())
+
+
+class PatchPoint:
+    """A target, its hook and its original. Made once per process; `users` counts the cases that patch it now."""
+
+    def __init__(self, target: PatchTarget) -> None:
+        self.target = target
+        self.users = 0
+        hooks: Mapping[str, Callable[..., Any]] = {
+            ASYNC: self._handle_async_call,
+            GENERATOR: self._generate,
+            ASYNC_GENERATOR: self._generate_async,
+        }
+        self._swap: Swap = swap_for(target, hooks.get(target.kind, self._handle_call))
+
+    @property
+    def implementation(self) -> Callable[..., Any] | None:
+        """The real function for calls by name; None for a method, which needs its instance."""
+        if self.target.takes_self:
+            return None
+        return self._run_real_async if self.target.kind == ASYNC else self._run_real
+
+    def install(self) -> None:
+        self._swap.install()
+
+    def remove(self) -> None:
+        self._swap.remove()
+
+    def _handle_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        case = find_responsible_case(self)
+        return self._swap.real(*args, **kwargs) if case is None else self._call_mock(case, args, kwargs)
+
+    def _call_mock(self, case: PatchedCase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with _raise_real_errors():
+            return case.dispatcher.call(**self._build_call(case, args, kwargs, self._run_real))
+
+    async def _handle_async_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        case = find_responsible_case(self)
+        if case is None:
+            return await self._swap.real(*args, **kwargs)
+        with _raise_real_errors():
+            return await case.dispatcher.acall(**self._build_call(case, args, kwargs, self._run_real_async))
+
+    def _generate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
+        case = find_responsible_case(self)
+        if case is None:
+            return iter(self._swap.real(*args, **kwargs))
+        return self._iter_items(case, self._call_mock(case, args, kwargs))
+
+    async def _generate_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsyncIterator[Any]:
+        case = find_responsible_case(self)
+        if case is None:
+            answer = self._swap.real(*args, **kwargs)
+        else:
+            with _raise_real_errors():
+                answer = await case.dispatcher.acall(**self._build_call(case, args, kwargs, self._swap.real))
+        if hasattr(answer, "__aiter__"):
+            async for item in answer:
+                yield item
+        else:
+            for item in self._iter_items(case, answer):
+                yield item
+
+    def _iter_items(self, case: PatchedCase | None, answer: Any) -> Iterator[Any]:
+        if isinstance(answer, list) or hasattr(answer, "__next__"):
+            return iter(answer)
+        assert case is not None  # a real generator has given an iterator
+        text = f"{self.target.text} is a generator, so its mock must be a list of what it yields"
+        raise case.dispatcher.record_fault(MockError(f"the mock of {case.names[self]} is broken: {text}"))
+
+    def _build_call(
+        self, case: PatchedCase, args: tuple[Any, ...], kwargs: dict[str, Any], real: Callable[..., Any]
+    ) -> dict[str, Any]:
+        """The call as the dispatcher takes it."""
+        call: dict[str, Any] = {"name": case.names[self], "real": functools.partial(real, *args, **kwargs)}
+        try:
+            call["arguments"] = self.target.name_arguments(args, kwargs)
+        except TypeError as error:
+            return call | {"arguments": kwargs, "malformed": str(error)}
+        return call | case.dispatcher.get_attribution(call["name"], call["arguments"])
+
+    def _run_real(self, *args: Any, **kwargs: Any) -> Any:
+        token = _REAL_POINTS.set(_REAL_POINTS.get() | {self})
+        try:
+            return self._swap.real(*args, **kwargs)
+        finally:
+            _REAL_POINTS.reset(token)
+
+    async def _run_real_async(self, *args: Any, **kwargs: Any) -> Any:
+        token = _REAL_POINTS.set(_REAL_POINTS.get() | {self})
+        try:
+            return await self._swap.real(*args, **kwargs)
+        finally:
+            _REAL_POINTS.reset(token)
+
+
+def find_responsible_case(point: PatchPoint) -> PatchedCase | None:
+    """The case that answers a call made here and now, None for the real function; MockError where it can't be told."""
+    if point in _REAL_POINTS.get():
+        return None
+    case: PatchedCase | None = CURRENT_CASE.get()
+    if case is None:
+        return _find_only_case(point)
+    if point not in case.names:
+        return None
+    if case.is_over:
+        how = "from a thread or task of a case that is over"
+        # An agent that was left behind calls on: no other case's business.
+        raise _build_refusal(point, how) if case.is_abandoned else _record_fault(point, how)
+    return case
+
+
+def _find_only_case(point: PatchPoint) -> PatchedCase | None:
+    with PATCH_LOCK:
+        active = list(ACTIVE_CASES)
+    if not any(point in case.names for case in active):
+        return None
+    if len(active) == 1:
+        return active[0]
+    raise _record_fault(point, f"outside of any case while {len(active)} cases run, so nobody knows whose call it is")
+
+
+def _record_fault(point: PatchPoint, how: str) -> MockError:
+    """The error for a call that is no case's; each case that it may belong to can't be measured."""
+    error = _build_refusal(point, how)
+    with PATCH_LOCK:
+        for case in ACTIVE_CASES:
+            if point in case.names:
+                case.dispatcher.record_fault(error)
+    return error
+
+
+def _build_refusal(point: PatchPoint, how: str) -> MockError:
+    hint = "hand work to older threads with evalkit.bind(function), or run one case at a time"
+    return MockError(f"{point.target.text} was called {how}; {hint}")
+
+
+@contextmanager
+def _raise_real_errors() -> Iterator[None]:
+    """Failures as code that knows nothing of evalkit expects them."""
+    try:
+        yield
+    except MockedError as error:
+        if error.exception is None:
+            raise
+        raise find_object(error.exception, "builtins:TimeoutError").value(error.message) from None
+    except FunctionError as error:
+        if error.type != MALFORMED:
+            raise
+        raise TypeError(error.message) from None
+
+
+# Putting a hook where a function was, and taking it away again.
+#
+# A plain Python function gets another `__code__`: it stays the same object, so that every reference to it is patched,
+# the ones made by ``from shop.clients import check`` and by tables of tools included. What has no code of its own (C
+# functions, callable objects, methods that a base class owns) is replaced as an attribute, and under every module-level
+# name that refers to it.
+
+Hook = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+_ABSENT: Any = object()
+_PLACEHOLDER = "the hook's place among the constants"
+_BODIES = {
+    PLAIN: "return hook(args, kwargs)",
+    ASYNC: "return await hook(args, kwargs)",
+    GENERATOR: "return (yield from hook(args, kwargs))",
+    ASYNC_GENERATOR: "async for item in hook(args, kwargs): yield item",
+}
+
+
+class Swap(Protocol):
+    """`real` is the original, callable at any time; `install` and `remove` come in turn."""
+
+    real: Callable[..., Any]
+
+    def install(self) -> None: ...
+
+    def remove(self) -> None: ...
+
+
+def swap_for(target: PatchTarget, hook: Hook) -> Swap:
+    """The way to put `hook` in the place of `target`."""
+    if target.by_code and isinstance(target.function, FunctionType):
+        return CodeSwap(target.function, hook)
+    return AttributeSwap(target, hook)
+
+
+class CodeSwap:
+    """Exchanges a function's code; `real` is a function of its own with the original code."""
+
+    def __init__(self, function: FunctionType, hook: Hook) -> None:
+        self._function = function
+        self._original = function.__code__
+        real = FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        )
+        real.__kwdefaults__ = function.__kwdefaults__
+        real.__qualname__ = function.__qualname__
+        self.real: Callable[..., Any] = real
+        self._hooked_code = _build_hooked_code(function.__code__, hook)
+        self._signature: Any = _ABSENT
+
+    def install(self) -> None:
+        import inspect
+
+        self._signature = vars(self._function).get("__signature__", _ABSENT)
+        # Frameworks that read signatures while the case runs must still see the function's own.
+        self._function.__signature__ = inspect.signature(self._function)  # type: ignore[attr-defined]
+        self._function.__code__ = self._hooked_code
+
+    def remove(self) -> None:
+        self._function.__code__ = self._original
+        if self._signature is _ABSENT:
+            del self._function.__signature__  # type: ignore[attr-defined]
+        else:
+            self._function.__signature__ = self._signature  # type: ignore[attr-defined]
+
+
+def _build_hooked_code(original: CodeType, hook: Hook) -> CodeType:
+    code = _build_trampoline(_find_code_kind(original), len(original.co_freevars))
+    return code.replace(
+        co_consts=tuple(hook if constant == _PLACEHOLDER else constant for constant in code.co_consts),
+        co_name=original.co_name,
+        co_qualname=original.co_qualname,
+        co_filename=original.co_filename,
+        co_firstlineno=original.co_firstlineno,
+    )
+
+
+def _find_code_kind(code: CodeType) -> str:
+    import inspect
+
+    if code.co_flags & inspect.CO_ASYNC_GENERATOR:
+        return ASYNC_GENERATOR
+    if code.co_flags & inspect.CO_GENERATOR:
+        return GENERATOR
+    return ASYNC if code.co_flags & inspect.CO_COROUTINE else PLAIN
+
+
+@cache
+def _build_trampoline(kind: str, free_variables: int) -> CodeType:
+    """Code of the given kind that hands everything to the constant `hook`. A function takes only code with as many
+    free variables as it has cells, so that many are named, in a branch that is never compiled."""
+    names = [f"free_{number}" for number in range(free_variables)]
+    word = "async def" if kind in (ASYNC, ASYNC_GENERATOR) else "def"
+    source = f"""
+def enclosing({", ".join(names)}):
+    {word} trampoline(*args, **kwargs):
+        hook = {_PLACEHOLDER!r}
+        if 0: {"; ".join(names) or "pass"}
+        {_BODIES[kind]}
+"""
+    code = compile(source, "<evalkit patch>", "exec")
+    for _ in range(2):
+        code = next(constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return code
+
+
+class AttributeSwap:
+    """Replaces an attribute by a function that calls the hook."""
+
+    def __init__(self, target: PatchTarget, hook: Hook) -> None:
+        self._target = target
+        self.real: Callable[..., Any] = target.function
+        self._original = vars(target.owner).get(target.name, _ABSENT) if hasattr(target.owner, "__dict__") else _ABSENT
+        self._wrapper = _build_wrapper(target, hook)
+        self._places: list[tuple[dict[str, Any], str]] = []
+
+    def install(self) -> None:
+        setattr(self._target.owner, self._target.name, self._wrapper)
+        if is_module(self._target.owner):
+            self._places = list(_find_module_names(self.real))
+            for namespace, name in self._places:
+                namespace[name] = self._wrapper
+
+    def remove(self) -> None:
+        if self._original is _ABSENT:
+            delattr(self._target.owner, self._target.name)
+        else:
+            setattr(self._target.owner, self._target.name, self._original)
+        for namespace, name in self._places:
+            if namespace.get(name) is self._wrapper:
+                namespace[name] = self.real
+
+
+def _find_module_names(value: Any) -> list[tuple[dict[str, Any], str]]:
+    """Every module-level name that refers to `value`."""
+    spaces = [vars(module) for module in tuple(sys.modules.values()) if is_module(module)]
+    return [(space, name) for space in spaces for name, candidate in tuple(space.items()) if candidate is value]
+
+
+def _build_wrapper(target: PatchTarget, hook: Hook) -> Any:
+    function = _build_function(target.kind, hook)
+    functools.update_wrapper(function, target.function)
+    if isinstance(target.stored, (staticmethod, classmethod)):
+        return type(target.stored)(function)
+    if isinstance(target.owner, type) and not target.takes_self:
+        return staticmethod(function)
+    return function
+
+
+def _build_function(kind: str, hook: Hook) -> FunctionType:
+    if kind == ASYNC:
+
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            return await hook(args, kwargs)
+
+        return call_async  # type: ignore[return-value]
+    if kind == GENERATOR:
+
+        def generate(*args: Any, **kwargs: Any) -> Any:
+            return (yield from hook(args, kwargs))
+
+        return generate  # type: ignore[return-value]
+    if kind == ASYNC_GENERATOR:
+
+        async def generate_async(*args: Any, **kwargs: Any) -> Any:
+            async for item in hook(args, kwargs):
+                yield item
+
+        return generate_async  # type: ignore[return-value]
+
+    def call_hook(*args: Any, **kwargs: Any) -> Any:
+        return hook(args, kwargs)
+
+    return call_hook  # type: ignore[return-value]

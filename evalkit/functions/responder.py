@@ -1,0 +1,195 @@
+"""From the leaf that was chosen to the result: rendered, called, converted, checked.
+
+`begin` does all that must happen in reply order (templates, state steps of plain callables) and never waits; an
+awaitable is left in `attempt.pending`. `finish` turns what came of it into the record's result and the caller's value.
+Neither raises: errors are put on the attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+
+from evalkit.errors import FunctionError, MockError
+from evalkit.functions.call_log import MockedError, PendingCall, build_error_result
+from evalkit.functions.function_table import FunctionTable
+from evalkit.functions.mocks.answers import CallableAnswer, FailureAnswer, Leaf, RealAnswer, StaticAnswer, render_answer
+from evalkit.functions.mocks.reader import explain_broken_returns, find_return_problems
+from evalkit.jsonvalue import NotJsonError, copy_json, to_json, to_recordable_json
+from evalkit.model.settings import Settings
+from evalkit.model.template import TemplateError
+
+if TYPE_CHECKING:
+    from evalkit.functions.call_log import TemplateRoots
+
+
+def _get_no_task() -> None:
+    """No task has been told of yet."""
+
+
+class MockResponder(Struct):
+    """What answers need of the run. Plain callables run one at a time, so that their `state` needs no lock."""
+
+    functions: FunctionTable
+    settings: Settings
+    input: Any
+    state: dict[str, Any]
+    build_roots: Callable[[Any], TemplateRoots]
+    get_task: Callable[[], Any] = _get_no_task  # a weak reference
+    implementations: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    _callable_lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def must_wait(self, call: PendingCall) -> bool:
+        """Whether this call takes time that others can use."""
+        if call.selection is None:
+            return False
+        leaf = call.selection.leaf
+        sleeps = self.settings.real_sleep and call.delay_ms > 0
+        return (
+            sleeps
+            or isinstance(leaf, RealAnswer)
+            or (isinstance(leaf, CallableAnswer) and self._is_async_callable(leaf))
+        )
+
+    def _is_async_callable(self, leaf: CallableAnswer) -> bool:
+        from evalkit.functions.targets import is_async, load_callable
+
+        try:
+            return is_async(load_callable(leaf.target))
+        except MockError:
+            return False  # `begin` will say so
+
+    def begin(self, call: PendingCall) -> None:
+        if call.selection is None:
+            return
+        leaf = call.selection.leaf
+        try:
+            raw = self._produce(call, leaf)
+        except (Exception, SystemExit) as error:
+            call.error = self.convert_error(call, error)
+            return
+        if isinstance(leaf, (CallableAnswer, RealAnswer)) and inspect.isawaitable(raw):
+            call.awaitable = raw
+        else:
+            call.raw_result = raw
+
+    def _produce(self, call: PendingCall, leaf: Leaf) -> Any:
+        match leaf:
+            case StaticAnswer():
+                return render_answer(leaf.value, self._get_resolver(call)) if leaf.has_templates else leaf.value
+            case FailureAnswer():
+                raise self._build_failure(call, leaf)
+            case CallableAnswer():
+                return self._call_callable(call, leaf)
+            case RealAnswer():
+                from evalkit.functions.targets import is_async
+
+                real = self._find_real_function(call)
+                # Real functions wait for the network: not in the way of other cases on this loop.
+                return asyncio.to_thread(real) if call.is_async and not is_async(real) else real()
+
+    def _get_resolver(self, call: PendingCall) -> Any:
+        return self.build_roots(call.arguments).resolve
+
+    def _build_failure(self, call: PendingCall, leaf: FailureAnswer) -> MockedError:
+        resolve = self._get_resolver(call)
+        error = MockedError(leaf.type, str(render_answer(leaf.message, resolve)))
+        error.detail = render_answer(leaf.detail, resolve)
+        error.exception = leaf.exception
+        return error
+
+    def _call_callable(self, call: PendingCall, leaf: CallableAnswer) -> Any:
+        from evalkit.functions.targets import bind_arguments, load_callable
+
+        run = {"state": self.state, "input": self.input, "task": self.get_task()}
+        bound_call = bind_arguments(load_callable(leaf.target), copy_json(call.arguments), run)
+        with self._callable_lock:
+            return bound_call()
+
+    def _find_real_function(self, call: PendingCall) -> Callable[[], Any]:
+        if not self.settings.allow_real and not call.context.as_is:
+            raise MockError(
+                "{$real: true} reaches the real function, which this run does not allow "
+                "(--evalkit-allow-real, Settings.allow_real)"
+            )
+        if call.real is not None:
+            return call.real
+        implementation = self.implementations.get(call.name)
+        if implementation is None:
+            raise MockError("{$real: true} finds no real function: none is patched, and the agent brought none")
+        return lambda: implementation(**copy_json(call.arguments))
+
+    def finish(self, call: PendingCall) -> None:
+        if call.error is None:
+            try:
+                self._set_result(call)
+            except Exception as error:
+                call.error = self.convert_error(call, error)
+        if call.error is not None:
+            call.result = build_error_result(call.error)
+
+    def _set_result(self, call: PendingCall) -> None:
+        leaf = call.selection.leaf if call.selection is not None else None
+        if isinstance(leaf, StaticAnswer):
+            call.result = call.raw_result
+        else:
+            lenient = call.returns_raw or isinstance(leaf, RealAnswer)
+            call.result = to_recordable_json(call.raw_result) if lenient else to_json(call.raw_result)
+        if isinstance(leaf, CallableAnswer) or (isinstance(leaf, StaticAnswer) and leaf.has_templates):
+            self._check_returns(call)
+        keep = call.returns_raw and not isinstance(leaf, StaticAnswer)
+        call.returned_value = call.raw_result if keep else copy_json(call.result)
+
+    def _check_returns(self, call: PendingCall) -> None:
+        declaration = self.functions.find_declaration(call.name)
+        if declaration is not None and declaration.returns is not None:
+            for path, message in find_return_problems(call.result, declaration.returns):
+                raise MockError(explain_broken_returns(call.name, path, message))
+
+    def convert_error(self, call: PendingCall, error: BaseException) -> BaseException:
+        """`error` as the caller gets it: a declared failure, the agent's mistake, or a MockError saying what broke."""
+        if isinstance(error, FunctionError):
+            return error
+        leaf = call.selection.leaf if call.selection is not None else None
+        if isinstance(leaf, RealAnswer) and not isinstance(error, MockError):
+            return error if call.returns_raw else _set_cause(FunctionError(type(error).__name__, str(error)), error)
+        if self._is_caller_error(call, error):
+            reason = call.violations[0].message if call.violations else str(error)
+            return FunctionError("invalid_arguments", f"{call.name} does not take these arguments: {reason}")
+        return _set_cause(MockError(f"the mock of {call.name} is broken: {_explain_error(leaf, error)}"), error)
+
+    def _is_caller_error(self, call: PendingCall, error: BaseException) -> bool:
+        """Whether the arguments are to blame, not the mock that stumbles over them."""
+        from evalkit.functions.targets import ArgumentsRefusedError
+
+        if isinstance(error, ArgumentsRefusedError):
+            declaration = self.functions.find_declaration(call.name)
+            return bool(call.violations) or declaration is None or declaration.parameters is None
+        return isinstance(error, TemplateError) and bool(call.violations) and "{ arguments" in f"{error}"
+
+
+def _set_cause(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def _explain_error(leaf: Leaf | None, error: BaseException) -> str:
+    from evalkit.functions.targets import ArgumentsRefusedError
+
+    if isinstance(error, (MockError, TemplateError)):
+        return str(error)
+    target = leaf.target if isinstance(leaf, CallableAnswer) else "it"
+    if isinstance(error, NotJsonError):
+        return f"{target} returned something else than JSON: {error}"
+    if isinstance(error, ArgumentsRefusedError):
+        return f"{target} does not take these arguments: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    location = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{target} raised {type(error).__name__}: {error}{location}"

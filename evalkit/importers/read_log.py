@@ -1,0 +1,176 @@
+"""Log files: JSON or JSON Lines, whose records are told apart by their keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import Location, UsageError
+from evalkit.importers.conversation import (
+    Conversation,
+    Event,
+    ModelReply,
+    UnreadableLogError,
+    UserMessage,
+    filter_mappings,
+    merge_events,
+    parse_json,
+)
+from evalkit.importers.messages import is_anthropic, read_anthropic, read_chat, read_gemini, read_responses
+from evalkit.importers.spans import is_export, read_spans
+from evalkit.lint.facts.forms import read_declaration
+from evalkit.lint.facts.records import GEMINI, DeclaredFunction
+
+PartsReader = Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[str, list[Event]]]
+_READERS: dict[str, PartsReader] = {
+    "openai": read_chat,
+    "responses": read_responses,
+    "gemini": read_gemini,
+    "anthropic": read_anthropic,
+}
+FORMATS = (*_READERS, "otel")
+_KEYS = {"messages": "openai", "contents": "gemini", "input": "responses"}
+_LINES = (".jsonl", ".ndjson")
+_MOST_LINES = 3  # that are no JSON, told one by one
+_WRAPPERS = (("request", "response"), ("body", "response"), ("kwargs", "output"))
+_EXPECTED = "expected {messages, tools}, {contents, tools}, {input, tools}, {request, response} or OTLP/JSON spans"
+
+
+def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | UsageError]:
+    """The conversations in a file, and a UsageError for each record that is none; `form` is one of FORMATS, or None.
+
+    A record that another one continues (an agent logs every request, and each repeats what went before) is left out.
+    """
+    records: list[tuple[str, Any]] = []
+    for item in _read_records(path):
+        if isinstance(item, UsageError):
+            yield item
+        else:
+            records.append(item)
+    exports = [record for _, record in records if is_export(record)]
+    conversations: list[Conversation] = []
+    if exports and form in (None, "otel"):
+        for result in read_spans(exports, path.name):
+            if isinstance(result, UsageError):
+                yield result
+            else:
+                conversations.append(result)
+        records = [item for item in records if not is_export(item[1])]
+    for source, record in records:
+        try:
+            conversations.append(_read_conversation(record, form, source))
+        except UnreadableLogError as error:
+            yield UsageError(f"{source}: {error}")
+    yield from select_longest(conversations)
+
+
+def select_longest(conversations: list[Conversation]) -> list[Conversation]:
+    """`conversations` without those that are the beginning of another one, and each once."""
+    nodes: dict[tuple[int, str], int] = {}  # a trie, so that long conversations are not compared pair by pair
+    continued: set[int] = set()
+    ends: list[int] = []
+    for conversation in conversations:
+        node = 0
+        for part in (conversation.system, *map(repr, conversation.events)):
+            continued.add(node)
+            node = nodes.setdefault((node, part), len(nodes) + 1)
+        ends.append(node)
+    last = {node: number for number, node in enumerate(ends)}
+    return [
+        conversation for n, conversation in enumerate(conversations) if ends[n] not in continued and last[ends[n]] == n
+    ]
+
+
+def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
+    """Each record with the place where it stands, and an error for each line that is none."""
+    try:
+        text = path.read_text("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: this is not UTF-8: byte {error.start}") from None
+    try:
+        data = None if path.suffix in _LINES else parse_json(text)
+    except ValueError:
+        data = None
+    if data is None:
+        yield from _read_lines(path, text)
+        return
+    if isinstance(data, list) and not any(isinstance(item, Mapping) and "role" in item for item in data):
+        yield from ((f"{path.name}, record {number}", item) for number, item in enumerate(data, 1))
+    else:
+        yield path.name, {"messages": data} if isinstance(data, list) else data
+
+
+def _read_lines(path: Path, text: str) -> Iterator[tuple[str, Any] | UsageError]:
+    """Lines end with a line feed and nothing else: JSON may hold U+2028 and its like as they are."""
+    wrong = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            yield f"{path.name}:{number}", parse_json(line)
+        except ValueError as error:
+            wrong += 1
+            if wrong <= _MOST_LINES:
+                yield UsageError(f"{path.name}:{number}: this is no JSON: {error}")
+    if wrong > _MOST_LINES:
+        yield UsageError(f"{path.name}: {wrong - _MOST_LINES} more lines are no JSON")
+
+
+def _read_conversation(record: Any, form: str | None, source: str) -> Conversation:
+    if not isinstance(record, Mapping):
+        raise UnreadableLogError(f"a record is a JSON object, got {json.dumps(record)[:60]}")
+    request, response = _extract_request(record)
+    form = form or find_form(request)
+    if form is None or form == "otel":
+        raise UnreadableLogError(f"no conversation in {', '.join(map(repr, record)) or 'an empty object'}; {_EXPECTED}")
+    try:
+        system, events = _READERS[form](request, response)
+    except KeyError as error:
+        raise UnreadableLogError(
+            f"a record of format '{form}' has no {error}; got {', '.join(map(repr, request))}"
+        ) from None
+    events = [event for event in events if not isinstance(event, UserMessage) or event.text]
+    if not any(isinstance(event, ModelReply) for event in events):
+        raise UnreadableLogError("there is no reply of a model in it")
+    return Conversation(
+        events=merge_events(events), system=system, functions=tuple(list_functions(request)), source=source
+    )
+
+
+def _extract_request(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Request and response, where a log keeps both; else the record, which may hold the response's keys itself."""
+    for outer, answer in _WRAPPERS:
+        request, response = record.get(outer), record.get(answer)
+        if isinstance(request, Mapping) and find_form(request) is not None:
+            return request, response if isinstance(response, Mapping) else {}
+    return record, record
+
+
+def find_form(request: Mapping[str, Any]) -> str | None:
+    """The format of a request by its keys; None if it is none."""
+    form = next((form for key, form in _KEYS.items() if isinstance(request.get(key), list | str)), None)
+    return "anthropic" if form == "openai" and is_anthropic(request) else form
+
+
+def list_functions(request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What the request declares, in JSON Schema and in evalkit's own form."""
+    tools = [*filter_mappings(request.get("tools")), *filter_mappings(request.get("functions"))]
+    config = request.get("config")
+    if isinstance(config, Mapping):
+        tools += filter_mappings(config.get("tools"))
+    for tool in tools:
+        inner = next((tool[key] for key in ("functionDeclarations", "function_declarations") if key in tool), None)
+        for item in [tool] if inner is None else filter_mappings(inner):
+            function = read_declaration(item, lambda path: Location(""), form=None if inner is None else GEMINI)
+            if isinstance(function, DeclaredFunction):
+                yield _to_plain(function)
+
+
+def _to_plain(function: DeclaredFunction) -> Mapping[str, Any]:
+    described = {"description": function.description} if isinstance(function.description, str) else {}
+    parameters = {"parameters": dict(function.parameters)} if isinstance(function.parameters, Mapping) else {}
+    return {"name": function.name, **described, **parameters}

@@ -1,0 +1,375 @@
+"""Snapshots: what is recorded or handed out is JSON data of its own, never an alias of somebody's object.
+
+Data that already is JSON takes the short way: containers are copied, leaves are shared. Anything else takes the
+long way, which converts what has one obvious JSON form and notices cycles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, time
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+
+from evalkit.errors import format_path
+
+MAX_DEPTH = 100
+_LEAVES = frozenset((str, int, bool, type(None)))
+
+KeyPath = tuple[str | int, ...]
+
+
+class NotJsonError(Exception):
+    """A value has no obvious JSON form; the text says where and what it is."""
+
+
+class _NeedsConversion(Exception):  # noqa: N818 - a signal, not an error
+    pass
+
+
+def copy_json(value: Any) -> Any:
+    """A copy of JSON data that shares no container with it."""
+    kind = type(value)
+    if kind is dict:
+        return {key: copy_json(item) if type(item) in (dict, list) else item for key, item in value.items()}
+    if kind is list:
+        return [copy_json(item) if type(item) in (dict, list) else item for item in value]
+    return value
+
+
+def to_json(value: Any) -> Any:
+    """`value` as new JSON data, e.g. what a mock's callable returned. NotJsonError where there is no obvious form."""
+    try:
+        return _copy_plain_json(value, 0)
+    except _NeedsConversion:
+        return JsonConverter(raise_not_json).convert(value, ())
+
+
+def to_recordable_json(value: Any) -> Any:
+    """`value` as new JSON data, whatever it is: what has no JSON form becomes ``"<module.Class>"``.
+
+    For arguments, which come from the agent and must be on record even when they are odd.
+    """
+    try:
+        return _copy_plain_json(value, 0)
+    except _NeedsConversion:
+        return JsonConverter(build_type_label).convert(value, ())
+
+
+def _copy_plain_json(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if kind in _LEAVES or (kind is float and math.isfinite(value)):
+        return value
+    if depth > MAX_DEPTH:
+        raise _NeedsConversion
+    if kind is dict:
+        copy = {}
+        for key, item in value.items():
+            if type(key) is not str:
+                raise _NeedsConversion
+            copy[key] = item if type(item) in _LEAVES else _copy_plain_json(item, depth + 1)
+        return copy
+    if kind is list:
+        return [item if type(item) in _LEAVES else _copy_plain_json(item, depth + 1) for item in value]
+    raise _NeedsConversion
+
+
+# The long way of `jsondata`: from objects that have an obvious JSON form to that form.
+
+
+def raise_not_json(value: Any, path: KeyPath, reason: str) -> Any:
+    location = f"at {format_path(path)}: " if path else ""
+    raise NotJsonError(f"{location}{reason or build_type_label(value, path, reason) + ' is not JSON'}")
+
+
+def build_type_label(value: Any, path: KeyPath, reason: str) -> Any:
+    if isinstance(value, float):
+        return value  # nan and infinity: json writes them, and the agent did send them
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"<{name}>"
+
+
+class JsonConverter:
+    """`odd` answers for what has no JSON form: it raises, or gives a text in its place."""
+
+    def __init__(self, fallback: Callable[[Any, KeyPath, str], Any]) -> None:
+        self._fallback = fallback
+        self._open_ids: set[int] = set()
+
+    def convert(self, value: Any, path: KeyPath) -> Any:
+        if isinstance(value, Enum):
+            return self.convert(value.value, path)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, (str, int)):
+            return str(value) if isinstance(value, str) else int(value)  # without its subclass
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else self._fallback(value, path, f"{value} is not JSON")
+        if id(value) in self._open_ids or len(self._open_ids) > MAX_DEPTH:
+            return self._fallback(
+                value, path, "the value contains itself" if id(value) in self._open_ids else "too deep"
+            )
+        self._open_ids.add(id(value))
+        try:
+            return self._convert_container(value, path)
+        finally:
+            self._open_ids.discard(id(value))
+
+    def _convert_container(self, value: Any, path: KeyPath) -> Any:
+        if isinstance(value, Mapping):
+            return {self._convert_key(key, path): self.convert(item, (*path, str(key))) for key, item in value.items()}
+        if isinstance(value, (list, tuple, deque)):
+            return [self.convert(item, (*path, index)) for index, item in enumerate(value)]
+        if isinstance(value, (set, frozenset)):
+            return sorted((self.convert(item, path) for item in value), key=repr)
+        if isinstance(value, Struct):
+            return {name: self.convert(getattr(value, name), (*path, name)) for name in value.__struct_fields__}
+        if is_dataclass(value) and not isinstance(value, type):
+            return {f.name: self.convert(getattr(value, f.name), (*path, f.name)) for f in fields(value)}
+        return self._convert_object(value, path)
+
+    def _convert_key(self, key: Any, path: KeyPath) -> str:
+        if isinstance(key, Enum):
+            return self._convert_key(key.value, path)
+        if isinstance(key, str):
+            return str(key)
+        if key is None or isinstance(key, bool):
+            return {None: "null", True: "true", False: "false"}[key]  # as the json module writes them
+        return str(key if isinstance(key, (int, float)) else self._fallback(key, path, ""))
+
+    def _convert_object(self, value: Any, path: KeyPath) -> Any:
+        if isinstance(value, (date, time)):
+            return value.isoformat()
+        if isinstance(value, (UUID, PurePath)):
+            return str(value)
+        if isinstance(value, Decimal) and not value.is_finite():
+            return self._fallback(value, path, f"{value} is not JSON")
+        if isinstance(value, (Decimal, Fraction)):
+            return int(value) if value == int(value) else float(value)
+        for method, options in (("model_dump", {"mode": "json"}), ("_asdict", {}), ("tolist", {})):
+            # pydantic models; objects that show themselves as mappings; numpy's scalars and arrays
+            if not isinstance(value, type) and callable(converter := getattr(value, method, None)):
+                try:
+                    return self.convert(converter(**options), path)
+                except NotJsonError:
+                    raise
+                except Exception as error:
+                    return self._fallback(
+                        value, path, f"{build_type_label(value, path, '')} failed in {method}(): {error}"
+                    )
+        return self._fallback(value, path, "")
+
+
+# JSON equality: `true` is not `1`, `"5"` is not `5`, `5` is `5.0`, null is not missing, lists are ordered.
+#
+# Only JSON values are equal to anything. A tuple, bytes, a set, a mapping with a key that is not a string and any
+# other Python object differ from everything, themselves included. Two exceptions, so that a value that went through a
+# run unchanged equals itself: NaN equals NaN, and cyclic values are equal when they unfold alike.
+
+STRING, NUMBER, BOOLEAN, NULL, ARRAY, OBJECT = "string", "number", "boolean", "null", "array", "object"
+KINDS = frozenset({STRING, NUMBER, BOOLEAN, NULL, ARRAY, OBJECT})
+
+_KIND_BY_TYPE = {str: STRING, int: NUMBER, float: NUMBER, bool: BOOLEAN, type(None): NULL, list: ARRAY, dict: OBJECT}
+_MAX_RECURSION = 60  # how deep plain recursion goes before the explicit stack takes over
+_MISSING = object()
+
+
+class _TooDeepError(Exception):
+    pass
+
+
+def get_kind(value: Any) -> str:
+    """The JSON type of `value` (`string`, `number`, `boolean`, `null`, `array`, `object`), or "" if it has none.
+
+    Subclasses count as their base (an IntEnum is a number); the type decides, not what the object says of itself.
+    """
+    exact_kind = _KIND_BY_TYPE.get(type(value))
+    if exact_kind is not None:
+        return exact_kind
+    for base in (str, int, float, list, dict):
+        if issubclass(type(value), base):
+            return _KIND_BY_TYPE[base]
+    return ""
+
+
+def is_json_equal(a: Any, b: Any) -> bool:
+    """Whether `a` and `b` are the same JSON value. Never raises, whatever the values are."""
+    try:
+        return _is_equal(a, b, _MAX_RECURSION)
+    except _TooDeepError:
+        pass
+    except Exception:  # a dict or key subclass that raises: not JSON
+        return False
+    try:
+        return _is_equal_by_stack(a, b)
+    except Exception:
+        return False
+
+
+def _is_equal(a: Any, b: Any, depth: int) -> bool:
+    # The hot path of judging: exact types first, loops instead of generators.
+    of_type = type(a)
+    if of_type is not type(b) or of_type not in _KIND_BY_TYPE:
+        return _is_equal_across_types(a, b, depth)
+    if of_type is dict:
+        if not depth:
+            raise _TooDeepError
+        if len(a) != len(b):
+            return False
+        for key, value in a.items():
+            if type(key) is not str and get_kind(key) != STRING:
+                return False
+            if not _is_equal(value, b.get(key, _MISSING), depth - 1):
+                return False
+        return True
+    if of_type is list:
+        if not depth:
+            raise _TooDeepError
+        if len(a) != len(b):
+            return False
+        for x, y in zip(a, b, strict=True):  # noqa: SIM110 - twice as fast as all(...)
+            if not _is_equal(x, y, depth - 1):
+                return False
+        return True
+    return bool(a == b or (a != a and b != b))
+
+
+def _is_equal_across_types(a: Any, b: Any, depth: int) -> bool:
+    """As `_equal`, for values of different Python types: 5 and 5.0, or subclasses of JSON's types."""
+    of_kind = get_kind(a)
+    if not of_kind or of_kind != get_kind(b):
+        return False
+    if of_kind == NUMBER:
+        return bool(a == b or (a != a and b != b))
+    if of_kind == STRING:
+        return str.__eq__(a, b)
+    if of_kind == OBJECT:
+        return _is_equal(dict(dict.items(a)), dict(dict.items(b)), depth)
+    return _is_equal(list(list.__iter__(a)), list(list.__iter__(b)), depth)
+
+
+def _is_equal_by_stack(a: Any, b: Any) -> bool:
+    """As `_equal`, for values nested so deep (or in themselves) that recursion would end in an error."""
+    pairs = [(a, b)]
+    compared_ids: set[tuple[int, int]] = set()
+    while pairs:
+        x, y = pairs.pop()
+        x_kind = get_kind(x)
+        if not x_kind or x_kind != get_kind(y):
+            return False
+        if x_kind not in (ARRAY, OBJECT):
+            if not _is_equal(x, y, 0):
+                return False
+            continue
+        if (id(x), id(y)) in compared_ids:
+            continue
+        compared_ids.add((id(x), id(y)))
+        if len(x) != len(y):
+            return False
+        if x_kind == ARRAY:
+            pairs.extend(zip(x, y, strict=True))
+        elif all(get_kind(key) == STRING for key in x):
+            pairs.extend((value, dict.get(y, key, _MISSING)) for key, value in dict.items(x))
+        else:
+            return False
+    return True
+
+
+def to_hashable(value: Any) -> Hashable:
+    """A hashable that is equal for two values exactly when `json_equal` says so; None if `value` is not JSON.
+
+    Cyclic values, and those nested deeper than recursion reaches, count as not JSON.
+    """
+    try:
+        return _to_hashable(value)
+    except Exception:  # not JSON, too deep, or a subclass that raises
+        return None
+
+
+def _to_hashable(value: Any) -> Hashable:
+    of_kind = get_kind(value)
+    if of_kind == OBJECT:
+        if not all(get_kind(key) == STRING for key in value):
+            raise TypeError
+        return (OBJECT, frozenset((key, _to_hashable(item)) for key, item in dict.items(value)))
+    if of_kind == ARRAY:
+        return (ARRAY, tuple(_to_hashable(item) for item in value))
+    if of_kind == NUMBER and value != value:
+        return (NUMBER, "NaN")
+    if not of_kind:
+        raise TypeError
+    return (of_kind, value)
+
+
+# Values from agents and callers as JSON data: what is none is replaced by its text, and named.
+
+MAX_SAFE_DEPTH = 100
+MAX_SAFE_CONTAINERS = 200_000
+
+
+def to_json_safe(value: Any) -> tuple[Any, str | None]:
+    """`value` as JSON data, and what was wrong with it (None: nothing; `value` itself comes back then).
+
+    Cycles, nesting beyond 100, more than 200,000 lists and mappings, keys that are not strings, and objects that JSON
+    doesn't know are replaced by text.
+    """
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value, None
+    reader = _SafeCopier()
+    try:
+        copy = reader.copy(value, "", 0, frozenset())
+    except Exception as error:  # a mapping whose methods raise
+        return f"({type(value).__name__})", f"reading it raised {type(error).__name__}"
+    return (value, None) if reader.problem is None else (copy, reader.problem)
+
+
+class _SafeCopier:
+    """Copies a value as JSON data and remembers the first thing that was none."""
+
+    def __init__(self) -> None:
+        self.problem: str | None = None
+        self._containers = 0
+
+    def copy(self, value: Any, path: str, depth: int, above: frozenset[int]) -> Any:
+        if value is None or isinstance(value, (str, bool, int, float)):
+            return value
+        self._containers += 1
+        why = self._find_refusal(value, depth, above)
+        if why is not None:
+            self.problem = self.problem or f"{path or 'the value'} {why}"
+            return f"({why})"
+        above = above | {id(value)}
+        if isinstance(value, Mapping):
+            return {
+                self._copy_key(key, path): self.copy(item, f"{path}.{key}" if path else str(key), depth + 1, above)
+                for key, item in value.items()
+            }
+        return [self.copy(item, f"{path}[{index}]", depth + 1, above) for index, item in enumerate(value)]
+
+    def _find_refusal(self, value: Any, depth: int, above: frozenset[int]) -> str | None:
+        if not isinstance(value, (Mapping, list, tuple)):
+            return f"is a {type(value).__name__}"
+        if id(value) in above:
+            return "contains itself"
+        if depth > MAX_SAFE_DEPTH:
+            return f"is nested deeper than {MAX_SAFE_DEPTH}"
+        return (
+            f"holds more than {MAX_SAFE_CONTAINERS:,} lists and mappings"
+            if self._containers > MAX_SAFE_CONTAINERS
+            else None
+        )
+
+    def _copy_key(self, key: Any, path: str) -> str:
+        if not isinstance(key, str):
+            self.problem = self.problem or f"{path or 'the value'} has the key {key!r}, which is no string"
+        return str(key)

@@ -1,0 +1,206 @@
+"""What cases say of functions: whom they expect, with which arguments, and what is mocked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from evalkit.errors import Location
+from evalkit.lint.facts.records import DataPath
+from evalkit.lint.finding import Edit, add_line_below
+from evalkit.lint.scope import list_folders
+from evalkit.spec.load import ExaminedCase
+from evalkit.spec.suites import load_suites
+
+_GROUPS = ("in_order", "any_order", "one_of", "in_parallel")
+_ENDS = ("_contains", "_excludes")
+_OWN_KEYS = frozenset(("result_contains", "arguments_contain", "arguments_contains", "arguments_excludes"))
+_ANSWERS = ("$return", "$default")
+
+
+class CaseCall(Struct, frozen=True):
+    """One expected (or forbidden) call as it is written: a mapping, or a bare name."""
+
+    name: str
+    path: DataPath  # of the name
+    data: Mapping[str, Any]
+    root: DataPath  # of the call
+    is_forbidden: bool = False
+
+    def list_arguments(self) -> Iterator[tuple[str, DataPath, bool]]:
+        """Every argument that the call names, where, and whether the call is to have it.
+
+        What must not be sent need not be declared: models invent arguments, and cases guard against it.
+        """
+        for key in ("arguments", "arguments_contain"):
+            value = self.data.get(key)
+            if isinstance(value, Mapping) and not is_operator(value):
+                yield from ((name, (*self.root, key, name), True) for name in value)
+        for key in ("arguments_absent", "grounded"):
+            value = self.data.get(key)
+            for name in [value] if isinstance(value, str) else value if isinstance(value, list) else ():
+                if isinstance(name, str):
+                    yield name, (*self.root, key), key == "grounded"
+        for key in self.data:
+            if key not in _OWN_KEYS:
+                yield from ((key.removesuffix(end), (*self.root, key), True) for end in _ENDS if key.endswith(end))
+
+
+class MockAnswer(Struct, frozen=True):
+    """A mock's plain answer."""
+
+    name: str
+    path: DataPath
+    value: Any
+
+
+def is_operator(value: Any) -> bool:
+    return isinstance(value, Mapping) and bool(value) and all(str(key).startswith("$") for key in value)
+
+
+class CaseFacts(Struct, frozen=True):
+    """One case file, merged with its suites."""
+
+    examined: ExaminedCase
+    root: str = ""
+
+    @property
+    def file(self) -> str:
+        return self.examined.id
+
+    @property
+    def agent(self) -> Any:
+        return self.examined.data.get("agent")
+
+    def locate(self, path: DataPath, *, key: bool = False) -> Location:
+        return self.examined.source.locate(path, key=key)
+
+    def find_suite_file(self, functions: Any) -> str | None:
+        """The suite.yaml that `functions` comes from as it is; None if the case has a say in it."""
+        case_path = self.examined.source.layers[0].path or ""
+        shared = load_suites(os.path.dirname(case_path), self.root).data.get("functions")
+        return self.locate(("functions",)).file if shared is functions else None
+
+    def find_instruction_file(self, name: str) -> str | None:
+        """The instruction file that ``agent: name`` means: beside the case, or in a folder around it."""
+        folders = list_folders(self.file)
+        candidates = (f"{folder}/{name}" if folder else name for folder in folders)
+        return next((file for file in candidates if os.path.isfile(os.path.join(self.root, file))), None)
+
+    def make_locator(self, root: DataPath) -> Callable[[DataPath], Location]:
+        """Places in the declaration at `root`."""
+
+        def locate(path: DataPath) -> Location:
+            is_name = path == ("name",) and isinstance(root[-1], str)
+            return self.locate(root, key=True) if is_name else self.locate((*root, *path))
+
+        return locate
+
+    def make_alias_adder(self, root: DataPath) -> Callable[[str], Edit | None]:
+        """How to give the declaration at `root` an alias."""
+
+        def add(alias: str) -> Edit | None:
+            layer = next(
+                (candidate for candidate in self.examined.source.layers if candidate.find(root, key=False)), None
+            )
+            if layer is None or layer.path is None or layer.find((*root, "alias"), key=False):
+                return None
+            with open(layer.path, encoding="utf-8-sig") as file:
+                text = file.read()
+            is_named = isinstance(root[-1], str)
+            at = layer.find(root if is_named else (*root, "name"), key=True)
+            if at is None:
+                return None
+            return add_line_below(text, layer.file, at.line, at.column + (1 if is_named else -1), f"alias: [{alias}]")
+
+        return add
+
+    def list_expectations(self) -> Iterator[tuple[Mapping[str, Any], DataPath]]:
+        """`expected_output` of the case and of its turns."""
+        data = self.examined.data
+        if isinstance(data.get("expected_output"), Mapping):
+            yield data["expected_output"], ("expected_output",)
+        case_input = data.get("input")
+        turns = case_input.get("turns") if isinstance(case_input, Mapping) else None
+        for index, turn in enumerate(turns if isinstance(turns, list) else ()):
+            if isinstance(turn, Mapping) and isinstance(turn.get("expected_output"), Mapping):
+                yield turn["expected_output"], ("input", "turns", index, "expected_output")
+
+    def list_calls(self) -> Iterator[CaseCall]:
+        """The calls that the case expects or forbids, however deep in groups."""
+        for output, path in self.list_expectations():
+            yield from _list_calls(output.get("expected_function_calls"), (*path, "expected_function_calls"))
+            forbidden = output.get("forbidden_function_calls")
+            for call in _list_calls(forbidden, (*path, "forbidden_function_calls")):
+                yield CaseCall(call.name, call.path, call.data, call.root, is_forbidden=True)
+            final = output.get("final_function_call")
+            if isinstance(final, str):
+                yield CaseCall(final, (*path, "final_function_call"), {}, (*path, "final_function_call"))
+
+    @property
+    def mocks(self) -> Mapping[str, Any]:
+        case_input = self.examined.data.get("input")
+        mocks = case_input.get("mock_function_responses") if isinstance(case_input, Mapping) else None
+        return mocks if isinstance(mocks, Mapping) else {}
+
+    def build_mock_path(self, name: str) -> DataPath:
+        return ("input", "mock_function_responses", name)
+
+    def list_conditions(self) -> Iterator[tuple[str, str, DataPath]]:
+        """Function, argument and place of every argument that a mock matches on."""
+        for name, mock in self.mocks.items():
+            for value, path in _walk_mock(mock, self.build_mock_path(name)):
+                rules = value.get("$match") if isinstance(value, Mapping) else None
+                for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+                    when = rule.get("when") if isinstance(rule, Mapping) else None
+                    if isinstance(when, Mapping):
+                        names = (key for key in when if not str(key).startswith("$"))
+                        yield from ((name, str(key), (*path, "$match", index, "when", str(key))) for key in names)
+
+    def list_answers(self) -> Iterator[MockAnswer]:
+        """Every plain answer of the mocks: no directives, and no templates, whose values are not known."""
+        for name, mock in self.mocks.items():
+            for value, path in _walk_mock(mock, self.build_mock_path(name)):
+                is_directive = isinstance(value, Mapping) and any(str(key).startswith("$") for key in value)
+                if not is_directive and "{{" not in str(value):
+                    yield MockAnswer(name, path, value)
+
+
+def _list_calls(listed: Any, path: DataPath) -> Iterator[CaseCall]:
+    for index, item in enumerate(listed if isinstance(listed, list) else [listed]):
+        root = (*path, index) if isinstance(listed, list) else path
+        if isinstance(item, str):
+            yield CaseCall(item, root, {}, root)
+        elif isinstance(item, list):
+            yield from _list_calls(item, root)
+        elif isinstance(item, Mapping):
+            name = item.get("function_name")
+            if isinstance(name, str):
+                yield CaseCall(name, (*root, "function_name"), item, root)
+            for group in _GROUPS:
+                if group in item:
+                    yield from _list_calls(item[group], (*root, group))
+
+
+def _walk_mock(value: Any, path: DataPath) -> Iterator[tuple[Any, DataPath]]:
+    """A mock and every place inside it where an answer may stand."""
+    yield value, path
+    if not isinstance(value, Mapping):
+        return
+    for key in _ANSWERS:
+        if key in value:
+            yield from _walk_mock(value[key], (*path, key))
+    for key in ("$sequence", "$match"):
+        items = value.get(key)
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            yield from (
+                _walk_mock(item, (*path, key, index)) if key == "$sequence" else _walk_rule(item, (*path, key, index))
+            )
+
+
+def _walk_rule(rule: Any, path: DataPath) -> Iterator[tuple[Any, DataPath]]:
+    if isinstance(rule, Mapping) and "$return" in rule:
+        yield from _walk_mock(rule["$return"], (*path, "$return"))

@@ -1,0 +1,411 @@
+"""Values of Python expressions, as far as they can be told without running anything, and where their parts stand."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from evalkit.errors import Location
+from evalkit.lint.facts.python_files import Function, PythonFile, PythonFiles, find_bound_once
+from evalkit.lint.facts.records import UNKNOWN, DataPath
+
+_DEPTH = 60
+_CONTAINERS = {"dict": dict, "list": list, "tuple": list}
+_TEXT_METHODS = frozenset(("strip", "lstrip", "rstrip", "lower", "upper"))
+_TEXT_FUNCTIONS = frozenset(("dedent", "cleandoc"))
+
+# Keyword arguments of google-genai's Schema, under the names of JSON Schema.
+_SCHEMA_NAMES = {
+    "any_of": "anyOf",
+    "min_items": "minItems",
+    "max_items": "maxItems",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+    "min_properties": "minProperties",
+    "max_properties": "maxProperties",
+    "property_ordering": "propertyOrdering",
+    "additional_properties": "additionalProperties",
+    "type_": "type",
+    "format_": "format",
+}
+
+
+class LexicalScope(Struct):
+    """Where an expression stands: its file, and the names bound in the functions around it, the innermost first."""
+
+    file: PythonFile
+    locals: Sequence[Mapping[str, ast.expr]] = ()
+    owner: ast.ClassDef | None = None  # the class around it, of which `self` is one
+
+
+class ValuePlaces(Struct):
+    """The places of a value's parts, by their paths."""
+
+    by_path: dict[DataPath, Location] = field(default_factory=dict)
+    keys_by_path: dict[DataPath, Location] = field(default_factory=dict)
+
+    def locate(self, path: DataPath) -> Location:
+        """The place of the value at `path`, else of what is nearest above it."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.by_path:
+                return self.by_path[path[:length]]
+        return next(iter(self.by_path.values()))
+
+
+class Evaluator:
+    """Reads literals, names bound once (imported ones too), joined text, and calls that only make data."""
+
+    def __init__(self, files: PythonFiles) -> None:
+        self._files = files
+
+    def read(self, node: ast.expr, scope: LexicalScope) -> tuple[Any, ValuePlaces]:
+        """The value, with UNKNOWN for whatever can't be told, and the places of its parts."""
+        reading = ValuePlaces()
+        return self._evaluate(node, scope, (), reading, 0), reading
+
+    def evaluate(self, node: ast.expr | None, scope: LexicalScope) -> Any:
+        return None if node is None else self._evaluate(node, scope, (), ValuePlaces(), 0)
+
+    def _evaluate(self, node: ast.expr, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int) -> Any:
+        reading.by_path.setdefault(path, scope.file.locate(node))
+        if depth > _DEPTH:
+            return UNKNOWN
+        if isinstance(node, ast.Constant):
+            return node.value if isinstance(node.value, (str, int, float, bool, type(None))) else UNKNOWN
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            return self._evaluate_items(node.elts, scope, path, reading, depth)
+        if isinstance(node, ast.Dict):
+            return self._evaluate_mapping(node, scope, path, reading, depth)
+        if isinstance(node, ast.Name):
+            return self._evaluate_name(node, scope, path, reading, depth)
+        if isinstance(node, ast.Attribute):
+            return self._evaluate_attribute(node, scope, path, reading, depth)
+        if isinstance(node, ast.Call):
+            return self._evaluate_call(node, scope, path, reading, depth)
+        if isinstance(node, ast.JoinedStr):
+            return self._evaluate_joined(node, scope, depth)
+        if isinstance(node, ast.Subscript):
+            return self._evaluate_item(node, scope, depth)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.BitOr)):
+            return self._evaluate_sum(node, scope, path, reading, depth)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self._evaluate(node.operand, scope, path, reading, depth + 1)
+            return -value if isinstance(value, (int, float)) else UNKNOWN
+        return UNKNOWN
+
+    def _evaluate_items(
+        self, nodes: list[ast.expr], scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+    ) -> Any:
+        values: list[Any] = []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                unpacked = self._evaluate(node.value, scope, (*path, len(values), "*"), ValuePlaces(), depth + 1)
+                if not isinstance(unpacked, list):
+                    return UNKNOWN
+                values += unpacked
+            else:
+                values.append(self._evaluate(node, scope, (*path, len(values)), reading, depth + 1))
+        return values
+
+    def _evaluate_mapping(
+        self, node: ast.Dict, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+    ) -> Any:
+        values: dict[Any, Any] = {}
+        for key_node, value_node in zip(node.keys, node.values, strict=True):
+            if key_node is None:
+                unpacked = self._evaluate(value_node, scope, path, reading, depth + 1)
+                if not isinstance(unpacked, dict):
+                    return UNKNOWN
+                values |= unpacked
+                continue
+            key = self._evaluate(key_node, scope, path, ValuePlaces(), depth + 1)
+            if not isinstance(key, str):
+                return UNKNOWN
+            reading.keys_by_path[(*path, key)] = scope.file.locate(key_node)
+            reading.by_path.pop((*path, key), None)  # what a ** before it said no longer holds
+            values[key] = self._evaluate(value_node, scope, (*path, key), reading, depth + 1)
+        return values
+
+    def _evaluate_name(
+        self, node: ast.Name, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+    ) -> Any:
+        for index, names in enumerate(scope.locals):
+            if node.id in names:
+                inner = LexicalScope(scope.file, scope.locals[index:], scope.owner)
+                return self._evaluate(names[node.id], inner, path, reading, depth + 1)
+        definition = self.find_constant(node.id, scope.file)
+        if definition is None:
+            return UNKNOWN
+        return self._evaluate(definition[0], LexicalScope(definition[1]), path, reading, depth + 1)
+
+    def find_constant(self, name: str, file: PythonFile, depth: int = 0) -> tuple[ast.expr, PythonFile] | None:
+        """What a module-level name is bound to, and in which file, imports followed."""
+        if name in file.constants:
+            return file.constants[name], file
+        if name in file.imports and depth < 5:
+            module, inner, level = file.imports[name]
+            source = self._files.find_import(module, level, file) if inner else None
+            if source is not None and source is not file:
+                return self.find_constant(inner, source, depth + 1)
+        return None
+
+    def _evaluate_attribute(
+        self, node: ast.Attribute, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+    ) -> Any:
+        base = node.value
+        if isinstance(base, ast.Name) and base.id in ("self", "cls") and scope.owner is not None:
+            definition = find_attribute(scope.owner, node.attr, scope.file, self._find_class)
+            return (
+                UNKNOWN
+                if definition is None
+                else self._evaluate(definition[0], LexicalScope(definition[1]), path, reading, depth + 1)
+            )
+        holder = base.attr if isinstance(base, ast.Attribute) else base.id if isinstance(base, ast.Name) else ""
+        if holder == "Type":  # types.Type.STRING
+            return node.attr.lower()
+        if isinstance(base, ast.Name) and base.id in scope.file.imports:
+            module, inner, level = scope.file.imports[base.id]
+            name = f"{module}.{inner}" if module and inner else module or inner
+            source = self._files.find_import(name, level, scope.file)
+            definition = self.find_constant(node.attr, source) if source is not None else None
+            if definition is not None:
+                return self._evaluate(definition[0], LexicalScope(definition[1]), path, reading, depth + 1)
+        return UNKNOWN
+
+    def _find_class(self, name: str, file: PythonFile) -> tuple[ast.ClassDef, PythonFile] | None:
+        """A class of the file, its own or an imported one."""
+        if name in file.classes:
+            return file.classes[name], file
+        module, inner, level = file.imports.get(name, ("", "", 0))
+        source = self._files.find_import(module, level, file) if inner else None
+        return (source.classes[inner], source) if source is not None and inner in source.classes else None
+
+    def _evaluate_call(
+        self, node: ast.Call, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+    ) -> Any:
+        name = get_last_name(node.func)
+        keywords = {keyword.arg for keyword in node.keywords}
+        if ("name" in keywords and keywords & {"parameters", "function"}) or {"type", "function"} <= keywords:
+            return self._evaluate_keywords(node, scope, path, reading, depth, {})  # FunctionDefinition(name=..., ...)
+        if name == "Schema":
+            return self._evaluate_keywords(node, scope, path, reading, depth, _SCHEMA_NAMES)
+        if name == "dict" and not node.args:
+            return self._evaluate_keywords(node, scope, path, reading, depth, {})
+        if name in _CONTAINERS and len(node.args) == 1 and not node.keywords:
+            return self._evaluate(node.args[0], scope, path, reading, depth + 1)
+        if name in _TEXT_FUNCTIONS and len(node.args) == 1:
+            value = self._evaluate(node.args[0], scope, path, reading, depth + 1)
+            return textwrap.dedent(value) if isinstance(value, str) else UNKNOWN
+        if isinstance(node.func, ast.Attribute) and name in _TEXT_METHODS and not node.args:
+            value = self._evaluate(node.func.value, scope, path, reading, depth + 1)
+            return getattr(value, name)() if isinstance(value, str) else UNKNOWN
+        return UNKNOWN
+
+    def _evaluate_keywords(
+        self,
+        node: ast.Call,
+        scope: LexicalScope,
+        path: DataPath,
+        reading: ValuePlaces,
+        depth: int,
+        names: Mapping[str, str],
+    ) -> Any:
+        values: dict[str, Any] = {}
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                return UNKNOWN
+            key = names.get(keyword.arg, keyword.arg)
+            reading.keys_by_path[(*path, key)] = scope.file.locate(keyword)
+            values[key] = self._evaluate(keyword.value, scope, (*path, key), reading, depth + 1)
+        return UNKNOWN if node.args else values
+
+    def _evaluate_item(self, node: ast.Subscript, scope: LexicalScope, depth: int) -> Any:
+        """``SEARCH_TOOL["function"]["name"]``."""
+        holder = self._evaluate(node.value, scope, (), ValuePlaces(), depth + 1)
+        key = self._evaluate(node.slice, scope, (), ValuePlaces(), depth + 1)
+        if isinstance(holder, dict) and isinstance(key, str):
+            return holder.get(key, UNKNOWN)
+        in_list = isinstance(holder, list) and isinstance(key, int) and -len(holder) <= key < len(holder)
+        return holder[key] if in_list else UNKNOWN
+
+    def _evaluate_joined(self, node: ast.JoinedStr, scope: LexicalScope, depth: int) -> Any:
+        parts: list[str] = []
+        for part in node.values:
+            inner = part.value if isinstance(part, ast.FormattedValue) else part
+            value = self._evaluate(inner, scope, (), ValuePlaces(), depth + 1)
+            if not isinstance(value, str):
+                return UNKNOWN
+            parts.append(value)
+        return "".join(parts)
+
+    def _evaluate_sum(
+        self, node: ast.BinOp, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+    ) -> Any:
+        first = self._evaluate(node.left, scope, path, reading, depth + 1)
+        second = self._evaluate(node.right, scope, path, reading, depth + 1)
+        if isinstance(first, dict) and isinstance(second, dict):
+            return first | second
+        if type(first) is type(second) and isinstance(first, (str, list)):
+            return first + second
+        return UNKNOWN
+
+
+def get_last_name(node: ast.expr) -> str:
+    """``FunctionDeclaration`` of ``types.FunctionDeclaration``; "" for what is no name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def get_dotted_name(node: ast.expr) -> str:
+    """``a.b.c`` as it is written; "" for what is no dotted name."""
+    if isinstance(node, ast.Attribute):
+        before = get_dotted_name(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def remove_unknown(value: Any) -> Any:
+    """`value` without the parts that can't be told; UNKNOWN where nothing is left to tell."""
+    if isinstance(value, dict):
+        return {key: part for key, item in value.items() if (part := remove_unknown(item)) is not UNKNOWN}
+    if isinstance(value, list):
+        return UNKNOWN if any(item is UNKNOWN for item in value) else [remove_unknown(item) for item in value]
+    return value
+
+
+# What an attribute of `self` is, where the class, its `__init__` or its base's `__init__` says so.
+
+ExpressionInFile = tuple[ast.expr, PythonFile]
+FindClass = Callable[[str, PythonFile], tuple[ast.ClassDef, PythonFile] | None]
+_MOST_BASES = 3
+
+
+def find_attribute(
+    owner: ast.ClassDef, name: str, file: PythonFile, find_class: FindClass, depth: int = 0
+) -> ExpressionInFile | None:
+    """The expression that `self.name` is bound to, and the file it stands in; None where that can't be told.
+
+    ``name = "search"`` in the class; ``self.name = "search"`` in ``__init__``; ``super().__init__("search")`` where
+    the base says ``self.name = name``.
+    """
+    class_value = _find_in_class(owner, name)
+    if class_value is not None:
+        return class_value, file
+    init = _find_init(owner)
+    assigned = _find_assignment(init, name) if init is not None else None
+    if assigned is not None:
+        is_argument = init is not None and isinstance(assigned, ast.Name) and assigned.id in _list_parameters(init)
+        return None if is_argument else (assigned, file)
+    super_call = _find_super_call(init) if init is not None else None
+    for base in owner.bases:
+        base_class = find_class(base.id, file) if isinstance(base, ast.Name) and depth < _MOST_BASES else None
+        if base_class is None:
+            continue
+        argument = _find_super_argument(super_call, base_class[0], name) if super_call is not None else None
+        if argument is not None:
+            return argument, file
+        return find_attribute(base_class[0], name, base_class[1], find_class, depth + 1)
+    return None
+
+
+def _find_in_class(owner: ast.ClassDef, name: str) -> ast.expr | None:
+    for item in owner.body:
+        targets = (
+            item.targets if isinstance(item, ast.Assign) else [item.target] if isinstance(item, ast.AnnAssign) else []
+        )
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return item.value if isinstance(item, (ast.Assign, ast.AnnAssign)) else None
+    return None
+
+
+def _find_init(owner: ast.ClassDef) -> ast.FunctionDef | None:
+    return next((item for item in owner.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
+
+
+def _find_assignment(init: ast.FunctionDef, name: str) -> ast.expr | None:
+    """The value of the only ``self.name = ...``."""
+    values = [
+        node.value
+        for node in ast.walk(init)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and target.attr == name and _is_self(target.value)
+    ]
+    return values[0] if len(values) == 1 else None
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _list_parameters(init: ast.FunctionDef) -> list[str]:
+    return [argument.arg for argument in (*init.args.posonlyargs, *init.args.args, *init.args.kwonlyargs)]
+
+
+def _find_super_call(init: ast.FunctionDef) -> ast.Call | None:
+    """``super().__init__(...)``."""
+    for node in ast.walk(init):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
+            return node
+    return None
+
+
+def _find_super_argument(super_call: ast.Call, base: ast.ClassDef, name: str) -> ast.expr | None:
+    """The argument of ``super().__init__`` that the base keeps as ``self.name``."""
+    init = _find_init(base)
+    attribute_value = _find_assignment(init, name) if init is not None else None
+    if init is None or not isinstance(attribute_value, ast.Name):
+        return None
+    named = next((keyword.value for keyword in super_call.keywords if keyword.arg == attribute_value.id), None)
+    names = _list_parameters(init)[1:]
+    at = names.index(attribute_value.id) if attribute_value.id in names else len(super_call.args)
+    return named if named is not None else super_call.args[at] if at < len(super_call.args) else None
+
+
+# A walk over a syntax tree that knows where it is: the functions and the class around each node.
+
+# Nodes without anything of interest in or under them: half of a tree.
+_LEAVES = (ast.Name, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop, ast.alias, ast.Pass)
+
+
+class NodeVisit(Struct):
+    """A node, what stands around it, and whether it is a docstring."""
+
+    node: ast.AST
+    parent: ast.AST | None
+    scope: LexicalScope
+    owner: ast.ClassDef | None = None
+    function: Function | None = None
+    is_doc: bool = False
+
+
+def walk_file(file: PythonFile) -> Iterator[NodeVisit]:
+    """Every node of the file, outer ones first."""
+    yield from _walk(NodeVisit(file.tree, None, LexicalScope(file)))
+
+
+def _walk(outer: NodeVisit) -> Iterator[NodeVisit]:
+    pending = [outer]
+    while pending:
+        visit = pending.pop()
+        yield visit
+        pending.extend(reversed([*_list_children(visit)]))
+
+
+def _list_children(visit: NodeVisit) -> Iterator[NodeVisit]:
+    node, scope, owner, function = visit.node, visit.scope, visit.owner, visit.function
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        names = find_bound_once(node.body, scope.file.changed_names)
+        scope, function = LexicalScope(scope.file, (names, *scope.locals), owner), node
+    elif isinstance(node, ast.ClassDef):
+        owner = node
+    documented = node if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) else None
+    first = documented.body[0] if documented is not None and documented.body else None
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _LEAVES):
+            continue
+        is_doc = visit.is_doc or (child is first and isinstance(child, ast.Expr))
+        yield NodeVisit(child, node, scope, owner, function, is_doc)

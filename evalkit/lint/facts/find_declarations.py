@@ -1,0 +1,346 @@
+"""Declarations in Python code: FunctionDeclaration(...), tool dicts, decorated functions, classes of tools."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.errors import Location
+from evalkit.lint.facts import forms as shapes
+from evalkit.lint.facts.evaluate import Evaluator, NodeVisit, ValuePlaces, get_last_name
+from evalkit.lint.facts.python_files import Function
+from evalkit.lint.facts.records import (
+    DECORATED,
+    GEMINI_SCHEMA,
+    MCP,
+    OPENAI,
+    PLAIN,
+    UNKNOWN,
+    CodeFacts,
+    DeclaredFunction,
+    Implementation,
+)
+from evalkit.lint.facts.signatures import Resolver, build_schema
+
+_DECORATOR_NAMES = """tool function_tool tool_plain kernel_function ai_function ai_tool register_tool mcp_tool
+    llm_tool beta_tool tool_function
+    is_tool"""
+DECORATORS = frozenset(_DECORATOR_NAMES.split())
+_NAME_KEYWORDS = ("name", "name_override", "tool_name")
+_DESCRIPTION_KEYWORDS = ("description", "description_override")
+_FROM_FUNCTION = frozenset(("from_function", "from_defaults", "from_callable", "from_func"))
+_FUNCTION_KEYWORDS = ("func", "fn", "function", "callable", "coroutine", "async_fn")
+_TOOL_LISTS = frozenset(("tools", "functions"))
+_DECLARING = frozenset(("Tool", "FunctionDeclaration", "ToolDefinition", "FunctionDefinition"))
+_FRAMEWORK_TOOLS = frozenset(("Tool", "FunctionTool", "StructuredTool"))
+
+
+class DeclarationFinder:
+    """Collects the declarations of one file after another into `code`."""
+
+    def __init__(self, code: CodeFacts, evaluator: Evaluator, resolver: Resolver) -> None:
+        self._code = code
+        self._evaluator = evaluator
+        self._resolver = resolver
+        self.consumed: set[int] = set()  # dictionaries and calls that are part of a declaration
+        self._gemini_dictionaries: set[int] = set()  # dictionaries that google-genai makes declarations of
+        self._implementations: dict[int, Implementation] = {}  # dictionaries beside which their function is given
+
+    def visit(self, visit: NodeVisit) -> None:
+        node = visit.node
+        self._gemini_dictionaries.update(id(item) for item in _find_function_declarations(node))
+        if isinstance(node, ast.Dict):
+            if id(node) not in self.consumed and _may_declare(node):
+                self._read_dictionary(node, visit)
+        elif isinstance(node, ast.Call):
+            self._read_call(node, visit)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self._read_decorated(node, visit)
+        elif isinstance(node, ast.ClassDef):
+            self._read_class(node, visit)
+
+    def _read_dictionary(self, node: ast.Dict, visit: NodeVisit) -> None:
+        data, reading = self._evaluator.read(node, visit.scope)
+        if not isinstance(data, dict) or shapes.is_server_tool(data):
+            return
+        form = GEMINI_SCHEMA if id(node) in self._gemini_dictionaries else None
+        self._keep(shapes.read_declaration(data, reading.locate, form=form, listed_in=_get_list_key(visit)), node)
+
+    def _keep(self, declaration: DeclaredFunction | Location | None, node: ast.AST) -> None:
+        if declaration is None:
+            return
+        self.consumed.update(id(inner) for inner in ast.walk(node) if isinstance(inner, (ast.Dict, ast.Call)))
+        if isinstance(declaration, Location):
+            self._code.opaque_places.append(declaration)
+        else:
+            self._code.declarations.append(replace(declaration, bound=self._implementations.get(id(node))))
+
+    def _read_call(self, node: ast.Call, visit: NodeVisit) -> None:
+        name = get_last_name(node.func)
+        keywords = {keyword.arg for keyword in node.keywords}
+        self._record_implementation(node, visit)
+        if id(node) in self.consumed:
+            return
+        if name == "FunctionDeclaration" and "name" in keywords:
+            self._keep(self._read_keywords(node, visit, GEMINI_SCHEMA), node)
+        elif name == "Tool" and {"name", "inputSchema"} <= keywords:
+            self._keep(self._read_keywords(node, visit, MCP), node)
+        elif {"name", "parameters"} <= keywords or {"type", "function"} <= keywords:
+            self._keep(self._read_keywords(node, visit, None), node)
+        elif name in _FROM_FUNCTION or (name in _FRAMEWORK_TOOLS and keywords & {*_FUNCTION_KEYWORDS}):
+            self._read_from_function(node, visit)
+        elif name == "pydantic_function_tool":
+            self._read_pydantic_model(node, visit)
+        self._read_tool_list(node, visit)
+
+    def _read_pydantic_model(self, node: ast.Call, visit: NodeVisit) -> None:
+        """``pydantic_function_tool(SearchArgs)``: the class's name and docstring are the function's."""
+        place = visit.scope.file.locate(node)
+        named = next((keyword.value for keyword in node.keywords if keyword.arg == "name"), None)
+        model = node.args[0] if node.args else None
+        name = (
+            get_last_name(model)
+            if named is None and model is not None
+            else self._evaluator.evaluate(named, visit.scope)
+        )
+        if isinstance(name, str) and name:
+            self._code.declarations.append(
+                DeclaredFunction(
+                    name=name,
+                    file=place.file,
+                    form=OPENAI,
+                    description=UNKNOWN,
+                    parameters=UNKNOWN,
+                    locate=lambda path: place,
+                    list_key=_get_list_key(visit),
+                )
+            )
+        else:
+            self._code.opaque_places.append(place)
+
+    def _record_implementation(self, node: ast.Call, visit: NodeVisit) -> None:
+        """``function_tool(handler, raw_schema={...})``: the dictionary's function is known."""
+        values = [*node.args, *(keyword.value for keyword in node.keywords)]
+        tools = [value for value in values if isinstance(value, ast.Dict) and _may_declare(value)]
+        if len(tools) == 1:
+            code = [
+                implementation
+                for value in values
+                if (implementation := self._resolver.find_function(value, visit)) is not None
+            ]
+            if len(code) == 1:
+                self._implementations[id(tools[0])] = code[0]
+
+    def _read_tool_list(self, node: ast.Call, visit: NodeVisit) -> None:
+        """``Agent(tools=[search, fetch])``: frameworks declare functions by their signatures."""
+        for keyword in node.keywords:
+            if keyword.arg in _TOOL_LISTS and isinstance(keyword.value, (ast.List, ast.Tuple)):
+                for item in keyword.value.elts:
+                    implementation = (
+                        self._resolver.find_function(item, visit)
+                        if isinstance(item, (ast.Name, ast.Attribute))
+                        else None
+                    )
+                    if implementation is not None and not self._is_declared(implementation.name):
+                        description = implementation.doc or UNKNOWN
+                        self._code.declarations.append(
+                            _declare_from_code(implementation.name, implementation.place, implementation, description)
+                        )
+
+    def _is_declared(self, name: str) -> bool:
+        return any(function.name == name for function in self._code.declarations)
+
+    def _read_keywords(self, node: ast.Call, visit: NodeVisit, form: str | None) -> DeclaredFunction | Location | None:
+        file, reading = visit.scope.file, ValuePlaces({(): visit.scope.file.locate(node)})
+        data: dict[str, Any] = {}
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                value, inner = self._evaluator.read(keyword.value, visit.scope)
+                data[keyword.arg] = value
+                reading.by_path |= {(keyword.arg, *path): place for path, place in inner.by_path.items()}
+        if any(keyword.arg is None for keyword in node.keywords) and "name" not in data:
+            return file.locate(node)
+        return shapes.read_declaration(data, reading.locate, form=form, listed_in=_get_list_key(visit))
+
+    def _read_from_function(self, node: ast.Call, visit: NodeVisit) -> None:
+        """``StructuredTool.from_function(func=search, name="search")``: the declaration names its code."""
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+        function = next((keywords[key] for key in _FUNCTION_KEYWORDS if key in keywords), None)
+        if function is None and node.args:
+            function = node.args[0]
+        target = self._resolver.find_function(function, visit) if function is not None else None
+        name = self._evaluator.evaluate(keywords.get("name"), visit.scope)
+        name = target.name if name is None and target is not None else name
+        place = visit.scope.file.locate(node)
+        if not isinstance(name, str):
+            self._code.opaque_places.append(place)
+            return
+        description = self._evaluator.evaluate(keywords.get("description"), visit.scope)
+        self._code.declarations.append(_declare_from_code(name, place, target, description))
+
+    def _read_decorated(self, node: Function, visit: NodeVisit) -> None:
+        for decorator in node.decorator_list:
+            call = decorator if isinstance(decorator, ast.Call) else None
+            if get_last_name(call.func if call else decorator) not in DECORATORS:
+                continue
+            implementation = self._resolver.signatures.read(
+                node, visit.scope.file, is_method=visit.owner is not None and visit.function is None
+            )
+            values = [*call.args, *(keyword.value for keyword in call.keywords)] if call else []
+            dictionaries = [value for value in values if isinstance(value, ast.Dict) and _may_declare(value)]
+            if dictionaries:  # @function_tool(raw_schema={...})
+                self._implementations[id(dictionaries[0])] = implementation
+                return
+            keywords = {keyword.arg: keyword.value for keyword in call.keywords} if call else {}
+            named = next((keywords[key] for key in _NAME_KEYWORDS if key in keywords), None)
+            if named is None and call and call.args and isinstance(call.args[0], ast.Constant):
+                named = call.args[0]
+            named = visit.scope.file.later_names.get(node.name, named)
+            name = node.name if named is None else self._evaluator.evaluate(named, visit.scope)
+            place = visit.scope.file.locate(node)
+            if not isinstance(name, str):
+                self._code.opaque_places.append(place)
+                return
+            described = next((keywords[key] for key in _DESCRIPTION_KEYWORDS if key in keywords), None)
+            description = self._evaluator.evaluate(described, visit.scope)
+            self._code.declarations.append(_declare_from_code(name, place, implementation, description))
+            return
+
+    def _bind_inside(self, owner: ast.ClassDef, runner: Function, visit: NodeVisit) -> None:
+        """A class that returns its own declaration, ``get_info``, and has a method that runs it, ``invoke``."""
+        returned = [
+            node.value for node in ast.walk(owner) if isinstance(node, ast.Return) and _is_declaration(node.value)
+        ]
+        if len(returned) == 1:
+            self._implementations[id(returned[0])] = self._resolver.signatures.read(
+                runner, visit.scope.file, name=f"{owner.name}.{runner.name}", is_method=True
+            )
+
+    def _read_class(self, node: ast.ClassDef, visit: NodeVisit) -> None:
+        """``class Search(BaseTool): name = "search"`` with a method that runs it."""
+        runner_method = find_runner(node)
+        if runner_method is not None:
+            self._bind_inside(node, runner_method, visit)
+        tool = find_tool_class(node, DECORATORS)
+        name = self._evaluator.evaluate(tool.name, visit.scope) if tool is not None else None
+        if tool is None or not isinstance(name, str) or not name:
+            return
+        file, reading = visit.scope.file, ValuePlaces({(): visit.scope.file.locate(tool.name)})
+        implementation = self._resolver.signatures.read(
+            tool.runner, file, name=f"{node.name}.{tool.runner.name}", is_method=True
+        )
+        # Without a description of its own it is one that the service describes, or a base class.
+        described = UNKNOWN if tool.description is None else self._evaluator.evaluate(tool.description, visit.scope)
+        declaration = _declare_from_code(name, reading.by_path[()], implementation, described)
+        if tool.parameters is None:
+            self._code.declarations.append(replace(declaration, parameters=UNKNOWN))
+            return
+        schema, inner = self._evaluator.read(tool.parameters, visit.scope)
+        reading.by_path |= {("parameters", *path): place for path, place in inner.by_path.items()}
+        parameters = shapes.normalize_schema(schema)
+        self._code.declarations.append(replace(declaration, form=PLAIN, parameters=parameters, locate=reading.locate))
+
+
+def _declare_from_code(
+    name: str, place: Location, implementation: Implementation | None, description: Any
+) -> DeclaredFunction:
+    doc = implementation.doc if implementation is not None else UNKNOWN
+    return DeclaredFunction(
+        name=name,
+        file=place.file,
+        form=DECORATED,
+        description=doc if description is None else description,
+        parameters=UNKNOWN if implementation is None else build_schema(implementation),
+        locate=lambda path: place,
+        implementation=implementation,
+    )
+
+
+def _find_function_declarations(node: ast.AST) -> Iterator[ast.Dict]:
+    """``types.Tool(function_declarations=[{...}])``, ``{"function_declarations": [{...}]}``."""
+    pairs: list[tuple[object, ast.expr]] = []
+    if isinstance(node, ast.Call):
+        pairs = [(keyword.arg, keyword.value) for keyword in node.keywords]
+    elif isinstance(node, ast.Dict):
+        keyed = zip(node.keys, node.values, strict=True)
+        pairs = [(key.value, value) for key, value in keyed if isinstance(key, ast.Constant)]
+    for name, value in pairs:
+        if name in ("function_declarations", "functionDeclarations") and isinstance(value, (ast.List, ast.Tuple)):
+            yield from (item for item in value.elts if isinstance(item, ast.Dict))
+
+
+def _is_declaration(node: ast.expr | None) -> bool:
+    if isinstance(node, ast.Call):
+        return "name" in {keyword.arg for keyword in node.keywords} and get_last_name(node.func) in _DECLARING
+    return isinstance(node, ast.Dict) and _may_declare(node)
+
+
+def _may_declare(node: ast.Dict) -> bool:
+    keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
+    return ("name" in keys and bool(keys & {"parameters", "input_schema", "inputSchema", "type"})) or (
+        {"type", "function"} <= keys
+    )
+
+
+def _get_list_key(visit: NodeVisit) -> object:
+    """The list that the declaration is an item of."""
+    return id(visit.parent) if isinstance(visit.parent, (ast.List, ast.Tuple)) else None
+
+
+# Classes of tools: name, description and parameters as attributes, properties or getters, and a method that runs.
+
+_RUNNER_NAMES = """run _run execute _execute aexecute call __call__ invoke forward arun _arun handle run_tool
+    execute_tool handle_call"""
+_RUNNERS = _RUNNER_NAMES.split()
+_PARAMETER_FIELDS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
+
+
+class ToolClass(Struct, frozen=True):
+    """What a class says of its tool, as expressions. `runner` is the method that carries a call out."""
+
+    name: ast.expr
+    runner: Function
+    description: ast.expr | None = None
+    parameters: ast.expr | None = None
+
+
+def find_tool_class(node: ast.ClassDef, decorators: frozenset[str]) -> ToolClass | None:
+    """The tool that the class is; None if it does not look like one. `decorators` register functions by name."""
+    runner_method = find_runner(node)
+    registered = _read_registered_name(node, decorators)
+    fields = {**dict(_list_fields(node)), **registered}
+    is_tool = "description" in fields or any("Tool" in get_last_name(base) for base in node.bases) or bool(registered)
+    if runner_method is None or "name" not in fields or not is_tool:
+        return None
+    parameters = next((fields[key] for key in _PARAMETER_FIELDS if key in fields), None)
+    return ToolClass(fields["name"], runner_method, fields.get("description"), parameters)
+
+
+def find_runner(node: ast.ClassDef) -> Function | None:
+    """The method that runs the tool."""
+    methods = {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    return next((methods[name] for name in _RUNNERS if name in methods), None)
+
+
+def _read_registered_name(node: ast.ClassDef, decorators: frozenset[str]) -> dict[str, ast.expr]:
+    """``@register_tool("search")`` over a class: its name."""
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and get_last_name(decorator.func) in decorators and decorator.args:
+            return {"name": decorator.args[0]}
+    return {}
+
+
+def _list_fields(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value is not None:
+            yield item.target.id, item.value
+        elif isinstance(item, ast.Assign):
+            yield from ((target.id, item.value) for target in item.targets if isinstance(target, ast.Name))
+        elif isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            returned = [inner.value for inner in ast.walk(item) if isinstance(inner, ast.Return)]
+            if len(returned) == 1 and returned[0] is not None and len(item.args.args) < 2:
+                yield item.name.removeprefix("get_"), returned[0]

@@ -1,0 +1,346 @@
+"""Dispatch in Python code: dictionaries of names and functions, alias maps, chains of ifs, `match`, getattr."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from evalkit.errors import Location
+from evalkit.lint.facts.argument_keys import MAPPING_NAMES, read_branch
+from evalkit.lint.facts.evaluate import Evaluator, NodeVisit, get_dotted_name, get_last_name
+from evalkit.lint.facts.find_declarations import DECORATORS
+from evalkit.lint.facts.python_files import Function, PythonFile
+from evalkit.lint.facts.records import Alias, CodeFacts, DispatchEntry, DispatchTable, Implementation
+from evalkit.lint.facts.signatures import Resolver
+from evalkit.lint.finding import Edit
+
+_ALIASES = re.compile(r"alias|renam|legacy|native|tool_?names|name_?map", re.IGNORECASE)
+
+
+class _Branch(NamedTuple):
+    """One branch of a chain of comparisons: its entry, what it does, and where."""
+
+    entry: DispatchEntry
+    body: list[ast.stmt]
+    visit: NodeVisit
+
+
+class DispatchFinder:
+    """Collects the dispatch tables of one file after another into `code`. `consumed`: dictionaries that are none."""
+
+    def __init__(self, code: CodeFacts, evaluator: Evaluator, resolver: Resolver, consumed: set[int]) -> None:
+        self._code = code
+        self._evaluator = evaluator
+        self._resolver = resolver
+        self._consumed = consumed
+        self._chains: dict[tuple[str, int, str], list[_Branch]] = {}
+        self._registrations: dict[tuple[str, str], list[DispatchEntry]] = {}
+
+    def visit(self, visit: NodeVisit) -> None:
+        node = visit.node
+        if isinstance(node, ast.Dict):
+            if id(node) not in self._consumed and node.keys:
+                self._read_dictionary(node, visit)
+        elif isinstance(node, ast.DictComp):
+            self._read_comprehension(node, visit)
+        elif isinstance(node, ast.Compare):
+            self._read_comparison(node, visit)
+        elif isinstance(node, ast.Match):
+            self._read_match(node, visit)
+        elif isinstance(node, ast.Call):
+            self._read_call(node, visit)
+        elif isinstance(node, ast.Assign):
+            self._read_assignment(node, visit)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self._read_registration(node, visit)
+
+    def finish(self) -> None:
+        """Chains of comparisons of one expression, and registrations by one decorator, made into tables."""
+        for branches in self._chains.values():
+            chain = [statement for branch in branches for statement in branch.body]
+            chain_entries = tuple(_complete_entry(branch, chain) for branch in branches)
+            self._code.tables.append(DispatchTable(place=chain_entries[0].place, entries=chain_entries, is_chain=True))
+        for (_, registry), entries in self._registrations.items():
+            self._code.tables.append(DispatchTable(place=entries[0].place, entries=tuple(entries), registry=registry))
+        self._chains.clear()
+        self._registrations.clear()
+
+    def _read_registration(self, node: Function, visit: NodeVisit) -> None:
+        """``@register("search")`` over a function; decorators that declare functions are no dispatch."""
+        for decorator in node.decorator_list:
+            if not isinstance(decorator, ast.Call) or get_last_name(decorator.func) in DECORATORS or not decorator.args:
+                continue
+            name = self._evaluator.evaluate(decorator.args[0], visit.scope)
+            if isinstance(name, str) and name.replace("-", "_").replace(".", "_").isidentifier():
+                file, is_method = visit.scope.file, visit.owner is not None and visit.function is None
+                target = self._resolver.signatures.read(node, file, is_method=is_method)
+                entry = DispatchEntry(
+                    name=name, place=file.locate(decorator.args[0]), target=target, target_name=node.name
+                )
+                self._registrations.setdefault((file.relative_path, get_dotted_name(decorator.func)), []).append(entry)
+
+    def _read_dictionary(self, node: ast.Dict, visit: NodeVisit) -> None:
+        if is_choice(node):  # tool_choice={"type": "function", "function": {"name": "answer"}}
+            texts = (self._evaluator.evaluate(value, visit.scope) for value in node.values)
+            self._record_comparison(
+                next((text for text in texts if isinstance(text, str)), None), visit.scope.file.locate(node)
+            )
+        pairs = [*zip(node.keys, node.values, strict=True)]
+        names: list[Any] = [None if key is None else self._evaluator.evaluate(key, visit.scope) for key, _ in pairs]
+        values: list[Any] = [self._evaluator.evaluate(value, visit.scope) for _, value in pairs]
+        if all(isinstance(text, str) for text in (*names, *values)):
+            if _ALIASES.search(_get_assigned_name(visit)):
+                self._record_aliases(node, names, values, visit.scope.file)
+            return
+        entries: list[DispatchEntry] = []
+        for (key, value), name in zip(pairs, names, strict=True):
+            target = find_target(value)
+            if isinstance(name, str) and key is not None and target is not None and not self._is_data(target, visit):
+                entries.append(self._make_entry(name, key, value, target, visit))
+        if entries and 2 * len(entries) >= len(pairs):
+            is_open = len(entries) < len(pairs) or _get_assigned_name(visit) in visit.scope.file.changed_names
+            self._code.tables.append(
+                DispatchTable(place=visit.scope.file.locate(node), entries=tuple(entries), is_open=is_open)
+            )
+
+    def _is_data(self, target: ast.expr, visit: NodeVisit) -> bool:
+        """A name that is bound to a literal is no function: ``{"search": SEARCH_SCHEMA}`` dispatches nothing."""
+        if not isinstance(target, ast.Name):
+            return False
+        definition = self._evaluator.find_constant(target.id, visit.scope.file)
+        return definition is not None and isinstance(
+            definition[0], (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.Constant)
+        )
+
+    def _make_entry(
+        self, name: str, key: ast.expr, value: ast.expr, target: ast.expr, visit: NodeVisit
+    ) -> DispatchEntry:
+        file = visit.scope.file
+        implementation = None if isinstance(target, ast.Lambda) else self._resolver.find_function(target, visit)
+        return DispatchEntry(
+            name=name,
+            place=file.locate(key),
+            target=implementation,
+            target_name=get_last_name(target),
+            add=_make_adder(file, key, value) if isinstance(key, ast.Constant) else None,
+        )
+
+    def _record_aliases(self, node: ast.Dict, names: list[Any], texts: list[Any], file: PythonFile) -> None:
+        map_place = file.locate(node)
+        for key, name, text in zip(node.keys, names, texts, strict=True):
+            if key is not None and name != text:
+                self._code.aliases.append(Alias(name=name, target=text, place=file.locate(key), map_place=map_place))
+
+    def _read_comprehension(self, node: ast.DictComp, visit: NodeVisit) -> None:
+        """``{tool.__name__: tool for tool in [search, fetch]}``."""
+        key, first = node.key, node.generators[0]
+        if not (isinstance(key, ast.Attribute) and key.attr == "__name__" and len(node.generators) == 1):
+            return
+        listed = first.iter
+        if isinstance(listed, ast.Name):
+            definition = self._evaluator.find_constant(listed.id, visit.scope.file)
+            listed = definition[0] if definition is not None else listed
+        if not isinstance(listed, (ast.List, ast.Tuple)):
+            return
+        file = visit.scope.file
+        entries = [
+            DispatchEntry(
+                name=item.id,
+                place=file.locate(item),
+                target=self._resolver.find_function(item, visit),
+                target_name=item.id,
+            )
+            for item in listed.elts
+            if isinstance(item, ast.Name)
+        ]
+        if entries:
+            table = DispatchTable(
+                place=file.locate(node), entries=tuple(entries), is_open=len(entries) < len(listed.elts)
+            )
+            self._code.tables.append(table)
+
+    def _record_comparison(self, text: object, place: Location) -> bool:
+        if not isinstance(text, str) or not text:
+            return False
+        self._code.compared_texts.setdefault(text, []).append(place)
+        return True
+
+    def _read_comparison(self, node: ast.Compare, visit: NodeVisit) -> None:
+        if len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Eq, ast.In)):
+            return
+        subject, operand = node.left, node.comparators[0]
+        if isinstance(subject, ast.Constant):
+            subject, operand = operand, subject
+        value = self._evaluator.evaluate(operand, visit.scope)
+        for text in value if isinstance(value, (list, dict)) else [value]:
+            place = visit.scope.file.locate(operand)
+            if self._record_comparison(text, place) and isinstance(visit.parent, ast.If) and isinstance(text, str):
+                self._record_branch(subject, visit, text, place, visit.parent)
+
+    def _record_branch(
+        self, subject: ast.expr, visit: NodeVisit, name: str, place: Location, node: ast.If | ast.match_case
+    ) -> None:
+        key = (visit.scope.file.relative_path, id(visit.function), ast.dump(subject))
+        entry = DispatchEntry(name=name, place=place, target=self._find_branch_function(node, visit))
+        self._chains.setdefault(key, []).append(_Branch(entry, node.body, visit))
+
+    def _find_branch_function(self, node: ast.If | ast.match_case, visit: NodeVisit) -> Implementation | None:
+        """The function that a branch calls with ``**arguments``, or with ``arguments``: they are the model's then."""
+        calls = [inner for statement in node.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)]
+        spread = [call for call in calls if any(keyword.arg is None for keyword in call.keywords) and not call.args]
+        if len(spread) == 1 and len(spread[0].keywords) == 1:
+            return self._resolver.find_function(spread[0].func, visit)
+        alone = [call for call in calls if len(call.args) == 1 and not call.keywords]
+        mapping_calls = [call for call in alone if get_last_name(call.args[0]) in MAPPING_NAMES]
+        if spread or len(mapping_calls) != 1:
+            return None
+        implementation = self._resolver.find_function(mapping_calls[0].func, visit)
+        return (
+            implementation
+            if implementation is not None
+            and len([parameter for parameter in implementation.parameters if parameter.required]) < 2
+            else None
+        )
+
+    def _read_match(self, node: ast.Match, visit: NodeVisit) -> None:
+        for case in node.cases:
+            for pattern in list_alternatives(case.pattern):
+                value = self._evaluator.evaluate(pattern, visit.scope)
+                place = visit.scope.file.locate(pattern)
+                if self._record_comparison(value, place) and isinstance(value, str):
+                    self._record_branch(node.subject, visit, value, place, case)
+
+    def _read_call(self, node: ast.Call, visit: NodeVisit) -> None:
+        place = visit.scope.file.locate(node)
+        if get_last_name(node.func) == "dict" and node.keywords and not node.args:
+            self._read_keywords(node, visit)
+        if is_lookup(node, visit.parent):
+            self._code.dynamic_lookups.append(place)
+            looked_up = node.args[1] if get_last_name(node.func) == "getattr" else getattr(visit.parent, "slice", None)
+            self._code.affixes |= {affixes} if (affixes := find_affixes(looked_up)) else set()
+        elif len(node.args) > 1 and isinstance(node.args[0], ast.Constant):  # register("search", search)
+            self._record_comparison(node.args[0].value, place)
+            self._record_registration(node.args[0], node.args[1], get_dotted_name(node.func), visit)
+
+    def _read_keywords(self, node: ast.Call, visit: NodeVisit) -> None:
+        """``dict(search=search, fetch=fetch)``."""
+        functions = {
+            keyword.arg: self._resolver.find_function(keyword.value, visit) for keyword in node.keywords if keyword.arg
+        }
+        file = visit.scope.file
+        entries = [
+            DispatchEntry(name=name, place=file.locate(node), target=target, target_name=target.name)
+            for name, target in functions.items()
+            if target is not None
+        ]
+        if entries and 2 * len(entries) >= len(node.keywords):
+            is_open = len(entries) < len(node.keywords) or _get_assigned_name(visit) in file.changed_names
+            self._code.tables.append(DispatchTable(place=file.locate(node), entries=tuple(entries), is_open=is_open))
+
+    def _record_registration(self, key: ast.expr, value: ast.expr, holder: str, visit: NodeVisit) -> None:
+        """A name and its function, given to a registry one by one."""
+        name, file = self._evaluator.evaluate(key, visit.scope), visit.scope.file
+        target = self._resolver.find_function(value, visit) if holder else None
+        if isinstance(name, str) and target is not None:
+            entry = DispatchEntry(name=name, place=file.locate(key), target=target, target_name=target.name)
+            self._registrations.setdefault((file.relative_path, holder), []).append(entry)
+
+    def _read_assignment(self, node: ast.Assign, visit: NodeVisit) -> None:
+        """``TABLE["search"] = search``."""
+        for target in node.targets:
+            if isinstance(target, ast.Subscript):
+                self._record_comparison(
+                    self._evaluator.evaluate(target.slice, visit.scope), visit.scope.file.locate(target)
+                )
+                self._record_registration(target.slice, node.value, get_dotted_name(target.value), visit)
+
+
+def _complete_entry(branch: _Branch, chain: list[ast.stmt]) -> DispatchEntry:
+    """The entry of a branch; if it calls no function with all arguments, by what it reads of them itself."""
+    entry, visit = branch.entry, branch.visit
+    if entry.target is not None:
+        return entry
+    return replace(entry, target=read_branch(branch.body, visit.function, chain, visit.scope.file, entry.name))
+
+
+def _get_assigned_name(visit: NodeVisit) -> str:
+    parent = visit.parent
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    if isinstance(parent, ast.AnnAssign):
+        targets = [parent.target]
+    return next((get_last_name(target) for target in targets), "")
+
+
+def _make_adder(file: PythonFile, key: ast.expr, value: ast.expr) -> Callable[[str], Edit]:
+    """Makes the edit that adds an entry for another name before `key`, with the same value."""
+
+    def add(name: str) -> Edit:
+        start, _ = file.find_span(key)
+        quote = file.text[start] if file.text[start] in "'\"" else '"'
+        first, last = file.find_span(value)
+        before = file.get_line_start(start)
+        separator = f"\n{before}" if not before.strip() else " "
+        return Edit(file.relative_path, start, start, f"{quote}{name}{quote}: {file.text[first:last]},{separator}")
+
+    return add
+
+
+# Forms of expressions that matter in dispatch: what a lookup is, what of a table's value stands for a function.
+
+_HOLDERS = frozenset(
+    ("function", "func", "fn", "handler", "callable", "implementation", "impl", "execute", "executor", "run", "method")
+)
+
+
+def is_choice(node: ast.Dict) -> bool:
+    """``{"name": "answer"}`` and no more: the tool that the model has to call, and whose call code waits for."""
+    return len(node.keys) == 1 and isinstance(node.keys[0], ast.Constant) and node.keys[0].value == "name"
+
+
+def is_lookup(node: ast.Call, parent: ast.AST | None) -> bool:
+    """``getattr(self, name)``, ``globals()[name]``: any function may be meant."""
+    name = get_last_name(node.func)
+    if name == "getattr":
+        return len(node.args) > 1 and not isinstance(node.args[1], ast.Constant)
+    return name in ("globals", "locals") and isinstance(parent, ast.Subscript)
+
+
+def find_affixes(node: ast.expr | None) -> tuple[str, str] | None:
+    """``("do_", "")`` of ``f"do_{name}"`` and ``"do_" + name``; None for what is no such text."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else []
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts = [node.left, node.right]
+    texts = [part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else None for part in parts]
+    if texts.count(None) != 1 or len(texts) < 2:
+        return None
+    at = texts.index(None)
+    return "".join(text or "" for text in texts[:at]), "".join(text or "" for text in texts[at + 1 :])
+
+
+def find_target(value: ast.expr) -> ast.expr | None:
+    """The expression in a table's value that stands for a function; None if there is none."""
+    if isinstance(value, (ast.Name, ast.Attribute, ast.Lambda)):
+        return value
+    if isinstance(value, ast.Call) and get_last_name(value.func) == "partial":
+        return value
+    if isinstance(value, ast.Dict):
+        keyed = zip(value.keys, value.values, strict=True)
+        return next((item for key, item in keyed if isinstance(key, ast.Constant) and key.value in _HOLDERS), None)
+    if isinstance(value, ast.Call):
+        targets = [keyword.value for keyword in value.keywords if keyword.arg in _HOLDERS]
+        return next(iter(targets), None)
+    if isinstance(value, (ast.Tuple, ast.List)) and value.elts:
+        return value.elts[0] if isinstance(value.elts[0], (ast.Name, ast.Attribute)) else None
+    return None
+
+
+def list_alternatives(pattern: ast.pattern) -> Iterator[ast.expr]:
+    if isinstance(pattern, ast.MatchValue):
+        yield pattern.value
+    elif isinstance(pattern, ast.MatchOr):
+        for inner in pattern.patterns:
+            yield from list_alternatives(inner)

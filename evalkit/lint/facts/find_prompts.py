@@ -1,0 +1,317 @@
+"""Instruction texts: which functions they name, with which arguments, and which forms of text calls they show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from evalkit.agents.instruction import FRONTMATTER_KEYS, parse_instruction, split_instruction
+from evalkit.errors import Location, SpecError
+from evalkit.lint.facts.forms import normalize_schema
+from evalkit.lint.facts.records import INSTRUCTION, DataPath, DeclaredFunction, Mention, Prompt, TextFormat
+from evalkit.lint.finding import Edit, Finding, add_line_below
+from evalkit.yamlfile.parse import read
+from evalkit.yamlfile.positions import Positions, read_positions
+
+_NAME = r"(?P<name>[A-Za-z_][\w.-]*)"
+# What a text call looks like, and how messages show it. `name` is the function's name, where the form shows one.
+_FORMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (shown, re.compile(pattern, re.MULTILINE))
+    for shown, pattern in (
+        ('<TOOL>name: "…"</TOOL>', rf"<(?i:tool)>\s*(?:{_NAME}\s*[:(]|[^<>]{{0,200}}</(?i:tool)>)"),
+        ("<function>{…}</function>", rf'<function>\s*(?:\{{\s*"name"\s*:\s*"{_NAME}")?'),
+        ("<function=name>", rf"<function(?:=|\s+name=[\"']){_NAME}"),
+        ("<tool_call>{…}</tool_call>", rf'<tool_call>\s*(?:\{{\s*"name"\s*:\s*"{_NAME}")?'),
+        ("[TOOL_CALLS]", r"\[TOOL_CALLS\]"),
+        ("<|python_tag|>", r"<\|python_tag\|>"),
+        ('<invoke name="…">', rf'<invoke\s+name="{_NAME}"'),
+        ("Action: name", rf"^\s*Action:\s*[<\[{{`]*(?:{_NAME})?[^\n]*\n\s*Action Input:"),
+        ("```tool_code", r"```tool_c(?:ode|all)"),
+        (
+            '{"tool": "name", …}',
+            # An "action" may be any argument's name: it is a call's where the input follows.
+            rf'\{{\s*"(?:(?:tool|tool_name|function_call|function)"\s*:\s*"{_NAME}"\s*,\s*"\w+"'
+            r'|action"\s*:\s*"[\w.-]+"\s*,\s*"(?:action_)?(?:input|args|arguments|parameters)")',
+        ),
+        (
+            '{"name": "…", "arguments": …}',
+            rf'\{{\s*"name"\s*:\s*"{_NAME}(?="\s*,\s*"(?:arguments|parameters|args|input)"\s*:)',
+        ),
+    )
+)
+# {tools}, {{ function_schemas | tojson }}; not {tool_name}
+_NO_LISTING_WORDS = "name call calls result results id output error"
+_NO_LISTING = "".join(f"(?<!{word})" for word in _NO_LISTING_WORDS.split())
+_LISTING = re.compile(
+    r"\{\{?\s*\w*(?:tool|function|schema|declaration)\w*" + _NO_LISTING + r"\b\s*(?:\|[^{}]*)?\}", re.IGNORECASE
+)
+_QUOTED = re.compile(r"(?<!`)`" + _NAME + r"(?P<call>\((?P<inside>[^`)]*)\))?`(?!`)")
+# Names among the words: search_docs, search_docs(query="..."), the search-docs tool.
+_SNAKE, _HYPHEN = r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+", r"[A-Za-z]+(?:-[A-Za-z]+)+(?= (?:tool|function)\b)"
+_BARE = re.compile(
+    rf"(?<![\w`./:<>{{}}\"'-])(?P<name>{_SNAKE}|{_HYPHEN})"
+    r"(?![\w`./<>{}-]*[\w`/<>{}])(?:\((?P<inside>[^()`\n]*)\))?"
+)
+_OF_CLASS = re.compile(r"_*[A-Z]\w*[a-z]\w*\.")  # `Sprint.create` is about code
+_ARGUMENT = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=")
+_JSON_ARGUMENT = re.compile(r'"([A-Za-z_]\w*)"\s*:')
+_BODY = re.compile(r'\s*,\s*"(?:arguments|parameters|args|input)"\s*:\s*\{([^{}]*)\}')
+_NEGATION = re.compile(
+    r"\b(?:not|never|no longer|don't|can't|cannot|won't|without|instead of|nicht|kein\w*)\b|n't\b", re.I
+)
+_SENTENCE = re.compile(r"[.!?]\s|(?<=\w)[:;]\s|\n\s*\n|\n\s*[-*\d]")
+_PLACEHOLDERS = frozenset(("name", "tool_name", "function_name", "tool", "function", "example", "your_function"))
+
+
+class PromptSource(Struct, frozen=True):
+    """A text that is or may be an instruction: `locate` gives the place of an offset in it, `edit` replaces a part."""
+
+    text: str
+    locate: Callable[[int], Location]
+    edit: Callable[[int, int, str], Edit] | None = None
+
+
+def read_prompt(source: PromptSource, *, own_functions: tuple[DeclaredFunction, ...] | None = None) -> Prompt:
+    """What the text says of functions."""
+    formats: list[TextFormat] = []
+    mentions: list[Mention] = []
+    spans: list[tuple[int, int]] = []
+    for example, match in _find_forms(source.text):
+        if any(start <= match.start() < end for start, end in spans):
+            continue  # JSON inside an envelope is one form, not two
+        spans.append(match.span())
+        formats.append(TextFormat(example=example, place=source.locate(match.start())))
+        if match.groupdict().get("name") and match["name"] not in _PLACEHOLDERS:
+            mentions.append(_make_mention(source, match, _find_json_arguments(source.text, match.end()), is_call=True))
+    for match in _QUOTED.finditer(source.text):
+        is_taken = any(start <= match.start("name") < end for start, end in spans)
+        if not is_taken and not _OF_CLASS.match(match["name"]):
+            mentions.append(_make_mention(source, match, _find_arguments(match), is_call=False))
+    places = {mention.place for mention in mentions}
+    mentions.extend(
+        _make_mention(source, match, _find_arguments(match), is_call=False, is_bare=True)
+        for match in _BARE.finditer(source.text)
+        if source.locate(match.start("name")) not in places
+    )
+    return Prompt(
+        place=source.locate(0),
+        mentions=tuple(mentions),
+        formats=tuple(formats),
+        own_functions=own_functions,
+        lists_functions=_LISTING.search(source.text) is not None,
+    )
+
+
+def _find_arguments(match: re.Match[str]) -> list[tuple[str, int]]:
+    """``query`` of ``search(query="...")``, with its offset."""
+    inside = match["inside"] or ""
+    offset = match.start("inside") if match["inside"] is not None else 0
+    return [(argument[1], offset + argument.start(1)) for argument in _ARGUMENT.finditer(inside)]
+
+
+def _find_forms(text: str) -> Iterator[tuple[str, re.Match[str]]]:
+    if any(sign in text for sign in "<[{`") or "Action:" in text:
+        for example, pattern in _FORMS:
+            yield from ((example, match) for match in pattern.finditer(text))
+
+
+def _make_mention(
+    source: PromptSource,
+    match: re.Match[str],
+    arguments: list[tuple[str, int]],
+    *,
+    is_call: bool,
+    is_bare: bool = False,
+) -> Mention:
+    start = match.start("name")
+    name = match["name"].rstrip(".-")
+    edit = source.edit
+    return Mention(
+        name=name,
+        place=source.locate(start),
+        is_call=is_call,
+        is_bare=is_bare,
+        is_negated=_is_negated(source.text, start),
+        arguments=tuple((argument, source.locate(offset)) for argument, offset in arguments),
+        edit=None if edit is None else lambda new: edit(start, start + len(name), new),
+    )
+
+
+def _find_json_arguments(text: str, end: int) -> list[tuple[str, int]]:
+    """The arguments of a call in JSON, right behind its name."""
+    body = _BODY.match(text, end + 1 if text[end : end + 1] == '"' else end)
+    if body is None:
+        return []
+    return [(argument[1], body.start(1) + argument.start(1)) for argument in _JSON_ARGUMENT.finditer(body[1])]
+
+
+def _is_negated(text: str, start: int) -> bool:
+    """Whether the sentence up to `start` says that something is not to be done."""
+    before = text[max(0, start - 200) : start]
+    ends = [match.end() for match in _SENTENCE.finditer(before)]
+    return _NEGATION.search(before[ends[-1] if ends else 0 :]) is not None
+
+
+def is_listing(name: str) -> bool:
+    """Whether a variable's name says that it holds declarations: ``TOOLS``, ``weather_tool``, ``schemas``."""
+    return _LISTING.search(f"{{{name}}}") is not None
+
+
+def has_form(text: str) -> bool:
+    """Whether the text shows any form of a text call."""
+    return next(_find_forms(text), None) is not None
+
+
+def make_line_locator(text: str) -> Callable[[int], tuple[int, int]]:
+    """A function from offsets to lines and columns, both from 1."""
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def place(offset: int) -> tuple[int, int]:
+        from bisect import bisect_right
+
+        line = bisect_right(starts, offset)
+        return line, offset - starts[line - 1] + 1
+
+    return place
+
+
+# Instruction files, and other files that hold instructions for a model.
+
+INSTRUCTION_ENDINGS = (".md", ".txt", ".prompt", ".j2", ".jinja", ".jinja2")
+_MEANT_FOR_MODELS = re.compile(r"prompt|instruction|system", re.IGNORECASE)
+_NO_INSTRUCTIONS = re.compile(r"(^|/)(readme|changelog|contributing|license|history|docs?/)", re.IGNORECASE)
+_FRONTMATTER = re.compile(r"\A---[ \t]*\r?\n")
+
+
+def read_instruction(text: str, file: str) -> tuple[list[DeclaredFunction], list[Prompt], list[Finding]]:
+    """What a text file declares and says; nothing for files that seem to be written for people."""
+    if _FRONTMATTER.match(text) and "\n---" in text:
+        result = _read_with_frontmatter(text.replace("\r\n", "\n"), file)
+        if result is not None:
+            return result
+    if _MEANT_FOR_MODELS.search(file) and not _NO_INSTRUCTIONS.search(file):
+        return [], [read_prompt(_make_source(text, file, 0))], []
+    return [], [], []
+
+
+def _read_with_frontmatter(text: str, file: str) -> tuple[list[DeclaredFunction], list[Prompt], list[Finding]] | None:
+    frontmatter, _ = split_instruction(text, file)
+    data, _ = read(frontmatter, file)
+    if not isinstance(data, Mapping) or not ("available_functions" in data or _has_only_our_keys(data)):
+        return None
+    findings: list[Finding] = []
+    try:
+        parse_instruction(text, file, check_targets=False)
+    except SpecError as error:
+        advice = "correct the file; docs/agents.md describes it"
+        findings = [
+            Finding(name="invalid-declaration", location=p.location, message=p.message, advice=advice)
+            for p in error.problems
+        ]
+    listed = data.get("available_functions")
+    declared = list(_read_functions(listed, frontmatter, text, file))
+    start = text.index("\n---", 3) + 4
+    own_functions = tuple(declared) if "available_functions" in data else None
+    return declared, [read_prompt(_make_source(text, file, start), own_functions=own_functions)], findings
+
+
+def _has_only_our_keys(data: Mapping[str, Any]) -> bool:
+    return "name" in data and data.keys() <= {*FRONTMATTER_KEYS} and ("trigger" in data or "version" in data)
+
+
+def _make_source(text: str, file: str, start: int) -> PromptSource:
+    place = make_line_locator(text)
+    return PromptSource(
+        text[start:],
+        lambda offset: Location(file, *place(start + offset)),
+        lambda first, last, new: Edit(file, start + first, start + last, new),
+    )
+
+
+def _read_functions(listed: Any, frontmatter: str, text: str, file: str) -> Iterator[DeclaredFunction]:
+    entries: list[tuple[str | int, Any]] = []
+    if isinstance(listed, list):
+        entries = list(enumerate(listed))
+    elif isinstance(listed, Mapping):
+        entries = list(listed.items())
+    places = _FrontmatterPlaces(frontmatter)
+    for key, entry in entries:
+        entry = {} if entry is None else entry
+        name = key if isinstance(key, str) else entry.get("name") if isinstance(entry, Mapping) else None
+        if isinstance(name, str) and isinstance(entry, Mapping):
+            root: DataPath = ("available_functions", key)
+            yield build_declaration(
+                name,
+                entry,
+                file=file,
+                form=INSTRUCTION,
+                locate=_make_locator(places, root, file),
+                add_alias=_make_alias_adder(places, root, text, file),
+            )
+
+
+class _FrontmatterPlaces:
+    """The side table of a frontmatter, made when it is first asked for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._table: Positions | None = None
+
+    @property
+    def table(self) -> Positions:
+        if self._table is None:
+            self._table = read_positions(self._text)
+        return self._table
+
+
+def _make_locator(places: _FrontmatterPlaces, root: DataPath, file: str) -> Callable[[DataPath], Location]:
+    def locate(path: DataPath) -> Location:
+        is_name = path == ("name",) and isinstance(root[-1], str)
+        return Location(file, *places.table.locate(root if is_name else (*root, *path), key=is_name))
+
+    return locate
+
+
+def _make_alias_adder(places: _FrontmatterPlaces, root: DataPath, text: str, file: str) -> Callable[[str], Edit | None]:
+    def add(alias: str) -> Edit | None:
+        if places.table.has((*root, "alias")):
+            return None
+        if isinstance(root[-1], str):
+            line, column = places.table.locate(root, key=True)
+            return add_line_below(text, file, line, column + 1, f"alias: [{alias}]")
+        line, column = places.table.locate((*root, "name"), key=True)
+        return add_line_below(text, file, line, column - 1, f"alias: [{alias}]")
+
+    return add
+
+
+def build_declaration(
+    name: str,
+    entry: Mapping[str, Any],
+    *,
+    file: str,
+    form: str,
+    locate: Callable[[DataPath], Location],
+    listed_in: object = None,
+    add_alias: Callable[[str], Edit | None] | None = None,
+) -> DeclaredFunction:
+    """A declaration as case files, suites and instruction files write it."""
+    alias = entry.get("alias")
+    aliases = [alias] if isinstance(alias, str) else alias if isinstance(alias, list) else ()
+    returns, patch = entry.get("returns"), entry.get("patch")
+    return DeclaredFunction(
+        name=name,
+        file=file,
+        form=form,
+        description=entry.get("description"),
+        parameters=normalize_schema(entry.get("parameters")),
+        returns=returns if isinstance(returns, Mapping) else None,
+        aliases=tuple(item for item in aliases if isinstance(item, str)),
+        patch=patch if isinstance(patch, str) else "",
+        locate=locate,
+        list_key=listed_in,
+        add_alias=add_alias,
+    )

@@ -1,0 +1,159 @@
+"""Declarations in data, whatever form they have: OpenAI's (chat and responses), Gemini's, Anthropic's, MCP's, plain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from evalkit.errors import Location
+from evalkit.lint.facts.evaluate import remove_unknown
+from evalkit.lint.facts.records import (
+    ANTHROPIC,
+    GEMINI,
+    GEMINI_SCHEMA,
+    MCP,
+    OPENAI,
+    PLAIN,
+    UNKNOWN,
+    DataPath,
+    DeclaredFunction,
+)
+
+Locate = Callable[[DataPath], Location]
+_SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "parametersJsonSchema")
+_SERVER_TOOLS = frozenset(
+    ("web_search", "code_interpreter", "file_search", "computer_use", "mcp", "bash", "text_editor")
+)
+
+
+def find_form(data: Mapping[str, Any]) -> str | None:
+    """The form in which `data` declares a function; None if it declares none."""
+    inner = data.get("function")
+    if data.get("type") == "function" and inner is not None:
+        return OPENAI
+    if "name" not in data:
+        return None
+    if data.get("type") == "function" and ("parameters" in data or "description" in data):
+        return OPENAI
+    if "inputSchema" in data:
+        return MCP
+    if "input_schema" in data:
+        return ANTHROPIC
+    if "parameters_json_schema" in data or "parametersJsonSchema" in data:
+        return GEMINI
+    return PLAIN if _is_plain(data) else None
+
+
+def _is_plain(data: Mapping[str, Any]) -> bool:
+    """A name, and parameters that are a JSON Schema: much else has a name and parameters."""
+    parameters = data.get("parameters")
+    if not isinstance(parameters, Mapping):
+        return parameters is UNKNOWN and isinstance(data.get("description"), str)
+    kind = parameters.get("type")
+    is_object = isinstance(kind, str) and kind.lower() == "object"
+    return isinstance(data["name"], str) and (is_object or isinstance(parameters.get("properties"), Mapping))
+
+
+def read_declaration(
+    data: Mapping[str, Any],
+    locate: Locate,
+    *,
+    file: str | None = None,
+    form: str | None = None,
+    listed_in: object = None,
+) -> DeclaredFunction | Location | None:
+    """The function that `data` declares; a Location where its name can't be told; None if it declares none."""
+    form = form or find_form(data)
+    if form is None:
+        return None
+    body: Mapping[str, Any] = data
+    inside: DataPath = ()
+    if form == OPENAI and data.get("function") is not None:
+        if not isinstance(data["function"], Mapping):
+            return locate(("function",))
+        body, inside = data["function"], ("function",)
+    name = body.get("name")
+    if not isinstance(name, str) or not name:
+        return locate((*inside, "name"))
+    if form == OPENAI and (body.keys() <= {"name", "type"} or "arguments" in body):
+        return None  # a tool_choice; a call in a conversation
+    key = next((key for key in _SCHEMA_KEYS if key in body), "")
+    parameters = body.get(key) if key else None
+    deeper: DataPath = ()
+    if isinstance(parameters, Mapping) and parameters.keys() == {"json"}:  # Bedrock's inputSchema: {json: {...}}
+        parameters, deeper = parameters["json"], ("json",)
+    if form in (GEMINI, GEMINI_SCHEMA):
+        form = GEMINI_SCHEMA if key in ("", "parameters") else GEMINI
+    place = _make_locator(locate, inside, key, deeper)
+    return DeclaredFunction(
+        name=name,
+        file=place(("name",)).file if file is None else file,
+        form=form,
+        description=body.get("description"),
+        parameters=normalize_schema(parameters),
+        returns=_read_mapping(body.get("returns") or body.get("outputSchema")),
+        strict=body.get("strict") is True or data.get("strict") is True,
+        locate=place,
+        list_key=listed_in,
+    )
+
+
+def _make_locator(locate: Locate, inside: DataPath, key: str, deeper: DataPath) -> Locate:
+    """Places in a declaration that stands at `inside`, with its parameters under `key`, or `deeper` in that."""
+
+    def place(path: DataPath) -> Location:
+        changed = (key, *deeper, *path[1:]) if path[:1] == ("parameters",) and key else path
+        return locate((*inside, *changed))
+
+    return place
+
+
+def is_server_tool(data: Mapping[str, Any]) -> bool:
+    """A tool that the service itself carries out: ``{"type": "web_search"}``."""
+    kind = data.get("type")
+    return isinstance(kind, str) and any(kind.startswith(name) for name in _SERVER_TOOLS)
+
+
+def normalize_schema(value: Any) -> Any:
+    """A schema with JSON Schema's type names (Gemini writes them in capitals); UNKNOWN if it can't be told."""
+    if value is None or value is UNKNOWN or not isinstance(value, Mapping):
+        return None if value is None else UNKNOWN
+    if any(value.get(key) is UNKNOWN for key in ("properties", "required")):
+        return UNKNOWN
+    return _normalize(remove_unknown(_fill_unknown(value)))
+
+
+def _fill_unknown(value: Any) -> Any:
+    """`value` with {} for each parameter of which nothing can be told but its name."""
+    if isinstance(value, list):
+        return [_fill_unknown(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: {name: {} if part is UNKNOWN else _fill_unknown(part) for name, part in item.items()}
+        if key == "properties" and isinstance(item, Mapping)
+        else _fill_unknown(item)
+        for key, item in value.items()
+    }
+
+
+def _normalize(value: Any, *, names: bool = False) -> Any:
+    """`names`: the keys are names of parameters, and no keywords."""
+    if isinstance(value, list):
+        return [_normalize(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    result: dict[str, Any] = {}
+    for key, item in value.items():
+        if key == "type" and isinstance(item, str) and not names:
+            result[key] = item.lower()
+        elif key in ("enum", "default", "const", "examples", "example") and not names:
+            result[key] = item
+        else:
+            result[key] = _normalize(item, names=key in ("properties", "$defs", "definitions") and not names)
+    return result
+
+
+def _read_mapping(value: Any) -> Mapping[str, Any] | None:
+    schema = normalize_schema(value)
+    return schema if isinstance(schema, Mapping) else None

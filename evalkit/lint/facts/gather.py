@@ -1,0 +1,280 @@
+"""Reading a project: which files are looked at, and what they say, before anything is judged."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from evalkit.errors import Location, Problem, SpecError, UsageError
+from evalkit.lint.facts.cases import CaseFacts
+from evalkit.lint.facts.data_files import YAML_ENDINGS, read_data_file
+from evalkit.lint.facts.find_prompts import INSTRUCTION_ENDINGS, build_declaration, read_instruction
+from evalkit.lint.facts.python_code import CodeReader, list_problems
+from evalkit.lint.facts.python_files import PythonFile
+from evalkit.lint.facts.records import SUITE, CodeFacts, DeclaredFunction, Prompt
+from evalkit.lint.finding import Finding
+from evalkit.lint.options import LintOptions
+from evalkit.lint.scope import list_folders
+from evalkit.model.registry import CHECKS, OPERATORS, Registry
+from evalkit.spec.discover import FoundFile, find_cases
+from evalkit.spec.load import examine_case
+
+_LARGEST = 1_000_000  # bytes; nobody writes such files by hand
+_READ = (".py", ".json", *YAML_ENDINGS, *INSTRUCTION_ENDINGS)
+
+
+class ProjectFacts(Struct):
+    """What a project says. `findings` are those that reading itself gave."""
+
+    options: LintOptions
+    declarations: list[DeclaredFunction] = field(default_factory=list)
+    code: CodeFacts = field(default_factory=CodeFacts)
+    prompts: list[Prompt] = field(default_factory=list)
+    cases: list[CaseFacts] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    misnamed_files: list[tuple[Path, Problem]] = field(default_factory=list)  # files that are nearly cases
+    case_problems: list[Problem] = field(default_factory=list)  # of files that hold no case at all
+    documents: list[str] = field(default_factory=list)  # Markdown texts
+
+
+def gather(options: LintOptions) -> ProjectFacts:
+    """Everything that lint looks at. Raises UsageError for a path that does not exist."""
+    facts = ProjectFacts(options)
+    python: list[PythonFile] = []
+    for path, relative_path in _find_files(options):
+        text = _read_file(path, relative_path, facts)
+        if text is not None and path.suffix == ".py":
+            python.append(PythonFile(path, relative_path, text))
+        elif text is not None:
+            _read_document(path, relative_path, text, facts)
+    reader = CodeReader(python)
+    facts.code = reader.read_declaring()
+    if options.imports:
+        from evalkit.lint.facts.import_modules import import_declaring_files
+
+        facts.findings += import_declaring_files(reader, options.root)
+    _read_cases(facts)
+    facts.declarations = _remove_duplicates([*facts.declarations, *facts.code.declarations])
+    patched = {
+        function.patch.rpartition(":")[2].rpartition(".")[2] for function in facts.declarations if function.patch
+    }
+    reader.read_naming({function.name for function in facts.declarations} | patched)
+    facts.declarations = _remove_duplicates([*facts.declarations, *facts.code.declarations])
+    facts.findings += report_unreadable(list_problems(python), options.root)
+    return facts
+
+
+def _read_document(path: Path, relative_path: str, text: str, facts: ProjectFacts) -> None:
+    """A file that is no code: declarations in JSON, or an instruction."""
+    prompts: list[Prompt] = []
+    if path.suffix in (".json", *YAML_ENDINGS):
+        declared, findings = read_data_file(text, relative_path)
+    else:
+        declared, prompts, findings = read_instruction(text, relative_path)
+        facts.documents += [text] if path.suffix == ".md" else []
+    facts.declarations += declared
+    facts.prompts += prompts
+    facts.findings += findings
+
+
+def _find_files(options: LintOptions) -> Iterator[tuple[Path, str]]:
+    visited: set[str] = set()
+    for named_path in options.paths:
+        start = os.path.normpath(options.root / named_path)
+        if not os.path.exists(start):
+            raise UsageError(f"{named_path}: no such file or folder")
+        for path in [start] if os.path.isfile(start) else _walk(start, options):
+            relative_path = _to_relative(path, options.root)
+            if path not in visited:
+                visited.add(path)
+                yield Path(path), relative_path
+
+
+def _walk(folder: str, options: LintOptions) -> Iterator[str]:
+    mocks = os.path.normpath(options.root / options.mocks)
+    start = _to_relative(folder, options.root)
+    cases = tuple(os.path.normpath(options.root / folder) for folder in options.cases or ("scenarios",))
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith((".", "__pycache__"))
+            and os.path.join(parent, name) != mocks
+            and not options.is_excluded(_to_relative(os.path.join(parent, name), options.root), below=start)
+            and not os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
+        )
+        for name in sorted(files):
+            path = os.path.join(parent, name)
+            if name.endswith(YAML_ENDINGS) and _is_below(parent, cases):
+                continue  # cases and suites, which have a reader of their own
+            if name.endswith(_READ) and not options.is_excluded(_to_relative(path, options.root), below=start):
+                yield path
+
+
+def _is_below(folder: str, ancestors: tuple[str, ...]) -> bool:
+    return any(folder == ancestor or folder.startswith(ancestor + os.sep) for ancestor in ancestors)
+
+
+def _to_relative(path: str, root: Path) -> str:
+    relative_path = os.path.relpath(path, root).replace(os.sep, "/")
+    return "" if relative_path == "." else relative_path
+
+
+def _read_file(path: Path, relative_path: str, facts: ProjectFacts) -> str | None:
+    try:
+        if path.stat().st_size > _LARGEST:
+            return None
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        message = "not UTF-8"
+    except OSError as error:
+        message = f"can't be read: {error.strerror}"
+    if path.suffix == ".py":
+        advice = "correct the file, or leave it out with `exclude`"
+        facts.findings.append(
+            Finding(name="unreadable", location=Location(relative_path), message=message, advice=advice)
+        )
+    return None
+
+
+def _remove_duplicates(declared: list[DeclaredFunction]) -> list[DeclaredFunction]:
+    """One per place: a dictionary that is declared by name, and again by the list that refers to it, is one."""
+    distinct: dict[object, DeclaredFunction] = {}
+    for function in declared:
+        key = (function.name, function.file) if function.form == SUITE else (function.name, function.place)
+        distinct.setdefault(key, function)
+    return list(distinct.values())
+
+
+def _read_cases(facts: ProjectFacts) -> None:
+    options = facts.options
+    folders = options.cases if options.cases is not None else ("scenarios",)
+    if options.cases is None and not (options.root / folders[0]).exists():
+        return
+    with _register_names(facts.code):
+        for case_file in _find_case_files(folders, options):
+            if case_file.problem is not None:
+                facts.misnamed_files.append((case_file.path, case_file.problem))
+                continue
+            try:
+                examined = examine_case(case_file.path, root=options.root, mocks=options.mocks)
+                facts.cases.append(CaseFacts(examined, os.path.abspath(options.root)))
+            except SpecError as error:
+                facts.case_problems += error.problems
+    facts.declarations += _find_case_declarations(facts.cases)
+
+
+def _find_case_files(folders: Iterable[str], options: LintOptions) -> Iterator[FoundFile]:
+    visited: set[str] = set()
+    for folder in folders:
+        below = _to_relative(os.path.normpath(options.root / folder), options.root)
+        for case_file in find_cases([folder], options.root):
+            relative_path = _to_relative(os.fspath(case_file.path), options.root)
+            if relative_path not in visited and not options.is_excluded(relative_path, below=below, code=False):
+                visited.add(relative_path)
+                yield case_file
+
+
+@contextmanager
+def _register_names(code: CodeFacts) -> Iterator[None]:
+    """While inside, the checks and operators that the project's code registers are known names."""
+    added: list[tuple[Registry, str]] = []
+    for kind, table in (("check", CHECKS), ("operator", OPERATORS)):
+        for name in code.registered_names.get(kind, ()):
+            if name not in table:
+                table.add(name, _match_anything)
+                added.append((table, name))
+    try:
+        yield
+    finally:
+        for table, name in added:
+            table.remove(name)
+
+
+def _match_anything(expected: Any, actual: Any) -> bool:
+    """Stands for registered code while names are checked."""
+    return True
+
+
+def _find_case_declarations(cases: list[CaseFacts]) -> Iterator[DeclaredFunction]:
+    """The functions of suites and cases. Cases of one suite share its mapping, which is read once."""
+    visited: set[int] = set()
+    for case in cases:
+        functions = case.examined.data.get("functions")
+        if id(functions) in visited:
+            continue
+        visited.add(id(functions))
+        file = case.find_suite_file(functions) or case.file
+        for key, entry in _list_entries(functions):
+            root = ("functions", key)
+            name = key if isinstance(key, str) else entry.get("name")
+            if isinstance(name, str):
+                yield build_declaration(
+                    name,
+                    entry,
+                    file=file,
+                    form=SUITE,
+                    locate=case.make_locator(root),
+                    add_alias=case.make_alias_adder(root),
+                )
+
+
+def _list_entries(functions: Any) -> Iterator[tuple[str | int, dict[str, Any]]]:
+    pairs = (
+        functions.items()
+        if isinstance(functions, dict)
+        else enumerate(functions if isinstance(functions, list) else ())
+    )
+    for key, entry in pairs:
+        if isinstance(entry, dict) or entry is None:
+            yield key, entry or {}
+
+
+# Python files that this Python can't parse: one finding each, or one for a project that is written for a newer one.
+
+_REQUIRES = re.compile(r"""^requires-python\s*=\s*["'][^"']*?(?:>=|~=|==)\s*3\.(\d+)""", re.MULTILINE)
+_EACH = "correct the file, lint with the Python that it is written for, or leave it out with `exclude`"
+_ALL = "lint with the Python that the project is written for"
+
+
+def report_unreadable(problems: Iterable[tuple[Location, str]], root: Path) -> Iterator[Finding]:
+    """The findings for files that could not be parsed, `root` being the folder that they are told from."""
+    newer: dict[Location, list[Location]] = {}
+    for at, message in problems:
+        place = _find_newer_python(at.file, root)
+        if place is None:
+            yield Finding(name="unreadable", location=at, message=message, advice=_EACH)
+        else:
+            newer.setdefault(place, []).append(at)
+    for place, files in newer.items():
+        rest = f" and {len(files) - 1} more files" if len(files) > 1 else ""
+        yield Finding(
+            name="unreadable",
+            location=place,
+            message=f"the project requires a newer Python than {sys.version_info.major}.{sys.version_info.minor}, "
+            f"by which {files[0].file}{rest} can't be read",
+            advice=_ALL,
+            related=files[0],
+        )
+
+
+def _find_newer_python(file: str, root: Path) -> Location | None:
+    """Where the nearest pyproject.toml around a file demands more than the Python that runs here."""
+    for folder in list_folders(file):
+        path = root / folder / "pyproject.toml"
+        if path.is_file():
+            text = path.read_text("utf-8", "replace")
+            match = _REQUIRES.search(text)
+            if match is None or int(match[1]) <= sys.version_info.minor:
+                return None
+            return Location(
+                f"{folder}/pyproject.toml" if folder else "pyproject.toml", text.count("\n", 0, match.start()) + 1, 1
+            )
+    return None

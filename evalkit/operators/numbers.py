@@ -1,0 +1,109 @@
+"""Matchers of numbers. Booleans and numeric strings are not numbers; NaN is below, above and near nothing."""
+
+from __future__ import annotations
+
+import math
+import operator
+from fractions import Fraction
+from typing import Any
+
+from evalkit.jsonvalue import NUMBER, get_kind
+from evalkit.operators.base import Matcher
+from evalkit.text.format import format_value
+
+SIGNS = {"$gt": ">", "$ge": "≥", "$lt": "<", "$le": "≤"}
+_TESTS = {"$gt": operator.gt, "$ge": operator.ge, "$lt": operator.lt, "$le": operator.le}
+
+DEFAULT_RELATIVE = Fraction(1, 10**6)
+DEFAULT_ABSOLUTE = Fraction(1, 10**12)
+
+
+class Numeric(Matcher, frozen=True):
+    """What matchers of numbers share."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({NUMBER})
+
+
+class Compared(Numeric, frozen=True):
+    """`$gt`, `$ge`, `$lt` or `$le`."""
+
+    name: str
+    bound: int | float
+
+    def evaluate(self, actual: Any) -> bool:
+        return get_kind(actual) == NUMBER and _TESTS[self.name](actual, self.bound)
+
+    def describe_fully(self) -> str:
+        return f"a number {SIGNS[self.name]} {format_value(self.bound)}"
+
+    def to_data(self) -> Any:
+        return {self.name: self.bound}
+
+
+class Between(Numeric, frozen=True):
+    """A number in the closed interval."""
+
+    low: int | float
+    high: int | float
+
+    def evaluate(self, actual: Any) -> bool:
+        return get_kind(actual) == NUMBER and bool(self.low <= actual <= self.high)
+
+    def describe_fully(self) -> str:
+        return f"a number from {format_value(self.low)} to {format_value(self.high)}"
+
+    def to_data(self) -> Any:
+        return {"$between": [self.low, self.high]}
+
+
+class Approx(Numeric, frozen=True):
+    """A number at most `$abs` or `$rel` times the expected one away, whichever is more.
+
+    With neither: as `pytest.approx`, a millionth of the expected number, and at least 1e-12. Numbers are compared as
+    the decimals that are written, so that 3.13 is within 0.01 of 3.14, which binary fractions deny.
+    """
+
+    value: int | float
+    absolute: int | float | None = None
+    relative: int | float | None = None
+
+    def evaluate(self, actual: Any) -> bool:
+        if not is_finite(actual):
+            return False
+        return abs(_to_fraction(actual) - _to_fraction(self.value)) <= self._compute_tolerance()
+
+    def _compute_tolerance(self) -> Fraction:
+        if self.absolute is None and self.relative is None:
+            return max(DEFAULT_ABSOLUTE, DEFAULT_RELATIVE * abs(_to_fraction(self.value)))
+        return max(_to_fraction(self.absolute or 0), _to_fraction(self.relative or 0) * abs(_to_fraction(self.value)))
+
+    def describe_fully(self) -> str:
+        if self.relative is None and self.absolute is None:
+            return f"approximately {format_value(self.value)}"
+        words = [f"{format_value(self.absolute)}"] if self.absolute is not None else []
+        words += [f"{format_value(self.relative)} of it"] if self.relative is not None else []
+        return f"{format_value(self.value)} ± {' or '.join(words)}"
+
+    def build_hint(self, actual: Any) -> str:
+        if not is_finite(actual):
+            return Numeric.build_hint(self, actual)
+        try:
+            return f" ({float(abs(_to_fraction(actual) - _to_fraction(self.value))):g} away)"
+        except OverflowError:
+            return ""
+
+    def to_data(self) -> Any:
+        pairs = {"$approx": self.value, "$abs": self.absolute, "$rel": self.relative}
+        return {name: value for name, value in pairs.items() if value is not None}
+
+
+def is_finite(value: Any) -> bool:
+    """Whether `value` is a number, and neither infinite nor NaN."""
+    return get_kind(value) == NUMBER and (isinstance(value, int) or math.isfinite(value))
+
+
+def _to_fraction(value: int | float) -> Fraction:
+    """The number as it is written: the shortest decimal that denotes it, not the binary fraction behind it."""
+    return Fraction(int(value)) if isinstance(value, int) else Fraction(float.__repr__(value))

@@ -1,0 +1,107 @@
+"""--evalkit-record on a cluster: a case's cassettes travel to its worker and, if they are recorded there, back.
+
+A worker's own cassettes play no part, and are left as they are: whether there is a recording is decided by what is in
+the project where the run was started, and recordings are written there. On the worker a case finds its files in a
+folder that is for this run alone, and records into it as it would into the project.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from evalkit.agents.model_choice import build_cassette_name
+from evalkit.cassettes.grades import build_grades_path
+from evalkit.cassettes.http.file import build_http_path
+from evalkit.cassettes.model import SUFFIXES, build_run_path, write_atomically
+from evalkit.model.case import Case
+from evalkit.model.settings import Settings
+from evalkit.yamlfile.events import Limits
+from evalkit.yamlfile.parse import load
+
+Files = dict[str, bytes]  # by their names below the folder of cassettes
+_LIMITS = Limits(max_bytes=1_000_000_000, max_nodes=50_000_000)  # our own files; what is too large to read is refused
+
+
+def list_cassette_names(case: Case) -> tuple[str, ...]:
+    """The files that a case's cassettes may be in, for each of its runs."""
+    base = Path(build_cassette_name(case.id))
+    paths = [
+        path
+        for run in range(case.repeat.runs)
+        for of_run in [build_run_path(base, run)]
+        for grades in [build_grades_path(base, run)]
+        for path in (*_list_variants(of_run), build_http_path(base, run), *_list_variants(grades))
+    ]
+    return tuple(dict.fromkeys(path.as_posix() for path in paths))
+
+
+def _list_variants(path: Path) -> tuple[Path, ...]:
+    return (path, *(path.with_suffix(suffix) for suffix in SUFFIXES))
+
+
+def read_files(folder: Path, names: Iterable[str]) -> Files:
+    """Those of them that are there."""
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+
+
+def write_recordings(folder: Path, case: Case, files: Files, secrets: tuple[str, ...]) -> str | None:
+    """Put a case's recordings into the project, each in one step; gives why, if one was not written.
+
+    One that holds a secret of this machine is none of what would have been recorded here.
+    """
+    for name, content in files.items():
+        path = folder / name
+        if name not in list_cassette_names(case):
+            return f"the worker sent a recording '{name}', which is none of this case's"
+        if secrets and _has_secret(content, name, secrets):
+            return (
+                f"its recording {name} was not written: it holds the value of a secret variable of this machine, which "
+                "the worker does not have; set the same variables there"
+            )
+        try:
+            write_atomically(path, content)
+        except OSError as error:
+            return f"its recording {name} was not written: {error}"
+    return None
+
+
+def _has_secret(content: bytes, name: str, secrets: tuple[str, ...]) -> bool:
+    """YAML breaks lines, so its strings are looked into, and not its text."""
+    text = json.dumps(load(content, name, _LIMITS))
+    return any(json.dumps(secret)[1:-1] in text for secret in secrets)
+
+
+class RecordingDirectory:
+    """The folder in which cases record on a worker."""
+
+    def __init__(self, settings: Settings) -> None:
+        root = settings.root or Path.cwd()
+        folder = root / settings.cassettes
+        self._project_folder = (folder.relative_to(root) if folder.is_relative_to(root) else folder).as_posix()
+        self._temporary = TemporaryDirectory(prefix="evalkit-recorded-", ignore_cleanup_errors=True)
+        self.folder = Path(self._temporary.name)
+
+    def write_cassettes(self, files: Files) -> None:
+        """The cassettes of a case that there are."""
+        for name, content in files.items():
+            write_atomically(self.folder / name, content)
+
+    def take_recordings(self, case: Case, before: Mapping[str, bytes]) -> Files:
+        """What was recorded of a case; its files are gone from here then."""
+        names = list_cassette_names(case)
+        files = read_files(self.folder, names)
+        for name in files:
+            (self.folder / name).unlink()
+        return {name: content for name, content in files.items() if content != before.get(name)}
+
+    def replace_paths(self, text: str) -> str:
+        """`text`, which may be JSON, with the paths that the project's own files have."""
+        here = os.fspath(self.folder)
+        return text.replace(here, self._project_folder).replace(json.dumps(here)[1:-1], self._project_folder)
+
+    def remove(self) -> None:
+        self._temporary.cleanup()

@@ -1,0 +1,187 @@
+"""--evalkit-executor dask://HOST:PORT: the cases that this session selects run on the workers of a cluster."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Generator, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+
+from evalkit.errors import UsageError
+from evalkit.execution.cluster import ClusterExecutor, WorkerTasks, parse_address
+from evalkit.execution.executor import RunRequest, build_error_verdict
+from evalkit.model.verdict import Verdict
+from evalkit.plugin.capture import get_output
+from evalkit.plugin.cluster.budget import TOPIC, ClusterBudget, SpentByProcess
+from evalkit.plugin.cluster.recordings import Files, list_cassette_names, read_files, write_recordings
+from evalkit.plugin.cluster.worker import (
+    CaseAnswer,
+    RunSpec,
+    check_worker,
+    run_batch,
+    serialize_spec,
+    stop_run,
+    update_spent,
+)
+from evalkit.plugin.collection import CaseItem
+from evalkit.plugin.commit import find_commit
+from evalkit.plugin.configuration import Configuration, is_listing
+from evalkit.reports.serialization import from_line
+
+
+class ClusterSession:
+    """Stands in for the executor of this process: it has its methods, once the session has begun to run tests."""
+
+    def __init__(self, config: pytest.Config, configuration: Configuration, *, singly: bool = False) -> None:
+        """`singly`: the session may stop at any verdict, so none should wait for another."""
+        assert configuration.executor is not None
+        _refuse(config, configuration)
+        self._config = config
+        self._configuration = configuration
+        self._singly = singly
+        try:
+            self._address = parse_address(configuration.executor)
+        except ValueError as error:
+            raise UsageError(f"--evalkit-executor: {configuration.executor!r} is not {error}") from None
+        self._executor: ClusterExecutor | None = None
+        self._spec = b""
+        cap = configuration.settings.max_cost_usd
+        self._budget = None if cap is None else ClusterBudget(cap, self._send_spent)
+        self._unwritten: dict[str, str] = {}  # by case id: why a recording of it is not in the project
+        config.pluginmanager.register(self, "evalkit-cluster")
+
+    # The executor
+
+    @property
+    def window(self) -> int:
+        """As `Executor` has it."""
+        return self._connected.window
+
+    @property
+    def seconds(self) -> float:
+        """As `Executor` has it."""
+        return self._connected.seconds
+
+    def run(self, request: RunRequest, ahead: Any = ()) -> Verdict:
+        """As `Executor` has it."""
+        return self._connected.run(request, ahead)
+
+    def cancel_pending(self) -> None:
+        """As `Executor` has it."""
+        if self._executor is not None:
+            self._executor.cancel_pending()
+
+    def close(self) -> None:
+        """As `Executor` has it."""
+        if self._executor is not None:
+            self._executor.close()
+
+    @property
+    def _connected(self) -> ClusterExecutor:
+        assert self._executor is not None, "pytest_runtestloop comes before any test"
+        return self._executor
+
+    # The session
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Connect when it is known what is to run, and only if anything is."""
+        items = [item for item in session.items if isinstance(item, CaseItem)]
+        if items and not is_listing(self._config):
+            try:
+                self._connect(items)
+            except UsageError as error:
+                raise pytest.UsageError(f"evalkit: --evalkit-executor: {error}") from None
+        return (yield)
+
+    def _connect(self, items: Sequence[CaseItem]) -> None:
+        configuration = self._configuration
+        here = os.fspath(configuration.root)
+        root = self._address.root or here
+        executor = ClusterExecutor(self._address, configuration.concurrency, singly=self._singly)
+        processes = executor.connect()
+        spec = RunSpec(
+            run_id=uuid4().hex,
+            root=root,
+            origin=here,
+            python_path=tuple(_map_path(os.fspath(path), here, root) for path in self._config.getini("pythonpath")),
+            commit=find_commit(configuration.root),
+            # Secrets stay here; workers have their own.
+            settings=replace(configuration.settings, extra={}, workers=processes),
+            concurrency=configuration.concurrency,
+            faults=configuration.faults,
+            secret_keys=configuration.secret_keys,
+        )
+        self._spec = serialize_spec(spec)
+        project = pickle.dumps((self._spec, list_folders(item.path.parent for item in items)))
+        work = WorkerTasks(
+            self._spec, project, run_batch, self._pack, self._unpack, check_worker, stop_run, self._store_recordings
+        )
+        executor.begin(work)
+        if self._budget is not None:
+            executor.client.subscribe_topic(TOPIC + spec.run_id, self._budget.handle_event)
+        self._executor = executor
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            plural = "" if processes == 1 else "es"
+            reporter.write_line(f"evalkit: {processes} worker process{plural} at {self._address.scheduler}")
+
+    def _pack(self, requests: Sequence[RunRequest]) -> bytes:
+        root = self._configuration.root
+        folders = list_folders((root / (job.case.path or "")).parent for job in requests)
+        usd_by_process = {} if self._budget is None else self._budget.usd_by_process
+        sent = [(job.case, job.agent, self._read_cassettes(job)) for job in requests]
+        return pickle.dumps((self._spec, folders, usd_by_process, pickle.dumps(sent)))
+
+    def _read_cassettes(self, request: RunRequest) -> Files:
+        recording = self._configuration.settings.record is not None
+        return read_files(self._folder, list_cassette_names(request.case)) if recording else {}
+
+    @property
+    def _folder(self) -> Path:
+        """Of cassettes."""
+        return self._configuration.root / self._configuration.settings.cassettes
+
+    def _send_spent(self, usd_by_process: SpentByProcess, worker: str | None) -> None:
+        """Called on the event loop of Dask's client, which must not wait for the workers."""
+        client = self._connected.client
+        workers = None if worker is None else [worker]
+        tell = partial(client.run, update_spent, self._spec, usd_by_process, workers=workers, on_error="ignore")
+        client.loop.add_callback(tell)
+
+    def _store_recordings(self, request: RunRequest, answer: CaseAnswer) -> None:
+        """Recordings are paid for, and none waits for its verdict to be told."""
+        problem = write_recordings(self._folder, request.case, answer[3], self._configuration.secrets)
+        if problem is not None:
+            self._unwritten[request.case.id] = problem
+
+    def _unpack(self, request: RunRequest, answer: CaseAnswer) -> Verdict:
+        line, _, sections, _ = answer
+        output = None if request.context is None else get_output(request.context)
+        if output is not None:
+            for kind, text in sections:
+                output.add(kind, text)
+        problem = self._unwritten.pop(request.case.id, None)
+        return from_line(line) if problem is None else build_error_verdict(request.case, "not_measured", problem)
+
+
+def list_folders(folders: Iterable[Path]) -> tuple[str, ...]:
+    """Each once; a run of many cases has few folders."""
+    return tuple(sorted(set(map(os.fspath, folders))))
+
+
+def _map_path(path: str, here: str, root: str) -> str:
+    """Where `path` is on the workers; outside the project, where it is here."""
+    return os.path.join(root, os.path.relpath(path, here)) if Path(path).is_relative_to(here) else path
+
+
+def _refuse(config: pytest.Config, configuration: Configuration) -> None:
+    """What can't be had on other machines."""
+    if hasattr(config, "workerinput") or config.getoption("numprocesses", None):
+        raise UsageError("--evalkit-executor and -n exclude each other: the workers of the cluster are the processes")

@@ -1,0 +1,316 @@
+"""What a worker of a Dask cluster does with a parcel of cases: the same as a process of pytest would.
+
+The workers import this module by its name. A process of theirs may serve several runs, one after another or at the
+same time; each run has its own executor, whose cases overlap across the parcels that the process has in hand. Parcels
+are pickles, as all that Dask carries: whoever may use a cluster may run code on it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from pathlib import Path
+from platform import python_version
+from typing import Any
+from uuid import uuid4
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+import evalkit
+from evalkit.agents.registry import import_conftests
+from evalkit.errors import EvalkitError
+from evalkit.execution.executor import Executor, RunRequest
+from evalkit.model.case import Case
+from evalkit.model.settings import Settings
+from evalkit.plugin.capture import CaseOutput, OutputRouting, begin_output
+from evalkit.plugin.cluster.budget import TOPIC, SpentByProcess
+from evalkit.plugin.cluster.recordings import Files, RecordingDirectory
+from evalkit.plugin.commit import find_commit
+from evalkit.providers.budget import Account
+from evalkit.reports.serialization import to_line
+from evalkit.text.redact import Redactor, find_secrets
+
+# The verdict's line, seconds, what was printed and logged, what was recorded
+CaseAnswer = tuple[str, float, list[tuple[str, str]], Files]
+CaseInput = tuple[Case, Any, Files]  # a case, the agent that is not its own, the cassettes that it has
+
+
+class RunSpec(Struct, frozen=True, kw_only=True):
+    """What is the same for all parcels of a run. `here` is the project's root where the run was started."""
+
+    run_id: str
+    root: str
+    origin: str
+    python_path: tuple[str, ...]
+    commit: str | None
+    settings: Settings
+    concurrency: int
+    faults: bool
+    secret_keys: tuple[str, ...]
+
+
+def serialize_spec(spec: RunSpec) -> bytes:
+    """`terms` as workers read them: the versions come first, because the rest can be read by the same ones alone."""
+    return pickle.dumps((_get_versions(), pickle.dumps(spec)))
+
+
+def _get_versions() -> tuple[str, str]:
+    return evalkit.__version__, python_version().rpartition(".")[0]
+
+
+def check_worker(project: bytes) -> str | None:
+    """What is wrong with this worker, or None. It has then imported the project."""
+    spec, folders = pickle.loads(project)
+    worker_run = _get_worker_run(spec)
+    return worker_run if isinstance(worker_run, str) else worker_run.prepare(folders)
+
+
+def run_batch(batch: bytes) -> list[CaseAnswer] | str | None:
+    """An answer per case, or why there is none; None if an agent raised KeyboardInterrupt."""
+    from distributed import get_worker
+
+    spec, folders, usd_by_process, cases = pickle.loads(batch)
+    worker_run = _get_worker_run(spec)
+    problem = worker_run if isinstance(worker_run, str) else worker_run.prepare(folders)
+    if isinstance(worker_run, str) or problem is not None:
+        return f"worker {get_worker().address} can't run this case: {problem}"
+    worker_run.update_spent(usd_by_process, get_worker)
+    try:
+        return worker_run.run(pickle.loads(cases))
+    except BaseException as error:
+        if worker_run.is_closed:
+            return "called back"
+        if isinstance(error, KeyboardInterrupt):
+            return None
+        raise
+    finally:
+        _record_modules(worker_run.spec.root)
+
+
+def stop_run(spec: bytes) -> None:
+    """Leave what is running, and forget the run."""
+    _, inner = pickle.loads(spec)
+    with _lock:
+        worker_run = _runs.pop(inner, None)
+    if worker_run is not None and not isinstance(worker_run, str):
+        threading.Thread(target=worker_run.close, daemon=True).start()  # the worker's own loop must not wait for it
+
+
+def update_spent(spec: bytes, usd_by_process: SpentByProcess) -> None:
+    """What all processes of the run have spent, by their names."""
+    _, inner = pickle.loads(spec)
+    worker_run = _runs.get(inner)
+    if isinstance(worker_run, WorkerRun):
+        worker_run.update_spent(usd_by_process)
+
+
+_lock = threading.RLock()
+_runs: dict[bytes, WorkerRun | str] = {}  # by terms; a text says why this worker is no good for the run
+_roots: set[str] = set()  # of the projects that were imported: one, because modules of two may have the same names
+_modules: dict[str, int] = {}  # files of projects that were imported: when they had been changed, ns
+
+
+def _get_worker_run(spec_bytes: bytes) -> WorkerRun | str:
+    versions, inner = pickle.loads(spec_bytes)
+    if versions != _get_versions():
+        run_version, worker_version = (
+            f"evalkit {version} on Python {python}" for version, python in (versions, _get_versions())
+        )
+        return f"it has {worker_version}, and the run {run_version}"
+    with _lock:
+        if inner not in _runs:
+            spec: RunSpec = pickle.loads(inner)
+            problem = _import_project(spec)
+            _runs[inner] = WorkerRun(spec) if problem is None else problem
+        return _runs[inner]
+
+
+def _import_project(spec: RunSpec) -> str | None:
+    """Put the project on the path, as pytest would have. Gives what is wrong with it."""
+    root = Path(spec.root)
+    if not root.is_dir():
+        return f"there is no folder {root}; say where the project is on the workers: dask://host:port?root=FOLDER"
+    commit = find_commit(root)
+    if None not in (commit, spec.commit) and commit != spec.commit:
+        return f"its project is of commit {str(commit)[:12]}, and the run of {str(spec.commit)[:12]}"
+    if _roots - {spec.root}:
+        return f"it has run another project, {min(_roots - {spec.root})}, whose modules it still has; start it anew"
+    changed = _find_changed_module(spec.root)
+    if changed is not None:
+        return f"it imported {os.path.relpath(changed, root)} before that file changed; start the workers anew"
+    _roots.add(spec.root)
+    sys.path[:0] = [entry for entry in (*spec.python_path, spec.root) if entry not in sys.path]
+    return None
+
+
+def _record_modules(root: str) -> None:
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and file.startswith(root + os.sep) and file not in _modules and os.path.exists(file):
+            _modules[file] = os.stat(file).st_mtime_ns
+
+
+def _find_changed_module(root: str) -> str | None:
+    return next(
+        (
+            file
+            for file, changed in _modules.items()
+            if file.startswith(root + os.sep) and (not os.path.exists(file) or os.stat(file).st_mtime_ns != changed)
+        ),
+        None,
+    )
+
+
+class WorkerRun:
+    """A run's executor in this process."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.spec = spec
+        self._worker: Any = None  # Dask's, once there is a parcel
+        self._name = uuid4().hex
+        self._account = (
+            None if spec.settings.max_cost_usd is None else Account(spec.settings.max_cost_usd, report=self._send_spent)
+        )
+        secrets = find_secrets(os.environ)
+        extra = {"secrets": secrets, "secret_keys": spec.secret_keys, "account": self._account}
+        settings = replace(spec.settings, root=Path(spec.root), extra=extra)
+        self._recordings = None if settings.record is None else RecordingDirectory(settings)
+        if self._recordings is not None:
+            settings = replace(settings, cassettes=self._recordings.folder)
+        self._redact = Redactor(secrets, spec.secret_keys)
+        self._prepared: dict[str, str | None] = {}  # by folder of cases: what is wrong with its conftest.py files
+        self.is_closed = False
+        self._executor = build_shared_executor(settings, max(spec.concurrency, 1), faults=spec.faults)
+        _route_output()
+
+    def prepare(self, folders: Sequence[str]) -> str | None:
+        """Import what pytest would have imported for cases in `folders`. Gives what is wrong."""
+        with _lock:
+            for folder in folders:
+                if folder not in self._prepared:
+                    self._prepared[folder] = self._import_conftests(self._map_path(folder))
+        return next((problem for folder in folders if (problem := self._prepared[folder]) is not None), None)
+
+    def _import_conftests(self, folder: str) -> str | None:
+        try:
+            import_conftests(Path(folder), Path(self.spec.root))
+        except EvalkitError as error:
+            return str(error)
+        _record_modules(self.spec.root)
+        return None
+
+    def update_spent(self, usd_by_process: SpentByProcess, worker: Callable[[], Any] | None = None) -> None:
+        """What all processes of the run have spent, this one included. `worker` gives Dask's, to tell through."""
+        if self._account is not None:
+            if worker is not None:
+                self._worker = worker()
+            self._account.record_elsewhere(sum(usd for process, usd in usd_by_process.items() if process != self._name))
+
+    def _send_spent(self, usd: float) -> None:
+        """This process has spent so much by now. Dask sends it off at once, from any thread."""
+        message = {"process": self._name, "worker": self._worker.address, "usd": usd}
+        self._worker.log_event(TOPIC + self.spec.run_id, message)
+
+    def run(self, cases: Sequence[CaseInput]) -> list[CaseAnswer]:
+        """An answer per case, in their order."""
+        outputs = [CaseOutput() for _ in cases]
+        if self._recordings is not None:
+            for _, _, files in cases:
+                self._recordings.write_cassettes(files)
+        requests = [
+            self._build_request(case, agent, output) for (case, agent, _), output in zip(cases, outputs, strict=True)
+        ]
+        answers = []
+        for place, (job, output, (_, _, files)) in enumerate(zip(requests, outputs, cases, strict=True)):
+            verdict = self._executor.run(job, () if place else requests[1:])
+            line = self._redact_text(to_line(verdict))
+            sections = [(kind, self._redact_text(text)) for kind, text in output.list_sections()]
+            recorded = {} if self._recordings is None else self._recordings.take_recordings(job.case, files)
+            answers.append((line, self._executor.seconds, sections, recorded))
+        return answers
+
+    def _redact_text(self, text: str) -> str:
+        """`text` as it may be shown."""
+        return self._redact(text if self._recordings is None else self._recordings.replace_paths(text))
+
+    def _build_request(self, case: Case, agent: Any, output: CaseOutput) -> RunRequest:
+        context = copy_context()
+        context.run(begin_output, output)
+        return RunRequest(self._move_case(case), agent, context)
+
+    def _move_case(self, case: Case) -> Case:
+        """The case with its files where they are on this machine."""
+        if self.spec.root == self.spec.origin:
+            return case
+        dirs = tuple(Path(self._map_path(str(folder))) for folder in case.suite_dirs)
+        layers = () if case.source is None else case.source.layers
+        moved = tuple(
+            layer if layer.path is None else replace(layer, path=self._map_path(layer.path)) for layer in layers
+        )
+        return replace(
+            case, suite_dirs=dirs, source=None if case.source is None else replace(case.source, layers=moved)
+        )
+
+    def _map_path(self, path: str) -> str:
+        """Where `path` is on this machine."""
+        return os.path.join(self.spec.root, os.path.relpath(path, self.spec.origin))
+
+    def close(self) -> None:
+        """End what is running."""
+        self.is_closed = True
+        self._executor.interrupt()
+        self._executor.close()
+        if self._recordings is not None:
+            self._recordings.remove()
+
+
+def _route_output() -> None:
+    if not _routings:
+        _routings.append(OutputRouting())
+        _routings[0].begin()
+
+
+_routings: list[OutputRouting] = []
+
+
+# The executor of a worker of a cluster: each thread of the process has a parcel in hand, and cases of all overlap.
+
+
+class SharedExecutor(Executor):
+    """An executor that several threads use, each for cases of its own."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._starting = threading.RLock()
+        self._local = threading.local()
+        super().__init__(*arguments)
+
+    @property  # of the case that this thread took last
+    def seconds(self) -> float:
+        return getattr(self._local, "seconds", 0.0)
+
+    @seconds.setter
+    def seconds(self, value: float) -> None:
+        self._local.seconds = value
+
+    def _start(self, runs: Any) -> None:
+        with self._starting:
+            super()._start(runs)
+
+    def _replace_blocked_loop(self, loop: Any) -> None:
+        with self._starting:
+            if self._loop is not None and loop is self._loop:  # else another thread was first
+                super()._replace_blocked_loop(self._loop)
+
+
+def build_shared_executor(settings: Settings, concurrency: int, *, faults: bool) -> SharedExecutor:
+    """What runs the cases of a run; a sweep of faults is run where it is asked for."""
+    if not faults:
+        return SharedExecutor(settings, concurrency)
+    from evalkit.casecheck.fault_injection import arun_with_faults
+
+    return SharedExecutor(settings, concurrency, arun_with_faults)

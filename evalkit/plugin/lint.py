@@ -1,0 +1,48 @@
+"""What `evalkit lint` finds, as warnings of the collection, where [tool.evalkit.lint] says ``in_collection = true``."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from evalkit.errors import UsageError
+from evalkit.lint.finding import Finding
+from evalkit.lint.formats import escape_unprintable
+from evalkit.lint.options import LintOptions
+from evalkit.lint.report import check_project
+from evalkit.lint.rules.table import NOTE
+
+
+class LintWarning(UserWarning):
+    """A finding. Its message begins with the rule's code, so that ``-W "ignore:L508"`` silences one rule."""
+
+
+class Linting:
+    """Lints once, in the process that controls the session."""
+
+    def __init__(self, options: LintOptions) -> None:
+        self._options = options
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Generator[None, Any, Any]:
+        """A wrapper: pytest records the warnings, and the controller of xdist, which collects nothing, runs it too."""
+        collected = yield
+        try:
+            for finding in check_project(self._options).findings:
+                if finding.severity != NOTE:
+                    self._warn(finding)
+        except UsageError as error:
+            raise pytest.UsageError(f"evalkit: {error}") from None
+        return collected
+
+    def _warn(self, finding: Finding) -> None:
+        text = escape_unprintable(f"{finding.rule.code} {finding.name}: {finding.message}; {finding.advice}")
+        file = os.path.join(self._options.root, finding.location.file)
+        try:
+            warnings.warn_explicit(text, LintWarning, file, finding.location.line or 1)
+        except LintWarning:  # -W error
+            raise pytest.UsageError(f"evalkit: {finding.location}: {text}") from None

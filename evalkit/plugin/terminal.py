@@ -1,0 +1,382 @@
+"""What a session prints: a trace per failing case as its longrepr, and one section at the end."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import pytest
+from msgspec import Struct
+
+from evalkit.gate.outcomes import CaseOutcome
+from evalkit.model.run import MET, MISSED, GateDecision
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.plugin.case_runner import VERDICT_ATTRIBUTE, WireVerdict
+from evalkit.plugin.configuration import Configuration
+from evalkit.reports.journal import Journal
+from evalkit.reports.serialization import from_line
+from evalkit.reports.trace import Line, format_sweep_summary, join_spans
+from evalkit.stats.accounting import Accounting
+from evalkit.text.escape import escape_controls, fit_to_encoding
+from evalkit.text.format import parse_percentage
+
+if TYPE_CHECKING:
+    from evalkit.reports.trace import TraceOptions
+
+
+MOST_PASSED_TRACES = 50
+_MOST_PREPARED = 10_000_000  # characters of traces in memory
+_MOST_NAMED = 3
+_WORDS = {MET: "gate met", MISSED: "gate MISSED"}
+_COLOURS = {MET: {"green": True}, MISSED: {"red": True}}
+
+
+class Crash(Struct, frozen=True):
+    """What pytest takes from a longrepr for one-line summaries and JUnit's message."""
+
+    path: str
+    message: str
+    lineno: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class LongreprTrace:
+    """A trace as pytest's longrepr: painted on a terminal that has colours, plain text everywhere else."""
+
+    def __init__(self, trace_lines: list[Line], crash: Crash, encoding: str | None) -> None:
+        self._lines = trace_lines
+        self._encoding = encoding
+        self.reprcrash = crash
+
+    def __str__(self) -> str:
+        return "\n".join(join_spans(line) for line in self._lines)
+
+    def toterminal(self, tw: pytest.TerminalReporter) -> None:
+        """Called by pytest with its terminal writer."""
+        if getattr(tw, "hasmarkup", False):
+            from evalkit.reports.trace import render_ansi
+
+            tw.write(render_ansi(self._lines, self._encoding) + "\n")
+        else:
+            tw.write(fit_to_encoding(str(self), self._encoding) + "\n")
+
+
+class Display:
+    """Prints as the options say."""
+
+    def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
+        self._config = config
+        self._configuration = configuration
+        self.stream = sys.stdout  # before pytest captures it
+        self._encoding = getattr(self.stream, "encoding", None)
+        self._columns = shutil.get_terminal_size().columns
+        self._prepared: dict[str, str] = {}  # case id -> the trace of a passed case
+        self._remaining_characters = _MOST_PREPARED
+
+    @cached_property
+    def _options(self) -> TraceOptions:
+        from evalkit.reports.trace import TraceOptions
+
+        breaks_at = self._columns if self.stream.isatty() else None
+        return TraceOptions(self._columns, breaks_at, conversation=self._configuration.conversation)
+
+    def prepare(self, session: pytest.Session) -> None:
+        """Progress of many cases is one row of dots, and not a line for each of their files."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and reporter.verbosity == 0 and len(session.items) > MOST_PASSED_TRACES:
+            reporter.showfspath = False
+
+    def sort_reports(self, order: Iterable[str]) -> None:
+        """Under xdist reports come as they end; they are shown in the order of collection, as without it."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        places = {node_id: place for place, node_id in enumerate(order)}
+        if reporter is not None and places:
+            for reports in reporter.stats.values():
+                reports.sort(key=lambda report: places.get(getattr(report, "nodeid", ""), -1))
+
+    def build_trace(self, verdict: Verdict) -> LongreprTrace:
+        """The longrepr of a case that did not pass."""
+        from evalkit.reports.trace import build_trace_lines
+
+        trace_lines = build_trace_lines(verdict, self._options)
+        reason = next((reason.message or reason.code for reason in verdict.reasons), verdict.summary)
+        crash = Crash(verdict.path or verdict.case_id, " ".join(escape_controls(reason, keep="\n").split()))
+        return LongreprTrace(
+            trace_lines[:1] if self._configuration.trace == "none" else trace_lines, crash, self._encoding
+        )
+
+    def write_summary(
+        self,
+        reporter: pytest.TerminalReporter,
+        decision: GateDecision,
+        outcomes: Mapping[str, CaseOutcome],
+        selected: Sequence[str],
+        journal: Journal | None,
+        trouble: Sequence[str],
+    ) -> None:
+        """The section at the end: traces of passed cases, a table by category, the gate with its reasons."""
+        verbosity = self._config.getoption("verbose", 0)
+        reporter.write_sep("=", "evalkit")
+        if not selected and not outcomes:
+            self._write_gate(reporter, decision, verbosity)
+            if not decision.facts["collected"] and not reporter.stats.get("error"):  # else those say why
+                reporter.write_line("  a case is a file named <category>_<number>.yaml, such as refund_001.yaml")
+            return
+        if journal is not None and self.is_showing_passed(len(selected)) and not _has_failed(outcomes):
+            self._write_passed_traces(reporter, outcomes, selected, journal)
+        if verbosity >= 0:
+            for row in (*build_category_table(outcomes, selected), *list_extremes(outcomes, 10 if verbosity else 3)):
+                reporter.write_line(fit_to_encoding(row, self._encoding))
+        self._write_gate(reporter, decision, verbosity)
+        for line in trouble:
+            reporter.write_line(self._encode(f"evalkit: {line}"), red=True, bold=True)
+        if verbosity >= 0:
+            self._write_file_names(reporter, trouble)
+
+    def _write_file_names(self, reporter: pytest.TerminalReporter, trouble: Sequence[str]) -> None:
+        """Those that were written; of the others `trouble` tells."""
+        text = " ".join(trouble)
+        if "the run file was not written" in text:
+            return  # and reports are made of it
+        reporter.write_line(f"run file: {self._format_path(self._configuration.results)}")
+        if self._configuration.html is not None and "the HTML report was not written" not in text:
+            reporter.write_line(f"report: {self._format_path(self._configuration.html)}")
+
+    def write_accounting(
+        self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str], *, is_measured: bool
+    ) -> None:
+        """What models took, and warnings: cases for which nothing was left to spend, calls that came as text.
+
+        `measured`: some case passed or failed. Where none did, its error says what became of the model.
+        """
+        used_models = accounting.turns or accounting.calls.total
+        if (used_models or accounting.grades) and self._config.option.verbose >= 0:
+            from evalkit.reports.accounting import format_accounting
+
+            for line in format_accounting(accounting):
+                reporter.write_line(self._encode(line))
+        if unpaid:
+            cases = "1 case was" if len(unpaid) == 1 else f"{len(unpaid)} cases were"
+            reporter.write_line(self._encode(f"evalkit: {cases} not run: {unpaid[0]}"), yellow=True, bold=True)
+        live = self._configuration.settings.model
+        if not accounting.turns and live is not None and is_measured:
+            says = f"{live} was asked for, and no reply of a model was seen: do the agents use `task.model`?"
+            reporter.write_line(self._encode(f"evalkit: {says}"), yellow=True, bold=True)
+        if not used_models:
+            return
+        from evalkit.reports.accounting import build_fallback_warning
+
+        warning = build_fallback_warning(accounting, parse_percentage(self._configuration.max_fallback_rate))
+        if warning is not None:
+            reporter.write_line(self._encode(f"evalkit: {warning}"), yellow=True, bold=True)
+
+    def write_unused_mocks(self, reporter: pytest.TerminalReporter, passed: Sequence[str]) -> None:
+        """Passed cases with mocks that answered no call: the agent does not do what whoever wrote them thought."""
+        if not passed or self._config.option.verbose < 0:
+            return
+        remainder = f" and {len(passed) - _MOST_NAMED} more" if len(passed) > _MOST_NAMED else ""
+        cases = "1 passed case" if len(passed) == 1 else f"{len(passed)} passed cases"
+        named = ", ".join(passed[:_MOST_NAMED])
+        line = f"mocks that no call used in {cases} (strict_mocks: true fails them): {named}{remainder}"
+        reporter.write_line(self._encode(line))
+
+    def is_showing_passed(self, number: int) -> bool:
+        """Whether traces of passed cases are printed, where so many are selected."""
+        if self._configuration.trace is not None:
+            return self._configuration.trace == "all"
+        verbosity = self._config.getoption("verbose", 0)
+        return bool(verbosity > 0 or (verbosity == 0 and number <= MOST_PASSED_TRACES))
+
+    def write_passed_first(
+        self,
+        reporter: pytest.TerminalReporter,
+        outcomes: Mapping[str, CaseOutcome],
+        selected: Sequence[str],
+        journal: Journal | None,
+    ) -> None:
+        """Where cases failed, the traces of the others: ahead of pytest's failures, which they would bury."""
+        passed = any(outcome.status == PASSED for outcome in outcomes.values())
+        if journal is not None and passed and _has_failed(outcomes) and self.is_showing_passed(len(selected)):
+            reporter.write_sep("=", "evalkit: passed")
+            self._write_passed_traces(reporter, outcomes, selected, journal)
+
+    def prepare_passed(self, verdict: Verdict) -> None:
+        """Make the trace that is printed at the end while the verdict is at hand: reading it back from the journal
+        takes as long as making the trace. Those for which there is no room are made at the end."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if self._remaining_characters > 0 and reporter is not None:
+            self._prepared[verdict.case_id] = text = self._render_passed_trace(verdict, reporter)
+            self._remaining_characters -= len(text)
+
+    def _write_passed_traces(
+        self,
+        reporter: pytest.TerminalReporter,
+        outcomes: Mapping[str, CaseOutcome],
+        selected: Sequence[str],
+        journal: Journal,
+    ) -> None:
+        for case_id in selected:
+            if case_id not in outcomes or outcomes[case_id].status != PASSED:
+                continue
+            text = self._prepared.pop(case_id, None)
+            if text is None and (verdict := journal.read_verdict(case_id)) is not None:
+                text = self._render_passed_trace(verdict, reporter)
+            if text is not None:
+                reporter.write_line(text)
+
+    def _render_passed_trace(self, verdict: Verdict, reporter: pytest.TerminalReporter) -> str:
+        from evalkit.reports.trace import build_trace_lines, render_ansi
+
+        trace_lines = build_trace_lines(verdict, self._options)
+        if reporter.hasmarkup:
+            return render_ansi(trace_lines, self._encoding)
+        return fit_to_encoding("\n".join(map(join_spans, trace_lines)), self._encoding)
+
+    def _write_gate(self, reporter: pytest.TerminalReporter, decision: GateDecision, verbosity: int) -> None:
+        word = _WORDS.get(decision.status, "gate NOT MEASURED")
+        colour = _COLOURS.get(decision.status, {"yellow": True})
+        first, *reasons = decision.reasons or ("",)
+        reporter.write_line(self._encode(f"{word}: {first}"), bold=True, **colour)
+        for reason in reasons:
+            reporter.write_line(self._encode(f"  {reason}"))
+        if verbosity >= 0:
+            for note in decision.facts["notes"]:
+                reporter.write_line(self._encode(f"  {note}"))
+
+    def _encode(self, text: str) -> str:
+        return fit_to_encoding(escape_controls(text), self._encoding)
+
+    def _format_path(self, path: Path) -> str:
+        start = self._config.invocation_params.dir
+        return path.relative_to(start).as_posix() if path.is_relative_to(start) else path.as_posix()
+
+
+def _has_failed(outcomes: Mapping[str, CaseOutcome]) -> bool:
+    return any(one.status in (FAILED, ERROR) and not one.quarantined for one in outcomes.values())
+
+
+def list_extremes(outcomes: Mapping[str, CaseOutcome], number: int) -> Iterator[str]:
+    """The slowest cases, of those that took a second or more, and the dearest."""
+    slow = sorted((o for o in outcomes.values() if o.elapsed_ms >= 1000), key=lambda o: (-o.elapsed_ms, o.case_id))[
+        :number
+    ]
+    dear = sorted((o for o in outcomes.values() if o.cost_usd), key=lambda o: (-(o.cost_usd or 0), o.case_id))[:number]
+    if slow:
+        from evalkit.reports.trace import format_duration
+
+        yield "slowest: " + ", ".join(f"{escape_controls(o.case_id)} {format_duration(o.elapsed_ms)}" for o in slow)
+    if dear:
+        total = sum(o.cost_usd or 0 for o in outcomes.values())
+        yield f"cost: {total:.4g} USD; dearest: " + ", ".join(
+            f"{escape_controls(o.case_id)} {o.cost_usd:.4g}" for o in dear
+        )
+
+
+def build_category_table(outcomes: Mapping[str, CaseOutcome], selected: Sequence[str]) -> Iterator[str]:
+    """One row per category, if there is more than one: how many passed, failed, could not be measured, did not run."""
+    statuses = (PASSED, FAILED, ERROR, NOT_RUN)
+    rows: dict[str, dict[str, int]] = {}
+    for case_id in selected:
+        outcome = outcomes.get(case_id)
+        category = (outcome.category if outcome is not None else "") or "(not loaded)"
+        row = rows.setdefault(category, dict.fromkeys(statuses, 0))
+        row[outcome.status if outcome is not None else NOT_RUN] += 1
+    if len(rows) < 2:
+        return
+    width = max(len("category"), *(len(escape_controls(name)) for name in rows))
+    yield f"{'category':<{width}}  passed  failed   error  not run"
+    for name in sorted(rows):
+        passed, failed, error, not_run = (rows[name][status] for status in statuses)
+        yield f"{escape_controls(name):<{width}}  {passed:>6}  {failed:>6}  {error:>6}  {not_run:>7}"
+
+
+# One line that says how far a long run is, on a terminal: done, passed, rate, and the time that is left.
+#
+# It is written past pytest's terminal writer, which could not take it back, and is gone before that one writes again.
+
+_PAUSE_S = 0.1  # between two updates of the line
+
+
+class ProgressLine:
+    """Shows the line in place of the letters of cases; letters of other tests stay."""
+
+    def __init__(self, stream: TextIO, total: int) -> None:
+        self._stream = stream
+        self._total = total
+        self._started = self._last_update = time.perf_counter()
+        self._done = self._passed = self._width = 0
+        self._report: object = None  # the one that is being told
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_teststatus(self, report: object) -> Generator[None, Any, Any]:
+        """Cases are counted as ever, and leave no letter."""
+        status = yield
+        return (status[0], "", status[2]) if report is self._report and status else status
+
+    def count(self, report: object, *, passed: bool) -> None:
+        """A case has its verdict, and `report` tells pytest of it."""
+        self._report = report
+        self._done += 1
+        self._passed += passed
+        now = time.perf_counter()
+        if self._done == self._total:
+            self._write("")
+        elif now - self._last_update >= _PAUSE_S:
+            self._last_update = now
+            self._write(format_progress(self._done, self._passed, self._total, now - self._started))
+
+    def _write(self, text: str) -> None:
+        columns = shutil.get_terminal_size().columns  # a line that the terminal breaks could not be written over
+        line = fit_to_encoding(text, getattr(self._stream, "encoding", None))[: columns - 1]
+        self._stream.write("\r" + line.ljust(self._width) + ("" if line else "\r"))
+        self._stream.flush()
+        self._width = len(line)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        self._write("")  # the run may have ended early
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        self._write("")
+
+
+def format_progress(done: int, passed: int, total: int, seconds: float) -> str:
+    """``312 of 1,000 · 98.7 % passed · 45 per second · 15 s left``."""
+    parts = [f"{done:,} of {total:,}", f"{1000 * passed // done / 10:g} % passed"]
+    rate = done / seconds if seconds > 0 else 0.0
+    if rate > 0:
+        from evalkit.reports.trace import format_duration
+
+        parts.append(f"{rate:.0f} per second" if rate >= 2 else f"{60 * rate:.0f} per minute")
+        parts.append(f"{format_duration(1000 * (total - done) / rate)} left")
+    return " · ".join(parts)
+
+
+# --evalkit-faults: a line at the end on how much of the sweep was measured. Silence would be taken for a pass.
+
+
+class FaultSweepSummary:
+    """The hooks, in the one process that sees all verdicts."""
+
+    def __init__(self) -> None:
+        self._verdicts: dict[str, Counter[str]] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        wire = report.__dict__.get(VERDICT_ATTRIBUTE)
+        if wire is not None:
+            verdict: Verdict = wire.verdict if isinstance(wire, WireVerdict) else from_line(wire)
+            self._verdicts[verdict.case_id] = Counter(run.status for run in verdict.faults)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        runs = sum(self._verdicts.values(), Counter())
+        terminalreporter.write_line(f"fault sweep: {format_sweep_summary(runs, len(self._verdicts))}")

@@ -1,0 +1,61 @@
+"""--evalkit-update: in the one process that sees all verdicts, failing cases are rewritten from what happened."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+
+import pytest
+
+from evalkit.casecheck.update import Update, build_update
+from evalkit.model.verdict import Verdict
+from evalkit.plugin.case_runner import VERDICT_ATTRIBUTE, WireVerdict
+from evalkit.reports.serialization import from_line
+from evalkit.text.escape import escape_controls
+
+
+class Updater:
+    """The hooks. `writes` is false for a dry run, which shows the differences alone."""
+
+    def __init__(self, root: Path, *, writes: bool) -> None:
+        self._root = root
+        self._writes = writes
+        self._verdicts: dict[str, Verdict] = {}
+        self._updates: list[Update] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        wire = report.__dict__.get(VERDICT_ATTRIBUTE)
+        if wire is not None:
+            verdict = wire.verdict if isinstance(wire, WireVerdict) else from_line(wire)
+            self._verdicts[verdict.case_id] = verdict
+
+    def pytest_sessionfinish(self) -> None:
+        updates = (build_update(self._verdicts[case_id], self._root) for case_id in sorted(self._verdicts))
+        self._updates = [update for update in updates if update is not None]
+        if self._writes:
+            for update in self._updates:
+                if not update.refusal:
+                    _write_update(update)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("evalkit update")
+        for update in self._updates:
+            name = os.path.relpath(update.path, self._root).replace(os.sep, "/")
+            if update.refusal:
+                terminalreporter.write_line(escape_controls(f"{name}: left as it is; {update.refusal}"))
+                continue
+            old, new = update.old.splitlines(), update.new.splitlines()
+            for line in difflib.unified_diff(old, new, name, name, lineterm=""):
+                terminalreporter.write_line(escape_controls(line))
+        changed = sum(not update.refusal for update in self._updates)
+        cases = f"{changed} case{'' if changed == 1 else 's'}"
+        terminalreporter.write_line(f"{cases} rewritten; run again" if self._writes else f"{cases} would be rewritten")
+
+
+def _write_update(update: Update) -> None:
+    """Whole or not at all."""
+    temporary = update.path.with_name(f".{update.path.name}.new")
+    temporary.write_bytes(update.new.encode("utf-8"))
+    os.replace(temporary, update.path)

@@ -1,0 +1,94 @@
+"""Under xdist cases go to workers by whole buckets, so that each worker can let the cases of its bucket overlap.
+
+xdist tells a worker only which test is next. So buckets are made the same way in every process, from the order of
+collection, and a worker may start any case of the bucket that it is in. When a worker dies, any case that it had
+started may be the culprit: those are run again one by one, and the one that dies alone is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling, LoadGroupScheduling, LoadScopeScheduling
+
+from evalkit.plugin.batches import WorkerExchange, split_into_batches
+
+_BATCH, _ALONE = "bucket ", "alone: "
+
+
+class ScopeScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types
+    """xdist's scheduling by scopes, for workers that may die: the base gives the test on which one died to the next,
+    and waits for ever for a worker that came later and was given one test."""
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take away a worker that has ended. The test on which it died, if it did and that is known."""
+        workload = self.assigned_work.pop(node)
+        units = {scope: unit for scope, unit in workload.items() if not all(unit.values())}
+        if not units:
+            return None
+        culprit = self._take_culprit(units)
+        self.workqueue.update(units)
+        for remaining_node in self.assigned_work:
+            self._reschedule(remaining_node)
+        return culprit
+
+    def _take_culprit(self, units: dict[str, dict[str, bool]]) -> str | None:
+        """Take the test that was running out of what is to be given out again."""
+        scope, unit = next(iter(units.items()))
+        culprit = next(nodeid for nodeid, completed in unit.items() if not completed)
+        del unit[culprit]
+        if all(unit.values()):
+            del units[scope]
+        return culprit
+
+    def _reschedule(self, node: Any) -> None:
+        """As the base does, until the worker can begin: it runs no test before it knows of the next one, or of the end.
+        The base sees to that at the start alone."""
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+
+class FileScheduling(ScopeScheduling, LoadFileScheduling):  # type: ignore[misc]
+    """The same, by files."""
+
+
+class GroupScheduling(ScopeScheduling, LoadGroupScheduling):  # type: ignore[misc]
+    """The same, by groups."""
+
+
+BY_SCOPE = {"loadscope": ScopeScheduling, "loadfile": FileScheduling, "loadgroup": GroupScheduling}
+
+
+class BatchScheduling(ScopeScheduling):
+    """Scheduling by scopes, where a scope is a bucket of cases; any other test is a scope of its own."""
+
+    def __init__(
+        self, config: pytest.Config, log: Any, exchange: WorkerExchange, is_case: Callable[[str], bool]
+    ) -> None:
+        super().__init__(config, log)
+        self._exchange = exchange
+        self._is_case = is_case
+        self._batches: dict[str, int] | None = None
+        self._apart: set[str] = set()
+        exchange.start_batches()
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid in self._apart:
+            return _ALONE + nodeid
+        if self._batches is None:
+            self._batches = split_into_batches(list(filter(self._is_case, self.collection or ())), self.numnodes)
+        number = self._batches.get(nodeid)
+        return nodeid if number is None else f"{_BATCH}{number}"
+
+    def _take_culprit(self, units: dict[str, dict[str, bool]]) -> str | None:
+        """Any case of a bucket may have been running: what the worker had begun is given out again, one by one."""
+        scope = next(iter(units))
+        pending = [nodeid for nodeid, completed in units.pop(scope).items() if not completed]
+        culprit = pending.pop(0) if len(pending) == 1 or not scope.startswith(_BATCH) else None
+        self._apart.update(pending)
+        self._exchange.set_apart(pending)
+        self.workqueue.update({_ALONE + nodeid: {nodeid: False} for nodeid in pending})
+        return culprit

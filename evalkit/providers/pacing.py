@@ -1,0 +1,267 @@
+"""How fast a model's service is asked: one token bucket per provider, shared by every case of the process.
+
+A request waits until the bucket has a place for it, in the order of asking. Tokens are known only afterwards: a
+request takes what requests took on average so far, and the difference is settled when its reply has come. A service
+that answers 429 is left alone by all for as long as it says, and asked half as fast from then on; each success makes it
+a little faster again, up to the configured rate, or until nothing holds it back any more.
+
+The clock is real time and the waits are computed, so that one bucket serves several event loops and threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from evalkit.errors import ProviderError
+from evalkit.model.transcript import Usage
+
+RATES = ("requests_per_minute", "tokens_per_minute")
+BURST_S = 6.0  # so many seconds' worth may go out at once
+PAUSE_S = 1.0  # after a 429 that does not say how long to wait
+SLOWEST = 1 / 60  # requests per second: a service that keeps refusing is still asked once a minute
+_SPEED_UP = 1.1
+
+# What to be in while a case waits for its turn: its deadline stands still meanwhile.
+queue_context: ContextVar[Callable[[], AbstractContextManager[Any]]] = ContextVar(
+    "evalkit_queueing", default=nullcontext
+)
+
+
+class Rates(Struct, frozen=True):
+    """Limits of one provider, for this process; None is no limit."""
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+
+def find_rates(kind: str, model: str, limits: Mapping[str, Any], workers: int = 1) -> Rates:
+    """What `limits` say of a model: under ``kind:model``, else under ``kind``, else for all. Shared by `workers`
+    processes, each of which keeps to its part."""
+    rates: dict[str, float] = {}
+    for table in (limits, limits.get(kind), limits.get(f"{kind}:{model}")):
+        if isinstance(table, Mapping):
+            rates |= {name: float(table[name]) / workers for name in RATES if table.get(name) is not None}
+    return Rates(**rates)
+
+
+class Limiter:
+    """The bucket of one provider. `clock` and `sleep` are for tests."""
+
+    def __init__(
+        self,
+        rates: Rates | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        rates = rates or Rates()
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._requests = _Bucket(rates.requests_per_minute, clock())
+        self._tokens = _Bucket(rates.tokens_per_minute, clock())
+        self._average = 0.0  # tokens of a request so far
+        self._paused_until = 0.0
+        self._recent: deque[float] = deque(maxlen=200)  # when the latest requests went out
+        self._unlimited_again = 0.0  # requests per second at which a learned limit is forgotten
+
+    async def enter(self, max_pause_s: float = float("inf")) -> float:
+        """Wait for a place. Gives the tokens that were set aside, to be handed to `leave`.
+
+        Raises ProviderError where the service has told another case to stay away for longer than `longest_s` seconds:
+        all would wait, and none would get anything.
+        """
+        with self._lock:
+            now = self._clock()
+            paused_s = self._get_pause(now, max_pause_s)
+            reserved_tokens = self._average
+            wait_s = max(self._requests.take(1, now), self._tokens.take(reserved_tokens, now), paused_s)
+            self._recent.append(now + max(wait_s, 0.0))
+        while wait_s > 0:
+            with queue_context.get()():
+                await self._sleep(wait_s)
+            with self._lock:
+                wait_s = self._get_pause(self._clock(), max_pause_s)
+        return reserved_tokens
+
+    def _get_pause(self, now: float, max_pause_s: float) -> float:
+        pause_s = self._paused_until - now
+        if pause_s > max_pause_s:
+            raise ProviderError(
+                f"429: another case was told to leave the service alone for {pause_s:.0f} s more, "
+                f"longer than the {max_pause_s:g} s that a run waits",
+                status=429,
+                retry_after_s=pause_s,
+            )
+        return pause_s
+
+    def leave(self, reserved_tokens: float, usage: Usage | None) -> None:
+        """The reply has come, and took so many tokens."""
+        with self._lock:
+            if usage is not None:
+                used = float(usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.reasoning_tokens)
+                self._tokens.take(used - reserved_tokens, self._clock())
+                self._average = used if not self._average else 0.8 * self._average + 0.2 * used
+            if self._requests.is_slowed:
+                self._requests.raise_rate(_SPEED_UP, self._unlimited_again, self._clock())
+
+    def cancel(self, reserved_tokens: float) -> None:
+        """There is no reply: the tokens that were set aside for it are free again."""
+        with self._lock:
+            self._tokens.take(-reserved_tokens, self._clock())
+
+    def record_refusal(self, retry_after_s: float | None) -> None:
+        """The service answered 429, and asked to be left alone for `asked_s` seconds, if it said so."""
+        with self._lock:
+            now = self._clock()
+            is_first = now >= self._paused_until  # the others that were under way are refused for the same reason
+            self._paused_until = max(self._paused_until, now + (PAUSE_S if retry_after_s is None else retry_after_s))
+            if is_first:
+                rate_per_s = self._measure_rate(now)
+                self._unlimited_again = max(self._unlimited_again, 2 * rate_per_s)
+                self._requests.reduce_rate(max(rate_per_s / 2, SLOWEST), now)
+
+    def _measure_rate(self, now: float) -> float:
+        """Requests per second of late."""
+        recent = [moment for moment in self._recent if now - 10 <= moment <= now]
+        if len(recent) < 2:
+            return 1.0
+        return len(recent) / max(now - recent[0], 1.0)
+
+    @property
+    def requests_per_minute(self) -> float | None:
+        """The rate in force; None: as fast as the cases ask."""
+        return None if self._requests.per_s is None else self._requests.per_s * 60
+
+
+class _Bucket:
+    """Fills at `per_s`; None: never empty. A level below zero is what is owed, and has to be waited for."""
+
+    def __init__(self, per_minute: float | None, now: float) -> None:
+        self._configured = None if per_minute is None else per_minute / 60
+        self.per_s = self._configured
+        self._level = self._get_capacity()
+        self._since = now
+
+    @property
+    def is_slowed(self) -> bool:
+        return self.per_s != self._configured
+
+    def take(self, amount: float, now: float) -> float:
+        """Take `amount` out (or put it back); the seconds until that much was there."""
+        if self.per_s is None:
+            return 0.0
+        self._level = min(self._level + (now - self._since) * self.per_s, self._get_capacity()) - amount
+        self._since = now
+        return max(-self._level / self.per_s, 0.0)
+
+    def reduce_rate(self, per_s: float, now: float) -> None:
+        if self.per_s is None:
+            self._level, self._since = 0.0, now
+        self.take(0, now)
+        self.per_s = per_s if self.per_s is None else max(min(self.per_s / 2, per_s), SLOWEST)
+        self._level = min(self._level, 0.0)
+
+    def raise_rate(self, factor: float, forgotten_at: float, now: float) -> None:
+        self.take(0, now)
+        assert self.per_s is not None
+        faster = self.per_s * factor
+        limit = self._configured
+        if limit is None:
+            self.per_s = None if faster >= forgotten_at else faster
+        else:
+            self.per_s = min(faster, limit)
+
+    def _get_capacity(self) -> float:
+        return 0.0 if self.per_s is None else max(self.per_s * BURST_S, 1.0)
+
+
+# The limiter of the request that is being sent.
+current_limiter: ContextVar[Limiter | None] = ContextVar("evalkit_limiter", default=None)
+
+_limiters: dict[tuple[str, Rates], Limiter] = {}
+_limiters_lock = threading.Lock()
+
+
+def get_limiter(provider: str, rates: Rates) -> Limiter:
+    """The one limiter of this process for `provider`, a model at its address."""
+    with _limiters_lock:
+        return _limiters.setdefault((provider, rates), Limiter(rates))
+
+
+# Trying again when a model's service says that it may work later: exponential backoff, `Retry-After`, and a limit.
+#
+# Retried are broken connections, timeouts, and HTTP 408, 429 and 5xx. Waiting doubles from one second to the cap, with
+# jitter, so that concurrent cases don't come back together; a service that asks for a longer wait than the cap is
+# not waited for.
+
+T = TypeVar("T")
+
+
+class RetryPolicy(Struct, frozen=True):
+    """`retries` beyond the first attempt; waits in seconds, each at most `cap_s`."""
+
+    retries: int = 4
+    first_s: float = 1.0
+    cap_s: float = 60.0  # Gemini counts by the minute, and asks to wait for what is left of it
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def wait_s(self, attempt: int, retry_after_s: float | None) -> float:
+        """How long to wait after failed attempt number `attempt` (from 0); `asked_s` is the service's own wish."""
+        backoff = min(self.first_s * 2**attempt, self.cap_s)
+        jittered = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads requests, keeps no secret
+        return float(jittered) if retry_after_s is None else max(retry_after_s, jittered / 10)
+
+
+def is_transient(error: ProviderError) -> bool:
+    """Whether it makes sense to ask again. No status: the connection broke or timed out."""
+    status = error.status
+    return status is None or status in (408, 429) or 500 <= status <= 599
+
+
+async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolicy) -> T:
+    """What `ask` gives. Raises the last ProviderError when the attempts are used up or waiting is pointless.
+
+    Each attempt waits for its turn at the limiter in force, which is told of what came of it.
+    """
+    limiter = current_limiter.get()
+    for attempt in range(policy.retries + 1):
+        reserved_tokens = 0.0 if limiter is None else await limiter.enter(policy.cap_s)
+        try:
+            reply = await send()
+            if limiter is not None:
+                limiter.leave(reserved_tokens, getattr(reply, "usage", None))
+            return reply
+        except ProviderError as error:
+            if limiter is not None:
+                limiter.cancel(reserved_tokens)
+            if limiter is not None and error.status == 429:
+                limiter.record_refusal(error.retry_after_s)
+            wait_s = policy.wait_s(attempt, error.retry_after_s)
+            if attempt == policy.retries or not is_transient(error) or wait_s > policy.cap_s:
+                raise _build_final_error(error, attempt + 1, wait_s, policy) from error.__cause__
+        with queue_context.get()():
+            await policy.sleep(wait_s)
+    raise AssertionError("unreachable")
+
+
+def _build_final_error(error: ProviderError, attempts: int, wait_s: float, policy: RetryPolicy) -> ProviderError:
+    """`error`, and why nobody tries any longer."""
+    notes = []
+    if attempts > 1:
+        notes.append(f"gave up after {attempts} attempts")
+    if is_transient(error) and wait_s > policy.cap_s:
+        notes.append(f"the service asks to wait {wait_s:g} s, more than the {policy.cap_s:g} s that a run waits")
+    if not notes:
+        return error
+    return ProviderError(f"{error} ({'; '.join(notes)})", status=error.status, retry_after_s=error.retry_after_s)

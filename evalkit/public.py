@@ -1,0 +1,65 @@
+"""The public names of evalkit. `evalkit` loads this module when one of them is first used."""
+
+from __future__ import annotations
+
+from evalkit.agents.instruction import load_instruction
+from evalkit.agents.registry import agent
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
+from evalkit.checks.custom import check
+from evalkit.errors import EvalkitError, IncompleteCallError, SpecError, UsageError
+from evalkit.functions.patching.context_propagation import bind
+from evalkit.gate.decision import decide
+from evalkit.model.case import Case
+from evalkit.model.run import GateDecision, Policy, Run
+from evalkit.model.settings import HttpSettings, Settings
+from evalkit.model.transcript import ModelRequest, ModelTurn, Transcript
+from evalkit.model.verdict import Verdict
+from evalkit.operators.custom import operator
+from evalkit.providers.base import open_provider
+from evalkit.providers.scripted import ScriptedProvider
+from evalkit.reports.run_file import load_run
+from evalkit.runner.judge_calls import judge
+from evalkit.runner.run_case import arun_case, run_case
+from evalkit.spec.load import case_from_dict, load_case
+from evalkit.streaming.accumulate import StreamAccumulator
+from evalkit.textcalls.envelopes import ParsedText
+from evalkit.textcalls.search import parse_text_calls
+
+IncompleteCall = IncompleteCallError
+
+__all__ = [
+    "Case",
+    "EvalkitError",
+    "GateDecision",
+    "HttpSettings",
+    "IncompleteCall",
+    "ModelRequest",
+    "ModelTurn",
+    "ParsedText",
+    "Policy",
+    "Reply",
+    "Run",
+    "ScriptedProvider",
+    "Settings",
+    "SpecError",
+    "StreamAccumulator",
+    "Task",
+    "Transcript",
+    "UsageError",
+    "Verdict",
+    "agent",
+    "arun_case",
+    "bind",
+    "case_from_dict",
+    "check",
+    "decide",
+    "judge",
+    "load_case",
+    "load_instruction",
+    "load_run",
+    "open_provider",
+    "operator",
+    "parse_text_calls",
+    "run_case",
+]

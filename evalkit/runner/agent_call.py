@@ -1,0 +1,251 @@
+"""Calling one agent once: sync or async, within its deadline, whatever it raises or returns."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from traceback import FrameSummary, StackSummary
+from types import FrameType, coroutine
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+
+from evalkit.agents.clock import now
+from evalkit.agents.resolve import AgentUnderTest
+from evalkit.agents.task import Task
+from evalkit.runner.agent_threads import current_agent_thread
+
+if TYPE_CHECKING:
+    from traceback import FrameSummary
+
+
+# How long a cancelled agent may take to clean up before it is left behind.
+GRACE_S = 0.5
+
+_abandoned: list[str] = []
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, asyncio.Semaphore]] = WeakKeyDictionary()
+
+
+class CallOutcome(Struct, frozen=True):
+    """What came of a call: a value, an exception, or nothing within the deadline.
+
+    `abandoned` tells that the agent is still running somewhere: a thread can't be killed. `stuck_in` are the calls that
+    it was in when its time was over, outermost first.
+    """
+
+    value: Any = None
+    error: BaseException | None = None
+    timed_out: bool = False
+    abandoned: bool = False
+    stuck_in: Sequence[FrameSummary] = ()
+
+
+async def call_agent(
+    agent: AgentUnderTest, task: Task, timeout_s: float, *, on_late_end: Callable[[], None] = lambda: None
+) -> CallOutcome:
+    """Run ``agent.run(task)`` for at most `timeout_s` seconds.
+
+    `ended_late` is called, from any thread, when an abandoned agent ends after all. Raises nothing but CancelledError,
+    when the caller itself is cancelled; the agent is cancelled with it.
+    """
+    if agent.is_async:
+        return await _run_within(_run_and_capture(agent.run, task), task, timeout_s, agent, on_late_end)
+    outcome = await _run_in_thread(agent, task, timeout_s, on_late_end)
+    if outcome.error is None and inspect.isawaitable(outcome.value):
+        return await _run_within(_await_outcome(outcome.value), task, timeout_s, agent, on_late_end)
+    return outcome
+
+
+def get_slot(agent: AgentUnderTest) -> AbstractAsyncContextManager[Any]:
+    """The right to run: at most `threads` runs of a sync agent overlap on a loop, async ones as many as there are.
+
+    A run that was abandoned gives its slot back.
+    """
+    if agent.is_async:
+        return nullcontext()
+    slots = _slots.setdefault(asyncio.get_running_loop(), {})
+    try:
+        return slots.setdefault(agent.run, asyncio.Semaphore(agent.threads))
+    except TypeError:  # an unhashable callable
+        return slots.setdefault(id(agent.run), asyncio.Semaphore(agent.threads))
+
+
+async def _run_and_capture(run: Any, task: Task) -> CallOutcome:
+    """The agent's coroutine with its exceptions as values: asyncio would let SystemExit tear the loop down."""
+    try:
+        value = run(task)
+        return CallOutcome(await value if inspect.isawaitable(value) else value)
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+            raise
+        return CallOutcome(error=error)
+
+
+async def _await_outcome(value: Any) -> CallOutcome:
+    try:
+        return CallOutcome(await value)
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+            raise
+        return CallOutcome(error=error)
+
+
+def _is_being_cancelled() -> bool:
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
+
+
+async def _run_within(
+    coroutine: Any, task: Task, timeout_s: float, agent: AgentUnderTest, on_late_end: Callable[[], None]
+) -> CallOutcome:
+    running: asyncio.Task[CallOutcome] = asyncio.create_task(coroutine, context=current_agent_thread.get().context)
+    grace_s = max(GRACE_S, agent.grace_s)
+    until = _read_clock(task) + timeout_s
+    try:
+        await _yield_to_others()  # an agent that waits for nothing is done then: there is nothing to be timed
+        if running.done() or await _wait_until_done(running, task, until):
+            return _get_outcome(running)
+        stuck_in = _list_calls(running)
+        running.cancel()
+        done, _ = await asyncio.wait({running}, timeout=grace_s)
+        if not done:
+            register_abandoned_agent(agent.name)
+            running.add_done_callback(lambda _: on_late_end())
+        elif not running.cancelled():
+            running.result()  # collects what it ended with, so that asyncio does not complain of it
+        return CallOutcome(timed_out=True, abandoned=not done, stuck_in=stuck_in)
+    except asyncio.CancelledError:
+        running.cancel()
+        await asyncio.wait({running}, timeout=grace_s)
+        raise
+
+
+def _get_outcome(ended: asyncio.Task[CallOutcome]) -> CallOutcome:
+    """An agent may cancel its own task, or have it cancelled by a library: it has then raised like any other."""
+    try:
+        return ended.result()
+    except asyncio.CancelledError as error:
+        return CallOutcome(error=error)
+
+
+async def _run_in_thread(
+    agent: AgentUnderTest, task: Task, timeout_s: float, on_late_end: Callable[[], None]
+) -> CallOutcome:
+    """Run a sync agent in its thread, with this context's variables."""
+    loop = asyncio.get_running_loop()
+    finished: asyncio.Future[CallOutcome] = loop.create_future()
+    agent_thread = current_agent_thread.get()
+    context = agent_thread.get_thread_context()
+
+    def set_outcome(outcome: CallOutcome) -> None:
+        if not finished.done():
+            finished.set_result(outcome)
+
+    late = _BothEvents(on_late_end)
+    threads: list[int] = []
+
+    def run_work() -> None:
+        threads.append(threading.get_ident())
+        try:
+            outcome = CallOutcome(context.run(agent.run, task))
+        except BaseException as error:
+            outcome = CallOutcome(error=error)
+        late.record()
+        with suppress(RuntimeError):  # the loop is closed: this run was abandoned long ago
+            loop.call_soon_threadsafe(set_outcome, outcome)
+
+    until = _read_clock(task) + timeout_s
+    agent_thread.submit(run_work)
+    if await _wait_until_done(finished, task, until):
+        return finished.result()
+
+    stuck_in = [call for ident in threads for call in list_thread_calls(ident)]
+    register_abandoned_agent(agent.name)
+    late.record()
+    return CallOutcome(timed_out=True, abandoned=True, stuck_in=stuck_in)
+
+
+def _list_calls(running: asyncio.Task[Any]) -> list[FrameSummary]:
+    """Imported for the first agent that does not come back."""
+
+    return list_task_calls(running)
+
+
+@coroutine
+def _yield_to_others() -> Generator[None]:
+    """Give every task that is ready one step. What `asyncio.sleep(0)` does, which tests of agents may replace."""
+    yield
+
+
+def _read_clock(task: Task) -> float:
+    """A clock in seconds that stands still while the case waits for its turn at the model."""
+    return now() - task.queueing_time.seconds
+
+
+async def _wait_until_done(future: asyncio.Future[CallOutcome], task: Task, until: float) -> bool:
+    """Whether `future` is done before `_spent` is `until`."""
+    while True:
+        remaining = until - _read_clock(task)
+        done, _ = await asyncio.wait({future}, timeout=max(remaining, 0.02 if task.queueing_time.is_running else 0.0))
+        if done or until <= _read_clock(task):
+            return bool(done)
+
+
+class _BothEvents:
+    """Calls `then` when two things have happened: the agent was given up, and it ended."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+        self._awaited = 2
+        self._lock = threading.Lock()
+
+    def record(self) -> None:
+        with self._lock:
+            self._awaited -= 1
+        if not self._awaited:
+            self._then()
+
+
+def register_abandoned_agent(name: str) -> None:
+    """Count a run of agent `name` that is left behind."""
+    _abandoned.append(name)
+
+
+def count_abandoned_agents() -> int:
+    """How many agents of this process ran past their deadline and could not be stopped."""
+    return len(_abandoned)
+
+
+# Where an agent is that does not come back: the calls that it is in, outermost first.
+
+
+def list_task_calls(task: asyncio.Task[Any]) -> list[FrameSummary]:
+    """The coroutines that a suspended task is in, through what each of them awaits, as far as a task or a future."""
+    return _extract_summaries(_walk_awaited_frames(task.get_coro()))
+
+
+def list_thread_calls(ident: int) -> list[FrameSummary]:
+    """The functions that a running thread is in; [] if it has ended."""
+    frame = sys._current_frames().get(ident)
+    frames = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return _extract_summaries(iter(reversed(frames)))
+
+
+def _walk_awaited_frames(waiting: Any) -> Iterator[FrameType]:
+    while (kind := next((kind for kind in ("cr", "ag", "gi") if hasattr(waiting, f"{kind}_frame")), None)) is not None:
+        frame = getattr(waiting, f"{kind}_frame")
+        if frame is not None:
+            yield frame
+        waiting = getattr(waiting, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+
+
+def _extract_summaries(frames: Iterator[FrameType]) -> list[FrameSummary]:
+    return list(StackSummary.extract(((frame, frame.f_lineno) for frame in frames), lookup_lines=False))

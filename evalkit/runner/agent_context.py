@@ -1,0 +1,204 @@
+"""An agent that is opened for one run: its set-up, its tear-down, and what is said where one of them goes wrong.
+
+Both belong to the run (functions answer from the mocks meanwhile), and neither counts as the agent's time. The
+tear-down follows every set-up that came to its end: after a failure, after the deadline, after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from evalkit.agents.resolve import AgentUnderTest, build_called_agent
+from evalkit.model.transcript import RunFault
+from evalkit.runner.agent_call import GRACE_S, CallOutcome, register_abandoned_agent
+from evalkit.runner.agent_threads import (
+    TEARDOWN_S,
+    AgentThread,
+    DedicatedThread,
+    current_agent_thread,
+    register_open_agent,
+    run_in_daemon_thread,
+)
+from evalkit.runner.faults import SET_UP, TEAR_DOWN, build_phase_error_fault, build_phase_fault, find_interrupt
+
+if TYPE_CHECKING:
+    from evalkit.runner.run_state import RunState
+
+
+class AgentContext:
+    """``async with Lifetime(going) as agent:``, None if there is none; `going.fault` then says why."""
+
+    def __init__(self, run: RunState) -> None:
+        opening = run.plan.agent.opening
+        assert opening is not None, "only an agent with a set-up is opened"
+        run.task.bind_event_loop()
+        self._run = run
+        self._opening = opening
+        self._caller_thread = current_agent_thread.get()
+        self._dedicated_thread: DedicatedThread | None = None
+        self._submit = self._caller_thread.submit
+        if not opening.is_async and self._submit is run_in_daemon_thread:
+            self._dedicated_thread = DedicatedThread()
+            self._submit = self._dedicated_thread.submit
+        self._context = copy_context()
+        self._manager: Any = None
+        self._ready: asyncio.Future[CallOutcome] = asyncio.get_running_loop().create_future()
+        self._teardown_due = asyncio.Event()
+        self._teardown_outcome = CallOutcome()
+        self._is_thread_lost = False  # the tear-down, since the agent's thread is lost
+        # A context is entered by one thread at a time: where a thread has it, the task has a copy.
+        context = self._context if opening.is_async else None
+        self._task = asyncio.create_task(self._run_lifetime(), context=context)
+        register_open_agent(self._task)
+
+    async def __aenter__(self) -> AgentUnderTest | None:
+        self._run.phase = SET_UP
+        try:
+            return await self._set_up()
+        except BaseException:
+            await self._give_up()
+            raise
+
+    async def _set_up(self) -> AgentUnderTest | None:
+        run, name = self._run, self._run.plan.agent.name
+        done, _ = await asyncio.wait({self._ready}, timeout=run.plan.task_settings.deadline_s)
+        if not done:
+            await self._give_up()
+            run.record_timeout(abandoned=not self._task.done())
+            return None
+        outcome = self._ready.result()
+        if outcome.error is not None:
+            self._record_error(outcome.error, SET_UP)
+            return None
+        if not callable(outcome.value):
+            kind = type(outcome.value).__name__
+            self._record_fault(
+                build_phase_fault(SET_UP, name, f"gave a {kind}; it gives the agent, a callable that takes the task")
+            )
+            return None
+        run.phase = ""
+        current_agent_thread.set(AgentThread(self._submit, self._context, self._opening.is_async))
+        return build_called_agent(name, outcome.value)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        current_agent_thread.set(self._caller_thread)
+        cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+        self._is_thread_lost = self._is_thread_lost or self._run.is_abandoned or cancelled
+        try:
+            if self._is_set_up():
+                await self._tear_down()
+        finally:
+            self._release()
+
+    def _is_set_up(self) -> bool:
+        return self._ready.done() and self._ready.result().error is None
+
+    async def _give_up(self) -> None:
+        """On a set-up that has not come to its end. One that comes to it after all is torn down at once."""
+        self._is_thread_lost = True
+        self._teardown_due.set()
+        if self._opening.is_async and not self._is_set_up():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=GRACE_S)
+        self._release()
+
+    def _release(self) -> None:
+        if self._dedicated_thread is not None:
+            self._dedicated_thread.release()
+            self._dedicated_thread = None
+
+    async def _tear_down(self) -> None:
+        run, name = self._run, self._run.plan.agent.name
+        run.phase = TEAR_DOWN
+        run.task.queueing_time.add(TEARDOWN_S)  # whoever watches the case waits for so much longer
+        self._teardown_due.set()
+        done, _ = await asyncio.wait({self._task}, timeout=TEARDOWN_S)
+        if not done:
+            self._task.cancel()
+            register_abandoned_agent(name)
+            run.abandon("its tear-down")
+            self._record_fault(build_phase_fault(TEAR_DOWN, name, f"was still running after {TEARDOWN_S:g} s"))
+        elif self._teardown_outcome.error is not None:
+            self._record_error(self._teardown_outcome.error, TEAR_DOWN)
+        run.phase = ""
+
+    def _record_error(self, error: BaseException, phase: str) -> None:
+        interrupt = find_interrupt(error)
+        if interrupt is not None:
+            raise interrupt
+        plan = self._run.plan
+        self._record_fault(build_phase_error_fault(error, phase, plan.agent.name, plan.root))
+
+    def _record_fault(self, fault: RunFault) -> None:
+        """What ended the run before comes first; what else went wrong is a warning then."""
+        if self._run.fault is None:
+            self._run.fault = fault
+        else:
+            self._run.warnings.append(fault.message)
+
+    # One task from set-up to tear-down: some resources must be left where they were entered.
+
+    async def _run_lifetime(self) -> None:
+        try:
+            value = await (self._enter_async() if self._opening.is_async else self._run_in_agent_thread(self._enter))
+        except BaseException as error:
+            self._set_ready(CallOutcome(error=error))
+            return
+        self._set_ready(CallOutcome(value))
+        with suppress(asyncio.CancelledError):  # the loop is closed: the tear-down is due now
+            await self._teardown_due.wait()
+        try:
+            await (
+                self._manager.__aexit__(None, None, None)
+                if self._opening.is_async
+                else self._run_in_agent_thread(self._leave)
+            )
+        except BaseException as error:
+            self._teardown_outcome = CallOutcome(error=error)
+        if self._run.is_abandoned:
+            self._run.release_resources()
+
+    def _set_ready(self, outcome: CallOutcome) -> None:
+        if not self._ready.done():
+            self._ready.set_result(outcome)
+
+    async def _enter_async(self) -> Any:
+        self._manager = self._opening.create_manager(self._run.task)
+        return await self._manager.__aenter__()
+
+    def _enter(self) -> Any:
+        self._manager = self._opening.create_manager(self._run.task)
+        return self._manager.__enter__()
+
+    def _leave(self) -> None:
+        self._manager.__exit__(None, None, None)
+
+    async def _run_in_agent_thread(self, step: Callable[[], Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        finished: asyncio.Future[CallOutcome] = loop.create_future()
+        context = self._context.copy() if self._is_thread_lost else self._context
+
+        def set_outcome(outcome: CallOutcome) -> None:
+            if not finished.done():
+                finished.set_result(outcome)
+
+        def run_work() -> None:
+            try:
+                outcome = CallOutcome(context.run(step))
+            except BaseException as error:
+                outcome = CallOutcome(error=error)
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+                loop.call_soon_threadsafe(set_outcome, outcome)
+
+        (run_in_daemon_thread if self._is_thread_lost else self._submit)(run_work)
+        outcome = await finished
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value

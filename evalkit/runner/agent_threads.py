@@ -1,0 +1,190 @@
+"""Daemon threads for sync agents, used again when they are done.
+
+A pool of the standard library would join its threads when the interpreter ends, and a hung agent would keep the
+process alive. These are left behind instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context, ContextVar, copy_context
+from functools import partial
+from itertools import count
+from queue import SimpleQueue
+from typing import Any
+from weakref import WeakSet
+
+from msgspec import Struct
+
+_numbers = count(1)
+_idle: list[_Worker] = []
+
+
+class _Worker:
+    """One thread. It takes a piece of work at a time, and lines up as idle between them."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        thread = threading.Thread(target=self._run, name=f"evalkit-agent-{next(_numbers)}", daemon=True)
+        Context().run(thread.start)  # in no case's context: it outlives the first one that it works for
+
+    def execute(self, work: Callable[[], None]) -> None:
+        self._work.put(work)
+
+    def _run(self) -> None:
+        while True:
+            work = self._work.get()
+            try:
+                work()
+            finally:
+                del work  # what an agent holds must not live on until the next one comes
+                _idle.append(self)
+
+
+def run_in_daemon_thread(work: Callable[[], None]) -> None:
+    """Run `work` in a thread that nobody waits for. It must not raise."""
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        worker = _Worker()
+    worker.execute(work)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # a forked child has none of these threads
+
+
+# Where an agent's code runs: the thread of its sync parts, and the context that all its parts share.
+#
+# Usually any thread and a fresh copy of the caller's context. An agent that was opened stays in one thread and one
+# context from its set-up to its tear-down, and a caller may lend a thread of its own.
+
+Work = Callable[[], None]
+TEARDOWN_S = 10.0  # how long a tear-down may take
+
+_open: WeakSet[asyncio.Task[None]] = WeakSet()
+
+
+class AgentThread(Struct, frozen=True):
+    """`carry` brings work, which must not raise, to a thread. `context` None: a copy of the caller's for each call."""
+
+    submit: Callable[[Work], None] = run_in_daemon_thread
+    context: Context | None = None
+    is_async: bool = False  # the context belongs to tasks of the event loop, which may enter it at any time
+
+    def get_thread_context(self) -> Context:
+        """For work that is carried to a thread."""
+        if self.context is None:
+            return copy_context()
+        return self.context.copy() if self.is_async else self.context
+
+
+current_agent_thread: ContextVar[AgentThread] = ContextVar("evalkit_host", default=AgentThread())  # noqa: B039  # frozen
+
+
+class DedicatedThread:
+    """A daemon thread that does one piece of work after the other, until it is released."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Work | None] = SimpleQueue()
+        run_in_daemon_thread(self._run)
+
+    def submit(self, work: Work) -> None:
+        self._work.put(work)
+
+    def release(self) -> None:
+        """Once it has done what it was given."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+
+def register_open_agent(task: asyncio.Task[None]) -> None:
+    """`task` is that of an open agent: it ends with the agent's tear-down, and is not to be cancelled before."""
+    _open.add(task)
+
+
+def list_open_agents() -> set[asyncio.Task[None]]:
+    """The tasks of agents that are open, on whatever loop."""
+    return {task for task in list(_open) if not task.done()}
+
+
+def get_closing_timeout() -> float:
+    """For how long a loop that is to be closed must be waited for."""
+    return TEARDOWN_S if list_open_agents() else 0.0
+
+
+async def wait_for_teardown() -> None:
+    """Wait until the agents that are open on this loop are torn down."""
+    loop = asyncio.get_running_loop()
+    here = {task for task in list_open_agents() if task.get_loop() is loop}
+    if here:
+        await asyncio.wait(here, timeout=TEARDOWN_S)
+
+
+# The default executor of a loop that runs agents: what `asyncio.to_thread`, `run_in_executor(None, ...)` and the
+# loop's name resolution use.
+#
+# Python's own would be too small, and would outlive the run. It has a handful of threads for the whole loop, on which all
+# cases that overlap would have to wait for each other, against their deadlines; here each case may have as many as it
+# would have alone. And its threads are joined when the interpreter ends, so that an agent that was cut off in the middle
+# of one would keep the process alive; these are left behind.
+
+THREADS_PER_CASE = min(32, (os.cpu_count() or 1) + 4)  # Python's own number
+
+
+class LoopPool(ThreadPoolExecutor):
+    """Runs as many pieces of work at a time as `cases` loops with one case each would; asyncio wants this very base."""
+
+    def __init__(self, cases: int) -> None:
+        super().__init__(1, "evalkit-unused")  # starts a thread only in the `submit` that is replaced here
+        self._lock = threading.Lock()
+        self._free = cases * THREADS_PER_CASE
+        self._queued: deque[partial[None]] = deque()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As the base does. The case that runs is carried along, as into any thread that an agent starts."""
+        from evalkit.functions.patching.context_propagation import bind
+
+        future: Future[Any] = Future()
+        work = partial(_run_future, future, bind(fn), args, kwargs)
+        with self._lock:
+            if not self._free:
+                self._queued.append(work)
+                return future
+            self._free -= 1
+        run_in_daemon_thread(partial(self._run_queue, work))
+        return future
+
+    def _run_queue(self, work: partial[None] | None) -> None:
+        while work is not None:
+            work()
+            with self._lock:
+                work = self._queued.popleft() if self._queued else None
+                self._free += work is None
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Nobody waits for what still runs. What has not begun is cancelled: the loop is over."""
+        with self._lock:
+            futures: list[Future[Any]] = [work.args[0] for work in self._queued]
+            self._queued.clear()
+        for future in futures:
+            future.cancel()
+
+
+def _run_future(future: Future[Any], fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = fn(*args, **kwargs)
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,218 @@
+"""Whose fault an exception is: the agent's (the case failed), or the world's (the case could not be measured).
+
+The world's are evalkit's own MeasurementErrors, and what model clients raise when the service fails: HTTP 408, 429
+and 5xx, refused credentials, and broken connections, recognised by their attributes, because evalkit does not know
+which client an agent brings. An exception that says `raise ... from` one of these counts as that one. Everything else
+that escapes an agent is the agent's, `SystemExit` included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import EvalkitError, FunctionError, MeasurementError, RemoteAgentError, SpecError, UsageError
+from evalkit.model.transcript import RunFault
+from evalkit.runner import agent_call as calling
+
+# Top-level packages of HTTP and model clients: a timeout or a refused connection that was raised in one of them is
+# transport; the same built-in exception raised by the agent's own code is the agent's.
+# fmt: off
+CLIENT_PACKAGES = frozenset(
+    {
+        "aiohttp", "anthropic", "boto3", "botocore", "cohere", "google", "grpc", "groq", "http", "httpcore",
+        "httpcore2", "httpx", "httpx2", "litellm", "mistralai", "ollama", "openai", "requests", "socket", "ssl",
+        "together", "urllib", "urllib3", "websockets",
+    }
+)
+TRANSPORT_NAMES = frozenset(
+    {
+        "APIConnectionError", "APITimeoutError", "ClientConnectionError", "ClientConnectorError",
+        "ConnectError", "ConnectTimeout", "ConnectionError", "ConnectionClosed", "EndpointConnectionError",
+        "IncompleteRead", "PoolTimeout", "ProtocolError", "ReadTimeout", "RemoteDisconnected", "RetryError",
+        "ServerDisconnectedError", "ServiceUnavailable", "Timeout", "TransportError", "URLError",
+        "UnknownApiResponseError",
+    }
+)
+# fmt: on
+GRPC_WORLD = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL", "UNAUTHENTICATED"})
+
+_HERE = str(Path(__file__).parents[1])
+SET_UP, TEAR_DOWN = "set-up", "tear-down"
+_PHASE_CODES = {SET_UP: "setup_failed", TEAR_DOWN: "teardown_failed"}
+
+
+def build_fault(error: BaseException, root: Path) -> RunFault:
+    """The fault that ends a run in which `error` escaped the agent. Paths are shown relative to `root`."""
+    if isinstance(error, RemoteAgentError):
+        return RunFault(code=error.code, message=_read_text(error), measured=error.is_agent_fault)
+    culprit = _find_world_fault(error)
+    if culprit is not None:
+        is_known = isinstance(culprit, (MeasurementError, SpecError))
+        code = getattr(culprit, "code", "not_measured") if is_known else "provider_error"
+        message = _read_text(culprit) if is_known else f"the model's service failed: {_describe(culprit)}"
+        return RunFault(code=code, message=message, measured=False, traceback=_format_traceback(error))
+    innermost = _get_innermost(error)
+    place = _locate(innermost, root) or _locate(error, root)
+    if isinstance(error, TypeError) and _has_wrong_arguments(error):
+        place = "; an agent is called with the task alone: agent(task)"
+    return RunFault(
+        code="agent_raised",
+        message=f"the agent raised {_describe(innermost)}{place}",
+        traceback=_format_traceback(error),
+    )
+
+
+def _has_wrong_arguments(error: BaseException) -> bool:
+    """Whether the call of the agent itself failed: it takes other arguments."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename == calling.__file__
+
+
+def build_unmeasured_fault(error: EvalkitError) -> RunFault:
+    """The fault of a run that `error` made worthless, whatever the agent did about it."""
+    return RunFault(code=error.code, message=_read_text(error), measured=False, traceback=_format_traceback(error))
+
+
+def build_phase_error_fault(error: BaseException, phase: str, agent: str, root: Path) -> RunFault:
+    """The fault of a run that can't be measured, since `error` escaped the agent's set-up or tear-down."""
+    if isinstance(error, UsageError):
+        return build_phase_fault(phase, agent, f"went wrong: {error}")
+    innermost = _get_innermost(error)
+    place = _locate(innermost, root) or _locate(error, root)
+    return build_phase_fault(phase, agent, f"raised {_describe(innermost)}{place}", _format_traceback(error))
+
+
+def build_phase_fault(phase: str, agent: str, problem: str, traceback: str = "") -> RunFault:
+    """``the set-up of agent 'desk' raised ...``."""
+    message = f"the {phase} of agent '{agent}' {problem}"
+    return RunFault(code=_PHASE_CODES[phase], message=message, measured=False, traceback=traceback)
+
+
+def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
+    """The KeyboardInterrupt that `error` is or, as a group, holds."""
+    return next((leaf for leaf in _iter_leaves(error) if isinstance(leaf, KeyboardInterrupt)), None)
+
+
+def _find_world_fault(error: BaseException) -> BaseException | None:
+    """The leaf that shows the world at fault, if every leaf does: one bug of the agent's own is enough to fail it."""
+    causes = [_find_world_cause(leaf) for leaf in _iter_leaves(error) if not isinstance(leaf, asyncio.CancelledError)]
+    return causes[0] if causes and all(causes) else None
+
+
+def _iter_leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _iter_leaves(inner)
+    else:
+        yield error
+
+
+def _get_innermost(error: BaseException) -> BaseException:
+    return next(_iter_leaves(error), error)
+
+
+def _find_world_cause(error: BaseException) -> BaseException | None:
+    visited: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in visited:
+        if isinstance(cause, (FunctionError, SystemExit)):
+            return None
+        if (
+            isinstance(cause, (MeasurementError, SpecError))
+            or _is_service_failure(cause)
+            or _is_broken_connection(cause)
+        ):
+            return cause
+        visited.add(id(cause))
+        cause = cause.__cause__
+    return None
+
+
+def _is_service_failure(error: BaseException) -> bool:
+    response = getattr(error, "response", None)
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    candidates = [
+        getattr(error, "status_code", None),
+        getattr(error, "code", None),
+        getattr(error, "status", None),
+        getattr(response, "status_code", None),
+        metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None,
+    ]
+    return any(_is_world_status(candidate, error) for candidate in candidates)
+
+
+def _is_world_status(value: Any, error: BaseException) -> bool:
+    if callable(value) and not isinstance(value, type):  # grpc: error.code() is an enum member
+        try:
+            value = value()
+        except Exception:
+            return False
+    if getattr(value, "name", None) in GRPC_WORLD:
+        return True
+    if isinstance(value, bool) or not isinstance(value, int):
+        return False
+    return value in (408, 429) or 500 <= value <= 599 or (value in (401, 403) and _is_from_client(error))
+
+
+def _is_broken_connection(error: BaseException) -> bool:
+    if _is_from_client(error):
+        if type(error).__name__ == "HTTPError":
+            return False  # urllib's is an URLError, though there was an answer: its status tells
+        return any(cls.__name__ in TRANSPORT_NAMES or cls is TimeoutError for cls in type(error).__mro__)
+    if isinstance(error, ConnectionError):
+        return True
+    return isinstance(error, (TimeoutError, OSError)) and any(
+        frame.f_globals.get("__name__", "").partition(".")[0] in CLIENT_PACKAGES
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
+
+
+def _is_from_client(error: BaseException) -> bool:
+    return any(cls.__module__.partition(".")[0] in CLIENT_PACKAGES for cls in type(error).__mro__)
+
+
+def _describe(error: BaseException) -> str:
+    text = _read_text(error)
+    kind = FunctionError if isinstance(error, FunctionError) else type(error)  # the name by which users catch it
+    return f"{kind.__name__}: {text}" if text else kind.__name__
+
+
+def _read_text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # a hostile __str__ must not hide the first exception
+        return f"(its text raised {type(second).__name__})"
+
+
+def _locate(error: BaseException, root: Path) -> str:
+    """The last line of the agent's own code that the exception went through."""
+    return locate_frame(traceback.extract_tb(error.__traceback__), root)
+
+
+def locate_frame(frames: Iterable[traceback.FrameSummary], root: Path, *, outside: bool = True) -> str:
+    """The last of `frames` that is the project's, else (`outside`) the last that is not evalkit's; "" if none is."""
+    frames = [frame for frame in frames if not frame.filename.startswith((_HERE, "<frozen"))]
+    below = [frame for frame in frames if _is_of_project(Path(frame.filename), root)] or (frames if outside else [])
+    if not below:
+        return ""
+    frame = below[-1]
+    path = Path(frame.filename)
+    file = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+    line = f": {frame.line}" if frame.line else ""
+    return f"\n  at {file}:{frame.lineno}, in {frame.name}{line}"
+
+
+def _is_of_project(path: Path, root: Path) -> bool:
+    """Packages that are installed into a folder of the project are not its own code."""
+    return path.is_relative_to(root) and not {"site-packages", "dist-packages"}.intersection(path.parts)
+
+
+def _format_traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # the same hostile __str__
+        return "".join(traceback.format_tb(error.__traceback__))

@@ -1,0 +1,161 @@
+"""Grading: after the agent has ended, and only if all else holds, a model grades the criteria of `judge`.
+
+Off the deterministic path. Nothing here is imported for a case without such criteria. A run that fails without them is
+not graded: its verdict is known, and a grade would cost money. The grader has a deadline of its own, as long as the
+agent's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.agents.grader import Grader, build_grading_request, read_grades, select_grader
+from evalkit.checks.criteria import resolve_criteria
+from evalkit.errors import (
+    BudgetSpentError,
+    EvalkitError,
+    MissingCassetteError,
+    ProviderError,
+    StaleCassetteError,
+    format_path,
+)
+from evalkit.model.case import Declaration
+from evalkit.model.prices import compute_cost
+from evalkit.model.template import TemplateError
+from evalkit.model.transcript import FunctionCall, Grading, RunFault, Transcript
+from evalkit.model.verdict import PASSED, Verdict
+from evalkit.runner.judge import compile_with_aliases, judge_run
+from evalkit.runner.plan import CasePlan
+from evalkit.text.redact import Redactor
+
+_OUTDATED = (MissingCassetteError.code, StaleCassetteError.code)
+SKIPPED = "not graded: only a run for which all else holds is"
+
+
+class Question(Struct, frozen=True):
+    """The criteria of one expectation, to be graded on what happened up to `user_turn`; None: on the whole."""
+
+    place: str
+    expectation: Any
+    user_turn: int | None = None
+
+
+async def judge_graded(
+    plan: CasePlan, run: int, transcript: Transcript, declared: Iterable[Declaration] = ()
+) -> Verdict:
+    """`judge_run`, with the grades of the run's criteria in the transcript."""
+    declared = tuple(declared)
+    questions = tuple(_list_questions(plan, declared))
+    skipped = tuple(Grading(place=question.place, skipped=SKIPPED) for question in questions)
+    verdict = judge_run(plan, replace(transcript, gradings=skipped), declared)
+    if verdict.status != PASSED:
+        return verdict
+    try:
+        gradings = await _grade_with_retry(plan, run, transcript, questions)
+    except BudgetSpentError as error:
+        fault = RunFault(code=error.code, message=str(error), measured=False)
+        return judge_run(plan, replace(transcript, gradings=skipped, fault=fault), declared)
+    return judge_run(plan, replace(transcript, gradings=gradings), declared)
+
+
+def _list_questions(plan: CasePlan, declared: Sequence[Declaration]) -> Iterator[Question]:
+    """The user turns first, as they happened."""
+    case_expectation, turns = compile_with_aliases(plan.case, plan.expectation, declared)
+    for number, expectation in enumerate((*turns, case_expectation)):
+        if expectation is not None and expectation.graded is not None:
+            user_turn = number if number < len(turns) else None
+            yield Question(format_path(expectation.graded.path), expectation, user_turn)
+
+
+async def _grade_with_retry(
+    plan: CasePlan, run: int, transcript: Transcript, questions: Sequence[Question]
+) -> tuple[Grading, ...]:
+    gradings = await _grade_questions(plan, run, transcript, questions)
+    settings = plan.settings
+    outdated = any(grading.fault is not None and grading.fault.code in _OUTDATED for grading in gradings)
+    if outdated and settings.record == "stale" and settings.grader is not None:
+        again = replace(plan, settings=replace(settings, record="all"))
+        gradings = await _grade_questions(again, run, transcript, questions)
+    return gradings
+
+
+async def _grade_questions(
+    plan: CasePlan, run: int, transcript: Transcript, questions: Sequence[Question]
+) -> tuple[Grading, ...]:
+    """One question after another; what is recorded is written if all were answered."""
+    try:
+        grader = select_grader(plan.case.id, run, plan.settings)
+    except EvalkitError as error:
+        return tuple(Grading(place=question.place, fault=_build_fault(error)) for question in questions)
+    gradings: list[Grading] = []
+    for number, question in enumerate(questions):
+        gradings.append(await _grade_question(plan, grader, transcript, question))
+        if gradings[-1].fault is not None:
+            return (*gradings, *(Grading(place=later.place, skipped=SKIPPED) for later in questions[number + 1 :]))
+    grader.save()
+    return tuple(gradings)
+
+
+async def _grade_question(plan: CasePlan, grader: Grader, transcript: Transcript, question: Question) -> Grading:
+    by: dict[str, Any] = {"place": question.place, "grader": grader.name, "cassette": grader.cassette}
+    try:
+        criteria = resolve_criteria(question.expectation, transcript, plan.case.input, question.user_turn)
+    except TemplateError as error:
+        return Grading(place=question.place, fault=RunFault(code="unresolved_reference", message=str(error)))
+    extra = plan.settings.extra
+    redact = Redactor(extra.get("secrets", ()), extra.get("secret_keys", ()))
+    evidence = build_evidence(plan, transcript, question.user_turn)
+    request = build_grading_request(criteria, _describe_scope(plan, question), evidence, redact)
+    try:
+        reply = await grader.turn(request, plan.task_settings.deadline_s)
+        by |= {
+            "usage": reply.usage,
+            "cost_usd": compute_cost(reply.usage, (reply.model, grader.name), plan.settings.prices),
+        }
+        return Grading(grades=read_grades(reply, criteria), **by)
+    except BudgetSpentError:
+        raise
+    except EvalkitError as error:
+        return Grading(fault=_build_fault(error), **by)
+    except Exception as error:  # of a client, or of a provider that a user brings
+        fault = RunFault(code=ProviderError.code, message=f"the grader raised {type(error).__name__}: {error}")
+        return Grading(fault=replace(fault, measured=False), **by)
+
+
+def _build_fault(error: EvalkitError) -> RunFault:
+    return RunFault(code=error.code, message=str(error), measured=False)
+
+
+def build_evidence(plan: CasePlan, transcript: Transcript, user_turn: int | None = None) -> dict[str, Any]:
+    """What the grader is shown, as JSON data: the input, the calls with what came back, the response.
+
+    Of a conversation its user turns up to `user_turn`, each with its own calls and response.
+    """
+    turns = plan.case.turns
+    if not turns:
+        return {"input": transcript.input, "calls": _list_calls(transcript.calls), "response": transcript.response}
+    end = len(turns) if user_turn is None else user_turn + 1
+    conversation = [
+        {
+            "user": turn.user,
+            "calls": _list_calls(call for call in transcript.calls if call.user_turn == number),
+            "response": transcript.responses[number] if number < len(transcript.responses) else "",
+        }
+        for number, turn in enumerate(turns[:end])
+    ]
+    return {"input": transcript.input, "conversation": conversation}
+
+
+def _describe_scope(plan: CasePlan, question: Question) -> str:
+    if question.user_turn is not None:
+        return "the last turn of the conversation"
+    return "the whole conversation" if plan.case.turns else "the whole run"
+
+
+def _list_calls(calls: Iterable[FunctionCall]) -> list[dict[str, Any]]:
+    """A failed call's result says how it failed."""
+    return [{"name": call.name, "arguments": call.arguments, "result": call.result} for call in calls]

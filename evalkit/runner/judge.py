@@ -1,0 +1,297 @@
+"""From a transcript to a verdict: the checks' judgement, the faults of the run, and a line number for each reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from msgspec.structs import replace
+
+from evalkit.checks.compile import compile_expectation
+from evalkit.checks.expectation import Expectation
+from evalkit.checks.judgement import Judgement
+from evalkit.checks.keys import merge_turn_keys
+from evalkit.errors import BudgetSpentError, EvalkitError, SpecError
+from evalkit.model.case import Case, Declaration, Repeat
+from evalkit.model.template import Template, parse_template
+from evalkit.model.transcript import RunFault, Transcript
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
+from evalkit.runner.plan import CasePlan
+
+# A step of a place, as text: few verdicts name one, and `re` keeps what it has compiled.
+_STEP = r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]"
+# Codes of calls that were refused: an agent that stumbles over the refusal failed because of the call.
+REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
+# How an agent ends that stumbles: it raises, or its process does not answer as agreed.
+BREAKDOWNS = frozenset({"agent_raised", "crashed", "invalid_reply"})
+
+
+def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declaration] = ()) -> Verdict:
+    """The verdict of one run, in which `declared` were declared. One that had nothing left to spend was not run."""
+    case = plan.case
+    if transcript.fault is not None and transcript.fault.code == BudgetSpentError.code:
+        reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
+        return _build_verdict(case, NOT_RUN, (reason,), transcript)
+    expectation, turns = plan.expectation, [turn.expectation for turn in case.turns]
+    if any(function.aliases for function in declared):
+        expectation, turns = compile_with_aliases(case, expectation, declared)
+    judgement = _judge_transcript(case, transcript, expectation, turns)
+    unused = () if judgement.status == ERROR else _find_unused_mocks(plan, transcript)
+    return _build_verdict(
+        case,
+        FAILED if unused else judgement.status,
+        _locate_reasons(case, _order_by_cause(transcript, judgement.reasons) + unused),
+        transcript,
+        calls=judgement.calls,
+        checks=judgement.checks,
+        score=judgement.score,
+        summary=judgement.summary,
+    )
+
+
+def _judge_transcript(case: Case, transcript: Transcript, expectation: Any, turns: Sequence[Any]) -> Judgement:
+    if not turns:
+        return (expectation or Expectation()).judge(transcript, input=case.input)
+    from evalkit.checks.conversation import judge_conversation
+
+    return judge_conversation(transcript, expectation, turns, input=case.input)
+
+
+def _order_by_cause(transcript: Transcript, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    """An agent that raised because its call was refused: the call explains the exception."""
+    if transcript.fault is None or transcript.fault.code not in BREAKDOWNS:
+        return reasons
+    refusals = tuple(reason for reason in reasons if reason.code in REFUSED_CALLS)
+    return (*refusals, *(reason for reason in reasons if reason not in refusals))
+
+
+def _find_unused_mocks(plan: CasePlan, transcript: Transcript) -> tuple[Reason, ...]:
+    if not plan.task_settings.strict_mocks:
+        return ()
+    return tuple(
+        Reason(code="unused_mock", message=f"{unused} (strict_mocks is on)", place="input.mock_function_responses")
+        for unused in transcript.unused_mocks
+    )
+
+
+def _locate_reasons(case: Case, reasons: Sequence[Reason]) -> tuple[Reason, ...]:
+    return tuple(
+        replace(reason, location=str(case.locate(parse_path(reason.place)))) if reason.place else reason
+        for reason in reasons
+    )
+
+
+def parse_path(place: str) -> tuple[str | int, ...]:
+    """The path that `errors.shown_path` wrote as `place`."""
+    return tuple(
+        match[1] or (int(match[2]) if match[2] else _unescape(match[3] or match[4] or ""))
+        for match in re.finditer(_STEP, place)
+    )
+
+
+def _unescape(text: str) -> str:
+    return text.replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
+
+
+def check_quarantine(case: Case) -> tuple[bool, str | None]:
+    """Whether skip and xfail are in force, and if they are not any more, what to say."""
+    if case.until is None or (case.skip is None and case.xfail is None):
+        return True, None
+    if date.today() < date.fromisoformat(case.until):
+        return True, None
+    kind = "skip" if case.skip is not None else "xfail"
+    return False, f"'{kind}' expired on {case.until}: the case counts again; mend it, or set a later 'until'"
+
+
+def apply_quarantine(case: Case, verdict: Verdict) -> Verdict:
+    """`verdict`, whoever gave it, with the quarantine that is in force, or the warning that it no longer is."""
+    expired = check_quarantine(case)[1]
+    if expired is not None:
+        return replace(verdict, warnings=(*verdict.warnings, expired))
+    return verdict if case.xfail is None else replace(verdict, quarantined=case.xfail)
+
+
+def build_not_run_verdict(case: Case, error: BudgetSpentError) -> Verdict:
+    """The verdict of a case for which nothing was left to spend."""
+    fault = RunFault(code=error.code, message=str(error), measured=False)
+    transcript = Transcript(input=dict(case.input), stop_reason=fault.code, fault=fault)
+    return _build_verdict(case, NOT_RUN, (Reason(code=error.code, message=str(error)),), transcript)
+
+
+def build_error_verdict(case: Case, error: EvalkitError) -> Verdict:
+    """The verdict of a case that could not even start."""
+    problems = error.problems if isinstance(error, SpecError) else ()
+    reasons = tuple(
+        Reason(code=problem.code, message=problem.message, location=str(problem.location)) for problem in problems
+    )
+    if not reasons:
+        place = "agent" if error.code == "unknown_agent" else ""
+        location = str(case.locate(("agent",))) if place else ""
+        reasons = (Reason(code=error.code, message=str(error), place=place, location=location),)
+    fault = RunFault(code=reasons[0].code, message=str(error), measured=False)
+    transcript = Transcript(input=dict(case.input), stop_reason=fault.code, fault=fault)
+    return _build_verdict(case, ERROR, reasons, transcript)
+
+
+def _build_verdict(
+    case: Case,
+    status: str,
+    reasons: tuple[Reason, ...],
+    transcript: Transcript,
+    *,
+    calls: tuple[CallVerdict, ...] = (),
+    checks: tuple[CheckResult, ...] = (),
+    score: Any = None,
+    summary: str = "",
+) -> Verdict:
+    return Verdict(
+        case_id=case.id,
+        status=status,
+        reasons=reasons,
+        calls=calls,
+        checks=checks,
+        transcript=transcript,
+        score=score,
+        summary=summary or (reasons[0].message.partition("\n")[0] if reasons else ""),
+        description=case.description,
+        category=case.category,
+        tags=case.tags,
+        must_pass=case.must_pass,
+        path=case.path.as_posix() if case.path else "",
+        case=case.merged,
+        warnings=transcript.warnings,
+    )
+
+
+# Several runs of one case: when the outcome is decided, and the one verdict that they make.
+#
+# A run that could not be measured, or was not made because nothing was left to spend, counts neither way. The case
+# passes once `min_pass` runs passed; it failed once even the runs that were not made, and those that could not be
+# measured, would not lift it there; it is an error, or not run, if they would have.
+
+ONE_CASSETTE = "{runs} runs over one hand-written cassette would be the same run: it ran once"
+
+
+def is_decided(runs: Sequence[Verdict], repeat: Repeat) -> bool:
+    """Whether no further run can change the status."""
+    passed = sum(run.status == PASSED for run in runs)
+    remaining = repeat.runs - len(runs)
+    return passed >= repeat.min_pass or passed + remaining < repeat.min_pass or is_hand_written_replay(runs[-1])
+
+
+def is_hand_written_replay(run: Verdict) -> bool:
+    """Whether the run's model turns came from a hand-written cassette."""
+    return run.transcript.cassette == "hand-written"
+
+
+def combine_verdicts(runs: Sequence[Verdict], repeat: Repeat) -> Verdict:
+    """The verdict of the case. It shows the run that says most: the first failed, else unmeasured, else first one."""
+    if is_hand_written_replay(runs[0]):
+        warning = ONE_CASSETTE.format(runs=repeat.runs)
+        return replace(runs[0], warnings=(*runs[0].warnings, warning))
+    passed = sum(run.status == PASSED for run in runs)
+    errors = sum(run.status in (ERROR, NOT_RUN) for run in runs)
+    remaining = repeat.runs - len(runs)
+    unmeasured_status = NOT_RUN if runs[-1].status == NOT_RUN else ERROR
+    status = (
+        PASSED
+        if passed >= repeat.min_pass
+        else unmeasured_status
+        if passed + remaining + errors >= repeat.min_pass
+        else FAILED
+    )
+    representative = next(
+        (run for candidate in (status, FAILED, ERROR) for run in runs if run.status == candidate), runs[0]
+    )
+    early = f", stopped after {len(runs)} of {repeat.runs}: decided" if remaining and unmeasured_status == ERROR else ""
+    measured = f" ({errors} not measured)" if errors else ""
+    summary = f"{passed}/{len(runs)} runs passed{measured}, {repeat.min_pass} needed{early}"
+    reasons = () if status == PASSED else _number_reasons(runs, status, summary)
+    return replace(
+        representative,
+        status=status,
+        reasons=reasons,
+        summary=summary,
+        runs=tuple(runs),
+        runs_planned=repeat.runs,
+        min_pass=repeat.min_pass,
+    )
+
+
+def _number_reasons(runs: Sequence[Verdict], status: str, summary: str) -> tuple[Reason, ...]:
+    """The reasons of the first run that counts towards `status`, each said once, with the number of its run."""
+    number, run = next((n, run) for n, run in enumerate(runs, 1) if run.status == status)
+    head = f"run {number}: "
+    return tuple(replace(reason, message=head + reason.message) for reason in run.reasons)
+
+
+# Aliases that only the run knows: an instruction file, or an agent in code, declares them, and a case may use them.
+#
+# What a case expects is compiled when it is loaded, with the functions that it declares itself. A call by an alias is
+# recorded under the function's own name, so that an expectation that says the alias is compiled anew after the run.
+
+
+def compile_with_aliases(case: Case, expectation: Any, declared: Iterable[Declaration]) -> tuple[Any, list[Any]]:
+    """`expectation` and those of the case's turns, with the aliases of `declared` known; as they were without any."""
+    turns = [turn.expectation for turn in case.turns]
+    additions = [function for function in declared if function.aliases]
+    if not additions:
+        return expectation, turns
+    aliases = {alias for function in additions for alias in function.aliases}
+    aliases -= {name for function in case.functions for name in (function.name, *function.aliases)}
+    if not aliases:
+        return expectation, turns
+    user_turns = case.input.get("turns") or ()
+    return _recompile(case, expectation, ("expected_output",), case.expected_output, aliases, additions), [
+        _recompile(case, turn, ("input", "turns", number, "expected_output"), user_turns[number], aliases, additions)
+        for number, turn in enumerate(turns)
+    ]
+
+
+def _recompile(
+    case: Case,
+    compiled: Any,
+    path: tuple[str | int, ...],
+    expected: Any,
+    aliases: set[str],
+    additions: list[Declaration],
+) -> Expectation | Any:
+    if path[0] == "input" and isinstance(expected, Mapping):
+        turn_expected = expected.get("expected_output")
+        expected = (
+            merge_turn_keys(turn_expected, case.expected_output)
+            if isinstance(turn_expected, Mapping)
+            else turn_expected
+        )
+    words = set(_walk_words(expected))
+    if compiled is None or not words & aliases or not isinstance(expected, Mapping):
+        return compiled
+    # Whatever the case names is known: what is not declared was told when the case was loaded, if it was wrong.
+    declarations = {name: Declaration(name=name) for name in sorted(words - aliases)}
+    declarations |= {function.name: function for function in case.functions}
+    for function in additions:
+        declarations[function.name] = replace(
+            declarations.get(function.name, Declaration(name=function.name)), aliases=function.aliases
+        )
+    expectation, problems = compile_expectation(expected, path=path, declarations=declarations, input=case.input)
+    return compiled if problems else expectation
+
+
+def _walk_words(value: Any) -> Iterator[str]:
+    """Every text, key and function in a template of a value."""
+    if isinstance(value, str):
+        parsed = parse_template(value)
+        yield value
+        parts = parsed.parts if isinstance(parsed, Template) else ()
+        for part in parts:
+            if not isinstance(part, str):
+                yield from (step for step in part.path if isinstance(step, str))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield str(key)
+            yield from _walk_words(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _walk_words(item)

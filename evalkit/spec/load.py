@@ -1,0 +1,326 @@
+"""`load_case` and `case_from_dict`: files and suites merged, validated and compiled into a Case, or every problem."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.errors import Location, PathProblem, Problem, SpecError, format_path
+from evalkit.model.case import Case, Declaration
+from evalkit.model.settings import Settings
+from evalkit.spec.case_names import find_name_problem, get_category
+from evalkit.spec.compile import CaseParts, compile_case
+from evalkit.spec.source import EXTENDS, MOCKS, ExtendedCase, Layer, Source, merge_data, rename_old_mocks
+from evalkit.spec.suites import Suite, format_file_path, load_suites
+from evalkit.text.format import describe_type, format_value
+from evalkit.yamlfile.events import Limits
+from evalkit.yamlfile.parse import ParsedYaml, read
+
+if TYPE_CHECKING:
+    from evalkit.functions.mocks.answers import MockSet
+
+
+_CONTROL_CHARACTERS = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+_DEFAULT_MOCKS = Settings().mocks
+
+
+def load_case(path: str | Path, *, root: str | Path | None = None, settings: Settings | None = None) -> Case:
+    """The case in the file at `path`, merged with the suite.yaml files from `root` down to it.
+
+    `root` is the project's root, from which identities, mocks and suites count: by default `settings.root`, else the
+    current directory if the file lies below it, else the folder around the file that looks like a project. Raises
+    SpecError with every problem of the file and of what it inherits or includes, each with its place.
+    """
+    file = os.path.abspath(path)
+    root = root or (settings.root if settings else None)
+    base = find_project_root(file, root)
+    content = _read_content(file, base)
+    parsed = _parse_content(content, file, base)
+    loader = _CaseLoader(base, file, settings, has_given_root=root is not None, uses_python=may_name_python(content))
+    return loader.load(parsed.value, Layer(loader.id, file), parsed.problems)
+
+
+def may_name_python(content: bytes) -> bool:
+    """Whether a file with this content may name Python code, which is then imported when its case is loaded."""
+    directives = b"$" in content and (b"$call" in content or b"$include" in content)
+    return directives or b"patch" in content or b"exception" in content
+
+
+class ExaminedCase(Struct, frozen=True):
+    """A case file as far as it could be read: merged data, the declarations in it, and what is wrong with the file."""
+
+    id: str
+    data: dict[str, Any]
+    source: Source
+    functions: tuple[Declaration, ...]
+    problems: tuple[Problem, ...]
+
+
+def examine_case(path: str | Path, *, root: str | Path, mocks: Path = _DEFAULT_MOCKS) -> ExaminedCase:
+    """What `load_case` reads, for tools that look at broken files too. No code that the case names is imported.
+
+    Raises SpecError for a file that holds no mapping at all.
+    """
+    file = os.path.abspath(path)
+    base = os.path.abspath(root)
+    parsed = _parse_content(_read_content(file, base), file, base)
+    loader = _CaseLoader(base, file, Settings(mocks=mocks), has_given_root=True, uses_python=False)
+    return loader.examine(parsed.value, Layer(loader.id, file), parsed.problems, check_targets=False)[0]
+
+
+def _read_content(file: str, root: str) -> bytes:
+    try:
+        with open(file, "rb", buffering=0) as opened:
+            return opened.readall()
+    except OSError as error:
+        raise SpecError([Problem(Location(format_file_path(file, root)), f"can't be read: {error.strerror}")]) from None
+
+
+def _parse_content(content: bytes, file: str, root: str) -> ParsedYaml:
+    parsed = read(content, format_file_path(file, root))
+    if parsed.problems and parsed.value is None:
+        raise SpecError(parsed.problems)
+    return parsed
+
+
+def case_from_dict(data: Mapping[str, Any], path: str | Path | None = None, *, root: str | Path | None = None) -> Case:
+    """The case that parsed data describes, under the same rules as a file's.
+
+    With a `path`, which need not exist, its name must be a case's, and the suites around it are inherited.
+    """
+
+    file = None if path is None else os.path.abspath(path)
+    base = find_project_root(file, root)
+    loader = _CaseLoader(base, file, None, has_given_root=root is not None, uses_python=True)
+    value, problems = to_plain_data(data)
+    name = loader.id or (value.get("scenario_id") if isinstance(value, dict) else None)
+    layer = Layer(name if isinstance(name, str) and name else "case", data=value)
+    return loader.load(value, layer, tuple(Problem(Location(layer.file), _add_path(p)) for p in problems))
+
+
+def _add_path(problem: PathProblem) -> str:
+    """The message with the place in words, for data that has no lines, unless it names the place itself."""
+    path = problem.path
+    places = (format_path(part) for part in (path, path[1:], path[:-1], path[1:-1]))
+    is_named = (
+        not path or (problem.at_key and len(path) == 1) or any(place and place in problem.message for place in places)
+    )
+    return problem.message if is_named else f"{format_path(path)}: {problem.message}"
+
+
+class _CaseLoader:
+    """One load. `file` is absolute, or None for data without a file; `named`: the caller said what the root is."""
+
+    def __init__(
+        self, root: str, file: str | None, settings: Settings | None, *, has_given_root: bool, uses_python: bool
+    ) -> None:
+        self.root = root
+        self.file = file
+        self.id = "" if file is None else format_file_path(file, root)
+        self.stem = "" if file is None else os.path.basename(file).partition(".")[0]
+        self.path = None if file is None else Path(self.id if has_given_root or root == os.getcwd() else file)
+        self.mocks = _get_mocks_folder(root, settings.mocks if settings else _DEFAULT_MOCKS)
+        self.uses_python = uses_python
+
+    def load(self, data: Any, layer: Layer, file_problems: tuple[Problem, ...]) -> Case:
+        examined, parts, suite = self.examine(data, layer, file_problems)
+        if examined.problems:
+            raise SpecError(examined.problems)
+        return self._build_case(examined.data, parts, examined.source, suite)
+
+    def examine(
+        self, data: Any, layer: Layer, file_problems: tuple[Problem, ...], *, check_targets: bool = True
+    ) -> tuple[ExaminedCase, CaseParts, Suite]:
+        if not isinstance(data, dict):
+            description = "the file is empty" if data is None else f"a case is a mapping, not {describe_type(data)}"
+            raise SpecError(
+                [
+                    *file_problems,
+                    Problem(layer.find((), key=False) or Location(layer.file), description + _REQUIRED_KEYS),
+                ]
+            )
+        suite = Suite() if self.file is None else load_suites(os.path.dirname(self.file), self.root)
+        case = self._extend(data, layer)
+        if check_targets and (self.uses_python or any(map(may_name_python, case.contents))):
+            make_importable(self.root)
+        merged_data = merge_data(suite.data, rename_old_mocks(case.data))
+        parts = compile_case(merged_data, stem=self.stem, mocks=self.mocks, check_targets=check_targets)
+        if suite.layers or case.layers:
+            parts.mocks = _mark_shared(parts.mocks, data)
+        source = Source((layer, *case.layers, *suite.layers))
+        problems: Sequence[Problem] = (*self._check_name(), *file_problems, *case.problems, *suite.problems)
+        if problems or parts.problems:
+            path_problems = parts.problems
+            if case.problems:  # what seems to be missing may stand in the case that could not be read
+                path_problems = tuple(problem for problem in path_problems if problem.path not in ((), ("input",)))
+            problems = _locate_problems(problems, path_problems, source)
+        return ExaminedCase(self.id, merged_data, source, parts.functions, tuple(problems)), parts, suite
+
+    def _extend(self, data: dict[str, Any], layer: Layer) -> ExtendedCase:
+        if EXTENDS not in data:
+            return ExtendedCase(data)
+        from evalkit.spec.suites import extend_case
+
+        return extend_case(data, layer, self.file, self.root)
+
+    def _check_name(self) -> list[Problem]:
+        message = None if self.file is None else find_name_problem(os.path.basename(self.file)) or _find_twin(self.file)
+        return [Problem(Location(self.id), message)] if message else []
+
+    def _build_case(self, merged_data: dict[str, Any], parts: CaseParts, source: Source, suite: Suite) -> Case:
+        values = parts.values
+        name = values.get("scenario_id") or self.stem
+        return Case(
+            id=self.id or name or "case",
+            path=self.path,
+            scenario_id=name,
+            description=values.get("description") or "",
+            category=get_category(values.get("category"), self.stem or name),
+            created=values.get("created"),
+            tags=values.get("tags", ()),
+            agent=values.get("agent"),
+            must_pass=values.get("must_pass", False),
+            skip=values.get("skip"),
+            xfail=values.get("xfail"),
+            until=values.get("until"),
+            input=merged_data["input"],
+            expected_output=merged_data.get("expected_output") or {},
+            functions=parts.functions,
+            settings=parts.settings,
+            mocks=parts.mocks,
+            expectation=parts.expectation,
+            turns=parts.turns,
+            merged=merged_data,
+            suite_dirs=suite.folders,
+            source=source,
+            **({"repeat": values["repeat"]} if "repeat" in values else {}),
+        )
+
+
+def _find_twin(file: str) -> str | None:
+    """Why a case ``a_001.yml`` beside ``a_001.yaml`` is none: both would have the same name and the same cassettes."""
+    stem, ending = os.path.splitext(file)
+    if ending != ".yml" or not os.path.exists(f"{stem}.yaml"):
+        return None
+    return f"{os.path.basename(stem)}.yaml stands beside this file: two cases of one name; give one another number"
+
+
+def _mark_shared(mocks: MockSet | None, data: dict[str, Any]) -> MockSet | None:
+    """`mocks`, of which those that `data`, the case's own file, does not name are inherited."""
+    case_input = rename_old_mocks(data).get("input")
+    own_mocks = case_input.get(MOCKS) if isinstance(case_input, dict) else None
+    shared = frozenset(mocks or ()).difference(own_mocks if isinstance(own_mocks, dict) else ())
+    return replace(mocks, shared=shared) if mocks is not None and shared else mocks
+
+
+def _to_one_line(message: str) -> str:
+    """`message` with line breaks, control characters and half surrogate pairs, from odd keys say, as escapes."""
+    return re.sub(_CONTROL_CHARACTERS, lambda char: char[0].encode("unicode_escape").decode(), message)
+
+
+@lru_cache(maxsize=16)
+def _get_mocks_folder(root: str, mocks: Path) -> Path:
+    return Path(root) / mocks
+
+
+_REQUIRED_KEYS = "; it needs 'input' and 'expected_output'"
+
+
+def _locate_problems(
+    file_problems: Sequence[Problem], path_problems: tuple[PathProblem, ...], source: Source
+) -> list[Problem]:
+    """All problems with their places, in the order of the files: the case's first. One per place and message."""
+    reported_locations = {problem.location for problem in file_problems if problem.location.line}
+    problems = list(file_problems)
+    for path_problem in path_problems:
+        location = source.locate(path_problem.path, key=path_problem.at_key)
+        if location not in reported_locations:  # what YAML's rules refused there is not refused again by ours
+            message = path_problem.message if location.line else _add_path(path_problem)
+            problems.append(Problem(location, _to_one_line(message), path_problem.code))
+    order = {layer.file: index for index, layer in enumerate(source.layers)}
+    problems.sort(
+        key=lambda problem: (order.get(problem.location.file, -1), problem.location.line, problem.location.column)
+    )
+    return list(dict.fromkeys(problems))
+
+
+# Where a project's root is, for calls that don't say.
+
+_PROJECT_MARKERS = ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg", ".git")
+_EVALKIT_MARKERS = ("suite.yaml", "mocks")
+_lock = Lock()
+
+
+def find_project_root(file: str | None, root: str | Path | None) -> str:
+    """`root`; else the current directory if `file` lies below it; else the folder around it that looks like a root.
+
+    That is the nearest with a project's configuration, or the outermost with a suite.yaml or a mocks folder.
+    """
+    if root is not None:
+        return os.path.abspath(root)
+    here = os.getcwd()
+    if file is None or file.startswith(here.rstrip(os.sep) + os.sep):
+        return here
+    folders = [os.fspath(parent) for parent in Path(file).parents]
+    for folder in folders:
+        if _has_any(folder, _PROJECT_MARKERS):
+            return folder
+    ours = [folder for folder in folders if _has_any(folder, _EVALKIT_MARKERS)]
+    return ours[-1] if ours else folders[0]
+
+
+def _has_any(folder: str, names: tuple[str, ...]) -> bool:
+    return any(os.path.exists(os.path.join(folder, name)) for name in names)
+
+
+def make_importable(root: str) -> None:
+    """Put `root` first on ``sys.path``, unless it is on it: mocks and patches name the project's own Python code."""
+    with _lock:
+        if root not in sys.path:
+            sys.path.insert(0, root)
+
+
+# Data from Python code as the plain JSON data that a file would have given.
+
+KeyPath = tuple[str | int, ...]
+_MAX_DEPTH = Limits().max_depth
+
+
+def to_plain_data(data: Any) -> tuple[Any, list[PathProblem]]:
+    """`data` copied into dicts and lists, tuples as lists; and what in it a file could not have held."""
+    problems: list[PathProblem] = []
+    return _convert(data, (), problems), problems
+
+
+def _convert(value: Any, path: KeyPath, problems: list[PathProblem]) -> Any:
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if len(path) > _MAX_DEPTH:
+        problems.append(PathProblem(path[:3], f"nested more than {_MAX_DEPTH} levels deep"))
+        return None
+    if isinstance(value, Mapping):
+        return {
+            key: _convert(item, (*path, key), problems) for key, item in value.items() if _is_key(key, path, problems)
+        }
+    if isinstance(value, (list, tuple)):
+        return [_convert(item, (*path, index), problems) for index, item in enumerate(value)]
+    if isinstance(value, float) and value - value == 0:
+        return value
+    problems.append(PathProblem(path, f"{format_value(value)} is not JSON data"))
+    return None
+
+
+def _is_key(key: Any, path: KeyPath, problems: list[PathProblem]) -> bool:
+    if isinstance(key, str):
+        return True
+    problems.append(PathProblem(path, f"a key must be text, and {key!r} is {type(key).__name__}"))
+    return False

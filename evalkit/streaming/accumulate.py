@@ -1,0 +1,387 @@
+"""Function calls out of a stream: fragments go in, and a call comes out when nothing of it can still be missing.
+
+A call is complete when its arguments parse, strictly, to a JSON object *and* something came after it: the next call, a
+finish reason, or the end (`close`). Until then even ``{}`` may grow. A stream that ends inside a call is an
+`IncompleteCall` that shows the fragment; nothing is repaired and nothing is executed early.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from evalkit.errors import IncompleteCallError
+from evalkit.model.transcript import FieldAccess
+from evalkit.providers.turns import parse_arguments
+from evalkit.streaming.gemini_calls import GeminiCalls
+from evalkit.textcalls.envelopes import ParsedText
+from evalkit.textcalls.search import parse_text_calls
+
+# What may follow a call without saying that it is over: closers to come, and a tag that is not whole yet.
+_STILL_CLOSING = re.compile(r"[\s}\]`,;]*(?:<[^>]*)?")
+# What tells a delta, or a chunk, from a call's delta alone.
+_DELTA_KEYS = frozenset({"choices", "content", "finish_reason", "function_call", "role", "tool_calls"})
+# Finish reasons of a reply that may have been cut off inside its last call.
+CUT_OFF = frozenset({"length", "model_length", "max_tokens", "MAX_TOKENS"})
+# Without one of these in a new piece of text no further call can have become whole.
+_MAY_CLOSE = re.compile(r"[>})\]]")
+
+
+class StreamAccumulator:
+    """Feed it what the wire brings, in whatever pieces; read `completed` at any time, and `close` at the end.
+
+    `functions` are the declarations, as for `parse_text_calls`: with them a name that arrives in pieces is known to be
+    whole, and text calls are recognised without an envelope. One accumulator serves one reply.
+    """
+
+    def __init__(self, functions: Iterable[Any] | None = None) -> None:
+        self._functions = list(functions) if functions is not None else None
+        self._names = {_get_name(function) for function in self._functions or ()}
+        self._slots: list[Slot] = []
+        self._gemini = GeminiCalls()
+        self._text: list[str] = []
+        self._content: list[str] = []
+        self._certain_calls: tuple[int, tuple[StreamCall, ...]] = (0, ())  # up to where the text holds just these calls
+        self._counts_taken = {"gemini": 0, "text": 0}
+        self._closed = False
+        self.finish_reason: str | None = None
+
+    # -- OpenAI's chat completions, and those that resemble it
+
+    def feed(self, delta: Any) -> None:
+        """One `delta` (``{"tool_calls": [...]}``), a tool call's delta, a list of them, or a whole chunk: JSON, or the
+        objects of a client library, here as for the other wires."""
+        delta = _to_json(delta)
+        if isinstance(delta, list):
+            for piece in map(_to_json, delta):
+                (self.feed if _DELTA_KEYS & set(piece) else self._add_fragment)(piece)
+            return
+        if "choices" in delta:
+            for choice in delta["choices"] or ():
+                if not choice.get("index"):  # the others are replies of their own
+                    self.feed({**(choice.get("delta") or choice.get("message") or {}), **_get_finish_reason(choice)})
+            return
+        if isinstance(delta.get("content"), str):
+            self._content.append(delta["content"])
+        if any((delta.get("function_call") or {}).values()):
+            self._add_fragment({"index": "function_call", "function": delta["function_call"]})
+        if "function" in delta or ("index" in delta and not _DELTA_KEYS & set(delta)):
+            self._add_fragment(delta)
+        for piece in delta.get("tool_calls") or ():
+            self._add_fragment(piece)
+        if delta.get("finish_reason"):
+            self.finish(delta["finish_reason"])
+
+    def finish(self, reason: str) -> None:
+        """The wire's finish reason: every call begun is whole now, or never will be."""
+        self.finish_reason = reason
+        for slot in self._slots:
+            cut = reason in CUT_OFF and slot is self._slots[-1]
+            slot.is_ended, slot.is_finished = True, slot.is_finished or not cut
+
+    def _add_fragment(self, piece: Mapping[str, Any]) -> None:
+        function = piece.get("function") or {}
+        name, arguments = function.get("name") or "", function.get("arguments")
+        slot = self._find_slot(piece.get("index"), piece.get("id") or "", name, bool(arguments))
+        if piece.get("id") and slot.id != piece["id"]:
+            slot.id += piece["id"]
+        if name:
+            self._extend_name(slot, name)
+        if piece.get("extra_content") is not None:
+            slot.extra = piece["extra_content"]
+        if isinstance(arguments, Mapping):
+            slot.arguments_object = dict(arguments)
+        elif arguments is not None and arguments != "":
+            slot.add(arguments if isinstance(arguments, str) else json.dumps(arguments))
+
+    def _find_slot(self, index: object, id: str, name: str, has_arguments: bool) -> Slot:
+        """The call that a fragment belongs to: by index, else by id, else the last; or a new one."""
+        if index is not None:
+            slots = [slot for slot in self._slots if slot.index == index]
+        elif id:
+            slots = [slot for slot in self._slots if slot.id == id]
+        else:
+            slots = self._slots[-1:]
+        if slots and not (name and self._is_new_call(slots[-1], id, name, has_arguments)):
+            return slots[-1]
+        for slot in self._slots:
+            slot.is_ended = True
+        self._slots.append(Slot(index))
+        return self._slots[-1]
+
+    def _is_new_call(self, slot: Slot, id: str, name: str, has_arguments: bool) -> bool:
+        """Some servers give every call index 0: a new id with a name, or a name behind whole arguments, is new."""
+        if not slot.name or (slot.is_named_late and not has_arguments):
+            return False
+        if id and slot.id and slot.id != id:
+            return slot.has_arguments or (slot.name in self._names and not self._is_split_name(slot, name))
+        return (not id or name != slot.name) and slot.read_arguments() is not None
+
+    def _is_split_name(self, slot: Slot, name: str) -> bool:
+        return slot.name + name in self._names and not slot.fragments
+
+    def _extend_name(self, slot: Slot, name: str) -> None:
+        slot.is_named_late = slot.is_named_late or (not slot.name and slot.has_arguments)
+        repeated = name == slot.name and not self._is_split_name(slot, name)
+        if not repeated:
+            slot.name += name
+
+    # -- other wires
+
+    def feed_anthropic(self, event: Any) -> None:
+        """One event of Anthropic's messages stream."""
+        event = _to_json(event)
+        kind = event.get("type")
+        if kind == "message_start":
+            # A gateway that retries sends a second one: what came before it belongs to no message.
+            self._slots, self._content, self.finish_reason = [], [], None
+            for index, block in enumerate(event.get("message", {}).get("content") or ()):
+                self._start_block(("message", index), block)
+                self.feed_anthropic({"type": "content_block_stop", "index": ("message", index)})
+        elif kind == "content_block_start":
+            self._start_block(event["index"], event["content_block"])
+        elif kind == "content_block_delta":
+            self._add_block_delta(event["index"], event["delta"])
+        elif kind == "content_block_stop":
+            for slot in self._find_slots_at(event["index"]):
+                slot.is_closed = slot.is_ended = True
+        elif kind == "message_delta" and (event.get("delta") or {}).get("stop_reason"):
+            self.finish(event["delta"]["stop_reason"])
+
+    def _start_block(self, index: object, block: Mapping[str, Any]) -> None:
+        for slot in self._slots:
+            slot.is_ended, slot.is_finished = (
+                True,
+                slot.is_finished or slot.is_closed,
+            )  # the model went on: it was not cut off
+        if block.get("type") == "text":
+            self._content.append(block.get("text") or "")
+        if block.get("type") != "tool_use":
+            return
+        slot = Slot(index)
+        slot.id, slot.name = block.get("id") or "", block.get("name") or ""
+        slot.arguments_object = dict(block["input"]) if block.get("input") else None
+        self._slots.append(slot)
+
+    def _add_block_delta(self, index: object, delta: Mapping[str, Any]) -> None:
+        if delta.get("type") == "text_delta":
+            self._content.append(delta.get("text") or "")
+        if delta.get("type") == "input_json_delta" and delta.get("partial_json"):
+            for slot in self._find_slots_at(index):
+                slot.add(delta["partial_json"])
+
+    def _find_slots_at(self, index: object) -> list[Slot]:
+        """The latest call at `index`, if there is one."""
+        return [slot for slot in self._slots if slot.index == index][-1:]
+
+    def feed_gemini(self, part: Any) -> None:
+        """One `part` of Gemini's content, or a whole chunk with `candidates`; camelCase or snake_case."""
+        part = _to_json(part)
+        if "candidates" in part:
+            for candidate in part["candidates"] or ():
+                for inner in (candidate.get("content") or {}).get("parts") or ():
+                    self.feed_gemini(inner)
+                reason = candidate.get("finishReason") or candidate.get("finish_reason")
+                self.finish_reason = reason or self.finish_reason
+            return
+        if isinstance(part.get("text"), str) and not part.get("thought"):
+            self._content.append(part["text"])
+        self._gemini.add_part(part)
+
+    def feed_text(self, text: str) -> None:
+        """A piece of model text in which calls may be written; they are complete when their closing tag came."""
+        self._text.append(text)
+
+    # -- what came out
+
+    @property
+    def text(self) -> str:
+        """The prose so far: plain content as it came, and fed text without the calls in it."""
+        return "".join(self._content) + (self._parse_text().text if self._text else "")
+
+    @property
+    def completed(self) -> list[StreamCall]:
+        """The calls that are certain by now, in the order in which they began."""
+        slots = [slot for slot in sort_slots(self._slots) if slot.is_ended or self._closed]
+        calls = [call for slot in slots if (call := slot.to_call()) is not None]
+        calls += [StreamCall(*parts) for parts in self._gemini.completed]
+        if self._text:
+            calls += self._find_text_calls(certain=not self._closed)
+        return calls
+
+    def begun(self, *, certain: bool = False) -> list[dict[str, Any]]:
+        """Every call that came over OpenAI's wire, as in a reply that comes whole, readable or not; or only those that
+        are `certain`."""
+        slots = [slot for slot in sort_slots(self._slots) if not slot.is_blank]
+        return [slot.to_message() for slot in slots if not certain or (slot.is_ended and slot.to_call() is not None)]
+
+    def take(self) -> list[StreamCall]:
+        """The calls that have become certain since it was last asked, each of them once: for code that makes calls
+        while the stream still runs. Behind `close`, whatever is left."""
+        slots = [slot for slot in self._slots if not slot.is_taken and (slot.is_ended or self._closed)]
+        calls = []
+        for slot in slots:
+            if (call := slot.to_call()) is not None:
+                slot.is_taken = True
+                calls.append(call)
+        calls += self._take_new("gemini", [StreamCall(*parts) for parts in self._gemini.completed])
+        return calls + (self._take_new("text", self._find_text_calls(certain=not self._closed)) if self._text else [])
+
+    def _take_new(self, wire: str, calls: list[StreamCall]) -> list[StreamCall]:
+        before, self._counts_taken[wire] = self._counts_taken[wire], max(self._counts_taken[wire], len(calls))
+        return calls[before:]
+
+    def close(self) -> list[StreamCall]:
+        """All calls of the ended stream. Raises IncompleteCall when it ended inside one."""
+        self._closed = True
+        unfinished = self._find_unfinished()
+        if unfinished is not None:
+            raise IncompleteCallError(explain_cut_off(unfinished, self.finish_reason), fragment=unfinished)
+        return self.completed
+
+    def _find_unfinished(self) -> str | None:
+        """What there is of the first call that is not whole."""
+        self._slots = [slot for slot in self._slots if not slot.is_blank]
+        for slot in self._slots:
+            slot.is_finished = slot.is_finished or (slot.is_closed and self.finish_reason is None)
+            if slot.to_call() is None:
+                return slot.format_fragment()
+        return self._gemini.unfinished or self._parse_text().unfinished
+
+    def _parse_text(self) -> ParsedText:
+        self._text = ["".join(self._text)]
+        return parse_text_calls(self._text[0], self._functions)
+
+    def _find_text_calls(self, *, certain: bool) -> list[StreamCall]:
+        """Calls in the fed text. While the stream runs, only those behind which the text has gone on or was closed."""
+        text = "".join(self._text)
+        length, certain_calls = self._certain_calls
+        if certain and length and not _MAY_CLOSE.search(text, length):
+            return list(certain_calls)
+        parsed = self._parse_text()
+        within = len(text) if parsed.open_at is None else parsed.open_at
+        calls = []
+        for call in parsed.calls:
+            is_closed = call.raw.rstrip().endswith(">") or not _STILL_CLOSING.fullmatch(text, call.end)
+            if certain and not (is_closed and call.end <= within):
+                break  # what comes behind it waits too: calls are made in their order
+            calls.append(StreamCall(call.name, call.arguments, None, call.repairs))
+        self._certain_calls = (len(text), tuple(calls)) if certain and len(calls) == len(parsed.calls) else (0, ())
+        return calls
+
+
+def _to_json(data: Any) -> Any:
+    """JSON, of what a client library has made an object (openai, google-genai, anthropic)."""
+    dump = getattr(data, "model_dump", None)
+    return data if dump is None else dump(mode="json")
+
+
+def _get_finish_reason(choice: Mapping[str, Any]) -> dict[str, Any]:
+    return {"finish_reason": choice["finish_reason"]} if choice.get("finish_reason") else {}
+
+
+def _get_name(function: Any) -> str:
+    if isinstance(function, str):
+        return function
+    if isinstance(function, Mapping):
+        inner = function.get("function")
+        return str((inner if isinstance(inner, Mapping) else function).get("name", ""))
+    return str(function.name)
+
+
+# One function call of a stream: as far as it has arrived, and when it is whole.
+
+_PLACEHOLDER = 4  # fragments in which an empty object may come that is none
+
+
+class StreamCall(FieldAccess, Struct, frozen=True):
+    """One complete call. `id` is the wire's, None where it gave none. Fields are also read by key.
+
+    `extra` is what a server hung on the call and wants to see again, e.g. Gemini's signatures behind OpenAI's API.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    id: str | None = None
+    repairs: tuple[str, ...] = ()
+    extra: Any = None
+
+
+class Slot:
+    """One call as far as it has arrived."""
+
+    def __init__(self, index: object = None) -> None:
+        self.index = index
+        self.id = ""
+        self.name = ""
+        self.is_named_late = False  # behind arguments
+        self.fragments: list[str] = []
+        self.arguments_object: dict[str, Any] | None = None  # arguments that came as an object, not as text
+        self.extra: Any = None  # `extra_content`
+        self.is_closed = False  # the wire said that nothing more belongs to it
+        self.is_ended = False  # the wire said so, or something came after it
+        self.is_finished = False  # a finish reason came: no arguments at all then means no arguments
+        self.is_taken = False  # handed out by `take`
+
+    @property
+    def text(self) -> str:
+        if len(self.fragments) > 1:
+            self.fragments = ["".join(self.fragments)]
+        return self.fragments[0] if self.fragments else ""
+
+    def add(self, fragment: str) -> None:
+        """A further piece of the arguments' text."""
+        is_short = len(self.fragments) <= _PLACEHOLDER  # a long text is not joined anew with each piece
+        if is_short and fragment.lstrip().startswith("{") and self.text.strip() == "{}":
+            self.fragments = []  # the `{}` was a placeholder
+        self.fragments.append(fragment)
+
+    @property
+    def has_arguments(self) -> bool:
+        return bool(self.fragments) or self.arguments_object is not None
+
+    def read_arguments(self) -> dict[str, Any] | None:
+        """The arguments object, or None while it is not whole."""
+        if self.arguments_object is not None:
+            return self.arguments_object
+        text = self.text
+        if not text.strip():
+            return {} if self.is_finished else None
+        value, why = parse_arguments(text)
+        return value if why is None else None
+
+    def to_call(self) -> StreamCall | None:
+        arguments = self.read_arguments() if self.name else None
+        return None if arguments is None else StreamCall(self.name, arguments, self.id or None, extra=self.extra)
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing of a call came: servers send empty places."""
+        return not (self.id or self.name or self.fragments or self.arguments_object)
+
+    def to_message(self) -> dict[str, Any]:
+        """The call as its server would have sent it whole, readable or not."""
+        arguments = self.text if self.arguments_object is None else self.arguments_object
+        call = {"id": self.id or None, "type": "function", "function": {"name": self.name, "arguments": arguments}}
+        return call if self.extra is None else {**call, "extra_content": self.extra}
+
+    def format_fragment(self) -> str:
+        return f"{self.name or '(no name yet)'}({self.text})"
+
+
+def sort_slots(slots: list[Slot]) -> list[Slot]:
+    """By the wire's index, which is a call's place in a reply that comes whole; as they began where that is no help."""
+    indices = [slot.index for slot in slots]
+    is_sortable = all(isinstance(index, int) for index in indices) and len(set(indices)) == len(indices)
+    return sorted(slots, key=lambda slot: slot.index) if is_sortable else slots  # type: ignore[arg-type,return-value]
+
+
+def explain_cut_off(fragment: str, reason: str | None, source: str = "stream") -> str:
+    """What to say of a stream or reply that ended before its call was whole."""
+    excerpt = fragment if len(fragment) <= 200 else fragment[:200] + "…"
+    why = f" (finish reason '{reason}')" if reason else ""
+    return f"the {source} ended inside a function call{why}: {excerpt}; the call was not made"

@@ -1,0 +1,285 @@
+"""Values as messages show them: JSON, bounded in length, whatever the value is.
+
+Never raises and never runs on: cycles, depth, hostile objects and enormous texts are cut with `…`. Lone surrogates
+are escaped, so that every message can be encoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import islice
+from typing import Any
+
+from evalkit.errors import UsageError
+from evalkit.jsonvalue import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING, get_kind
+from evalkit.text.escape import escape_controls, is_harmless
+
+TEXT_LIMIT = 240  # characters of a value in a message
+WINDOW_SIZE = 60  # characters shown on either side of the first difference of two long texts
+_TEXT_DEPTH = 12
+_KIND_NAMES = {
+    STRING: "a string",
+    NUMBER: "a number",
+    BOOLEAN: "a boolean",
+    NULL: "null",
+    ARRAY: "a list",
+    OBJECT: "a mapping",
+}
+
+
+def format_value(value: Any, limit: int = TEXT_LIMIT) -> str:
+    """`value` as JSON on one line, at most about `limit` characters; what is not JSON is shown as Python has it."""
+    try:
+        text = "".join(_cut_pieces(_format_pieces(value, limit, _TEXT_DEPTH, ()), limit))
+    except Exception:
+        text = f"<{type(value).__name__}, which cannot be shown>"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def cut(text: str, limit: int = 2 * TEXT_LIMIT) -> str:
+    """`text`, at most `limit` characters of it."""
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def describe_type(value: Any) -> str:
+    """``a string``, ``null``, ``a tuple, which is not JSON``: what a value is, for messages."""
+    name = type(value).__name__
+    article = "an" if name[:1].lower() in "aeiou" else "a"
+    return _KIND_NAMES.get(get_kind(value)) or f"{article} {name}, which is not JSON"
+
+
+def _cut_pieces(pieces: Iterator[str], limit: int) -> Iterator[str]:
+    remaining = limit
+    for piece in pieces:
+        if len(piece) > remaining + 1:
+            yield piece[:remaining] + "…"
+            return
+        remaining -= len(piece)
+        yield piece
+
+
+def _format_pieces(value: Any, limit: int, depth: int, above: tuple[int, ...]) -> Iterator[str]:
+    of_kind = get_kind(value)
+    if of_kind not in (OBJECT, ARRAY):
+        yield _format_scalar(value, of_kind, limit)
+    elif id(value) in above:
+        yield "<cycle>"
+    elif not depth:
+        yield "…"
+    elif of_kind == OBJECT:
+        yield from _format_mapping(value, limit, depth - 1, (*above, id(value)))
+    else:
+        yield "["
+        for index, item in enumerate(islice(value, limit)):
+            yield ", " if index else ""
+            yield from _format_pieces(item, limit, depth - 1, (*above, id(value)))
+        yield ", …]" if len(value) > limit else "]"
+
+
+def _format_mapping(value: dict[Any, Any], limit: int, depth: int, above: tuple[int, ...]) -> Iterator[str]:
+    yield "{"
+    for index, (key, item) in enumerate(islice(dict.items(value), limit)):
+        yield ", " if index else ""
+        yield from _format_pieces(key, limit, 0, ())
+        yield ": "
+        yield from _format_pieces(item, limit, depth, above)
+    yield ", …}" if len(value) > limit else "}"
+
+
+def _format_scalar(value: Any, of_kind: str, limit: int) -> str:
+    if of_kind == STRING:
+        return _format_string(str.__str__(value), limit)
+    if of_kind == NUMBER and isinstance(value, int) and value.bit_length() > 4096:
+        return f"<integer of {value.bit_length()} bits>"
+    if of_kind:
+        return json.dumps(value)
+    return f"<{type(value).__name__} {repr(value)[:limit]}>"
+
+
+def _format_string(text: str, limit: int) -> str:
+    if len(text) <= limit - 2:
+        return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text[: limit - 3], ensure_ascii=False)[:-1] + '…"'
+
+
+def format_window(text: str, start: int, end: int) -> str:
+    """The part of `text` around ``text[start:end]``, quoted, with `…` where it was cut."""
+    first, last = max(0, start - WINDOW_SIZE), min(len(text), end + WINDOW_SIZE)
+    excerpt = json.dumps(text[first:last], ensure_ascii=False)[1:-1]
+    quoted = f'"{"…" if first else ""}{excerpt}{"…" if last < len(text) else ""}"'
+    return quoted.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def find_first_difference(a: str, b: str) -> int:
+    """The index of the first character at which two different texts differ (a prefix differs at its end)."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:  # by halves: slices compare at memory speed, a loop over characters does not
+        middle = (low + high + 1) // 2
+        if a[:middle] == b[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+# JSON values in a line of text: whole where they fit, else with the longest parts cut by ``…``.
+
+_CUTS = (80, 60, 48, 40, 34, 28, 24, 20, 16)  # lengths that strings are cut to, tried in turn
+_MOST_ITEMS = 6  # of a list or mapping, once anything has to be cut
+_DEEPEST = 4  # levels shown, once anything has to be cut
+_ENCODED = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def format_json(value: Any, budget: int) -> str:
+    """`value` as JSON, in about `budget` characters."""
+    if _measure_size(value, budget) <= budget:
+        text = _dump(value)
+        if len(text) <= budget:
+            return text
+    for limit in _select_limits(value):
+        text = _dump(_cut_value(value, limit))
+        if len(text) <= budget:
+            return text
+    return _cut_end(text, budget)
+
+
+def format_arguments(arguments: Any, budget: int) -> str:
+    """``serial_number="SN98765", priority="high"``, in about `budget` characters; what is no mapping, as it came."""
+    if not isinstance(arguments, Mapping):
+        return format_json(arguments, budget)
+    if _measure_size(arguments, budget) <= budget:
+        text = _format_pairs(arguments)
+        if len(text) <= budget:
+            return text
+    for limit in _select_limits(*arguments.values()):
+        text = _format_pairs({key: _cut_value(value, limit) for key, value in arguments.items()})
+        if len(text) <= budget:
+            return text
+    return _cut_end(text, budget)
+
+
+def _cut_end(text: str, budget: int) -> str:
+    """The last resort; a text that is only a little too long is left whole."""
+    return text if len(text) <= budget * 1.2 else text[: max(budget - 1, 1)] + "…"
+
+
+def cut_at_word(text: str, limit: int) -> str:
+    """`text` in at most `limit` characters, cut after a word where one ends near."""
+    if len(text) <= limit:
+        return text
+    head = text[: limit - 1]
+    space = head.rfind(" ")
+    return (head[: space + 1] if space > limit // 2 else head) + "…"
+
+
+def _format_pairs(arguments: Mapping[Any, Any]) -> str:
+    try:
+        text = ", ".join([f"{key!s}={_ENCODED(value)}" for key, value in arguments.items()])
+    except (TypeError, ValueError, RecursionError):
+        text = ""
+    if text and is_harmless(text):  # the usual case, at a third of the time of looking at each part
+        return text
+    return ", ".join(f"{escape_controls(str(key))}={_dump(value)}" for key, value in arguments.items())
+
+
+def _dump(value: Any) -> str:
+    try:
+        return escape_controls(_ENCODED(value))
+    except (TypeError, ValueError, RecursionError):
+        return escape_controls(repr(value))
+
+
+def _measure_size(value: Any, enough: int) -> int:
+    """A lower bound of the length of `value` as JSON; counting stops beyond `enough`."""
+    total, stack = 0, [value]
+    while stack and total <= enough:
+        item = stack.pop()
+        if isinstance(item, str):
+            total += len(item) + 2
+        elif isinstance(item, Mapping):
+            total += sum(len(str(key)) + 4 for key in item)
+            stack.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            total += 2 * len(item)
+            stack.extend(item)
+        else:
+            total += 1
+    return total
+
+
+def _select_limits(*values: Any) -> tuple[int, ...]:
+    """Those of _CUTS that are worth trying: of several that cut none of the texts in `values`, one."""
+    longest = max(map(_measure_longest, values), default=0)
+    harmless = sum(limit >= longest for limit in _CUTS)
+    return _CUTS[max(harmless - 1, 0) :]
+
+
+def _measure_longest(value: Any, depth: int = 0) -> int:
+    """The length of the longest text that `_cut` would have to do with."""
+    if isinstance(value, str):
+        return len(value)
+    if depth >= _DEEPEST or not isinstance(value, (Mapping, list, tuple)):
+        return 0
+    first = list(value)[:_MOST_ITEMS]
+    if isinstance(value, Mapping):
+        return max((max(len(str(key)), _measure_longest(value[key], depth + 1)) for key in first), default=0)
+    return max((_measure_longest(item, depth + 1) for item in first), default=0)
+
+
+def _cut_value(value: Any, limit: int, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        return cut_at_word(value, limit)
+    if isinstance(value, Mapping):
+        if depth >= _DEEPEST:
+            return "…"
+        pairs = {
+            cut_at_word(str(key), limit): _cut_value(value[key], limit, depth + 1) for key in list(value)[:_MOST_ITEMS]
+        }
+        return pairs if len(value) <= _MOST_ITEMS else {**pairs, "…": "…"}
+    if isinstance(value, (list, tuple)):
+        if depth >= _DEEPEST:
+            return "…"
+        items = [_cut_value(item, limit, depth + 1) for item in value[:_MOST_ITEMS]]
+        return items if len(value) <= _MOST_ITEMS else [*items, "…"]
+    return value
+
+
+# Rates in percent, exact from the option's text to the printed line.
+
+_MOST_NAMES = 10
+
+
+def parse_percentage(text: str, name: str = "min_pass_rate") -> Fraction:
+    """A rate in percent as an exact number. UsageError for what is no percentage, and for 0.99 written for 99."""
+    number = str(text).strip().removesuffix("%").rstrip()
+    value = Fraction(number) if all(part.isdecimal() for part in number.split(".", 1)) else None
+    if value is None or value > 100:
+        raise UsageError(f"{name}: {text!r} is not a percentage; write a number from 0 to 100, such as 99 or 99.5")
+    if 0 < value <= 1:
+        raise UsageError(
+            f"{name}: {text} is in percent, and {format_rate(value)} is hardly meant; write {format_number(value * 100)}"
+        )
+    return value
+
+
+def format_number(number: Fraction) -> str:
+    """A number in decimal, cut (not rounded) after two places: 99.996 must not read as 100."""
+    hundredths = number.numerator * 100 // number.denominator
+    text = f"{hundredths // 100}.{hundredths % 100:02d}"
+    return text.rstrip("0").rstrip(".")
+
+
+def format_rate(number: Fraction) -> str:
+    return f"{format_number(number)} %"
+
+
+def join_names(ids: Sequence[str]) -> str:
+    """The first few of `ids`, and how many more there are."""
+    rest = f" and {len(ids) - _MOST_NAMES} more" if len(ids) > _MOST_NAMES else ""
+    return ", ".join(ids[:_MOST_NAMES]) + rest
+
+
+def format_case_count(number: int) -> str:
+    return f"{number} case" if number == 1 else f"{number} cases"

@@ -1,0 +1,296 @@
+"""What the text-call parser gives back."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct, field
+
+from evalkit.model.transcript import FieldAccess
+from evalkit.textcalls.forms import Forms
+from evalkit.textcalls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
+from evalkit.textcalls.names import Names, RejectedCallError
+
+
+class TextCall(FieldAccess, Struct, frozen=True):
+    """One recovered call. Fields are also read by key: ``call["name"]``."""
+
+    name: str
+    arguments: dict[str, Any]
+    raw: str
+    repairs: tuple[str, ...] = ()
+    start: int = 0
+    end: int = 0
+
+    @property
+    def standard(self) -> str:
+        """The call in the standard form, for the conversation's history."""
+        body = json.dumps({"name": self.name, "parameters": self.arguments}, ensure_ascii=False)
+        return f"<function>{body}</function>"
+
+
+class Rejected(Struct, frozen=True):
+    """Something that looks like a call and may not be made, with the reason."""
+
+    raw: str
+    reason: str
+
+
+class ParsedText(Struct, frozen=True):
+    """`calls` in the order of the text; `text` is the prose without them; `history` has each call in standard form.
+
+    `unfinished` is the call, if any, in whose middle the text ends: it was not made. Behind `open_at`, if anything, the
+    text holds JSON or a tag that is not closed: were the text to go on, calls there might turn out to be part of it.
+    """
+
+    calls: tuple[TextCall, ...] = ()
+    text: str = ""
+    history: str = ""
+    rejected: tuple[Rejected, ...] = ()
+    unfinished: str | None = None
+    open_at: int | None = None
+
+
+# Calls in tags, and what all readers of explicit envelopes share.
+
+_ENVELOPE = re.compile(r"(?:[\w-]+[_:])?(?:function|tool)_?calls?|function|tool|tool_code|invoke", re.IGNORECASE)
+_OPEN_TAG = re.compile(
+    r"<\s*(?P<tag>[A-Za-z_][\w.:-]*)(?:\s*=\s*[\"']?(?P<value>[\w.:-]+)[\"']?)?"
+    r"(?P<attributes>(?:\s+[\w-]+\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*'))*)\s*(?P<empty>/?)>"
+)
+_ATTRIBUTE = re.compile(r"([\w-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_CLOSE_TAG = re.compile(r"<\s*/\s*([A-Za-z_][\w.:-]*)\s*>")
+_WRAPPED = re.compile(r"\s*<\s*(?:function|invoke|tool_call)\b", re.IGNORECASE)
+_INNER = re.compile(_WRAPPED.pattern.removeprefix(r"\s*"), re.IGNORECASE)
+_FENCE_OPEN = re.compile(r"\s*```[\w+-]*[ \t]*\n?")
+_FENCE_CLOSE = re.compile(r"\s*```")
+_EXTRA_CLOSERS = re.compile(r"[\s}\],;]*")
+BETWEEN = re.compile(r"[\s;,]*")
+SPACE = re.compile(r"\s*")
+LIST_OF_CALLS = re.compile(r"\[\s*[A-Za-z_][\w.]*\s*\(")
+_BUDGET_FACTOR = 4
+_BUDGET_BASE = 50_000
+
+
+class _Span(Struct):
+    """A piece of the text that is no prose: calls and what wraps them."""
+
+    start: int
+    end: int
+    calls: list[TextCall] = field(default_factory=list)
+
+
+class StopError(Exception):
+    """The rest of the text belongs to a call that is not finished, or the budget is spent."""
+
+
+class Envelopes:
+    """The text under search, what was found in it so far, and the readers of explicit envelopes."""
+
+    def __init__(self, text: str, names: Names) -> None:
+        self.text = text
+        self.names = names
+        self.forms = Forms(names)
+        self.spans: list[_Span] = []
+        self.rejected: list[Rejected] = []
+        self.unfinished: str | None = None
+        self.open_at: int | None = (
+            None  # where something begins that is no call, and may become one or hold what is none
+        )
+        self.budget = _BUDGET_FACTOR * len(text) + _BUDGET_BASE
+        self._closers: list[tuple[int, int, str]] | None = None
+
+    def _spend(self, cost: int) -> None:
+        self.budget -= cost
+        if self.budget < 0:
+            self.rejected.append(Rejected("", "too tangled: the search for calls was given up"))
+            raise StopError
+
+    def _add(self, start: int, end: int, entries: Iterable[tuple[str, dict[str, Any], list[str]]]) -> int:
+        raw = self.text[start:end]
+        calls = [TextCall(name, arguments, raw, tuple(notes), start, end) for name, arguments, notes in entries]
+        self.spans.append(_Span(start, end, calls))
+        return end
+
+    def _refuse(self, start: int, end: int, reason: str) -> None:
+        self.rejected.append(Rejected(self.text[start : min(end, start + 500)], reason))
+
+    def _leave_unfinished(self, start: int) -> None:
+        self.unfinished = self.text[start:]
+        raise StopError
+
+    def _mark_open(self, start: int) -> None:
+        self.open_at = start if self.open_at is None else self.open_at
+
+    # -- explicit envelopes
+
+    def _read_tag(self, start: int) -> int | None:
+        opened = _OPEN_TAG.match(self.text, start)
+        if opened is None:
+            return None
+        tag = opened["tag"].lower()
+        attributes = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(opened["attributes"])}
+        is_known = self.names.has_declarations and self.names.is_known(opened["tag"])
+        if not _ENVELOPE.fullmatch(tag) and not is_known:
+            return None
+        named = (
+            opened["tag"] if is_known and not _ENVELOPE.fullmatch(tag) else opened["value"] or attributes.get("name")
+        )
+        if opened["empty"]:
+            return self._read_empty_tag(opened, named, attributes)
+        return self._read_envelope(start, opened.end(), tag, named)
+
+    def _read_empty_tag(self, opened: re.Match[str], named: str | None, attributes: dict[str, str]) -> int | None:
+        if named is None:
+            return None
+        notes = ["arguments as attributes"] if set(attributes) - {"name"} else []
+        try:
+            name = self.names.resolve(named, notes, explicit=True)
+        except RejectedCallError as refused:
+            self._refuse(opened.start(), opened.end(), str(refused))
+            return opened.end()
+        arguments = {key: self.names.parse_typed(name, key, text) for key, text in attributes.items() if key != "name"}
+        return self._add(opened.start(), opened.end(), [(name, arguments, notes)])
+
+    def _read_envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
+        space = SPACE.match(self.text, content)
+        first = space.end() if space else content
+        fence = _FENCE_OPEN.match(self.text, first)
+        first = fence.end() if fence else first
+        if self.text.startswith(("{", "["), first) and not LIST_OF_CALLS.match(self.text, first):
+            return self._read_json_envelope(start, first, tag, named)
+        return self._read_text_envelope(start, content, tag, named)
+
+    def _read_json_envelope(self, start: int, first: int, tag: str, named: str | None) -> int | None:
+        begin, position = start, first  # each object is kept as it is read: the next one may be cut off
+        while True:
+            value, position, notes = self._decode_json(begin, position, tag)
+            if value is None:
+                return begin if begin > start else None
+            try:
+                calls = self._read_calls(value, notes, explicit=True, named=named)
+            except RejectedCallError as refused:
+                position, _ = self._close_envelope(position, tag, named)
+                self._refuse(begin, position, str(refused))
+                return position
+            between = BETWEEN.match(self.text, position)
+            following = between.end() if between else position
+            if not self.text.startswith("{", following):
+                break
+            begin, position = self._add(begin, position, calls), following
+        end, note = self._close_envelope(position, tag, named or calls[-1][0])
+        if note:
+            calls[-1][2].append(note)
+        return self._add(begin, end, calls)
+
+    def _decode_json(self, start: int, first: int, tag: str) -> tuple[Any, int, list[str]]:
+        """(value, end, repairs); the value is None when there is none."""
+        closer = self._find_next_closer(first, tag)
+        for end, closed in (
+            ((len(self.text), False), (closer, True)) if closer is not None else ((len(self.text), False),)
+        ):
+            try:
+                decoded = decode(self.text, first, end, closed=closed)
+            except IncompleteJsonError as error:
+                self._spend(error.work)
+                if closer is None:
+                    self._leave_unfinished(start)
+                self._mark_open(start)
+            except MalformedJsonError as error:
+                self._spend(200 + error.work)
+                if closed or closer is None:
+                    self._refuse(start, self._close_envelope(end, tag, None)[0], f"malformed: {error}")
+            else:
+                if closed or closer is None or not _has_open_tag(decoded.value):
+                    return decoded.value, decoded.end, decoded.repairs
+        return None, first, []
+
+    def _close_envelope(self, position: int, tag: str, named: str | None) -> tuple[int, str | None]:
+        """The end of the envelope whose content ended at `position`, and what was odd about it."""
+        fence = _FENCE_CLOSE.match(self.text, position)
+        position = fence.end() if fence else position
+        extra = _EXTRA_CLOSERS.match(self.text, position)
+        here = extra.end() if extra else position
+        closing = _CLOSE_TAG.match(self.text, here)
+        if closing is None or not self._can_close(closing[1], tag, named):
+            return position, "the closing tag was missing"
+        skipped = self.text[position:here].strip()
+        if skipped:
+            return closing.end(), "extra closing braces"
+        if closing[1].lower() != tag:
+            return closing.end(), f"closed by </{closing[1]}>"
+        return closing.end(), None
+
+    def _can_close(self, closing_tag: str, tag: str, named: str | None) -> bool:
+        lowered = closing_tag.lower()
+        return (
+            lowered == tag
+            or _ENVELOPE.fullmatch(lowered) is not None
+            or (named is not None and lowered == named.lower())
+        )
+
+    def _find_next_closer(self, position: int, tag: str) -> int | None:
+        """Where the next closing tag that may close a `tag` begins."""
+        if self._closers is None:
+            self._closers = [(m.start(), m.end(), m[1].lower()) for m in _CLOSE_TAG.finditer(self.text)]
+        for index in range(bisect_left(self._closers, (position, 0, "")), len(self._closers)):
+            self._spend(1)
+            if self._closers[index][2] == tag or _ENVELOPE.fullmatch(self._closers[index][2]):
+                return self._closers[index][0]
+        return None
+
+    def _read_text_envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
+        """An envelope whose content is no JSON: child tags, `name: "arg"`, `name(...)`, or other envelopes."""
+        closer = self._find_own_closer(content, named or "" if not _ENVELOPE.fullmatch(tag) else tag)
+        if closer is None:
+            if self.forms.is_call_start(self.text, content, named):
+                self._leave_unfinished(start)
+            self._mark_open(start)
+            return None
+        if named is None and _WRAPPED.match(self.text, content, closer[0]):
+            # A mere wrapper: its content is searched, and its tags are no prose.
+            self.spans += [_Span(start, content), _Span(*closer)]
+            return content
+        self._spend(closer[0] - content)
+        try:
+            calls = self.forms.read(self.text[content : closer[0]], named)
+        except RejectedCallError as refused:
+            if named is None and _INNER.search(self.text, content, closer[0]):
+                return None  # prose that mentions the tag, before the envelope that the closing tag belongs to
+            self._refuse(start, closer[1], str(refused))
+            return closer[1]
+        return self._add(start, closer[1], calls) if calls else None
+
+    def _find_own_closer(self, position: int, tag: str) -> tuple[int, int] | None:
+        if self._find_next_closer(position, tag) is None and self._closers == []:
+            return None
+        closers = self._closers or []
+        for index in range(bisect_left(closers, (position, 0, "")), len(closers)):
+            self._spend(1)
+            if closers[index][2] == tag.lower():
+                return closers[index][0], closers[index][1]
+        return None
+
+    def _read_calls(
+        self, value: Any, notes: list[str], *, explicit: bool, named: str | None = None
+    ) -> list[tuple[str, dict[str, Any], list[str]]]:
+        """The calls of a JSON value: an object, a list of them, or `{"tool_calls": [...]}`."""
+        if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
+            value = value["tool_calls"]
+        if isinstance(value, list) and not value:
+            raise RejectedCallError("an empty list of calls")
+        calls = []
+        for item in value if isinstance(value, list) else [value]:
+            repairs = list(notes)
+            name, arguments = self.names.read_call(item, repairs, explicit=explicit, named=named)
+            calls.append((name, arguments, repairs))
+        return calls
+
+
+def _has_open_tag(value: Any) -> bool:
+    """Whether a strictly read value swallowed an envelope: then the text is to be read up to its closing tag."""
+    return isinstance(value, str) and "<function" in value

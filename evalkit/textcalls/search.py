@@ -1,0 +1,286 @@
+"""Function calls that a model wrote as text, found and read; the prose around them is kept.
+
+Shapes: the standard ``<function>{"name": ..., "parameters": {...}}</function>``; the function's name as tag or
+attribute; ``<tool_call>`` (Hermes, Qwen); ``[TOOL_CALLS]`` (Mistral); ``<|python_tag|>`` and pythonic lists (Llama);
+``<TOOL>name: "arg"</TOOL>``; ``name(arg=1)`` on a line of its own; fenced JSON; bare JSON. Without declarations names
+are accepted in explicit envelopes only. Prose that mentions a tag is no call, what stands in ``<think>`` is no call,
+and nothing is executed. Time is linear in the text: failed attempts spend a budget, and when it is gone the
+search stops and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from evalkit.textcalls.envelopes import (
+    BETWEEN,
+    LIST_OF_CALLS,
+    SPACE,
+    Envelopes,
+    ParsedText,
+    StopError,
+)
+from evalkit.textcalls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
+from evalkit.textcalls.names import Names, RejectedCallError
+from evalkit.textcalls.python_calls import NotACallError, find_balanced_end
+
+
+def parse_text_calls(text: str, functions: Iterable[Any] | None = None) -> ParsedText:
+    """Find the calls in a model's `text`.
+
+    `functions`: declarations (Declaration, mappings with `name` and `parameters`, OpenAI's tool dicts, or plain names).
+    With them only declared names are calls; without, only explicit envelopes are. Never raises on any text.
+    """
+    return Search(text, Names(list(functions) if functions is not None else None)).run()
+
+
+# Calls behind marks: Mistral's ``[TOOL_CALLS]``, Llama's ``<|python_tag|>`` and lists in Python's syntax.
+
+_MISTRAL = re.compile(r"\s*([A-Za-z_][\w.-]*)(?:\[CALL_ID\][\w-]+)?(?:\[ARGS\])?\s*(?=\{)")
+_MISTRAL_AGAIN = re.compile(r"\s*+(?:\[TOOL_CALLS\])?(?=\s*[A-Za-z_][\w.-]*(?:\[|\{))")
+_PYTHONIC = re.compile(r"\[|[A-Za-z_][\w.]*[ \t]*\(")
+_PYTHON_END = re.compile(r"\s*<\|python_end\|>")
+
+
+class Marks(Envelopes):
+    """Readers of calls that a mark begins, and nothing ends."""
+
+    def _read_mistral(self, start: int, position: int) -> int:
+        begin = start  # each call is kept as it is read: the next one may be cut off
+        while True:
+            named = _MISTRAL.match(self.text, position)
+            space = SPACE.match(self.text, position)
+            first = named.end() if named else space.end() if space else position
+            if not self.text.startswith(("{", "["), first):
+                return position if begin == start else begin
+            value, end, notes = self._decode_json(begin, first, "")
+            if value is None:
+                return position if begin == start else begin
+            try:
+                calls = self._read_calls(value, notes, explicit=True, named=named[1] if named else None)
+            except RejectedCallError as refused:
+                self._refuse(begin, end, str(refused))
+                return end
+            begin = self._add(begin, end, calls)
+            again = _MISTRAL_AGAIN.match(self.text, end)
+            if again is None:
+                return begin
+            position = again.end()
+
+    def _read_python_tag(self, start: int, position: int) -> int:
+        space = SPACE.match(self.text, position)
+        first = space.end() if space else position
+        if not self.text.startswith("{", first):
+            return self._read_pythonic(start, first, explicit=True) or position
+        begin = start
+        for value, end, notes in self._read_json_values(start, first):
+            try:
+                calls = self._read_calls(value, notes, explicit=True)
+            except RejectedCallError as refused:
+                self._refuse(begin, end, str(refused))
+                return end
+            begin = position = self._add(begin, end, calls)
+        return position
+
+    def _read_json_values(self, start: int, first: int) -> Iterator[tuple[Any, int, list[str]]]:
+        while self.text.startswith("{", first):
+            value, end, notes = self._decode_json(start, first, "")
+            if value is None:
+                return
+            yield value, end, notes
+            start = end
+            between = BETWEEN.match(self.text, end)
+            first = between.end() if between else end
+
+    def _read_pythonic(self, start: int, first: int, *, explicit: bool) -> int | None:
+        """`[f(a=1), g()]` or `f(a=1)` at `first`."""
+        opener = _PYTHONIC.match(self.text, first)
+        if opener is None:
+            return None
+        end, read = find_balanced_end(self.text, opener.end() - 1)
+        self._spend(read)
+        if end is None:
+            if explicit and LIST_OF_CALLS.match(self.text, first):
+                self._leave_unfinished(start)
+            self._mark_open(start)
+            return None
+        try:
+            calls = self.forms.read_python(self.text[first:end], explicit=explicit)
+        except NotACallError:
+            return None
+        except RejectedCallError as refused:
+            if explicit:
+                self._refuse(start, end, str(refused))
+            return end
+        tail = _PYTHON_END.match(self.text, end)
+        return self._add(start, tail.end() if tail else end, calls)
+
+
+# The search through a text: where a call may begin, and calls that stand without an envelope.
+
+_ANCHOR = re.compile(
+    r"<think>|\[THINK\]|<\|python_(?:tag|start)\|>|\[TOOL_CALLS\]|<\s*[A-Za-z_][\w.:-]*|[{\[]"
+    r"|^[ \t]*(?:Action:[ \t]*)?`{0,3}(?=[A-Za-z_][\w.]*[ \t]*\()"
+    r"|^[ \t]*Action:[ \t]*(?=[A-Za-z_][\w.]*[ \t]*\n)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_EXTRA_CLOSERS = re.compile(r"[ \t]*[}\]]+")
+_CALL_LIKE = re.compile(r"[{\[\s]*[\"']?(?:name|tool|function|tool_name|function_name|action|type)[\"']?\s*:")
+_LINE_CALL = re.compile(r"([A-Za-z_][\w.]*)[ \t]*\(")
+_LINE_END = re.compile(r"[ \t]*[`;.]{0,3}[ \t]*(?:#[^\n]*)?(?=\n|$)")  # a comment in Python is none of the call
+_REACT = re.compile(r"([A-Za-z_][\w.]*)[ \t]*\n[ \t]*Action Input:[ \t]*(?=\{)", re.IGNORECASE)
+_EMPTY_FENCE = re.compile(r"```[\w+-]*+\s*+(?:```[ \t]*\n?|\Z)")
+_MARKS_BEFORE = re.compile(r"(?:<\|[\w/ .-]{1,40}\|>\s*)+\Z")
+_MARKS_AFTER = re.compile(
+    r"(?:\s*(?:<\|[\w/ .-]{1,40}\|>|<\s*/\s*(?:[\w-]+[_:])?(?:tool|function)_?calls?\s*>))+", re.IGNORECASE
+)
+_REACH = 200  # characters before a call in which its control tokens stand
+_THOUGHTS = {"<think>": re.compile("</think>", re.IGNORECASE), "[think]": re.compile(r"\[/THINK\]", re.IGNORECASE)}
+# What stands in these is no call, if they are closed: results, which models like to invent, and thoughts.
+_DATA = re.compile(
+    r"<\s*(?P<tag>(?:function|tool)_?(?:result|response|output)s?|thinking|reasoning)\b[^<>]*>", re.IGNORECASE
+)
+
+
+class Search(Marks):
+    """One pass over the text. `run` gives the result."""
+
+    def run(self) -> ParsedText:
+        position = 0
+        self._first = len(self.text) - len(self.text.lstrip())  # where something stands
+        try:
+            while (anchor := _ANCHOR.search(self.text, position)) is not None:
+                position = self._read_anchor(anchor)
+        except StopError:
+            pass
+        self.spans.sort(key=lambda span: span.start)
+        self._widen()
+        calls = tuple(call for span in self.spans for call in span.calls)
+        if not calls:
+            return ParsedText((), self.text, self.text, tuple(self.rejected), self.unfinished, self.open_at)
+        prose = _EMPTY_FENCE.sub("", self._replace_spans(lambda span: "")).strip()
+        history = self._replace_spans(lambda span: "\n".join(call.standard for call in span.calls))
+        return ParsedText(calls, prose, history, tuple(self.rejected), self.unfinished, self.open_at)
+
+    def _widen(self) -> None:
+        """Control tokens beside calls, and the ends of envelopes that never began, are no prose."""
+        floor = 0
+        starts = [*(span.start for span in self.spans), len(self.text)]
+        for span, limit in zip(self.spans, starts[1:], strict=True):
+            if span.calls:
+                before = _MARKS_BEFORE.search(self.text, max(floor, span.start - _REACH), span.start)
+                span.start = before.start() if before else span.start
+                after = _MARKS_AFTER.match(self.text, span.end, limit)
+                span.end = after.end() if after else span.end
+            floor = span.end
+
+    def _replace_spans(self, replacement: Any) -> str:
+        parts, end = [], 0
+        for span in self.spans:
+            between = self.text[end : span.start]
+            parts.append("" if end and BETWEEN.fullmatch(between) else between)
+            parts.append(replacement(span))
+            end = span.end
+        parts.append(self.text[end:])
+        return "".join(parts)
+
+    # -- what stands at an anchor; each returns the position to go on from
+
+    def _read_anchor(self, anchor: re.Match[str]) -> int:
+        start, mark = anchor.start(), anchor[0].lower()
+        if mark in _THOUGHTS:
+            end = _THOUGHTS[mark].search(self.text, start)
+            return len(self.text) if end is None else end.start()
+        if mark.startswith("<|python_"):
+            return self._read_python_tag(start, anchor.end())
+        if mark == "[tool_calls]":
+            return self._read_mistral(start, anchor.end())
+        if mark.startswith("<"):
+            return self._skip_data(start) or self._read_tag(start) or anchor.end()
+        if mark in ("{", "["):
+            return self._read_bare(start) or start + 1
+        return self._read_line_call(start, anchor.end()) or max(anchor.end(), start + 1)
+
+    def _skip_data(self, start: int) -> int | None:
+        opened = _DATA.match(self.text, start)
+        if opened is None or self.names.is_known(opened["tag"]):
+            return None
+        closer = self._find_own_closer(opened.end(), opened["tag"])
+        if closer is None:
+            self._mark_open(start)
+            return None
+        return closer[1]
+
+    # -- no envelope: declared names only
+
+    def _read_bare(self, start: int) -> int | None:
+        if LIST_OF_CALLS.match(self.text, start):
+            is_first = start <= self._first
+            end = find_balanced_end(self.text, start)[0] if is_first else None
+            alone = is_first and end is not None and not self.text[end:].strip()
+            return self._read_pythonic(start, start, explicit=alone and not self.names.has_declarations)
+        if not self.names.has_declarations:
+            return None
+        try:
+            decoded = decode(self.text, start, len(self.text), closed=False)
+        except IncompleteJsonError as error:
+            self._spend(error.work)
+            if self._is_call_like(start):
+                self._leave_unfinished(start)
+            self._mark_open(start)
+            return None
+        except MalformedJsonError as error:
+            self._spend(200 + error.work)
+            return None
+        try:
+            calls = self._read_calls(decoded.value, decoded.repairs, explicit=False)
+        except RejectedCallError as refused:
+            if self._is_call_like(start):
+                self._refuse(start, decoded.end, str(refused))
+            return decoded.end  # JSON that is no call is data: what lies inside it is none either
+        extra = _EXTRA_CLOSERS.match(self.text, decoded.end)
+        if extra:
+            calls[-1][2].append("extra closing braces")
+        return self._add(start, extra.end() if extra else decoded.end, calls)
+
+    def _is_call_like(self, start: int) -> bool:
+        """Whether what begins here sets out to name a declared function."""
+        if not _CALL_LIKE.match(self.text, start):
+            return False
+        head = self.text[start : start + 300]
+        return any(f'"{name}"' in head or f"'{name}'" in head for name in self.names.parameters)
+
+    def _read_line_call(self, start: int, position: int) -> int | None:
+        """`name(arg=1)` alone on its line, or ReAct's `Action:` with `Action Input:`."""
+        react = _REACT.match(self.text, position)
+        if react and self.names.has_declarations and self.names.is_known(react[1]):
+            value, close, notes = self._decode_json(start, react.end(), "")
+            if isinstance(value, dict):
+                name = self.names.resolve(react[1], notes, explicit=True)
+                return self._add(start, close, [(name, value, [*notes, "Action and Action Input"])])
+            return None
+        named = _LINE_CALL.match(self.text, position)
+        if named is None or not self.names.has_declarations or not self._is_line_name(named[1]):
+            return None
+        end, read = find_balanced_end(self.text, named.end() - 1)
+        self._spend(read)
+        if end is None:
+            self._mark_open(start)
+            return None
+        tail = _LINE_END.match(self.text, end)
+        if tail is None:
+            return None
+        try:
+            calls = self.forms.read_python(self.text[position:end], explicit=False)
+        except (NotACallError, RejectedCallError):
+            return None
+        return self._add(start, tail.end(), calls)
+
+    def _is_line_name(self, written_name: str) -> bool:
+        return (
+            self.names.is_known(written_name)
+            or self.names.is_known(written_name.rsplit(".", 1)[-1])
+            or written_name == "print"
+        )

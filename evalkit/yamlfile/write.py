@@ -1,0 +1,221 @@
+"""Data to readable block YAML that `load` reads back as the same data, and that other YAML readers do not misread."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from difflib import SequenceMatcher
+from io import StringIO
+from itertools import pairwise
+from typing import Any
+
+from evalkit.errors import UsageError, format_path
+
+KeyPath = tuple[str | int, ...]
+
+_PLAIN = re.compile(r"[^\W\d_](?:[\w ./@+()$%=~^;<>-]|[:,](?=[^\s:,]))*(?<![\s:])")
+_SERIAL = re.compile(r"[0-9]*[A-Za-z][\w.-]*")
+# What YAML 1.1 readers, other tools among them, take for something else than text.
+_MISREAD = re.compile(
+    r"(?:~|null|true|false|yes|no|on|off|y|n)|[-+.]?[0-9][-+0-9_.,:]*(?:[eE][-+]?[0-9]+)?|0[xXoObB][0-9A-Fa-f_]+"
+    r"|[-+]?\.(?:inf|nan)|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[Tt ].*",
+    re.IGNORECASE,
+)
+_NOT_IN_BLOCKS = re.compile("[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_TO_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_BLOCK_ODDITY = re.compile(r"[ \t]+$|\A\n*\Z", re.MULTILINE)  # blanks that nobody sees, or nothing else
+_MAX_SIMPLE_KEY = 100
+
+
+def dump(data: Any) -> str:
+    """`data` (JSON types; tuples as lists) as YAML. UsageError, with the path, for what YAML or JSON can't express."""
+    return "\n".join(_format_lines(data, (), nested=False)) + "\n"
+
+
+def _format_lines(value: Any, path: KeyPath, *, nested: bool = True) -> Iterator[str]:
+    """Lines of a node, unindented: the first may stand behind `key: ` or `- ` if `_is_inline`."""
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _format_pair(key, item, path)
+    elif isinstance(value, (list, tuple)) and value:
+        for index, item in enumerate(value):
+            inner = _format_lines(item, (*path, index))
+            yield "- " + next(inner)
+            yield from ("  " + line if line else "" for line in inner)
+    elif isinstance(value, str):
+        yield from _format_text(value, path, block=nested)
+    else:
+        yield _format_atom(value, path)
+
+
+def _format_pair(key: Any, item: Any, path: KeyPath) -> Iterator[str]:
+    if not isinstance(key, str):
+        raise UsageError(f"can't write {_format_place(path)} as YAML: key {key!r} is not text")
+    key_text = next(_format_text(key, path, block=False))
+    lines = _format_lines(item, (*path, key))
+    if len(key_text) > _MAX_SIMPLE_KEY:
+        yield "? " + key_text
+        key_text = ""
+    if isinstance(item, (Mapping, list, tuple)) and item:
+        yield key_text + ":"
+    else:
+        yield f"{key_text}: {next(lines)}"
+    yield from ("  " + line if line else "" for line in lines)
+
+
+def _format_atom(value: Any, path: KeyPath) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float) and math.isfinite(value):
+        digits = format(Decimal(repr(float(value))), "f")
+        return digits if "." in digits else digits + ".0"
+    if isinstance(value, Mapping):
+        return "{}"
+    if isinstance(value, (list, tuple)):
+        return "[]"
+    raise UsageError(f"can't write {_format_place(path)} as YAML: {value!r} is not JSON data")
+
+
+def _format_place(path: KeyPath) -> str:
+    return format_path(path) or "the data"
+
+
+def _format_text(value: str, path: KeyPath, *, block: bool) -> Iterator[str]:
+    if "\n" in value and block and not _NOT_IN_BLOCKS.search(value) and not _BLOCK_ODDITY.search(value):
+        yield from _format_literal(value)
+    elif (_PLAIN.fullmatch(value) or _SERIAL.fullmatch(value)) and not _MISREAD.fullmatch(value):
+        yield value
+    else:
+        yield _format_quoted(value, path)
+
+
+def _format_literal(value: str) -> Iterator[str]:
+    body = value.rstrip("\n")
+    ends = len(value) - len(body)
+    indent = "2" if value[0] in " \t\n" else ""  # where the indentation can't be told from the first line
+    yield "|" + indent + ("-", "", "+")[min(ends, 2)]
+    yield from body.split("\n")
+    yield from [""] * (ends - 1)
+
+
+def _format_quoted(value: str, path: KeyPath) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"can't write {_format_place(path)} as YAML: {value[error.start]!r} is no character") from None
+    quoted = json.dumps(value, ensure_ascii=False)
+    return _TO_ESCAPE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
+
+
+# Changing a YAML file that people wrote: what is not changed keeps its comments, quotes and layout, line by line.
+
+
+class YamlEditor:
+    """A text being edited. Paths lead from its root; a path that is not there is a UsageError."""
+
+    def __init__(self, text: str) -> None:
+        from ruamel.yaml import YAML
+
+        self._text = text
+        self._yaml = YAML()
+        self._yaml.preserve_quotes = True
+        self._yaml.width = 100_000
+        offset = _find_offset(text)
+        self._yaml.indent(mapping=2, sequence=2 + offset, offset=offset)
+        self._root: Any = self._yaml.load(text)
+        self._before = self._dump()
+
+    def has(self, path: KeyPath) -> bool:
+        """Whether this text itself holds something at `path`."""
+        try:
+            self.get(path)
+        except UsageError:
+            return False
+        return True
+
+    def get(self, path: KeyPath) -> Any:
+        """What stands at `path`."""
+        node = self._root
+        for step in path:
+            try:
+                node = node[step]
+            except (KeyError, IndexError, TypeError):
+                raise UsageError(f"the file itself has nothing at {path}") from None
+        return node
+
+    def set(self, path: KeyPath, value: Any) -> None:
+        """Write `value` (JSON data) at `path`, where a value stands or a mapping lacks the key."""
+        self.get(path[:-1])[path[-1]] = _to_ruamel(value)
+
+    def remove(self, path: KeyPath) -> None:
+        """Take away a key or an item."""
+        self.get(path)
+        del self.get(path[:-1])[path[-1]]
+
+    def set_items(self, path: KeyPath, items: Sequence[int | Any]) -> None:
+        """Make the list at `path` of its own items, by number, and of new ones."""
+        sequence = self.get(path)
+        nodes = list(sequence)
+        comments = dict(sequence.ca.items)
+        new_nodes = [nodes[item] if isinstance(item, int) else _to_ruamel(item) for item in items]
+        sequence.ca.items.clear()
+        sequence[:] = []
+        for place, (item, node) in enumerate(zip(items, new_nodes, strict=True)):
+            sequence.append(node)
+            if isinstance(item, int) and item in comments:
+                sequence.ca.items[place] = comments[item]
+
+    def to_text(self) -> str:
+        """The text now. Lines that were not edited are as they were, whatever ruamel would make of them."""
+        before, after = self._before.splitlines(keepends=True), self._dump().splitlines(keepends=True)
+        lines = self._text.splitlines(keepends=True)
+        if "\r\n" in self._text:  # as editors on Windows end lines; ruamel ends them all with a line feed
+            before, after = ([line.replace("\n", "\r\n") for line in dumped] for dumped in (before, after))
+        if len(before) != len(lines):
+            return "".join(after)
+        result: list[str] = []
+        for kind, start, end, new_start, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            result += lines[start:end] if kind == "equal" else after[new_start:new_end]
+        return "".join(result)
+
+    def _dump(self) -> str:
+        out = StringIO()
+        self._yaml.dump(self._root, out)
+        return out.getvalue()
+
+
+def _find_offset(text: str) -> int:
+    """How far a list's dash stands to the right of its key: 2, unless the text does without."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    for line, following in pairwise(lines):
+        if line.rstrip().endswith(":") and following.lstrip().startswith("- "):
+            key = len(line) - len(line.lstrip())
+            if line.lstrip().startswith("- "):
+                key += 2
+            return max(len(following) - len(following.lstrip()) - key, 0)
+    return 2
+
+
+def _to_ruamel(value: Any) -> Any:
+    """`value` as ruamel writes it: texts of several lines as blocks, and texts that other readers misread in quotes."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
+
+    if isinstance(value, dict):
+        result = CommentedMap()
+        for key, item in value.items():
+            result[key] = _to_ruamel(item)
+        return result
+    if isinstance(value, (list, tuple)):
+        return CommentedSeq([_to_ruamel(item) for item in value])
+    if isinstance(value, str) and type(value) is str:
+        dumped = dump({"x": value})
+        if dumped.startswith("x: |"):
+            return LiteralScalarString(value)
+        return DoubleQuotedScalarString(value) if dumped.startswith('x: "') else value
+    return value

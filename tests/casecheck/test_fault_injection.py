@@ -1,0 +1,322 @@
+"""The fault sweep: what fails a case, what a case may demand while a function fails, and what can't be told offline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.agents.reply import Reply
+from evalkit.casecheck.fault_injection import FAULTS, arun_with_faults
+from evalkit.errors import SpecError
+from evalkit.model.case import Case
+from evalkit.model.settings import Settings
+from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.spec.load import case_from_dict
+from evalkit.spec.schema import build_case_schema
+
+MOCKS = {"check": {"status": "valid"}, "mail": {"sent": True}}
+EXPECTED = {"expected_function_calls": ["check", "mail"], "forbidden_function_calls": ["refund"]}
+BY_HAND = "not measurable offline: the model's turns were written beforehand, and go on as if nothing had failed"
+
+
+def case(expected: dict[str, Any] | None = None, mocks: dict[str, Any] | None = None, **keys: Any) -> Case:
+    given = {"message": "is it valid?", "mock_function_responses": mocks or MOCKS}
+    return case_from_dict({"input": given, "expected_output": expected or EXPECTED, **keys})
+
+
+def swept(case: Case, agent: Callable[[Any], Any] | None = None, settings: Settings | None = None) -> Verdict:
+    return asyncio.run(arun_with_faults(case, agent, settings))
+
+
+def told(verdict: Verdict, function: str) -> dict[str, tuple[str, list[str]]]:
+    runs = [run for run in verdict.faults if run.function == function]
+    return {run.fault: (run.status, [reason.message.partition("\n")[0] for reason in run.reasons]) for run in runs}
+
+
+def careful(task: Any) -> Any:
+    try:
+        found = task.call("check")
+    except Exception:
+        found = None
+    status = found.get("status") if isinstance(found, dict) else None
+    try:
+        task.call("mail", text=status or "we will look into it")
+    except Exception:
+        return Reply("no mail", stop_reason="email_not_sent")
+    return "done"
+
+
+def careless(task: Any) -> str:
+    return f"sent {task.call('mail', text=task.call('check')['status'])['sent']}"
+
+
+def test_an_agent_that_handles_every_failure_passes_each_of_its_runs() -> None:
+    verdict = swept(case(), careful)
+    assert verdict.status == PASSED
+    assert [(run.function, run.fault) for run in verdict.faults] == [(n, f) for n in ("check", "mail") for f in FAULTS]
+    assert {run.status for run in verdict.faults} == {PASSED}
+
+
+def test_an_exception_out_of_the_agent_fails_the_case_under_the_name_of_the_fault() -> None:
+    verdict = swept(case(), careless)
+    assert verdict.status == FAILED
+    assert told(verdict, "check") == {
+        "timeout": (FAILED, ["the agent raised FunctionError: check timed out"]),
+        "error": (FAILED, ["the agent raised FunctionError: 500 Internal Server Error"]),
+        "empty": (FAILED, ["the agent raised KeyError: 'status'"]),
+        "malformed": (FAILED, ["the agent raised TypeError: string indices must be integers, not 'str'"]),
+    }
+    assert verdict.summary == "under check timeout: the agent raised FunctionError: check timed out"
+    assert verdict.transcript.calls[0].result == {"status": "valid"}  # the case's own run is shown as it was
+
+
+def test_a_case_that_fails_anyway_is_not_swept() -> None:
+    verdict = swept(case(), lambda task: "nothing")
+    assert (verdict.status, verdict.faults) == (FAILED, ())
+
+
+def test_what_is_forbidden_stays_forbidden_and_unmocked_calls_fail() -> None:
+    def panics(task: Any) -> str:
+        for name in ("check", "mail"):
+            try:
+                task.call(name)
+            except Exception:
+                for other in ("refund", "escalate"):
+                    try:
+                        task.call(other)
+                    except Exception:
+                        continue
+        return "done"
+
+    found = told(swept(case(mocks={**MOCKS, "refund": {}}), panics), "mail")
+    assert found["timeout"] == (
+        FAILED,
+        [
+            "call 4, escalate: escalate is not mocked in this case; mocked are check, refund, mail",
+            "call 3, refund: forbidden: refund must not be called",
+        ],
+    )
+    assert found["empty"] == (PASSED, [])
+
+
+@pytest.mark.parametrize(
+    ("on_fault", "failing"),
+    [
+        pytest.param({"final_function_call": "mail"}, set(), id="the mail is tried last, whatever fails"),
+        pytest.param({"stop_reason": "completed"}, {"mail timeout", "mail error"}, id="for every function"),
+        pytest.param({"mail": {"stop_reason": "email_not_sent"}}, {"mail empty", "mail malformed"}, id="for one"),
+        pytest.param({"stop_reason": "completed", "mail": {"stop_reason": None}}, set(), id="not for one"),
+        pytest.param(
+            {"stop_reason": "completed", "mail": {"response_contains": "mail"}},
+            {"mail timeout", "mail error", "mail empty", "mail malformed"},
+            id="both",
+        ),
+        pytest.param({"check": {"expected_function_calls": ["mail"]}}, {f"check {f}" for f in FAULTS}, id="a list"),
+    ],
+)
+def test_a_case_says_what_must_hold_while_a_function_fails(on_fault: dict[str, Any], failing: set[str]) -> None:
+    verdict = swept(case(on_fault=on_fault), careful)
+    assert {f"{run.function} {run.fault}" for run in verdict.faults if run.status == FAILED} == failing
+    assert (verdict.status == FAILED) == bool(failing)
+
+
+def test_a_reason_points_at_on_fault() -> None:
+    verdict = swept(case(on_fault={"check": {"final_function_call": "check"}}), careful)
+    assert {reason.place for reason in verdict.reasons} == {"on_fault.check.final_function_call"}
+
+
+@pytest.mark.parametrize(
+    ("on_fault", "problem"),
+    [
+        ({"final_funtion_call": "mail"}, "unknown key 'final_funtion_call' in on_fault, which is neither an "
+         "expectation nor a function of this case; did you mean 'final_function_call'?"),
+        ({"chek": {"stop_reason": "completed"}}, "unknown key 'chek' in on_fault, which is neither an expectation nor "
+         "a function of this case; did you mean 'check'?"),
+        ({"check": {"stop_reson": "x"}}, "unknown key 'stop_reson' in on_fault.check; did you mean 'stop_reason'?"),
+        ({"judge": "It is sorry."}, "on_fault.judge: no model grades what happens under a fault; say it by other keys"),
+        ({"check": {"judge": "It is sorry."}}, "on_fault.check.judge: no model grades what happens under a fault; "
+                                               "say it by other keys"),
+        ({"check": "completed"}, "on_fault.check must be a mapping of what is expected, got a string"),
+        ("completed", "on_fault must be a mapping of expectations and of function names, got a string"),
+    ],
+)  # fmt: skip
+def test_on_fault_is_checked_when_the_case_is_loaded(on_fault: Any, problem: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        case(on_fault=on_fault)
+    assert [each.message for each in raised.value.problems] == [problem]
+
+
+def test_the_editor_schema_knows_on_fault() -> None:
+    import jsonschema
+
+    validator = jsonschema.Draft202012Validator(build_case_schema())
+    given = {"input": {"message": "x"}, "expected_output": {"stop_reason": "completed"}}
+    good = {"final_function_call": "mail", "check": {"stop_reason": "completed"}, "stop_reason": None, "mail": None}
+    assert validator.is_valid({**given, "on_fault": good})
+    assert not validator.is_valid({**given, "on_fault": {"final_function_call": 1}})
+    assert not validator.is_valid({**given, "on_fault": {"check": {"stop_reson": "completed"}}})
+
+
+def test_a_mock_that_needs_the_failing_function_makes_the_run_unmeasurable_and_not_the_agent_bad() -> None:
+    mocks = {**MOCKS, "mail": {"about": "{{ calls.check.result.status }}"}}
+    status, (message,) = told(swept(case(mocks=mocks), careful), "check")["timeout"]
+    assert status == NOT_RUN
+    assert message.startswith("not measurable offline: another mock needs what check returns (the mock of mail is")
+
+
+def test_an_empty_result_is_no_fault_where_it_is_what_the_function_returns() -> None:
+    assert list(told(swept(case(mocks={**MOCKS, "check": []}), careful), "check")) == ["timeout", "error", "malformed"]
+
+
+def test_a_malformed_result_may_break_the_declared_schema() -> None:
+    returns = {"type": "object", "required": ["status"]}
+    verdict = swept(case(functions={"check": {"returns": returns}, "mail": {}, "refund": {}}), careful)
+    assert {run.status for run in verdict.faults} == {PASSED}
+
+
+def test_an_agent_that_blocks_only_under_a_fault_runs_into_its_deadline() -> None:
+    async def hangs(task: Any) -> str:
+        await task.acall("mail")
+        if not isinstance(await task.acall("check"), dict):
+            await asyncio.sleep(30)
+        return "done"
+
+    expected = {"final_function_call": "check"}
+    verdict = swept(case(expected, settings={"deadline_s": 0.2}), hangs)
+    assert told(verdict, "check")["malformed"] == (
+        FAILED,
+        ["agent 'hangs' was still running after 0.2 s, its deadline (settings.deadline_s)"],
+    )
+
+
+def test_a_repeated_case_is_swept_once() -> None:
+    verdict = swept(case(repeat={"runs": 3, "min_pass": 2}), careful)
+    assert (len(verdict.runs), len(verdict.faults)) == (2, 8)
+
+
+INSTRUCTION = """\
+---
+name: desk
+trigger: any message
+version: 1
+available_functions:
+  - {name: check, description: Looks it up., parameters: {type: object, properties: {}}, returns: {type: object}}
+  - {name: mail, description: Sends it., parameters: {type: object, properties: {}}}
+---
+Answer.
+"""
+TURNS = "turns: [{calls: [check: {}]}, {calls: [mail: {}]}, {text: Done.}]"
+
+
+def desk(folder: Path, expected: dict[str, Any], agent: Any = None) -> Verdict:
+    (folder / "desk.md").write_text(INSTRUCTION, "utf-8")
+    cassette = folder / "mocks/cassettes/scenarios/desk_001.yaml"
+    cassette.parent.mkdir(parents=True)
+    cassette.write_text(TURNS, "utf-8")
+    data = {
+        "agent": "desk.md",
+        "input": {"message": "hi", "mock_function_responses": MOCKS},
+        "expected_output": expected,
+    }
+    loaded = case_from_dict(data, folder / "scenarios/desk_001.yaml", root=folder)
+    return swept(loaded, agent, Settings(root=folder, cassettes=folder / "mocks/cassettes"))
+
+
+def test_a_model_whose_turns_were_written_beforehand_is_not_measured(tmp_path: Path) -> None:
+    verdict = desk(tmp_path, {"final_function_call": "mail"})
+    assert verdict.status == PASSED
+    assert {(run.status, reason.message) for run in verdict.faults for reason in run.reasons} == {(NOT_RUN, BY_HAND)}
+    assert len(verdict.faults) == 8
+
+
+def test_an_exception_out_of_code_around_a_scripted_model_is_measured(tmp_path: Path) -> None:
+    async def fragile(task: Any) -> str:
+        found = await task.acall("check")
+        reply = await task.run_instruction(tmp_path / "desk.md")
+        return f"{reply.text} {found['status']}"
+
+    verdict = desk(tmp_path, {"final_function_call": "mail"}, fragile)
+    assert told(verdict, "check")["empty"] == (FAILED, ["the agent raised KeyError: 'status'"])
+    assert told(verdict, "mail")["empty"] == (NOT_RUN, [BY_HAND])
+
+
+def test_a_verdict_with_fault_runs_survives_json() -> None:
+    verdict = swept(case(), careless)
+    told_again = Verdict.from_json(verdict.to_json())
+    assert [(run.head, run.status, run.reasons) for run in told_again.faults] == [
+        (run.head, run.status, run.reasons) for run in verdict.faults
+    ]
+    assert told_again.faults[0].transcript.calls == verdict.faults[0].transcript.calls
+
+
+PAGE = Path(__file__).parents[2] / "docs/faults.md"
+
+
+def test_the_case_on_the_page_loads_and_its_agent_may_pass() -> None:
+    from evalkit.yamlfile.parse import load
+
+    text = PAGE.read_text("utf-8").partition("```yaml\n")[2].partition("```")[0]
+    loaded = case_from_dict(load(text, "warranty_001.yaml"))
+
+    def answers(task: Any) -> Reply:
+        with contextlib.suppress(Exception):
+            task.call("check_warranty")
+        try:
+            task.call("send_email")
+        except Exception:
+            return Reply("", stop_reason="email_not_sent")
+        return Reply("")
+
+    verdict = swept(loaded, answers)
+    assert {f"{run.function} {run.fault}" for run in verdict.faults if run.status != PASSED} == {
+        "send_email empty",
+        "send_email malformed",
+    }
+
+
+def test_patched_code_gets_the_exceptions_that_such_code_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "swept_shop.py").write_text("def check(number):\n    return {'status': 'real'}\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    raised: list[str] = []
+
+    def unchanged(task: Any) -> str:
+        import swept_shop  # type: ignore[import-not-found]
+
+        try:
+            return str(swept_shop.check("SN1"))
+        except (TimeoutError, RuntimeError) as error:
+            raised.append(f"{type(error).__name__}: {error}")
+            return "later"
+
+    patched = {"check": {"patch": "swept_shop:check"}}
+    loaded = case({"expected_function_calls": ["check"]}, {"check": MOCKS["check"]}, functions=patched)
+    verdict = swept(loaded, unchanged)
+    assert [run.status for run in verdict.faults] == [PASSED] * 4
+    assert raised == ["TimeoutError: check timed out", "RuntimeError: 500 Internal Server Error"]
+
+
+def test_an_agent_that_has_ended_does_not_hang_while_its_run_is_graded(tmp_path: Path) -> None:
+    from evalkit.model.transcript import ModelRequest, ModelTurn
+    from evalkit.runner.run_case import Watchdog
+
+    outer, waits = Watchdog(), []
+
+    class Judge:
+        name = "judge"
+
+        async def turn(self, request: ModelRequest) -> ModelTurn:
+            waits.append(outer.get_seconds_left())
+            return ModelTurn(text='{"grades": [{"pass": true}]}')
+
+        async def aclose(self) -> None: ...
+
+    settings = Settings(root=tmp_path, extra={"grader": lambda case_id, run: Judge()})
+    verdict = asyncio.run(arun_with_faults(case({**EXPECTED, "judge": "Good."}), careful, settings, watch=outer))
+
+    assert (verdict.status, len(verdict.faults)) == (PASSED, 8)
+    assert waits == [0.5]  # as long as between two looks, where no run is going on

@@ -1,0 +1,375 @@
+"""Log files are read whatever wrote them; what is no conversation is said, with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.errors import UsageError
+from evalkit.importers.conversation import Conversation, FunctionAnswer, LoggedCall, ModelReply, UserMessage
+from evalkit.importers.read_log import read_log
+from evalkit.model.run import Run
+from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript
+from evalkit.model.verdict import Verdict
+from evalkit.reports.otel.export import render_otlp_lines
+
+WriteLog = Callable[..., Path]
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {"name": "get_weather", "description": "Tells the weather.", "parameters": SCHEMA}
+EVENTS = (
+    UserMessage("Weather in Paris?"),
+    ModelReply("Let me see.", (LoggedCall("get_weather", {"city": "Paris"}, "c1"),)),
+    FunctionAnswer({"sky": "clear"}, call_id="c1"),
+    ModelReply("It is clear."),
+)
+
+OPENAI: dict[str, Any] = {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Weather in Paris?"},
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": '{"sky": "clear"}'},
+    ],
+    "tools": [{"type": "function", "function": WEATHER}],
+}
+OPENAI_REPLY = {"choices": [{"message": {"role": "assistant", "content": "It is clear."}}]}
+
+RESPONSES: dict[str, Any] = {
+    "instructions": "Be brief.",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Weather in Paris?"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me see."}]},
+        {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": '{"city": "Paris"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": '{"sky": "clear"}'},
+    ],
+    "tools": [{"type": "function", **WEATHER}],
+}
+RESPONSES_REPLY = {
+    "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is clear."}]}]
+}
+
+GEMINI: dict[str, Any] = {
+    "systemInstruction": {"parts": [{"text": "Be brief."}]},
+    "contents": [
+        {"role": "user", "parts": [{"text": "Weather in Paris?"}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "private", "thought": True},
+                {"text": "Let me see."},
+                {"functionCall": {"name": "get_weather", "args": {"city": "Paris"}, "id": "c1"}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"name": "get_weather", "id": "c1", "response": {"result": {"sky": "clear"}}}}
+            ],
+        },
+    ],
+    "tools": [
+        {
+            "functionDeclarations": [
+                {
+                    **WEATHER,
+                    "parameters": {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}, "required": ["city"]},
+                }
+            ]
+        }
+    ],
+}
+GEMINI_REPLY = {"candidates": [{"content": {"parts": [{"text": "It is clear."}]}}]}
+
+ANTHROPIC: dict[str, Any] = {
+    "system": [{"type": "text", "text": "Be brief."}],
+    "messages": [
+        {"role": "user", "content": "Weather in Paris?"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "Let me see."},
+                {"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Paris"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": '{"sky": "clear"}'}]}
+            ],
+        },
+    ],
+    "tools": [{"name": "get_weather", "description": "Tells the weather.", "input_schema": SCHEMA}],
+}
+ANTHROPIC_REPLY = {"role": "assistant", "content": [{"type": "text", "text": "It is clear."}]}
+
+REQUESTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "openai": (OPENAI, OPENAI_REPLY),
+    "responses": (RESPONSES, RESPONSES_REPLY),
+    "gemini": (GEMINI, GEMINI_REPLY),
+    "anthropic": (ANTHROPIC, ANTHROPIC_REPLY),
+}
+
+
+def conversations(path: Path, form: str | None = None) -> list[Conversation]:
+    found = list(read_log(path, form))
+    assert [str(one) for one in found if isinstance(one, UsageError)] == []
+    return [one for one in found if isinstance(one, Conversation)]
+
+
+def named(events: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Without the names of answers, which only some formats give beside the id."""
+    return tuple(
+        FunctionAnswer(e.value, e.call_id, None, e.failed) if isinstance(e, FunctionAnswer) else e for e in events
+    )
+
+
+@pytest.mark.parametrize("form", REQUESTS)
+@pytest.mark.parametrize("told", [True, False], ids=["format_named", "format_found"])
+@pytest.mark.parametrize("outer", ["request", "body"])
+def test_a_request_and_its_response_are_one_conversation(form: str, told: bool, outer: str, log: WriteLog) -> None:
+    request, response = REQUESTS[form]
+    record = {outer: request, "response": response, "other": 1}
+    (found,) = conversations(log(record), form if told else None)
+    assert named(found.events) == EVENTS
+    assert found.system == "Be brief."
+    assert found.functions == (WEATHER,)
+    assert found.source == "log.jsonl:1"
+
+
+@pytest.mark.parametrize("form", ["openai", "responses", "gemini"])
+def test_the_response_may_stand_in_the_request(form: str, log: WriteLog) -> None:
+    request, response = REQUESTS[form]
+    (found,) = conversations(log({**request, **response}))
+    assert named(found.events) == EVENTS
+
+
+def test_spans_of_evalkit_are_read_back(tmp_path: Path) -> None:
+    turns = (
+        ModelTurn(
+            text="Let me see.", calls=(ModelCall(name="get_weather", arguments={"city": "Paris"}, call_id="c1"),)
+        ),
+        ModelTurn(text="It is clear."),
+    )
+    call = FunctionCall(name="get_weather", arguments={"city": "Paris"}, result={"sky": "clear"}, turn=0, call_id="c1")
+    said = Transcript(input={"message": "Weather in Paris?"}, calls=(call,), turns=turns, response="It is clear.")
+    verdict = Verdict(case_id="a", transcript=said, case={"functions": {"get_weather": {"parameters": SCHEMA}}})
+    path = tmp_path / "spans.jsonl"
+    path.write_text(
+        "\n".join(render_otlp_lines(Run(verdicts=(verdict,), started="2026-11-22T10:00:00+00:00"))), "utf-8"
+    )
+    (found,) = conversations(path)
+    assert named(found.events) == EVENTS
+    assert [one["name"] for one in found.functions] == ["get_weather"]
+    assert found.source.startswith("spans.jsonl, trace ")
+
+
+def span(operation: str, start: int, **attributes: Any) -> dict[str, Any]:
+    values = {
+        "gen_ai.operation.name": operation,
+        **{f"gen_ai.{k.replace('__', '.')}": v for k, v in attributes.items()},
+    }
+    return {
+        "traceId": "t1",
+        "startTimeUnixNano": str(start),
+        "endTimeUnixNano": str(start + 1),
+        "attributes": [{"key": key, "value": {"stringValue": json.dumps(value)}} for key, value in values.items()],
+    }
+
+
+def export(*spans: dict[str, Any]) -> dict[str, Any]:
+    for one in spans:
+        one["attributes"][0]["value"]["stringValue"] = json.loads(one["attributes"][0]["value"]["stringValue"])
+    return {"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]}
+
+
+def test_spans_without_tool_spans_are_read_from_the_last_history(log: WriteLog) -> None:
+    """As instrumented clients write them: each chat span holds what went before it."""
+    asked = [{"role": "user", "parts": [{"type": "text", "content": "Weather in Paris?"}]}]
+    call = {"type": "tool_call", "id": "c1", "name": "get_weather", "arguments": {"city": "Paris"}}
+    replied = [{"role": "assistant", "parts": [{"type": "text", "content": "Let me see."}, call]}]
+    answer = {"type": "tool_call_response", "id": "c1", "response": {"sky": "clear"}}
+    answered = [{"role": "tool", "parts": [answer]}]
+    last = [{"role": "assistant", "parts": [{"type": "text", "content": "It is clear."}]}]
+    first = span("chat", 1, input__messages=asked, output__messages=replied)
+    second = span(
+        "chat",
+        5,
+        input__messages=[*asked, *replied, *answered],
+        output__messages=last,
+        system_instructions=[{"type": "text", "content": "Be brief."}],
+    )
+    (found,) = conversations(log(export(second, first)))
+    assert found.events == EVENTS
+    assert found.system == "Be brief."
+
+
+def test_a_trace_without_messages_does_not_take_the_others_with_it(log: WriteLog) -> None:
+    """Before the traces that tell something, and behind one."""
+    said = [{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]
+    replied = [{"role": "assistant", "parts": [{"type": "text", "content": "Hello."}]}]
+    spans = [span("chat", 1), span("chat", 2, input__messages=said, output__messages=replied), span("chat", 3)]
+    for number, one in enumerate(spans):
+        one["traceId"] = f"t{number}"
+    found = list(read_log(log(export(*spans))))
+    assert [str(one).split(": ")[0] for one in found if isinstance(one, UsageError)] == [
+        "log.jsonl, trace t0",
+        "log.jsonl, trace t2",
+    ]
+    assert [one.source for one in found if isinstance(one, Conversation)] == ["log.jsonl, trace t1"]
+
+
+def test_spans_without_messages_say_what_to_record(log: WriteLog) -> None:
+    (found,) = read_log(log(export(span("chat", 1))))
+    assert str(found).endswith(
+        "log.jsonl, trace t1: its spans hold no messages; record them with content (gen_ai.output.messages)"
+    )
+
+
+def test_what_a_later_record_continues_is_left_out(log: WriteLog) -> None:
+    """An agent logs every request, and each repeats what went before; the same conversation twice is one."""
+    begun = {**OPENAI, "messages": OPENAI["messages"][:3]}
+    whole = {"request": OPENAI, "response": OPENAI_REPLY}
+    found = conversations(log(begun, whole, whole, {"request": RESPONSES, "response": {}}))
+    assert [one.source for one in found] == ["log.jsonl:3"]
+
+
+def test_several_calls_of_one_reply_stay_together(log: WriteLog) -> None:
+    """The responses API has an item for each; the next reply begins after the answers."""
+    calls = [{"type": "function_call", "call_id": f"c{n}", "name": "f", "arguments": "{}"} for n in (1, 2)]
+    answers = [{"type": "function_call_output", "call_id": f"c{n}", "output": "x"} for n in (1, 2)]
+    last = {"type": "function_call", "call_id": "c3", "name": "f", "arguments": ""}
+    (found,) = conversations(log({"input": [{"role": "user", "content": "Go"}, *calls, *answers, last]}))
+    assert [len(event.calls) for event in found.events if isinstance(event, ModelReply)] == [2, 1]
+
+
+def test_a_file_may_be_one_conversation_or_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    messages = [*OPENAI["messages"], {"role": "assistant", "content": "It is clear."}]
+    for data, source in (
+        (messages, "log.json"),
+        ({"messages": messages}, "log.json"),
+        ([{"messages": messages}], "log.json, record 1"),
+    ):
+        path.write_text(json.dumps(data, indent=2), "utf-8")
+        (found,) = conversations(path)
+        assert (named(found.events), found.source) == (EVENTS, source)
+
+
+def test_functions_of_old_logs_are_read(log: WriteLog) -> None:
+    messages = [
+        {"role": "user", "content": "Weather in Paris?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "function_call": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+        },
+        {"role": "function", "name": "get_weather", "content": "clear"},
+    ]
+    (found,) = conversations(log({"messages": messages, "functions": [WEATHER]}))
+    assert found.events[1:] == (
+        ModelReply("", (LoggedCall("get_weather", {"city": "Paris"}),)),
+        FunctionAnswer("clear", name="get_weather"),
+    )
+    assert found.functions == (WEATHER,)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ([1], "log.jsonl:1: a record is a JSON object, got [1]"),
+        (
+            {"prompt": "x"},
+            "log.jsonl:1: no conversation in 'prompt'; expected {messages, tools}, {contents, tools}, {input, tools}, "
+            "{request, response} or OTLP/JSON spans",
+        ),
+        ({"messages": [{"role": "user", "content": "Hi"}]}, "log.jsonl:1: there is no reply of a model in it"),
+        (
+            {"input": [{"type": "function_call", "name": "f", "arguments": "{"}]},
+            "log.jsonl:1: the arguments of f are no JSON: {",
+        ),
+        (
+            {"input": [{"type": "function_call", "name": "f", "arguments": "[1]"}]},
+            "log.jsonl:1: the arguments of f are no JSON object: [1]",
+        ),
+    ],
+)
+def test_what_is_no_conversation_is_said(record: Any, message: str, log: WriteLog) -> None:
+    whole = {"request": OPENAI, "response": OPENAI_REPLY}
+    first, second = read_log(log(record, whole))
+    assert str(first) == message
+    assert isinstance(second, Conversation)
+
+
+def test_a_record_of_another_format_is_said(log: WriteLog) -> None:
+    (found,) = read_log(log(OPENAI), "gemini")
+    assert str(found) == "log.jsonl:1: a record of format 'gemini' has no 'contents'; got 'messages', 'tools'"
+
+
+def test_a_line_that_is_no_json_is_said_with_its_place(tmp_path: Path) -> None:
+    """A log that was cut off in its last line is read up to there."""
+    path = tmp_path / "log.jsonl"
+    whole = json.dumps({"request": OPENAI, "response": OPENAI_REPLY})
+    path.write_text(f'{whole}\n{{"messages"\n' + "[" * 100_000 + "\n{\n{\n{\n", "utf-8")
+    *wrong, found = read_log(path)
+    assert isinstance(found, Conversation)
+    assert [str(error).split(": line 1")[0] for error in wrong] == [
+        "log.jsonl:2: this is no JSON: Expecting ':' delimiter",
+        "log.jsonl:3: this is no JSON: it is nested too deep",
+        "log.jsonl:4: this is no JSON: Expecting property name enclosed in double quotes",
+        "log.jsonl: 2 more lines are no JSON",
+    ]
+
+
+def test_a_line_ends_with_a_line_feed_and_with_nothing_else(tmp_path: Path) -> None:
+    """JSON holds U+2028, U+0085 and the like as they are."""
+    path = tmp_path / "log.jsonl"
+    said = "a\u2028b\u2029c\x85d"
+    record = {"messages": [{"role": "user", "content": said}, {"role": "assistant", "content": "x"}]}
+    path.write_text(json.dumps(record, ensure_ascii=False) + "\r\n", "utf-8")
+    (found,) = read_log(path)
+    assert isinstance(found, Conversation)
+    assert found.events[0] == UserMessage(said)
+
+
+@pytest.mark.parametrize("arguments", ['{"a": NaN}', '{"a": -Infinity}'])
+def test_arguments_that_are_no_json_are_said(log: WriteLog, arguments: str) -> None:
+    assert str(read_call(log, arguments)).startswith("log.jsonl:1: the arguments of f are no JSON: {")
+
+
+@pytest.mark.parametrize("levels", [80, 900, 5000, 100_000])
+def test_arguments_with_more_levels_than_a_case_can_hold_are_said(log: WriteLog, levels: int) -> None:
+    """Which of them json refuses hangs on the version of Python."""
+    told = str(read_call(log, '{"a": ' + "[" * levels + "]" * levels + "}"))
+    assert told.startswith("log.jsonl:1: the arguments of f are nested too deep for a case: {")
+
+
+def read_call(log: WriteLog, arguments: str) -> object:
+    call = {"function": {"name": "f", "arguments": arguments}}
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}]
+    (found,) = read_log(log({"messages": messages}))
+    return found
+
+
+@pytest.mark.parametrize("junk", [None, "x", 1.5, [None], {"a": 1}])
+def test_spans_with_values_that_are_none_are_read_all_the_same(log: WriteLog, junk: Any) -> None:
+    said = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "x"}]}])
+    attributes = [
+        {"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}},
+        {"key": "gen_ai.output.messages", "value": {"stringValue": said}},
+        *({"key": kind, "value": {kind: junk}} for kind in ("intValue", "arrayValue", "kvlistValue")),
+    ]
+    span = {"traceId": junk, "startTimeUnixNano": junk, "endTimeUnixNano": junk, "attributes": attributes}
+    (found,) = read_log(log({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}))
+    assert isinstance(found, Conversation)
+    assert found.events == (ModelReply("x"),)

@@ -1,0 +1,210 @@
+"""Budgets, rates, HTTP cassettes and accounting, as pytest's options and [tool.evalkit] say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+Project = Any
+
+CONFTEST = """
+import asyncio
+import evalkit
+from evalkit.agents.model_choice import _shared
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+
+class Live:
+    name = "live"
+    async def turn(self, request):
+        await asyncio.sleep(0)
+        return ModelTurn(text="done", usage=Usage(input_tokens=10_000, total_tokens=10_000), duration_ms=1500.0)
+    async def aclose(self): ...
+
+_shared["gemini:x"] = Live()
+
+@evalkit.agent("asks")
+async def asks(task):
+    return (await task.turn(ModelRequest(messages=tuple(task.messages)))).text
+
+@evalkit.agent("own-client")
+def own_client(task):
+    import urllib.request
+    return urllib.request.urlopen("http://127.0.0.1:9/ask", timeout=5).read().decode()
+"""
+PRICES = "[tool.evalkit.prices.x]\ninput = 1.0\noutput = 10.0\n"
+
+
+@pytest.fixture
+def asking(project: Project) -> Project:
+    project.write("conftest.py", CONFTEST)
+    for number in range(1, 6):
+        project.case(f"case_{number:03}", agent="asks", expected_output={"response_contains": "done"})
+    yield project
+    from evalkit.agents.model_choice import _shared_providers
+
+    _shared_providers.pop("gemini:x", None)
+
+
+def test_a_budget_leaves_the_rest_not_run_and_the_gate_not_measured(asking: Project) -> None:
+    asking.write("pyproject.toml", PRICES)
+    result = asking.run("--evalkit-model=gemini:x", "--evalkit-max-cost=0.0201", "--evalkit-concurrency=1")
+
+    assert result.ret == 6
+    assert sorted(asking.statuses().values()) == ["not_run", "not_run", "passed", "passed", "passed"]
+    result.stdout.fnmatch_lines(
+        ["evalkit: 2 cases were not run: the budget of 0.0201 USD (max_cost) is spent: 0.03 USD"]
+    )
+
+
+def test_workers_share_a_budget_and_leave_no_ledger_behind(asking: Project) -> None:
+    asking.write("pyproject.toml", "[tool.evalkit]\nmax_cost = 0.0202\n" + PRICES)
+    result = asking.run_apart("--evalkit-model=gemini:x", "-n2")
+
+    assert result.ret == 6
+    assert 3 <= list(asking.statuses().values()).count("passed") <= 4
+    assert list((asking.root / ".evalkit").glob("spent-*")) == []
+
+
+def test_the_summary_says_what_models_took(asking: Project) -> None:
+    asking.write("pyproject.toml", PRICES)
+    result = asking.run("--evalkit-model=gemini:x")
+
+    assert result.ret == 0
+    line = "models: 5 model turns, 50,000 tokens in and 0 out, 0.05 USD, a turn takes 1.5 s (95 % within 1.5 s)"
+    result.stdout.fnmatch_lines([line])
+    assert asking.run_file.metadata["accounting"]["model_turns"] == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "table", "warns", "status"),
+    [
+        ([], "", True, 0),
+        (["--evalkit-max-fallback-rate=50"], "", False, 0),
+        ([], "max_fallback_rate = 50\n", False, 0),
+        ([], "max_text_call_rate = 10\n", True, 1),
+    ],
+)
+def test_many_calls_as_text_warn_and_gate_where_asked(
+    project: Project, options: list[str], table: str, warns: bool, status: int
+) -> None:
+    project.write("conftest.py", CONFTEST)
+    project.write("pyproject.toml", f"[tool.evalkit]\n{table}")
+    functions = {"check": {"parameters": {"type": "object", "properties": {"id": {"type": "string"}}}}}
+    project.write("desk.md", "---\nname: desk\n---\nAnswer.\n")
+    text = '<function>{"name": "check", "parameters": {"id": "A1"}}</function>'
+    turns = [{"text": text}, {"calls": [{"check": {"id": "A1"}}]}, {"text": "done"}]
+    project.write("mocks/cassettes/scenarios/text_001.yaml", json.dumps({"turns": turns}))
+    project.case(
+        "text_001",
+        agent="desk.md",
+        functions=functions,
+        expected_output={"expected_function_calls": [{"function_name": "check", "times": 2}]},
+    )
+    result = project.run(*options)
+
+    assert result.ret == status
+    warning = "evalkit: 1 of 2 calls came as text (50 %), more than 10 %: check 1 of 2"
+    assert (warning in result.stdout.str()) is warns
+
+
+def test_an_agents_own_client_does_not_reach_the_network_unless_its_host_is_ignored(project: Project) -> None:
+    project.write("conftest.py", CONFTEST)
+    project.case("own_001", agent="own-client", expected_output={"response_contains": "hi"})
+    offline = project.run()
+    codes = [verdict.reasons[0].code for verdict in project.run_file.verdicts]
+    project.write("pyproject.toml", '[tool.evalkit.http]\nignore_hosts = ["127.0.0.1"]\n')
+    project.run()
+    reached = [verdict.reasons[0].code for verdict in project.run_file.verdicts]
+
+    assert (offline.ret, codes, reached) == (6, ["missing_cassette"], ["provider_error"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "table", "message"),
+    [
+        (["--evalkit-max-cost=much"], "", "--evalkit-max-cost: 'much' is not a number, 0 or more"),
+        (["--evalkit-requests-per-minute=0"], "", "--evalkit-requests-per-minute: '0' is not a number above 0"),
+        (
+            [],
+            "limits = 5",
+            "tool.evalkit.limits: 5 is not a table of requests_per_minute and tokens_per_minute, or of "
+            "such tables by kind of model or kind:model",
+        ),
+        (
+            [],
+            'http = {hosts = ["a"]}',
+            "tool.evalkit.http: {'hosts': ['a']} is not a table with cassettes, ignore_hosts, ignore_fields",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_a_usage_error(project: Project, arguments: list[str], table: str, message: str) -> None:
+    project.write("pyproject.toml", f"[tool.evalkit]\n{table}\n")
+    project.case("good_001")
+    result = project.run(*arguments)
+
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"*evalkit: {message.replace('[', '[[]')}"])
+
+
+def test_limits_reach_the_settings(project: Project) -> None:
+    from evalkit.config import CONFIG_KEYS
+    from evalkit.plugin.configuration import read_live_settings
+
+    table = {"limits": {"requests_per_minute": 60, "gemini": {"tokens_per_minute": 1000}}, "requests_per_minute": "30"}
+    read = {name: CONFIG_KEYS[name](value) for name, value in table.items()}
+    config: Any = type("Worker", (), {"workerinput": {"workercount": 4, "testrunuid": "abc"}})()
+
+    found = read_live_settings(lambda name: read.get(name), config, project.root / ".evalkit/last-run.json")
+
+    assert found["limits"] == {"requests_per_minute": 30.0, "gemini": {"tokens_per_minute": 1000.0}}
+    assert (found["workers"], found["ledger"], found["max_cost_usd"]) == (4, None, None)
+
+
+def test_an_unchanged_agent_is_recorded_and_then_runs_offline_in_any_number_of_workers(project: Project) -> None:
+    from tests.servers.replay import Answer, ReplayServer
+
+    server = ReplayServer()
+    project.write(
+        "conftest.py",
+        f"""
+import evalkit
+
+@evalkit.agent("own-client")
+def own_client(task):
+    import requests
+    return requests.post("{server.url}/ask", json={{"q": task.message}}, timeout=5).json()["a"]
+""",
+    )
+    for number in range(1, 5):
+        data = {"message": f"q{number}", "mock_function_responses": {}}
+        expected = {"response_contains": f"a{number}"}
+        project.case(f"own_{number:03}", agent="own-client", input=data, expected_output=expected)
+        server.answers.append(Answer(json.dumps({"a": f"a{number}"})))
+    try:
+        recorded = project.run("--evalkit-record=missing", "--evalkit-concurrency=1")
+        asked = len(server.received)
+    finally:
+        server.close()
+    offline = project.run_apart("-n2")
+
+    assert (recorded.ret, asked) == (0, 4)
+    assert offline.ret == 0
+    assert {verdict.transcript.cassette for verdict in project.run_file.verdicts} == {"recorded"}
+
+
+@pytest.mark.parametrize(("flags", "told"), [(["--evalkit-model=gemini:x"], True), ([], False)])
+def test_a_live_run_in_which_no_model_was_asked_says_so(project: Project, flags: list[str], told: bool) -> None:
+    project.case("good_001")
+    result = project.run(*flags)
+    line = "evalkit: gemini:x was asked for, and no reply of a model was seen: do the agents use `task.model`?"
+    assert (line in result.outlines) is told
+    assert result.ret == 0
+
+
+def test_where_no_case_was_measured_its_error_alone_says_why_no_model_was_asked(project: Project) -> None:
+    project.case("lost_001", agent="nobody")
+    result = project.run("--evalkit-model=gemini:x")
+    assert result.ret == 6
+    assert "was asked for" not in result.stdout.str()

@@ -1,0 +1,265 @@
+"""Rate limits: one bucket for all, waits in order, a 429 slows everybody, and success speeds up again."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evalkit.errors import ProviderError
+from evalkit.model.transcript import ModelTurn, Usage
+from evalkit.providers.pacing import (
+    Limiter,
+    Rates,
+    RetryPolicy,
+    call_with_retries,
+    current_limiter,
+    find_rates,
+    get_limiter,
+)
+from evalkit.providers.service_errors import read_retry_after
+
+
+class Clock:
+    """Time that passes only in `sleep`, for all sleepers alike."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self.now + seconds, future))
+        await future
+
+    async def run(self) -> None:
+        """Wake the sleepers one after the other."""
+        for _ in range(10_000):
+            for _ in range(5):
+                await asyncio.sleep(0)
+            if not self._sleepers:
+                return
+            self._sleepers.sort(key=lambda sleeper: sleeper[0])
+            self.now, future = self._sleepers.pop(0)
+            future.set_result(None)
+
+
+def limiter(clock: Clock, **rates: float) -> Limiter:
+    return Limiter(Rates(**rates), clock=clock, sleep=clock.sleep)
+
+
+def times_of(asking: Limiter, clock: Clock, requests: int, *, tokens: int = 0) -> list[float]:
+    """When each of so many concurrent requests goes out."""
+    went: list[float] = []
+
+    async def one() -> None:
+        aside = await asking.enter()
+        went.append(round(clock.now, 3))
+        asking.leave(aside, Usage(total_tokens=tokens) if tokens else None)
+
+    async def all_of_them() -> None:
+        running = [asyncio.create_task(one()) for _ in range(requests)]
+        await clock.run()
+        await asyncio.gather(*running)
+
+    asyncio.run(all_of_them())
+    return went
+
+
+def test_without_a_limit_nobody_waits() -> None:
+    clock = Clock()
+
+    assert times_of(limiter(clock), clock, 100) == [0.0] * 100
+
+
+def test_a_burst_goes_out_at_once_and_the_rest_at_the_rate() -> None:
+    clock = Clock()
+
+    assert times_of(limiter(clock, requests_per_minute=60), clock, 10) == [0.0] * 6 + [1.0, 2.0, 3.0, 4.0]
+
+
+def test_over_a_minute_the_rate_holds() -> None:
+    clock = Clock()
+    went = times_of(limiter(clock, requests_per_minute=120), clock, 300)
+
+    for start in range(0, int(went[-1]), 5):
+        assert sum(start <= moment < start + 60 for moment in went) <= 120 * 1.1 + 1
+
+
+def test_tokens_are_settled_when_the_reply_has_come() -> None:
+    clock = Clock()
+    asking = limiter(clock, tokens_per_minute=6000)  # 100 a second, 600 at once
+
+    assert times_of(asking, clock, 1, tokens=1000) == [0.0]
+    assert times_of(asking, clock, 3, tokens=1000) == [14.0, 24.0, 34.0]  # 400 are owed, and 1000 set aside for each
+
+
+def test_a_request_that_failed_used_no_tokens() -> None:
+    clock = Clock()
+    asking = limiter(clock, tokens_per_minute=6000)
+    times_of(asking, clock, 1, tokens=600)  # the average is 600, and the bucket empty
+
+    async def fail() -> None:
+        running = [asyncio.create_task(asking.enter()) for _ in range(5)]
+        await clock.run()
+        for aside in await asyncio.gather(*running):
+            asking.cancel(aside)
+
+    asyncio.run(fail())
+
+    assert clock.now == 30.0  # they waited for their turns all the same
+    assert times_of(asking, clock, 1, tokens=600) == [30.0]
+
+
+def test_a_429_stops_everybody_for_as_long_as_the_service_says() -> None:
+    clock = Clock()
+    asking = limiter(clock)
+    asking.record_refusal(7.0)
+
+    assert min(times_of(asking, clock, 3)) >= 7.0
+
+
+def test_a_429_halves_the_rate_once_however_many_requests_it_hits_and_success_brings_it_back() -> None:
+    clock = Clock()
+    asking = limiter(clock, requests_per_minute=60)
+    for _ in range(20):
+        asking.record_refusal(None)
+    slowed = asking.requests_per_minute
+    times_of(asking, clock, 30)
+
+    assert slowed == pytest.approx(30)
+    assert asking.requests_per_minute == 60
+
+
+def test_an_unlimited_service_that_refuses_gets_a_limit_and_loses_it_again() -> None:
+    clock = Clock()
+    asking = limiter(clock)
+    times_of(asking, clock, 20)
+    asking.record_refusal(1.0)
+    slowed = asking.requests_per_minute
+    times_of(asking, clock, 60)
+
+    assert slowed is not None
+    assert asking.requests_per_minute is None
+
+
+def test_a_service_that_always_refuses_is_asked_once_a_minute() -> None:
+    clock = Clock()
+    asking = limiter(clock, requests_per_minute=60)
+    for _ in range(50):
+        asking.record_refusal(None)
+        clock.now += 2
+
+    assert asking.requests_per_minute == pytest.approx(1)
+
+
+LIMITS: dict[str, Any] = {
+    "requests_per_minute": 100,
+    "gemini": {"requests_per_minute": 60, "tokens_per_minute": 1000},
+    "gemini:small": {"requests_per_minute": 30},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "rates"),
+    [
+        ("openai", "m", Rates(requests_per_minute=100)),
+        ("gemini", "large", Rates(requests_per_minute=60, tokens_per_minute=1000)),
+        ("gemini", "small", Rates(requests_per_minute=30, tokens_per_minute=1000)),
+    ],
+)
+def test_the_nearest_limit_wins_name_by_name(kind: str, model: str, rates: Rates) -> None:
+    assert find_rates(kind, model, LIMITS) == rates
+
+
+def test_several_processes_share_a_limit_in_equal_parts() -> None:
+    assert find_rates("openai", "m", LIMITS, workers=4) == Rates(requests_per_minute=25)
+
+
+def test_there_is_one_limiter_for_a_provider() -> None:
+    rates = Rates(requests_per_minute=7)
+
+    assert get_limiter("test:m", rates) is get_limiter("test:m", rates)
+    assert get_limiter("test:m", rates) is not get_limiter("test:other", rates)
+
+
+def test_retries_wait_for_their_turn_and_tell_the_limiter(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    asking = limiter(clock, requests_per_minute=60)
+    failed: list[float] = []
+    monkeypatch.setattr(asking, "failed", failed.append)
+    answers: list[Any] = [ProviderError("slow down", status=429, retry_after_s=5.0), ModelTurn(text="hi")]
+    went: list[float] = []
+
+    async def ask() -> ModelTurn:
+        went.append(clock.now)
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, ModelTurn)
+        return answer
+
+    async def run() -> ModelTurn:
+        current_limiter.set(asking)
+        running = asyncio.create_task(call_with_retries(ask, RetryPolicy(sleep=clock.sleep)))
+        await clock.run()
+        return await running
+
+    assert asyncio.run(run()).text == "hi"
+    assert went[0] == 0.0
+    assert went[1] >= 5.0
+    assert failed == [0.0]
+
+
+def test_a_pause_that_nobody_waits_for_stops_the_other_cases_at_once() -> None:
+    """A daily quota is used up: a thousand cases must not wait for tomorrow one after the other."""
+    clock = Clock()
+    asking = limiter(clock)
+    asked: list[float] = []
+
+    async def ask() -> ModelTurn:
+        asked.append(clock.now)
+        raise ProviderError("quota", status=429, retry_after_s=3600.0)
+
+    async def run() -> list[BaseException | ModelTurn]:
+        current_limiter.set(asking)
+        policy = RetryPolicy(sleep=clock.sleep)
+        first = asyncio.create_task(call_with_retries(ask, policy))
+        await clock.run()
+        later = [asyncio.create_task(call_with_retries(ask, policy)) for _ in range(50)]
+        await clock.run()
+        return await asyncio.gather(first, *later, return_exceptions=True)
+
+    first, *later = asyncio.run(run())
+
+    assert (asked, clock.now) == ([0.0], 0.0)
+    assert str(first) == "quota (the service asks to wait 3600 s, more than the 60 s that a run waits)"
+    assert {str(error) for error in later} == {
+        "429: another case was told to leave the service alone for 3600 s more, longer than the 60 s that a run waits"
+    }
+    assert {getattr(error, "status", None) for error in later} == {429}
+
+
+DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:20 GMT", "date": DATE}, 20.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:27:00 GMT", "date": DATE}, 0.0),
+        ({"retry-after": "Sat, 01 Jan 2000 00:00:00 GMT"}, 0.0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(headers: dict[str, str], seconds: float | None) -> None:
+    assert read_retry_after(SimpleNamespace(headers=headers)) == seconds

@@ -1,0 +1,873 @@
+"""Running a case: sync and async agents, deadlines, what agents raise and return, repeats, turns, quarantine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import date, timedelta
+from email.message import Message
+from pathlib import Path
+from traceback import FrameSummary
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+from msgspec.structs import replace
+
+import evalkit
+from evalkit.agents.reply import Reply
+from evalkit.agents.task import Task
+from evalkit.errors import FunctionError, ProviderError, UsageError
+from evalkit.model.case import Case, Repeat, UserTurn
+from evalkit.model.settings import Settings
+from evalkit.model.verdict import Verdict
+from evalkit.providers.scripted import ScriptedProvider
+from evalkit.runner.agent_call import count_abandoned_agents
+from evalkit.runner.faults import locate_frame
+from evalkit.runner.run_case import Watchdog, arun_case, run_case
+
+MakeCase = Callable[..., Case]
+
+
+def codes(verdict: Verdict) -> list[str]:
+    return [reason.code for reason in verdict.reasons]
+
+
+def good_agent(task: Task) -> str:
+    task.call("check_warranty", serial_number="SN12345")
+    return "It is valid."
+
+
+async def good_async_agent(task: Task) -> Reply:
+    await task.acall("check_warranty", serial_number="SN12345")
+    return Reply("It is valid.")
+
+
+class Instance:
+    async def __call__(self, task: Task) -> str:
+        return (await good_async_agent(task)).text
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [good_agent, good_async_agent, Instance(), lambda task: good_async_agent(task)],
+    ids=["sync", "async", "instance", "sync that returns a coroutine"],
+)
+def test_every_kind_of_agent_runs_end_to_end(make_case: MakeCase, settings: Settings, agent: Any) -> None:
+    verdict = run_case(make_case(), agent, settings)
+
+    assert (verdict.status, verdict.reasons) == ("passed", ())
+    assert verdict.transcript.response == "It is valid."
+    assert [call.name for call in verdict.transcript.calls] == ["check_warranty"]
+    assert verdict.transcript.stop_reason == "completed"
+    assert [line.status for line in verdict.calls] == ["passed"]
+
+
+def test_an_agent_that_answers_nothing_has_an_empty_response(make_case: MakeCase, settings: Settings) -> None:
+    def agent(task: Task) -> None:
+        task.call("check_warranty")
+
+    assert run_case(make_case(), agent, settings).transcript.response == ""
+
+
+def test_a_wrong_call_fails_the_case(make_case: MakeCase, settings: Settings) -> None:
+    def agent(task: Task) -> str:
+        task.call("create_ticket")
+        return ""
+
+    verdict = run_case(make_case(), agent, settings)
+
+    assert verdict.status == "failed"
+    assert set(codes(verdict)) == {"missing_call", "unexpected_call"}
+
+
+@pytest.mark.parametrize("value", [42, {"text": "x"}, ["x"], object(), b"x", True])
+def test_an_agent_that_returns_nonsense_failed(make_case: MakeCase, settings: Settings, value: Any) -> None:
+    verdict = run_case(make_case(), lambda task: value, settings)
+
+    assert verdict.status == "failed"
+    assert codes(verdict)[0] == "invalid_reply"
+    assert verdict.reasons[0].message == (
+        f"agent '<lambda>' returned a value of type {type(value).__name__}; it must return a string or an evalkit.Reply"
+    )
+
+
+async def takes_two(task: Task, tools: Any) -> str:
+    return "x"
+
+
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        (lambda: "x", "<lambda>() takes 0 positional arguments but 1 was given"),
+        (takes_two, "takes_two() missing 1 required positional argument: 'tools'"),
+    ],
+)
+def test_an_agent_that_does_not_take_a_task_is_told_so(
+    make_case: MakeCase, settings: Settings, agent: Any, says: str
+) -> None:
+    told = run_case(make_case(), agent, settings).reasons[0].message
+    assert told == f"the agent raised TypeError: {says}; an agent is called with the task alone: agent(task)"
+
+
+def raising(error: BaseException) -> Callable[[Task], str]:
+    def agent(task: Task) -> str:
+        raise error
+
+    return agent
+
+
+def raising_async(error: BaseException) -> Callable[[Task], Any]:
+    async def agent(task: Task) -> str:
+        raise error
+
+    return agent
+
+
+@pytest.mark.parametrize("make", [raising, raising_async])
+@pytest.mark.parametrize("error", [KeyError("serial"), SystemExit(3), ExceptionGroup("both", [KeyError("serial")])])
+def test_an_agent_that_raises_failed_with_the_line_that_raised(
+    make_case: MakeCase, make: Callable[[BaseException], Any], error: BaseException
+) -> None:
+    verdict = run_case(make_case(), make(error), Settings(root=Path(__file__).parent))
+
+    leaf = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+    assert verdict.status == "failed"
+    assert codes(verdict) == ["agent_raised", "missing_call"]
+    shown, where = verdict.reasons[0].message.split("\n")
+    assert shown == f"the agent raised {type(leaf).__name__}: {leaf}"
+    assert where.startswith("  at test_running.py:")
+    assert where.endswith(", in agent: raise error")
+    assert verdict.transcript.fault is not None
+    assert "raise error" in (verdict.transcript.fault.traceback or "")
+
+
+@pytest.mark.parametrize("make", [raising, raising_async])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), BaseExceptionGroup("g", [KeyboardInterrupt(), KeyError("x")])])
+def test_ctrl_c_passes_through(make_case: MakeCase, settings: Settings, make: Any, error: BaseException) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_case(make_case(), make(error), settings)
+
+
+def test_a_system_exit_in_a_task_of_the_agents_own_ends_the_case_and_not_the_process(
+    make_case: MakeCase, settings: Settings
+) -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def agent(task: Task) -> str:
+        await asyncio.create_task(leave())
+        return ""
+
+    assert codes(run_case(make_case(), agent, settings)) == ["agent_raised", "missing_call"]
+
+
+def test_a_hostile_exception_text_does_not_hide_the_exception(make_case: MakeCase, settings: Settings) -> None:
+    class HostileError(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    verdict = run_case(make_case(), raising(HostileError()), settings)
+
+    assert verdict.reasons[0].message.startswith("the agent raised HostileError: (its text raised ValueError)\n")
+
+
+class APIStatusError(Exception):
+    def __init__(self, status_code: int) -> None:
+        super().__init__(f"HTTP {status_code}")
+        self.status_code = status_code
+
+
+class GoogleStyleError(Exception):
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{code} RESOURCE_EXHAUSTED")
+        self.code = code
+
+
+class Response:
+    def __init__(self, status_code: int) -> None:
+        self.status_code = status_code
+
+
+class HTTPStatusError(Exception):
+    def __init__(self, status_code: int) -> None:
+        super().__init__("bad answer")
+        self.response = Response(status_code)
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+WORLD = [
+    APIStatusError(429),
+    APIStatusError(503),
+    GoogleStyleError(429),
+    HTTPStatusError(502),
+    ConnectionResetError("peer"),
+    ProviderError("quota", status=429),
+    HTTPError("https://model.example", 503, "Service Unavailable", Message(), None),
+    HTTPError("https://model.example", 401, "Unauthorized", Message(), None),
+    caused(RuntimeError("model failed"), APIStatusError(500)),
+    ExceptionGroup("g", [APIStatusError(429), ConnectionResetError()]),
+]
+
+
+@pytest.mark.parametrize("error", WORLD, ids=lambda error: f"{type(error).__name__}-{error}")
+@pytest.mark.parametrize("make", [raising, raising_async])
+def test_a_failing_model_service_is_an_error_and_never_a_failure(
+    make_case: MakeCase, settings: Settings, make: Any, error: Exception
+) -> None:
+    verdict = run_case(make_case(), make(error), settings)
+
+    assert (verdict.status, codes(verdict)) == ("error", ["provider_error"])
+
+
+AGENTS_OWN = [
+    APIStatusError(400),
+    HTTPError("https://shop.example", 404, "Not Found", Message(), None),
+    GoogleStyleError(404),
+    TimeoutError(),
+    OSError("disk"),
+    SystemExit(500),
+    FunctionError("timeout", "the function timed out"),
+    ExceptionGroup("g", [APIStatusError(429), KeyError("bug")]),
+]
+
+
+@pytest.mark.parametrize("error", AGENTS_OWN, ids=lambda error: f"{type(error).__name__}-{error}")
+def test_everything_else_that_escapes_is_the_agents_own(
+    make_case: MakeCase, settings: Settings, error: BaseException
+) -> None:
+    verdict = run_case(make_case(), raising(error), settings)
+
+    assert verdict.status == "failed"
+    assert "agent_raised" in codes(verdict)
+
+
+def test_a_refused_call_explains_the_exception_that_it_caused(make_case: MakeCase, settings: Settings) -> None:
+    def agent(task: Task) -> str:
+        task.call("check_waranty")
+        return ""
+
+    assert codes(run_case(make_case(), agent, settings))[:2] == ["unmocked_call", "agent_raised"]
+
+
+def test_a_mocked_failure_that_escapes_has_the_name_by_which_agents_catch_it(
+    make_case: MakeCase, settings: Settings
+) -> None:
+    def agent(task: Task) -> str:
+        return str(task.call("check_warranty"))
+
+    verdict = run_case(make_case(mocks={"check_warranty": {"$error": "timeout"}}), agent, settings)
+    assert verdict.reasons[0].message.startswith("the agent raised FunctionError: check_warranty timed out\n")
+
+
+def sleeping(task: Task) -> str:
+    task.call("check_warranty")
+    time.sleep(30)
+    return ""
+
+
+async def sleeping_async(task: Task) -> str:
+    await task.acall("check_warranty")
+    await asyncio.sleep(30)
+    return ""
+
+
+async def stubborn_async(task: Task) -> str:
+    task.call("check_warranty")
+    while True:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            if threading.current_thread().name == "never":
+                raise
+
+
+async def blocking_async(task: Task) -> str:
+    task.call("check_warranty")
+    time.sleep(4)  # noqa: ASYNC251 - just what it should not do
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("agent", "abandoned"), [(sleeping, 1), (sleeping_async, 0), (stubborn_async, 1), (blocking_async, 1)]
+)
+def test_an_agent_that_hangs_is_cut_off_at_its_deadline(
+    make_case: MakeCase, settings: Settings, agent: Any, abandoned: int
+) -> None:
+    before = count_abandoned_agents()
+    started = time.perf_counter()
+
+    verdict = run_case(make_case(settings={"deadline_s": 0.1}), agent, settings)
+
+    assert time.perf_counter() - started < 3.5
+    assert (verdict.status, codes(verdict)) == ("failed", ["deadline"])
+    name = agent.__name__
+    assert verdict.reasons[0].message == (
+        f"agent '{name}' was still running after 0.1 s, its deadline (settings.deadline_s)"
+    )
+    assert verdict.transcript.stop_reason == "deadline"
+    assert [call.name for call in verdict.transcript.calls] == ["check_warranty"]
+    assert count_abandoned_agents() - before == abandoned
+    warned = (f"agent '{name}' could not be stopped: it is left behind, still running",)
+    assert verdict.warnings == (warned if abandoned else ())
+
+
+async def sleeping_deep(task: Task) -> str:
+    task.call("check_warranty")
+    await asyncio.gather(asyncio.create_task(asyncio.sleep(30)), asyncio.sleep(20))
+    return ""
+
+
+async def waiting_for_a_task(task: Task) -> str:
+    return await asyncio.create_task(sleeping_async(task))
+
+
+@pytest.mark.parametrize(
+    ("agent", "place"),
+    [
+        (sleeping, "in sleeping: time.sleep(30)"),
+        (sleeping_async, "in sleeping_async: await asyncio.sleep(30)"),
+        (sleeping_deep, "in sleeping_deep: await asyncio.gather("),
+        (waiting_for_a_task, "in waiting_for_a_task: return await asyncio.create_task(sleeping_async(task))"),
+        (blocking_async, "in blocking_async: time.sleep(4)"),
+    ],
+)
+def test_an_agent_that_hangs_is_told_with_the_line_that_it_hangs_in(
+    make_case: MakeCase, settings: Settings, agent: Any, place: str
+) -> None:
+    settings = replace(settings, root=Path(__file__).parent)
+    verdict = run_case(make_case(settings={"deadline_s": 0.1}), agent, settings)
+    first, second = verdict.reasons[0].message.split("\n")
+    assert first == f"agent '{agent.__name__}' was still running after 0.1 s, its deadline (settings.deadline_s)"
+    assert second.startswith("  at test_running.py:")
+    assert place in second
+
+
+def test_packages_that_are_installed_in_the_project_are_not_its_code(tmp_path: Path) -> None:
+    library = tmp_path / ".venv" / "lib" / "site-packages" / "client.py"
+    frames = [FrameSummary(str(tmp_path / "shop.py"), 3, "ask"), FrameSummary(str(library), 9, "send")]
+    assert locate_frame(frames, tmp_path) == "\n  at shop.py:3, in ask"
+    assert locate_frame(frames[1:], tmp_path, outside=False) == ""
+
+
+def test_a_case_may_ask_for_the_deadline(make_case: MakeCase, settings: Settings) -> None:
+    case = make_case({"stop_reason": "deadline"}, settings={"deadline_s": 0.05})
+
+    assert run_case(case, sleeping_async, settings).status == "passed"
+
+
+def test_what_an_agent_does_before_its_first_await_counts_against_the_deadline(
+    make_case: MakeCase, settings: Settings
+) -> None:
+    async def blocking_first(task: Task) -> str:
+        time.sleep(0.2)  # noqa: ASYNC251 - just what it should not do
+        await asyncio.sleep(0.2)
+        return ""
+
+    case = make_case({"stop_reason": "deadline"}, settings={"deadline_s": 0.3})
+
+    assert run_case(case, blocking_first, settings).status == "passed"
+
+
+def test_mocked_latency_counts_against_the_deadline(make_case: MakeCase, settings: Settings) -> None:
+    mocks = {"check_warranty": {"$delay_ms": 70_000, "$return": {}}}
+
+    verdict = run_case(make_case(mocks=mocks), good_agent, settings)
+
+    assert codes(verdict)[0] == "deadline"
+    assert verdict.reasons[0].message == "the deadline of 60 s has passed: 70 s on the run's clock"
+
+
+def test_an_agent_that_stopped_for_its_own_reason_fails_unless_the_case_asks_for_it(
+    make_case: MakeCase, settings: Settings
+) -> None:
+    def agent(task: Task) -> Reply:
+        task.call("check_warranty")
+        return Reply(stop_reason="email_not_sent")
+
+    assert codes(run_case(make_case(), agent, settings)) == ["stop_reason"]
+    wanted = {"expected_function_calls": ["check_warranty"], "stop_reason": "email_not_sent"}
+    assert run_case(make_case(wanted), agent, settings).status == "passed"
+
+
+def test_a_case_runs_inside_a_running_event_loop(make_case: MakeCase, settings: Settings) -> None:
+    async def inside() -> Verdict:
+        return run_case(make_case(), good_async_agent, settings)
+
+    assert asyncio.run(inside()).status == "passed"
+
+
+def test_many_cases_overlap_on_one_loop(make_case: MakeCase, settings: Settings) -> None:
+    async def agent(task: Task) -> str:
+        await asyncio.sleep(0.05)
+        return (await good_async_agent(task)).text
+
+    async def all_of_them() -> list[Verdict]:
+        return await asyncio.gather(*(arun_case(make_case(), agent, settings) for _ in range(20)))
+
+    started = time.perf_counter()
+    verdicts = asyncio.run(all_of_them())
+
+    assert {verdict.status for verdict in verdicts} == {"passed"}
+    assert time.perf_counter() - started < 0.8
+
+
+@pytest.mark.parametrize(("threads", "most"), [(1, 1), (3, 3)])
+def test_sync_agents_overlap_as_often_as_they_were_registered_for(
+    make_case: MakeCase, settings: Settings, threads: int, most: int
+) -> None:
+    running = highest = 0
+    lock = threading.Lock()
+
+    @evalkit.agent(f"overlapping-{threads}", threads=threads)
+    def agent(task: Task) -> str:
+        nonlocal running, highest
+        with lock:
+            running += 1
+            highest = max(highest, running)
+        time.sleep(0.02)
+        with lock:
+            running -= 1
+        return good_agent(task)
+
+    async def all_of_them() -> list[Verdict]:
+        cases = (make_case(agent=f"overlapping-{threads}") for _ in range(6))
+        return await asyncio.gather(*(arun_case(case, settings=settings) for case in cases))
+
+    assert {verdict.status for verdict in asyncio.run(all_of_them())} == {"passed"}
+    assert highest == most
+
+
+REQUEST_ID: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="none")
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_context_variables_reach_the_agent(make_case: MakeCase, settings: Settings, is_async: bool) -> None:
+    seen = []
+
+    def agent(task: Task) -> str:
+        seen.append(REQUEST_ID.get())
+        return good_agent(task)
+
+    async def async_agent(task: Task) -> str:
+        return agent(task)
+
+    REQUEST_ID.set("r-1")
+    run_case(make_case(), async_agent if is_async else agent, settings)
+
+    assert seen == ["r-1"]
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(0.0, ["deadline"]), (5.0, [])])
+def test_time_for_which_others_held_the_loop_is_not_the_cases_own(
+    make_case: MakeCase, settings: Settings, seconds: float, found: list[str]
+) -> None:
+    watch = Watchdog()
+
+    async def agent(task: Task) -> str:
+        watch.add_delay(seconds)
+        await asyncio.sleep(0.3)
+        await task.acall("check_warranty", serial_number="SN12345")
+        return "It is valid."
+
+    verdict = asyncio.run(arun_case(make_case(settings={"deadline_s": 0.1}), agent, settings, watch=watch))
+    assert codes(verdict)[:1] == found
+    timing = verdict.transcript.timing
+    assert timing is not None
+    assert (timing.overhead_ms == 0) is (not found)
+
+
+@pytest.mark.parametrize("is_opened", [False, True], ids=["plain", "with a set-up"])
+def test_an_agent_that_cancels_itself_has_raised(make_case: MakeCase, settings: Settings, is_opened: bool) -> None:
+    async def agent(task: Task) -> str:
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
+        await asyncio.sleep(1)
+        return ""
+
+    async def opened(task: Task) -> AsyncIterator[Callable[[Task], Awaitable[str]]]:
+        yield agent
+
+    verdict = run_case(make_case(), opened if is_opened else agent, settings)
+    assert (verdict.status, codes(verdict)) == ("failed", ["agent_raised", "missing_call"])
+    assert verdict.reasons[0].message.startswith("the agent raised CancelledError")
+
+
+def test_cancelling_the_caller_cancels_the_agent(make_case: MakeCase, settings: Settings) -> None:
+    ended = []
+
+    async def agent(task: Task) -> str:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            ended.append("cancelled")
+        return ""
+
+    async def cancelled() -> None:
+        running = asyncio.create_task(arun_case(make_case(), agent, settings))
+        await asyncio.sleep(0.05)
+        running.cancel()
+        await running
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    assert ended == ["cancelled"]
+
+
+def test_time_outside_models_and_functions_is_the_agents_overhead(make_case: MakeCase, settings: Settings) -> None:
+    def agent(task: Task) -> str:
+        time.sleep(0.05)
+        return good_agent(task)
+
+    timing = run_case(make_case(mocks={"check_warranty": {"$delay_ms": 250, "$return": {}}}), agent, settings)
+    assert timing.transcript.timing is not None
+    assert timing.transcript.timing.function_ms == 250
+    assert timing.transcript.timing.elapsed_ms == 250
+    assert 50 <= timing.transcript.timing.overhead_ms < 1000
+
+
+# -- what can't be measured
+
+
+def test_an_unknown_agent_is_an_error(make_case: MakeCase, settings: Settings) -> None:
+    verdict = run_case(make_case(agent="nobody-here"), None, settings)
+
+    assert (verdict.status, codes(verdict)) == ("error", ["unknown_agent"])
+    assert verdict.reasons[0].message.startswith("unknown agent 'nobody-here'")
+
+
+def test_a_missing_cassette_is_an_error_even_if_the_agent_swallows_it(make_case: MakeCase, settings: Settings) -> None:
+    async def agent(task: Task) -> str:
+        try:
+            await task.turn(evalkit.ModelRequest())
+        except Exception:
+            task.call("check_warranty")
+        return ""
+
+    verdict = run_case(make_case(), agent, settings)
+
+    assert (verdict.status, codes(verdict)) == ("error", ["missing_cassette"])
+    assert "mocks/cassettes/scenarios/s/case_001.yaml does not exist" in verdict.reasons[0].message
+
+
+def with_cassette(settings: Settings, text: str) -> Callable[[Task], Awaitable[str]]:
+    """An agent that asks its model once, beside the cassette `text` of the case."""
+    path = Path(settings.root or "") / "mocks/cassettes/scenarios/s/case_001.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+    async def agent(task: Task) -> str:
+        return (await task.turn(evalkit.ModelRequest())).text
+
+    return agent
+
+
+def test_a_broken_cassette_is_an_error_with_its_place(make_case: MakeCase, settings: Settings) -> None:
+    verdict = run_case(make_case(), with_cassette(settings, "turns: []\n"), settings)
+
+    assert (verdict.status, codes(verdict)) == ("error", ["invalid_cassette"])
+    assert verdict.reasons[0].message.startswith("mocks/cassettes/scenarios/s/case_001.yaml:1:8: ")
+
+
+def test_a_mock_that_raises_is_an_error(make_case: MakeCase, settings: Settings) -> None:
+    case = make_case(mocks={"check_warranty": {"$call": "types:SimpleNamespace"}})
+
+    verdict = run_case(case, good_agent, settings)
+
+    assert (verdict.status, codes(verdict)) == ("error", ["mock_error"])
+
+
+def test_strict_mocks_make_an_unused_mock_fail(make_case: MakeCase, settings: Settings) -> None:
+    verdict = run_case(make_case(settings={"strict_mocks": True}), good_agent, settings)
+
+    assert (verdict.status, set(codes(verdict))) == ("failed", {"unused_mock"})
+    assert run_case(make_case(), good_agent, settings).status == "passed"
+
+
+def test_mocks_that_a_case_inherits_may_go_unused(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text("input: {mock_function_responses: {f: 1, g: {$sequence: [1, 2]}}}", "utf-8")
+    own = "settings: {strict_mocks: true}\ninput: {message: hi}\nexpected_output: {response_contains: hi}\n"
+    (tmp_path / "a_001.yaml").write_text(own, "utf-8")
+    case = evalkit.load_case(tmp_path / "a_001.yaml", root=tmp_path)
+
+    def agent(task: Task) -> str:
+        task.call("g")
+        return "hi"
+
+    verdict = run_case(case, agent)
+
+    assert (verdict.status, verdict.transcript.unused_mocks) == ("passed", ())
+
+
+# -- repeats
+
+
+def flaky(results: list[bool]) -> Callable[[Task], str]:
+    left = iter(results)
+
+    def agent(task: Task) -> str:
+        if next(left):
+            task.call("check_warranty")
+        return ""
+
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("results", "min_pass", "status", "made", "summary"),
+    [
+        ([True] * 5, 5, "passed", 5, "5/5 runs passed, 5 needed"),
+        ([True, True, True], 3, "passed", 3, "3/3 runs passed, 3 needed, stopped after 3 of 5: decided"),
+        ([False, True, False], 4, "failed", 3, "1/3 runs passed, 4 needed, stopped after 3 of 5: decided"),
+        ([False], 5, "failed", 1, "0/1 runs passed, 5 needed, stopped after 1 of 5: decided"),
+    ],
+)
+def test_repeats_stop_when_the_outcome_is_decided(
+    make_case: MakeCase, settings: Settings, results: list[bool], min_pass: int, status: str, made: int, summary: str
+) -> None:
+    case = make_case(repeat=Repeat(runs=5, min_pass=min_pass))
+
+    verdict = run_case(case, flaky(results), settings)
+
+    assert (verdict.status, len(verdict.runs), verdict.summary) == (status, made, summary)
+    assert (verdict.runs_planned, verdict.min_pass) == (5, min_pass)
+    assert (verdict.reasons == ()) is (status == "passed")
+    if status == "failed":
+        assert verdict.reasons[0].message.startswith("run 1: ")
+
+
+def test_a_run_that_could_not_be_measured_counts_neither_way(make_case: MakeCase, settings: Settings) -> None:
+    def one_error_then(results: list[Any]) -> Callable[[Task], str]:
+        left = iter(results)
+
+        def agent(task: Task) -> str:
+            result = next(left)
+            if result is None:
+                raise ProviderError("quota", status=429)
+            return good_agent(task) if result else ""
+
+        return agent
+
+    case = make_case(repeat=Repeat(runs=3, min_pass=2))
+    good = run_case(case, one_error_then([None, True, True]), settings)
+    lost = run_case(case, one_error_then([None, True, False]), settings)
+    bad = run_case(case, one_error_then([False, None, False]), settings)
+
+    assert (good.status, good.summary) == ("passed", "2/3 runs passed (1 not measured), 2 needed")
+    assert (lost.status, codes(lost)) == ("error", ["provider_error"])
+    assert (bad.status, codes(bad)) == ("error", ["provider_error"])
+
+
+def test_each_run_has_its_own_mocks_and_input(make_case: MakeCase, settings: Settings) -> None:
+    mocks = {"check_warranty": {"$sequence": ["first"]}}
+    seen = []
+
+    def agent(task: Task) -> str:
+        seen.append((task.input["message"], task.call("check_warranty"), task.state.get("x")))
+        task.input["message"] = "changed"  # type: ignore[index]
+        task.state["x"] = 1
+        return ""
+
+    assert run_case(make_case(mocks=mocks, repeat=Repeat(2, 2)), agent, settings).status == "passed"
+    assert seen == [("SN12345?", "first", None)] * 2
+
+
+def test_turns_of_a_cassette_that_nobody_asked_for_are_told_with_its_path_from_the_root(
+    make_case: MakeCase, settings: Settings
+) -> None:
+    verdict = run_case(make_case(), with_cassette(settings, "turns: [hello, again]\n"), settings)
+    assert verdict.transcript.warnings == (
+        "mocks/cassettes/scenarios/s/case_001.yaml: turn 2 was never asked for; the agent stopped before",
+    )
+
+
+def test_repeats_over_one_hand_written_cassette_run_once_and_say_so(make_case: MakeCase, settings: Settings) -> None:
+    path = Path(settings.root or "") / "mocks/cassettes/scenarios/s/case_001.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("turns: [hello]\n")
+
+    async def agent(task: Task) -> str:
+        await task.turn(evalkit.ModelRequest())
+        return good_agent(task)
+
+    verdict = run_case(make_case(repeat=Repeat(5, 4)), agent, settings)
+
+    assert (verdict.status, verdict.runs, verdict.transcript.cassette) == ("passed", (), "hand-written")
+    assert verdict.warnings == ("5 runs over one hand-written cassette would be the same run: it ran once",)
+
+
+# -- conversations
+
+
+def test_a_conversation_calls_the_agent_once_per_user_turn(make_case: MakeCase, settings: Settings) -> None:
+    def agent(task: Task) -> str:
+        task.state["n"] = task.state.get("n", 0) + 1
+        task.call("check_warranty", said=task.message)
+        return f"answer {task.state['n']} of {len(task.messages)}"
+
+    expected = {"expected_function_calls": [{"function_name": "check_warranty", "times": 2}]}
+    case = make_case(expected, turns=(UserTurn(user="one"), UserTurn(user={"message": "two"})))
+    verdict = run_case(case, agent, settings)
+
+    assert verdict.status == "passed"
+    assert verdict.transcript.responses == ("answer 1 of 1", "answer 2 of 3")
+    assert [(call.user_turn, call.arguments["said"]) for call in verdict.transcript.calls] == [(0, "one"), (1, "two")]
+
+
+def test_each_user_turn_is_judged_on_its_own(make_case: MakeCase, settings: Settings) -> None:
+    from evalkit.checks.compile import compile_expectation
+
+    def expecting(index: int, phrase: str) -> Any:
+        place = ("input", "turns", index, "expected_output")
+        expectation, problems = compile_expectation({"response_contains": phrase}, path=place, declarations={})
+        assert problems == []
+        return expectation
+
+    turns = (UserTurn(user="one", expectation=expecting(0, "one")), UserTurn(user="two", expectation=expecting(1, "1")))
+    verdict = run_case(make_case({}, turns=turns), lambda task: task.message, settings)
+
+    assert (verdict.status, codes(verdict)) == ("failed", ["text_missing"])
+    assert verdict.reasons[0].place.startswith("input.turns[1].expected_output.response_contains")
+
+
+def test_a_conversation_ends_with_the_turn_that_did_not_complete(make_case: MakeCase, settings: Settings) -> None:
+    case = make_case({"stop_reason": "enough"}, turns=(UserTurn(user="one"), UserTurn(user="two")))
+
+    verdict = run_case(case, lambda task: Reply(task.message, stop_reason="enough"), settings)
+
+    assert (verdict.status, verdict.transcript.responses) == ("passed", ("one",))
+
+
+# -- quarantine
+
+
+def test_a_skipped_case_is_not_run_and_its_agent_not_even_looked_up(make_case: MakeCase, settings: Settings) -> None:
+    verdict = run_case(make_case(agent="nobody-here", skip="flaky upstream"), None, settings)
+
+    assert (verdict.status, codes(verdict), verdict.summary) == ("not_run", ["skipped"], "skipped: flaky upstream")
+
+
+def test_a_case_in_quarantine_runs_and_says_so(make_case: MakeCase, settings: Settings) -> None:
+    verdict = run_case(make_case(xfail="ticket 12"), lambda task: "", settings)
+
+    assert (verdict.status, verdict.quarantined) == ("failed", "ticket 12")
+
+
+async def blocking_agent(task: Task) -> str:
+    time.sleep(30)  # noqa: ASYNC251 - the point of it
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("agent", "code"),
+    [("nobody", "unknown_agent"), (blocking_agent, "deadline")],
+    ids=["no such agent", "blocks its loop"],
+)
+def test_a_verdict_is_in_quarantine_whoever_gives_it(
+    make_case: MakeCase, settings: Settings, monkeypatch: pytest.MonkeyPatch, agent: Any, code: str
+) -> None:
+    monkeypatch.setattr("evalkit.runner.run_case.PATIENCE_S", 0.0)
+    verdict = run_case(make_case(xfail="ticket 12", settings={"deadline_s": 0.1}), agent, settings)
+
+    assert (codes(verdict)[0], verdict.quarantined) == (code, "ticket 12")
+
+
+@pytest.mark.parametrize("kind", ["skip", "xfail"])
+def test_a_quarantine_expires_on_its_day(make_case: MakeCase, settings: Settings, kind: str) -> None:
+    today = date.today()
+    tomorrow = (today + timedelta(days=1)).isoformat()
+    case = make_case(**{kind: "ticket 12"}, until=today.isoformat())
+
+    expired = run_case(case, good_agent, settings)
+    in_force = run_case(replace(case, until=tomorrow), good_agent, settings)
+
+    assert (expired.status, expired.quarantined) == ("passed", None)
+    assert expired.warnings == (f"'{kind}' expired on {today}: the case counts again; mend it, or set a later 'until'",)
+    assert (in_force.status == "not_run") is (kind == "skip")
+    assert in_force.quarantined == (None if kind == "skip" else "ticket 12")
+
+
+# -- the public function itself
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda: run_case("a.yaml"), "run_case needs a Case, as evalkit.load_case(path) gives, got str"),  # type: ignore[arg-type]
+        (lambda: run_case(Case(id="a"), settings={}), "settings= is an evalkit.Settings, got dict"),  # type: ignore[arg-type]
+    ],
+)
+def test_arguments_that_make_no_sense_are_usage_errors(use: Callable[[], Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        use()
+
+    assert str(caught.value) == message
+
+
+def test_a_case_built_in_code_whose_parts_do_not_compile_is_an_error(make_case: MakeCase, settings: Settings) -> None:
+    verdict = run_case(make_case({"expected_function_cals": []}), good_agent, settings)
+
+    assert (verdict.status, codes(verdict)) == ("error", ["invalid_case"])
+    assert "did you mean 'expected_function_calls'?" in verdict.reasons[0].message
+
+
+def test_a_verdict_survives_the_way_through_json(make_case: MakeCase, settings: Settings) -> None:
+    verdict = run_case(make_case(), good_agent, settings)
+
+    assert Verdict.from_json(verdict.to_json()) == verdict
+
+
+def test_a_script_can_stand_in_for_the_model(make_case: MakeCase, tmp_path: Path) -> None:
+    script = ScriptedProvider(["from the script"])
+    chosen = Settings(root=tmp_path, extra={"provider": lambda case_id, run: script})
+
+    async def agent(task: Task) -> str:
+        return (await task.turn(evalkit.ModelRequest(system="hi"))).text + good_agent(task)
+
+    assert run_case(make_case(), agent, chosen).transcript.response == "from the scriptIt is valid."
+    assert script.requests[0].system == "hi"
+
+
+def test_a_sync_agent_awaits_through_its_task(make_case: MakeCase, tmp_path: Path) -> None:
+    chosen = Settings(root=tmp_path, extra={"provider": lambda case_id, run: ScriptedProvider(["hello"])})
+
+    def agent(task: Task) -> str:
+        good_agent(task)
+        return task.wait(task.turn(evalkit.ModelRequest())).text
+
+    assert run_case(make_case(), agent, chosen).transcript.response == "hello"
+
+
+def test_waiting_inside_an_async_agent_is_explained(make_case: MakeCase, settings: Settings) -> None:
+    async def agent(task: Task) -> str:
+        task.wait(task.acall("check_warranty"))
+        return ""
+
+    verdict = run_case(make_case(), agent, settings)
+
+    assert "task.wait(...) is for sync agents; in an async agent write 'await' instead" in verdict.reasons[0].message
+
+
+def test_waiting_for_another_run_of_a_sync_agent_is_no_time_of_ones_own(
+    make_case: MakeCase, settings: Settings
+) -> None:
+    def agent(task: Task) -> str:
+        time.sleep(0.2)
+        return good_agent(task)
+
+    async def all_of_them() -> list[Verdict]:
+        case = make_case(settings={"deadline_s": 0.9})
+        return await asyncio.gather(*(arun_case(case, agent, settings) for _ in range(6)))
+
+    verdicts = asyncio.run(all_of_them())
+
+    assert {verdict.status for verdict in verdicts} == {"passed"}
+    assert max(verdict.transcript.timing.overhead_ms for verdict in verdicts if verdict.transcript.timing) < 900
