@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+KeyPath = tuple[str | int, ...]  # leads from the root of parsed data to a value in it
+
 
 class Location(Struct, frozen=True):
     """A place in a file. Lines and columns count from 1; 0 means "not known"."""
@@ -44,7 +46,7 @@ class PathProblem(Struct, frozen=True):
     `path` leads from the root of the case to the value (`at_key`: to the key of its last step).
     """
 
-    path: tuple[str | int, ...]
+    path: KeyPath
     message: str
     code: str = "invalid_case"
     at_key: bool = False

@@ -20,12 +20,10 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from evalkit.errors import format_path
+from evalkit.errors import KeyPath, format_path
 
 MAX_DEPTH = 100
 _LEAVES = frozenset((str, int, bool, type(None)))
-
-KeyPath = tuple[str | int, ...]
 
 
 class NotJsonError(Exception):

@@ -145,8 +145,8 @@ def _make_no_grader_error(file: str, *, goes_live: bool) -> MeasurementError:
 # What a grader is asked, and how its answer is read: one call of `grade`, or the same as JSON.
 #
 # The question is one JSON document. The criteria are the test author's; all that the agent read and wrote stands inside
-# JSON strings under `evidence`, so that no text of it can end them and pass for anything but data. For the same reason an
-# answer in text is read only if it is the JSON and nothing else: prose may quote what the agent would like to be graded.
+# JSON strings under `evidence`, so that no text of it can end them and pass for anything but data. For the same reason an  # noqa: E501
+# answer in text is read only if it is the JSON and nothing else: prose may quote what the agent would like to be graded.  # noqa: E501
 
 SYSTEM = """\
 You grade the work of another program, a tool-calling agent, for its test suite.

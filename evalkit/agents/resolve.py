@@ -170,7 +170,7 @@ def _import_attribute(spec: str, root: Path) -> Any:
         value: Any = import_module(module_name)
     except Exception as error:
         raise UnknownAgentError(
-            f"agent '{spec}': importing {module_name} raised {type(error).__name__}: {error}{_describe_lookup(module_name, root)}"
+            f"agent '{spec}': importing {module_name} raised {type(error).__name__}: {error}{_describe_lookup(module_name, root)}"  # noqa: E501
         ) from error
     for part in path.split("."):
         if not hasattr(value, part):

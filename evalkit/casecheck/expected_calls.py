@@ -17,14 +17,13 @@ from evalkit.casecheck.examples import (
     make_example,
     make_schema_example,
 )
-from evalkit.errors import EvalkitError, MockError
+from evalkit.errors import EvalkitError, KeyPath, MockError
 from evalkit.functions.arguments import find_argument_violations
 from evalkit.functions.mocks.answers import Answer, CallableAnswer, DelayedAnswer, MatchAnswer, SequenceAnswer
 from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, Template, TemplateError, parse_template
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
 
-KeyPath = tuple[str | int, ...]
 _MAX_TRIED_NUMBERS = 100  # that are tried between a schema's bounds
 GROUPS = ("in_order", "any_order", "in_parallel")
 PHRASES = ("response_contains", "response_body_contains")

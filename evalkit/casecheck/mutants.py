@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from evalkit.casecheck.examples import ExampleNotFoundError, NoExampleError, OmittedArgumentError, make_example
 from evalkit.casecheck.observe import Observation
+from evalkit.errors import KeyPath
 from evalkit.functions.arguments import find_argument_violations
 from evalkit.model.case import Case
 from evalkit.model.template import Reference, TemplateError
@@ -233,7 +234,7 @@ def _generate_lost_facts(observed: Observation, index: int) -> Iterator[Mutant]:
         for fact in _find_facts(text, observed, index):
             changed = {**call.arguments, name: replace_fact(text, fact)}
             yield Mutant(
-                kind="lose_fact", description=f"the {name} of {_describe_call(transcript, index)} says something else for {fact}",
+                kind="lose_fact", description=f"the {name} of {_describe_call(transcript, index)} says something else for {fact}",  # noqa: E501
                 transcript=_replace_arguments(observed, index, changed), call=index,
                 for_call=({f"{name}_contains": [fact]},),
             )  # fmt: skip
@@ -254,7 +255,7 @@ def _generate_result_changes(transcript: Transcript, index: int) -> Iterator[Mut
         calls[index] = replace(call, outcome="error", result=FAILED_RESULT)
         names = {"expected_function_calls": [candidate.name for candidate in transcript.calls]}
         yield Mutant(
-            kind="fail_call", description=f"{_describe_call(transcript, index)} fails", transcript=replace_calls(transcript, calls),
+            kind="fail_call", description=f"{_describe_call(transcript, index)} fails", transcript=replace_calls(transcript, calls),  # noqa: E501
             call=index, for_call=({"outcome": "ok"},), for_run=(names,),
         )  # fmt: skip
     if call.result is None:
@@ -282,7 +283,7 @@ def _generate_run_changes(observed: Observation) -> Iterator[Mutant]:
         for fact in _find_facts(response, observed, len(transcript.calls)):
             yield Mutant(
                 kind="lose_fact", description=f"the response says something else for {fact}",
-                transcript=_replace_response(transcript, replace_fact(response, fact)), for_run=({"response_contains": [fact]},),
+                transcript=_replace_response(transcript, replace_fact(response, fact)), for_run=({"response_contains": [fact]},),  # noqa: E501
             )  # fmt: skip
     stop_reason = "max_iterations" if transcript.stop_reason != "max_iterations" else "completed"
     yield Mutant(
@@ -317,7 +318,6 @@ def _refuse_reference(reference: Reference) -> Any:
 
 # Other values than the ones that were sent: as near as a model's slip, and of the same JSON type.
 
-KeyPath = tuple[str | int, ...]
 
 SOMETHING_ELSE = "something else"
 _LAST_DIGIT = re.compile(r"[0-9](?=[^0-9]*\Z)")

@@ -13,13 +13,11 @@ from evalkit.casecheck.observe import Observation
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.conversation import judge_conversation
 from evalkit.checks.judgement import Judgement
-from evalkit.errors import format_path
+from evalkit.errors import KeyPath, format_path
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import FAILED, PASSED
 from evalkit.runner.judge import compile_with_aliases, parse_path
-
-KeyPath = tuple[str | int, ...]
 
 
 class Survivor(Struct, frozen=True):

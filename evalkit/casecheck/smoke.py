@@ -23,7 +23,6 @@ from evalkit.casecheck.examples import (
 from evalkit.casecheck.expected_calls import (
     PHRASES,
     ArgumentDraft,
-    KeyPath,
     PlannedCall,
     count_variants,
     explain_open_failure,
@@ -37,7 +36,7 @@ from evalkit.checks.evidence import build_resolver
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.judgement import Judgement
 from evalkit.checks.keys import EXPECTED_KEYS
-from evalkit.errors import FunctionError, MockError, format_path
+from evalkit.errors import FunctionError, KeyPath, MockError, format_path
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings

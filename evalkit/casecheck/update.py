@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.checks.conversation import judge_conversation
-from evalkit.errors import EvalkitError, SpecError, UsageError
+from evalkit.errors import EvalkitError, KeyPath, SpecError, UsageError
 from evalkit.model.template import TemplateError, follow_path
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
@@ -24,8 +24,6 @@ from evalkit.spec.load import case_from_dict
 from evalkit.text.redact import REDACTED
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import YamlEditor
-
-KeyPath = tuple[str | int, ...]
 
 _LIST: KeyPath = ("expected_output", "expected_function_calls")
 _VALUES = ("arguments", "arguments_contain", "result_contains")

@@ -343,7 +343,7 @@ def _format_short(value: Any) -> str:
 
 # Recording: a live provider whose turns become a readable cassette.
 #
-# Written whole, at the end of a run that could be measured. Left out are secrets, ids, signatures and whatever else would
+# Written whole, at the end of a run that could be measured. Left out are secrets, ids, signatures and whatever else would  # noqa: E501
 # change with each recording of the same conversation.
 
 HEADER = (
@@ -402,7 +402,7 @@ class RecordingProvider:
         existing_path = find_cassette(self.path)
         if existing_path is not None and load_cassette(existing_path, self._display_path).kind == "hand-written":
             raise MissingCassetteError(
-                f"{self._display_path} is hand-written, and recording would overwrite it; move it away to record the case, "
+                f"{self._display_path} is hand-written, and recording would overwrite it; move it away to record the case, "  # noqa: E501
                 "or use --evalkit-record=missing to keep it"
             )
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.phrases import Phrase, Phrases
-from evalkit.checks.reader import KeyPath
 from evalkit.checks.reasons import (
     build_call_failure,
     build_call_reason,
@@ -21,7 +20,7 @@ from evalkit.checks.reasons import (
     build_pass,
     format_place,
 )
-from evalkit.errors import format_path
+from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import is_json_equal
 from evalkit.model.template import Reference, TemplateError
 from evalkit.model.transcript import FunctionCall

@@ -12,8 +12,8 @@ from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import ExpectedCall
 from evalkit.checks.judgement import CallResult, CallsResult
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf, Position
-from evalkit.checks.reader import KeyPath
 from evalkit.checks.reasons import build_call_failure, build_failure, build_pass, build_run_failure
+from evalkit.errors import KeyPath
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import PASSED, CheckResult, Score
 from evalkit.text.format import format_value

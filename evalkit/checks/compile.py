@@ -19,9 +19,9 @@ from evalkit.checks.read_calls import (
     list_declared_values,
     read_grounded,
 )
-from evalkit.checks.reader import ExpectationReader, KeyPath, find_declared_arguments, suggest
+from evalkit.checks.reader import ExpectationReader, find_declared_arguments, suggest
 from evalkit.checks.run_checks import COMPLETED, StopReason
-from evalkit.errors import PathProblem, did_you_mean, format_path
+from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
 from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS
 from evalkit.text.format import describe_type, format_value

@@ -9,7 +9,8 @@ from evalkit.checks.call_checks import OutcomeCheck
 from evalkit.checks.expected_calls import ExpectedCall
 from evalkit.checks.legacy_keys import EMAIL, TICKET
 from evalkit.checks.phrases import extract_texts
-from evalkit.checks.reader import ExpectationReader, KeyPath
+from evalkit.checks.reader import ExpectationReader
+from evalkit.errors import KeyPath
 from evalkit.jsonvalue import is_json_equal
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.phrases import fold_text
@@ -171,5 +172,5 @@ def check_excluded_phrases(reader: ExpectationReader, path: KeyPath, demanded: A
     for phrase in _list_plain_phrases(excluded):
         for demanded_phrase in _list_plain_phrases(demanded):
             if fold_text(phrase) in fold_text(demanded_phrase):
-                message = f"{format_value(phrase)} can't be excluded, {format_value(demanded_phrase)} is demanded of the same text"
+                message = f"{format_value(phrase)} can't be excluded, {format_value(demanded_phrase)} is demanded of the same text"  # noqa: E501
                 reader.add_problem(path, f"{reader.format_place(path)}: {message}")

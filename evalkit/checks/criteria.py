@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from evalkit.checks.evidence import Evidence, build_resolver, check_references
 from evalkit.checks.expectation import Expectation
-from evalkit.checks.reader import ExpectationReader, KeyPath
+from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import (
     NOT_JUDGED,
     build_run_failure,
@@ -24,6 +24,7 @@ from evalkit.checks.reasons import (
     escape_surrogates,
     format_place,
 )
+from evalkit.errors import KeyPath
 from evalkit.model.template import Reference, Template, TemplateError, parse_template
 from evalkit.model.transcript import Grade, Grading, Transcript
 from evalkit.model.verdict import FAILED, CheckResult

@@ -10,9 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence, check_references
-from evalkit.checks.reader import ExpectationReader, KeyPath
+from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import build_failure, build_pass, build_run_reason, build_unmeasured, format_place
-from evalkit.errors import UsageError
+from evalkit.errors import KeyPath, UsageError
 from evalkit.model.registry import CHECKS
 from evalkit.model.template import Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult

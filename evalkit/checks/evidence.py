@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evalkit.checks.phrases import extract_texts
-from evalkit.checks.reader import ExpectationReader, KeyPath
+from evalkit.checks.reader import ExpectationReader
+from evalkit.errors import KeyPath
 from evalkit.model.template import Reference, Template, TemplateError, follow_path, parse_template
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.operators.phrases import fold_text

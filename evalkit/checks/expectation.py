@@ -10,10 +10,9 @@ from msgspec import Struct, field
 from evalkit.checks.calls import ExpectedCallList
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.judgement import CallResult, CallsResult, Judgement, build_judgement, list_unjudged
-from evalkit.checks.reader import KeyPath
 from evalkit.checks.reasons import build_unmeasured, format_place
 from evalkit.checks.run_checks import COMPLETED, StopReason
-from evalkit.errors import MeasurementError
+from evalkit.errors import KeyPath, MeasurementError
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from evalkit.checks.call_checks import CallCheck, bind_check
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reader import KeyPath
+from evalkit.errors import KeyPath
 from evalkit.model.template import Reference
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult

@@ -13,7 +13,6 @@ from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import ExpectedCall
 from evalkit.checks.judgement import CallResult, CallsResult
 from evalkit.checks.matching.plan import Assignment, InOrder, Leaf, Node, Pair, Position, list_children, walk
-from evalkit.checks.reader import KeyPath
 from evalkit.checks.reasons import (
     NOT_JUDGED,
     build_call_failure,
@@ -22,7 +21,7 @@ from evalkit.checks.reasons import (
     build_unmeasured,
     format_place,
 )
-from evalkit.errors import find_nearest
+from evalkit.errors import KeyPath, find_nearest
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CheckResult, Score
 from evalkit.text.format import format_value
@@ -226,7 +225,7 @@ class Sentences:
         if sum(sibling.function_name == name for sibling in self.leaves) == 1:
             return f"{name} was called {_format_count(call_count)}, expected {_format_times(leaf)}"
         suffix = f" {_format_count(count)}" if count > 1 else ""
-        return f"{describe_demand(leaf)} is missing{suffix}: {name} was called {_format_count(call_count)}, each held against another expectation"
+        return f"{describe_demand(leaf)} is missing{suffix}: {name} was called {_format_count(call_count)}, each held against another expectation"  # noqa: E501
 
     def _describe_near_call(self, name: str) -> str:
         extra = [self.calls[place].name for place in self.assignment.extra]

@@ -28,7 +28,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from evalkit.checks.number_and_date_formats import Notation, find_dates, find_numbers, find_times
-from evalkit.checks.reader import KeyPath
+from evalkit.errors import KeyPath
 from evalkit.jsonvalue import ARRAY, BOOLEAN, NUMBER, OBJECT, STRING, get_kind, is_json_equal
 from evalkit.model.transcript import FunctionCall
 from evalkit.operators.phrases import find_words, fold_text

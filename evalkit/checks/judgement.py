@@ -8,9 +8,9 @@ from msgspec import Struct, field
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.reader import KeyPath
 from evalkit.checks.reasons import NOT_JUDGED, build_run_reason, format_place, rank
 from evalkit.checks.run_checks import StopReason
+from evalkit.errors import KeyPath
 from evalkit.model.transcript import FunctionCall, RunFault
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
 

@@ -9,9 +9,10 @@ from msgspec import Struct
 from evalkit.checks.call_checks import ValuesCheck, bind_check, describe_failure, get_arguments
 from evalkit.checks.evidence import Evidence, check_references
 from evalkit.checks.phrases import Phrases, read_phrases
-from evalkit.checks.reader import ExpectationReader, KeyPath
+from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import build_failure, build_pass, build_run_failure, describe_call, format_place
 from evalkit.checks.response import judge_phrases
+from evalkit.errors import KeyPath
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
@@ -42,7 +43,7 @@ class SuccessfulCall(Struct, frozen=True):
             return build_run_failure(self.key, "unexpected_call", message, place)
         attempts = [call for call in evidence.calls if call.name == self.function]
         if attempts:
-            message = f"{self.function} did not succeed: {describe_call(attempts[-1])} failed with {describe_failure(attempts[-1])}"
+            message = f"{self.function} did not succeed: {describe_call(attempts[-1])} failed with {describe_failure(attempts[-1])}"  # noqa: E501
             return build_run_failure(self.key, "wrong_outcome", message, place)
         return build_run_failure(self.key, "missing_call", f"{self.function} was not called", place)
 

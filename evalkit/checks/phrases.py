@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.reader import ExpectationReader, KeyPath, format_place_cached
+from evalkit.checks.reader import ExpectationReader, format_place_cached
+from evalkit.errors import KeyPath
 from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind
 from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.operators.phrases import fold_text

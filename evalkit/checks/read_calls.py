@@ -32,8 +32,8 @@ from evalkit.checks.matching.plan import (
     Position,
 )
 from evalkit.checks.phrases import read_phrases
-from evalkit.checks.reader import ExpectationReader, KeyPath, find_declared_arguments, format_place_cached, suggest
-from evalkit.errors import find_nearest
+from evalkit.checks.reader import ExpectationReader, find_declared_arguments, format_place_cached, suggest
+from evalkit.errors import KeyPath, find_nearest
 from evalkit.model.case import Declaration
 from evalkit.operators.compile import Mode
 
@@ -181,7 +181,7 @@ class CallReader:
 
     def _read_values(self, path: KeyPath, key: str, value: Any, name: str | None) -> ValuesCheck | None:
         if key != "result_contains":
-            value = self.reader.read_mapping(path, value)
+            value = self.reader.read_arguments(path, value)
             if value is None:
                 return None
         names = tuple(value) if isinstance(value, dict) and not is_operator(value) else ()
@@ -415,7 +415,7 @@ class SequenceReader(Struct):
         if key == "any_order" and len(items) > MAX_CHILDREN:
             self.reader.add_problem(
                 path,
-                f"{self.reader.format_place(path)} has {len(items)} children, at most {MAX_CHILDREN} can be solved exactly",
+                f"{self.reader.format_place(path)} has {len(items)} children, at most {MAX_CHILDREN} can be solved exactly",  # noqa: E501
             )
             return None
         self.groups[position] = path

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence, check_references
 from evalkit.checks.phrases import Phrases, read_phrases
-from evalkit.checks.reader import ExpectationReader, KeyPath
+from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import build_failure, build_pass, build_run_failure, build_run_reason, format_place
-from evalkit.errors import did_you_mean, format_path
+from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.model.template import TemplateError
 from evalkit.model.verdict import CheckResult, Reason
 from evalkit.operators.base import Matcher, Mismatch

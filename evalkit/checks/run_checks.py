@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reader import ExpectationReader, KeyPath
+from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import build_detailed_pass, build_pass, build_run_failure, build_unmeasured, format_place
-from evalkit.errors import find_nearest
+from evalkit.errors import KeyPath, find_nearest
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
 

@@ -179,13 +179,13 @@ def _refuse_other_selections(paths: Sequence[Path], runs: Sequence[Run]) -> None
     for other_path, selection in selections[1:]:
         if (selection.count, selection.fingerprint) != (first_selection.count, first_selection.fingerprint):
             raise UsageError(
-                f"{path} is a shard of {format_case_count(first_selection.count)} ({first_selection.fingerprint}), and {other_path} of "
-                f"{format_case_count(selection.count)} ({selection.fingerprint}); shards select the same cases: the same files, "
+                f"{path} is a shard of {format_case_count(first_selection.count)} ({first_selection.fingerprint}), and {other_path} of "  # noqa: E501
+                f"{format_case_count(selection.count)} ({selection.fingerprint}); shards select the same cases: the same files, "  # noqa: E501
                 "paths, -k and -m"
             )
         if first_selection.content and selection.content and selection.content != first_selection.content:
             raise UsageError(
-                f"{path} and {other_path} are of different versions of the case files or suites; merge shards of one version"
+                f"{path} and {other_path} are of different versions of the case files or suites; merge shards of one version"  # noqa: E501
             )
 
 

@@ -11,14 +11,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from evalkit.errors import did_you_mean
+from evalkit.errors import KeyPath, did_you_mean
 from evalkit.fields.quickschema import TYPES, compile_quick
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 
-KeyPath = tuple[str | int, ...]
 SchemaProblem = tuple[KeyPath, str]  # where in the schema, and what is wrong there
 
 

@@ -100,7 +100,7 @@ def describe_violation(error: ValidationError) -> str:
         return f"{format_value(value, _VALUE_LIMIT)} is not of type {' or '.join(map(str, names))}"
     if error.validator == "enum" and isinstance(keyword_value, list):
         words = [word for word in keyword_value if isinstance(word, str)]
-        return f"{format_value(value, _VALUE_LIMIT)} is not one of {format_value(keyword_value)}{did_you_mean(value, words)}"
+        return f"{format_value(value, _VALUE_LIMIT)} is not one of {format_value(keyword_value)}{did_you_mean(value, words)}"  # noqa: E501
     return error.message if len(error.message) <= 300 else f"{error.message[:180]} … {error.message[-100:]}"
 
 

@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evalkit.errors import PathProblem, did_you_mean, format_path
+from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
 from evalkit.fields.schema import compile_schema
 from evalkit.model.case import Declaration
 from evalkit.text.format import format_value
-
-KeyPath = tuple[str | int, ...]
 
 KEYS = ("description", "parameters", "returns", "patch", "alias")
 _FOREIGN_KEYS = {

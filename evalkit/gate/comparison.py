@@ -97,7 +97,7 @@ def _describe_paired(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterat
     if worse + better:
         verdict = "more than luck" if change.is_significant() else "luck would do as much"
         yield (
-            f"against the baseline {worse} of {format_case_count(change.both)} got worse and {better} better: {verdict} "
+            f"against the baseline {worse} of {format_case_count(change.both)} got worse and {better} better: {verdict} "  # noqa: E501
             f"(McNemar, p = {_format_p_value(change.p_value)})"
         )
 

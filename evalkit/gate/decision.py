@@ -156,7 +156,7 @@ def _list_repeat_rates(evidence: GateEvidence) -> Iterator[str]:
         all_passed = [known for o in members if (known := o.all_passed) is not None]
         one_passed = [known for o in members if (known := o.one_passed) is not None]
         shares = [
-            f"{name}{runs} {format_rate(Fraction(100 * sum(known), len(known)))} ({sum(known)} of {format_case_count(len(known))})"
+            f"{name}{runs} {format_rate(Fraction(100 * sum(known), len(known)))} ({sum(known)} of {format_case_count(len(known))})"  # noqa: E501
             for name, known in (("pass^", all_passed), ("pass@", one_passed))
             if known
         ]

@@ -122,7 +122,7 @@ def _judge_rate(counts: CaseCounts, target: Fraction, noun: str) -> Iterator[Fin
         beyond = f"; with {_describe_unknown(counts)} it would be {format_rate(best)} at best"
         yield (
             MISSED,
-            f"{_describe_passed(counts, noun)}; {_describe_target(target)}{beyond if counts.unmeasured or counts.elsewhere else ''}",
+            f"{_describe_passed(counts, noun)}; {_describe_target(target)}{beyond if counts.unmeasured or counts.elsewhere else ''}",  # noqa: E501
         )
     elif rate is None:
         return
@@ -225,7 +225,7 @@ def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
     elif untold:
         yield (
             NOT_MEASURED,
-            f"{format_case_count(len(untold))} passed in the baseline and could not be measured now: {join_names(untold)}",
+            f"{format_case_count(len(untold))} passed in the baseline and could not be measured now: {join_names(untold)}",  # noqa: E501
         )
     else:
         yield MET, "no case that passed in the baseline failed"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from evalkit.errors import find_nearest, format_path
+from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.jsonvalue import ARRAY, BOOLEAN, KINDS, NULL, NUMBER, OBJECT, STRING, get_kind, is_json_equal, to_hashable
 from evalkit.model.template import (
     Literal,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 WRONG, MISSING, UNEXPECTED = "wrong", "missing", "unexpected"
 MAX_DIFFERENCES = 100  # of one value; more help nobody, and an enormous list has millions
 
-KeyPath = tuple[str | int, ...]
 Resolve = Callable[[Reference], Any]
 
 

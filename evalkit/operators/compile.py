@@ -6,21 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Literal as OneOf
 
-from evalkit.errors import EvalkitError, PathProblem, did_you_mean, find_nearest, format_path
+from evalkit.errors import EvalkitError, KeyPath, PathProblem, did_you_mean, find_nearest, format_path
 from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, get_kind
 from evalkit.model.registry import OPERATORS
 from evalkit.model.template import Literal, Template, TemplateError, parse_template, strip_literals
-from evalkit.operators.base import (
-    INSTEAD,
-    LITERAL,
-    MODIFIERS,
-    Deferred,
-    KeyPath,
-    Matcher,
-    Operand,
-    has_template,
-    parse_operand,
-)
+from evalkit.operators.base import INSTEAD, LITERAL, MODIFIERS, Deferred, Matcher, Operand, has_template, parse_operand
 from evalkit.operators.builtin import BUILTIN_OPERATORS, build_operator
 from evalkit.operators.custom import Custom
 from evalkit.operators.phrases import fold_text
@@ -129,7 +119,7 @@ class Compiler:
                 return self.add_problem(
                     path, f"the key {format_value(key)} is {describe_type(key)}; keys are strings, so quote it"
                 )
-        if not self.literal and any(key.startswith("$") for key in value):
+        if not self.literal and any(key.startswith("$") for key in value):  # noqa: SIM102
             if is_operator_mapping(self, value, path):
                 return compile_operators(self, value, path)
         entries: list[tuple[str, Matcher]] = []

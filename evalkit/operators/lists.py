@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from evalkit.errors import KeyPath
 from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind, to_hashable
-from evalkit.operators.base import MAX_DIFFERENCES, WRONG, KeyPath, Matcher, Mismatch, Resolve, build_unexpected_item
+from evalkit.operators.base import MAX_DIFFERENCES, WRONG, Matcher, Mismatch, Resolve, build_unexpected_item
 from evalkit.operators.values import Equal
 from evalkit.text.format import format_value
 

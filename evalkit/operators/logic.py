@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from evalkit.errors import KeyPath
 from evalkit.jsonvalue import ARRAY, KINDS, NUMBER, OBJECT, get_kind
-from evalkit.operators.base import KeyPath, Matcher, Mismatch, Resolve, Undecided, build_value_hint
+from evalkit.operators.base import Matcher, Mismatch, Resolve, Undecided, build_value_hint
 from evalkit.operators.values import Equal
 
 _NEAREST = 3  # differences of the nearest alternative that its message lists

@@ -120,7 +120,7 @@ class Edge(Matcher, frozen=True):
         if get_kind(actual) != STRING or len(actual) <= 4 * WINDOW_SIZE:
             return Matcher.describe_mismatch(self, actual)
         end = len(self.text) if self.name == "$starts_with" else len(actual)
-        return f"expected {self.describe()}, got {format_window(actual, end - len(self.text), end)}{self.build_hint(actual)}"
+        return f"expected {self.describe()}, got {format_window(actual, end - len(self.text), end)}{self.build_hint(actual)}"  # noqa: E501
 
     def build_hint(self, actual: Any) -> str:
         if get_kind(actual) == STRING and fold_case(self._cut_edge(actual)) == fold_case(self.text):
@@ -205,10 +205,10 @@ class _Scanner:
             size += part.size * max(repetitions, 1)
             if not repetitions:
                 continue
-            possible = possible and part.possible and not (part.token == "start" and width)
+            possible = possible and part.possible and not (part.token == "start" and width)  # noqa: S105
             width += part.width * repetitions
             trailing_width += part.width * repetitions if end else 0
-            if trailing_width > 1 or (trailing_width and (end == "end" or part.token == "character")):
+            if trailing_width > 1 or (trailing_width and (end == "end" or part.token == "character")):  # noqa: S105
                 possible = False
             if part.token.startswith("end") and end != "end":
                 end, trailing_width = part.token, trailing_width if end == part.token else 0
@@ -239,7 +239,7 @@ class _Scanner:
             named = _CODE.match(self.pattern, self.position)
             self.position = named.end() if named and character in "pPNgkLxX" else self.position
             return _Part(1 if character in "dDwWsS" else 0)
-        return _Part(1, token="character")
+        return _Part(1, token="character")  # noqa: S106
 
     def _parse_set(self) -> _Part:
         """A character class; its members don't matter."""

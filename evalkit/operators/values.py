@@ -7,9 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from evalkit.errors import KeyPath
 from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind, is_json_equal
 from evalkit.model.template import Template, render_templates
-from evalkit.operators.base import MAX_DIFFERENCES, KeyPath, Matcher, Mismatch, Resolve, Undecided
+from evalkit.operators.base import MAX_DIFFERENCES, Matcher, Mismatch, Resolve, Undecided
 from evalkit.operators.phrases import find_words, fold_text
 from evalkit.text.format import WINDOW_SIZE, format_value, format_window
 

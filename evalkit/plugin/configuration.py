@@ -138,7 +138,7 @@ class _ConfigurationReader:
         assert results is not None
         if results.exists() and not results.is_file():  # /dev/null, say, over which a finished file must not be renamed
             raise UsageError(
-                f"{self._describe_source('results')}: {results} is no regular file, and reports are made of it; name another"
+                f"{self._describe_source('results')}: {results} is no regular file, and reports are made of it; name another"  # noqa: E501
             )
         policy = Policy(**self._read_present(POLICY_KEYS))
         if policy.no_regressions and self.read_path("baseline") is None:

@@ -14,10 +14,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.errors import IncompleteCallError, PathProblem, did_you_mean
+from evalkit.errors import IncompleteCallError, KeyPath, PathProblem, did_you_mean
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import Provider
-from evalkit.providers.turns import TURN_KEYS, KeyPath, describe_value, read_turn, report_unknown_keys
+from evalkit.providers.turns import TURN_KEYS, describe_value, read_turn, report_unknown_keys
 from evalkit.streaming.accumulate import StreamAccumulator
 from evalkit.streaming.gemini_calls import to_wire_keys
 

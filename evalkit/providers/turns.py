@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from math import isinf
 from typing import Any
 
-from evalkit.errors import PathProblem, did_you_mean
+from evalkit.errors import KeyPath, PathProblem, did_you_mean
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 
 TURN_KEYS = ("calls", "text", "finish_reason", "finish_message", "usage", "duration_ms", "model")
@@ -29,8 +29,6 @@ FINISH_REASONS = (
     "truncated",
     "other",
 )
-
-KeyPath = tuple[str | int, ...]
 
 
 def read_turn(data: Any, path: KeyPath, problems: list[PathProblem]) -> ModelTurn:

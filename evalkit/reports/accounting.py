@@ -33,7 +33,7 @@ def _format_models(accounting: Accounting) -> Iterator[str]:
     if calls.text or calls.malformed:
         mended = f" ({calls.mended} mended)" if calls.mended else ""
         yield (
-            f"calls: {calls.native} native ({_format_percent(calls.native, calls.total)}), {calls.text} as text{mended} "
+            f"calls: {calls.native} native ({_format_percent(calls.native, calls.total)}), {calls.text} as text{mended} "  # noqa: E501
             f"({_format_percent(calls.text, calls.total)}), {calls.malformed} malformed "
             f"({_format_percent(calls.malformed, calls.total)})"
         )

@@ -176,9 +176,9 @@ class _Report:
         reason = next((r.message or r.code for r in verdict.reasons), verdict.summary)
         must = " (must pass)" if verdict.must_pass else ""
         if not budget:
-            return f"- {_MARKS[verdict.status]} {format_code(case_id)}{must}{f': {escape_inline(reason, 160)}' if reason else ''}"
+            return f"- {_MARKS[verdict.status]} {format_code(case_id)}{must}{f': {escape_inline(reason, 160)}' if reason else ''}"  # noqa: E501
         head = f"{_MARKS[verdict.status]} <code>{escape_for_html(case_id)}</code>{must} {escape_for_html(reason, 160)}"
-        return f"<details><summary>{head.strip()}</summary>\n\n{self._render_explanation(verdict, budget, is_change)}\n\n</details>"
+        return f"<details><summary>{head.strip()}</summary>\n\n{self._render_explanation(verdict, budget, is_change)}\n\n</details>"  # noqa: E501
 
     def _render_explanation(self, verdict: Verdict, budget: int, is_change: bool) -> str:
         before = self._before.get(verdict.case_id) if is_change else None
@@ -202,13 +202,13 @@ class _Report:
         faults = list(dict.fromkeys(fault for row in rows.values() for fault in row))
         lines = [f"| function | {' | '.join(map(escape_inline, faults))} |", f"|---|{'---|' * len(faults)}"]
         lines += [
-            f"| {_escape_cell(format_code(name))} | {' | '.join(_format_marks(row.get(fault, Counter())) for fault in faults)} |"
+            f"| {_escape_cell(format_code(name))} | {' | '.join(_format_marks(row.get(fault, Counter())) for fault in faults)} |"  # noqa: E501
             for name, row in list(rows.items())[:50]
         ]
         if len(rows) > 50:
             lines.append(f"| … and {len(rows) - 50} more |{' |' * len(faults)}")
         table = "\n".join(lines)
-        yield f"### Fault sweep\n\n{escape_inline(format_sweep_summary(count_fault_runs(verdicts), len(verdicts)))}\n\n{table}"
+        yield f"### Fault sweep\n\n{escape_inline(format_sweep_summary(count_fault_runs(verdicts), len(verdicts)))}\n\n{table}"  # noqa: E501
 
     def _render_categories(self) -> Iterator[str]:
         rows = count_by_category(self._run)

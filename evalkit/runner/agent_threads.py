@@ -132,9 +132,9 @@ async def wait_for_teardown() -> None:
 # The default executor of a loop that runs agents: what `asyncio.to_thread`, `run_in_executor(None, ...)` and the
 # loop's name resolution use.
 #
-# Python's own would be too small, and would outlive the run. It has a handful of threads for the whole loop, on which all
+# Python's own would be too small, and would outlive the run. It has a handful of threads for the whole loop, on which all  # noqa: E501
 # cases that overlap would have to wait for each other, against their deadlines; here each case may have as many as it
-# would have alone. And its threads are joined when the interpreter ends, so that an agent that was cut off in the middle
+# would have alone. And its threads are joined when the interpreter ends, so that an agent that was cut off in the middle  # noqa: E501
 # of one would keep the process alive; these are left behind.
 
 THREADS_PER_CASE = min(32, (os.cpu_count() or 1) + 4)  # Python's own number

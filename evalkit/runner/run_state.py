@@ -73,7 +73,7 @@ class RunState(Struct):
         """Code of the agent goes on running: it must never reach a real function."""
         self.is_abandoned = True
         if self.task.http_player is not None:
-            self.task.http_player.close()  # or a stray request from elsewhere would be taken for one of a case that runs
+            self.task.http_player.close()  # or a stray request from elsewhere would be taken for one of a case that runs  # noqa: E501
         if self.patches is not None:
             self.patches.keep_installed()
             self.patches.leave()

@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from evalkit.spec.value_readers import CaseReader, KeyPath, explain_quoting, read_positive
+from evalkit.errors import KeyPath
+from evalkit.fields.reader import explain_quoting
+from evalkit.spec.value_readers import CaseReader, read_positive
 
 FORMS = "a name, package.module:attribute, an instruction file (.md), or a mapping with 'command' or 'url'"
 _HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"

@@ -10,7 +10,8 @@ from msgspec import Struct, field
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.keys import GROUP_KEYS, merge_turn_keys
-from evalkit.errors import PathProblem, find_nearest
+from evalkit.errors import KeyPath, PathProblem, find_nearest
+from evalkit.fields.reader import explain_quoting
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.mocks.includes import open_mock_files
 from evalkit.functions.mocks.reader import parse_mocks
@@ -19,8 +20,6 @@ from evalkit.spec import case_keys as keys
 from evalkit.spec import value_readers as reading
 from evalkit.spec.source import MOCKS, OLD_MOCKS
 from evalkit.spec.value_readers import CaseReader
-
-KeyPath = tuple[str | int, ...]
 
 _MOCKS: KeyPath = ("input", MOCKS)
 _RUN_ONLY_KEYS = ("processing_time_ms", "max_overhead_ms", "max_cost_usd")  # no user turn has its own
@@ -245,7 +244,7 @@ class _ExpectationCompiler:
             return UserTurn(user=turn)
         if not isinstance(turn, dict):
             self._reader.report_wrong(
-                path, turn, "text, or a mapping of user and expected_output", reading.explain_quoting(turn)
+                path, turn, "text, or a mapping of user and expected_output", explain_quoting(turn)
             )
             return UserTurn(user="")
         read_keys(self._reader, keys.TURN_KEYS, turn, path, keys.TURN_SYNONYMS)

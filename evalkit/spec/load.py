@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.errors import Location, PathProblem, Problem, SpecError, format_path
+from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, format_path
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.spec.case_names import find_name_problem, get_category
@@ -291,7 +291,6 @@ def make_importable(root: str) -> None:
 
 # Data from Python code as the plain JSON data that a file would have given.
 
-KeyPath = tuple[str | int, ...]
 _MAX_DEPTH = Limits().max_depth
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from evalkit.errors import Location, Problem
+from evalkit.errors import KeyPath, Location, Problem
 
 if TYPE_CHECKING:
     from evalkit.yamlfile.positions import Positions
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # How a case inherits: mappings merge key by key, lists and scalars replace, null removes.
 
-KeyPath = tuple[str | int, ...]
 
 # `temperature: null` is a value of its own: the model's own temperature.
 _NULL_IS_A_VALUE: frozenset[KeyPath] = frozenset({("settings", "temperature")})

@@ -132,7 +132,7 @@ def _find_misplaced(data: dict[str, Any], layer: Layer) -> list[Problem]:
 
 # `extends`: a case that is another case, but for what it says itself.
 #
-# The other case is named by its file: a sibling's name, with or without its ending, or a path from this case's folder or
+# The other case is named by its file: a sibling's name, with or without its ending, or a path from this case's folder or  # noqa: E501
 # from the root. What it says itself (and extends in turn) is merged as a suite would be, nearer than all suites; the
 # suites around the extending case apply, not those around the other one.
 

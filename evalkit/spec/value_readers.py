@@ -8,11 +8,10 @@ from datetime import date
 from typing import Any
 
 from evalkit.checks.reader import ExpectationReader
-from evalkit.errors import did_you_mean, format_path
+from evalkit.errors import KeyPath, did_you_mean, format_path
+from evalkit.fields.reader import explain_quoting
 from evalkit.model.case import CaseSettings, Repeat
 from evalkit.text.format import format_value
-
-KeyPath = tuple[str | int, ...]
 
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 TAG_PATTERN = r"[^\W_][\w.+-]*"
@@ -48,20 +47,6 @@ class CaseReader(ExpectationReader):
             super().report_unknown_key(path, key, known_keys, hint)
         else:
             self.add_problem((key,), f"unknown key '{key}'{hint or did_you_mean(key, known_keys)}", at_key=True)
-
-    def read_text(self, path: KeyPath, value: Any, *, expected: str = "text", empty: bool = True) -> str | None:
-        """Any text; null means that there is none."""
-        if isinstance(value, str) and (empty or value.strip()):
-            return value
-        if value is not None or not empty:
-            self.report_wrong(path, value, expected, explain_quoting(value))
-        return None
-
-
-def explain_quoting(value: object) -> str:
-    """``"quote it: '5'"`` for a number or boolean where text is wanted."""
-    shown_plain = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"quote it: '{shown_plain}'" if isinstance(value, (bool, int, float)) else ""
 
 
 def read_text(reader: CaseReader, path: KeyPath, value: Any) -> str | None:

@@ -259,7 +259,7 @@ def parse_percentage(text: str, name: str = "min_pass_rate") -> Fraction:
         raise UsageError(f"{name}: {text!r} is not a percentage; write a number from 0 to 100, such as 99 or 99.5")
     if 0 < value <= 1:
         raise UsageError(
-            f"{name}: {text} is in percent, and {format_rate(value)} is hardly meant; write {format_number(value * 100)}"
+            f"{name}: {text} is in percent, and {format_rate(value)} is hardly meant; write {format_number(value * 100)}"  # noqa: E501
         )
     return value
 

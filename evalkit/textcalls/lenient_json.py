@@ -81,7 +81,7 @@ def _decode_strictly(text: str, start: int, end: int) -> Decoded:
 # JSON read kindly: each liberty is named, and a text cut off anywhere is never a value.
 #
 # What may be mended: single quotes, Python's True/False/None, unquoted keys, trailing commas, raw newlines in strings,
-# quotes that were not escaped, doubled braces, closing braces that are missing. The last only where nothing can still be
+# quotes that were not escaped, doubled braces, closing braces that are missing. The last only where nothing can still be  # noqa: E501
 # missing: inside an envelope that was closed, or after the arguments object was closed.
 
 MAX_DEPTH = 100

@@ -12,9 +12,7 @@ from io import StringIO
 from itertools import pairwise
 from typing import Any
 
-from evalkit.errors import UsageError, format_path
-
-KeyPath = tuple[str | int, ...]
+from evalkit.errors import KeyPath, UsageError, format_path
 
 _PLAIN = re.compile(r"[^\W\d_](?:[\w ./@+()$%=~^;<>-]|[:,](?=[^\s:,]))*(?<![\s:])")
 _SERIAL = re.compile(r"[0-9]*[A-Za-z][\w.-]*")

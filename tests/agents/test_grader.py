@@ -55,7 +55,7 @@ def test_secrets_are_not_sent() -> None:
 
 
 def test_values_that_are_no_json_are_sent_as_text() -> None:
-    text = build_grading_request(CRITERIA, "", {"calls": [float("nan"), {1, }]}, Redactor()).messages[0]["text"]  # fmt: skip
+    text = build_grading_request(CRITERIA, "", {"calls": [float("nan"), {1, }]}, Redactor()).messages[0]["text"]  # fmt: skip  # noqa: E501
 
     assert json.loads(text)["evidence"] == {"calls": ["nan", "{1}"]}
 

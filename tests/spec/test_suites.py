@@ -149,7 +149,7 @@ def test_a_suite_is_read_once_for_many_cases(project: Any, monkeypatch: pytest.M
 
     project.write({"suite.yaml": "tags: [a]\n", "a_1.yaml": CASE, "a_2.yaml": CASE})
     project.load("a_1.yaml")
-    monkeypatch.setattr(suites, "_read", None)
+    monkeypatch.setattr(suites, "_read_suite", None)
     assert project.load("a_2.yaml").tags == ("a",)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.fields.reader import suggest_boolean, suggest_number
-from evalkit.spec.value_readers import CaseReader, explain_quoting, read_count
+from evalkit.fields.reader import explain_quoting, suggest_boolean, suggest_number
+from evalkit.spec.value_readers import CaseReader, read_count
 
 
 @pytest.mark.parametrize(

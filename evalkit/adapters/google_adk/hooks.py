@@ -138,8 +138,8 @@ def get_parameters(function: Any) -> Any:
 
 # Google ADK's tools and models, seen where the framework asks its plugins. Imports the framework.
 #
-# Every runner, whoever made it, asks its `PluginManager` before and after each request to a model, and before each tool:
-# nested runners of agents used as tools, too, which a plugin of the outer one need not reach. There, in the context of a
+# Every runner, whoever made it, asks its `PluginManager` before and after each request to a model, and before each tool:  # noqa: E501
+# nested runners of agents used as tools, too, which a plugin of the outer one need not reach. There, in the context of a  # noqa: E501
 # run, tools of the request are replaced by copies that ask the dispatcher, in the request alone; the agent, its runner
 # and their own plugins and callbacks stay what they are. Elsewhere nothing is different.
 

@@ -207,7 +207,7 @@ def _build_run_config(run_config: Any, model: Any) -> Any:
 
 # Copies of the SDK's tools whose calls the dispatcher answers. Imports the framework.
 #
-# All else of a tool is as it was: its schema, approval, guardrails, time limit, and what it tells the model of failures.
+# All else of a tool is as it was: its schema, approval, guardrails, time limit, and what it tells the model of failures.  # noqa: E501
 
 # What a tool of the SDK's runs on this machine when it is called, besides functions.
 _RUN_HERE = ("executor", "editor", "computer")

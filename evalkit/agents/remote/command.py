@@ -161,7 +161,7 @@ def _format_stderr(child: ChildProcess) -> str:
 
 # A child process with all that it starts: limited in output, ended as a whole, and never left behind.
 #
-# It leads a session and process group of its own. On Linux, descendants that left the group are found by a mark in their
+# It leads a session and process group of its own. On Linux, descendants that left the group are found by a mark in their  # noqa: E501
 # environment.
 
 TERM_S = 1.0  # between SIGTERM and SIGKILL

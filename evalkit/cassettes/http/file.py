@@ -67,7 +67,7 @@ def _read_cassette(data: Any, file: str, problems: list[PathProblem]) -> HttpCas
     report_unknown_keys(data, KEYS, (), problems, "an HTTP cassette")
     version = data.get("evalkit_http_cassette", HTTP_CASSETTE_VERSION)
     if version != HTTP_CASSETTE_VERSION:
-        message = f"version {describe_value(version)} is not {HTTP_CASSETTE_VERSION}, the one this evalkit reads; record it again"
+        message = f"version {describe_value(version)} is not {HTTP_CASSETTE_VERSION}, the one this evalkit reads; record it again"  # noqa: E501
         problems.append(PathProblem(("evalkit_http_cassette",), message, CODE))
     for index, exchange in enumerate(data["exchanges"]):
         _check_exchange(exchange, ("exchanges", index), problems)

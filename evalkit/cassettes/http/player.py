@@ -286,7 +286,7 @@ def build_unrecorded_error(
         )
     changed = "\n".join(f"  {line}" for line in _compare_exchanges(was, request_data))
     return StaleCassetteError(
-        f"{cassette.file}: {_format_request_line(was)} was recorded with another request:\n{changed}\nRecord it again: {STALE_COMMAND}"
+        f"{cassette.file}: {_format_request_line(was)} was recorded with another request:\n{changed}\nRecord it again: {STALE_COMMAND}"  # noqa: E501
     )
 
 

@@ -296,7 +296,7 @@ def _build_shuffle(inner: list[Part], rules: Rules) -> Part:
 
 # What nothing can tell apart: parts of one shape whose leaves fit the same calls, and calls that fit the same leaves.
 #
-# Which of the parts is further on, and which of the calls went into a bag, makes no difference to what can still happen.
+# Which of the parts is further on, and which of the calls went into a bag, makes no difference to what can still happen.  # noqa: E501
 
 
 class Symmetry:

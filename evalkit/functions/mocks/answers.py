@@ -12,11 +12,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from evalkit.errors import PathProblem
+from evalkit.errors import KeyPath, PathProblem
 from evalkit.jsonvalue import copy_json
 from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates
-
-KeyPath = tuple[str | int, ...]
 
 ERROR, REPEAT_LAST, CYCLE = "error", "repeat_last", "cycle"
 ENDINGS = (ERROR, REPEAT_LAST, CYCLE)

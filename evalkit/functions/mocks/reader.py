@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from evalkit.errors import EvalkitError, PathProblem, SpecError, did_you_mean, format_path
+from evalkit.errors import EvalkitError, KeyPath, PathProblem, SpecError, did_you_mean, format_path
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.arguments import describe_violation, find_argument_names
 from evalkit.functions.mocks.answers import (
@@ -26,7 +26,6 @@ from evalkit.functions.mocks.answers import (
     CallableAnswer,
     DelayedAnswer,
     FailureAnswer,
-    KeyPath,
     MatchAnswer,
     MatchRule,
     MockSet,

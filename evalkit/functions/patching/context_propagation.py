@@ -85,8 +85,8 @@ class PatchedCase:
 # Which case runs here: a context variable, carried into threads and executors that the agent starts.
 #
 # Tasks and `asyncio.to_thread` keep context variables; `Thread.start`, `ThreadPoolExecutor.submit` and with it
-# `run_in_executor` lose them. While anything needs it (a patch, a cassette of HTTP traffic) these start points carry the
-# one variable that matters, and nothing else, so that the agent's own context variables behave as they do in production.
+# `run_in_executor` lose them. While anything needs it (a patch, a cassette of HTTP traffic) these start points carry the  # noqa: E501
+# one variable that matters, and nothing else, so that the agent's own context variables behave as they do in production.  # noqa: E501
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -115,7 +115,7 @@ def _report_undeclared_mock(case: CaseFacts, name: str, known_functions: KnownFu
     return Finding(
         name="mock-function",
         location=case.locate(path, key=True),
-        message=f"'{name}' is mocked, and not declared{did_you_mean(name, known_functions.names) or f'; declared are {listed}'}",
+        message=f"'{name}' is mocked, and not declared{did_you_mean(name, known_functions.names) or f'; declared are {listed}'}",  # noqa: E501
         advice="mock the declared name, or declare the function",
         fix=_make_renaming(case, path, name, known_functions, key=True),
     )

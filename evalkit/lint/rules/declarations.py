@@ -136,7 +136,7 @@ def _compare_with_schema(
     default_match = _DEFAULT.search(text)
     if default_match and "default" in schema and not _is_same_default(default_match[1], schema["default"]):
         yield (
-            f"'{name}' defaults to {default_match[1]} by its description and to {_format_value(schema['default'])} by the schema",
+            f"'{name}' defaults to {default_match[1]} by its description and to {_format_value(schema['default'])} by the schema",  # noqa: E501
             ("correct one of them"),
         )
     type_match = _TYPE.search(text)

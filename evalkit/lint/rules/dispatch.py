@@ -258,7 +258,7 @@ def _report_implementation_name(function: DeclaredFunction, implementation: Impl
     return Finding(
         name="implementation-name",
         location=function.place,
-        message=f"declared as '{function.name}', implemented as '{implementation.name}' in {implementation.place.file}: "
+        message=f"declared as '{function.name}', implemented as '{implementation.name}' in {implementation.place.file}: "  # noqa: E501
         f"{describe_difference(implementation.name, function.name)}",
         advice="give both one name, or dispatch the declared name to the function",
         related=implementation.place,

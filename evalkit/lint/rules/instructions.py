@@ -77,7 +77,7 @@ def _check_unknown(
         return None  # `grep` need not be the function Grep
     if similar is not None:
         declared = own_functions[similar]
-        message = f"the instruction calls '{mention.name}', declared is '{similar}': {describe_difference(mention.name, similar)}"
+        message = f"the instruction calls '{mention.name}', declared is '{similar}': {describe_difference(mention.name, similar)}"  # noqa: E501
         advice = "write the declared name, or make the other one its alias"
         fix = declared.add_alias(mention.name) if declared.add_alias is not None else None
         return _make_finding(mention, message, advice, declared, fix)
@@ -145,7 +145,7 @@ def _check_formats(prompt: Prompt, functions: Sequence[DeclaredFunction]) -> Ite
         yield Finding(
             name="text-format",
             location=form.place,
-            message=f"the instruction shows calls as text, {form.example}, while functions are declared for native calls",
+            message=f"the instruction shows calls as text, {form.example}, while functions are declared for native calls",  # noqa: E501
             advice="take the format out: the model is told of the functions by their declarations",
             related=native.place,
         )

@@ -132,7 +132,7 @@ def _report_renamed(function: DeclaredFunction, code: Implementation, name: str,
     return Finding(
         name="parameter-name",
         location=_locate(function, name),
-        message=f"'{function.name}': '{name}' is declared, and {_describe_code(code)} {_get_verb(code)}s '{parameter.name}'",
+        message=f"'{function.name}': '{name}' is declared, and {_describe_code(code)} {_get_verb(code)}s '{parameter.name}'",  # noqa: E501
         advice=f"give the parameter one name: {_describe_failure(code)}",
         related=parameter.place,
     )

@@ -227,7 +227,7 @@ def open_gemini(spec: ModelSpec) -> GeminiProvider:
 # Streamed replies, from the body of the response: server-sent events, or the JSON array of servers without them.
 #
 # The client would parse the events itself, and lose what it has no field for (the text of a malformed call), warn of
-# finish reasons it doesn't know, and give up on an array. So the body is read as it came, by a hook in its HTTP library.
+# finish reasons it doesn't know, and give up on an array. So the body is read as it came, by a hook in its HTTP library.  # noqa: E501
 
 _body: ContextVar[list[str] | None] = ContextVar("evalkit_gemini_body", default=None)
 
