@@ -139,7 +139,7 @@ def test_an_agent_that_raises_failed_with_the_line_that_raised(
     assert codes(verdict) == ["agent_raised", "missing_call"]
     shown, where = verdict.reasons[0].message.split("\n")
     assert shown == f"the agent raised {type(leaf).__name__}: {leaf}"
-    assert where.startswith("  at test_running.py:")
+    assert where.startswith("  at test_run_case.py:")
     assert where.endswith(", in agent: raise error")
     assert verdict.transcript.fault is not None
     assert "raise error" in (verdict.transcript.fault.traceback or "")
@@ -346,7 +346,7 @@ def test_an_agent_that_hangs_is_told_with_the_line_that_it_hangs_in(
     verdict = run_case(make_case(settings={"deadline_s": 0.1}), agent, settings)
     first, second = verdict.reasons[0].message.split("\n")
     assert first == f"agent '{agent.__name__}' was still running after 0.1 s, its deadline (settings.deadline_s)"
-    assert second.startswith("  at test_running.py:")
+    assert second.startswith("  at test_run_case.py:")
     assert place in second
 
 

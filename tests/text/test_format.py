@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.text import format as values
+from evalkit.text import format as text_format
 from evalkit.text.format import format_arguments, format_json
 
 WORDS = ("drill", "pump", "::error::", "##[x]", "żółw", "\U0001f600", "\x1b", "\ud800", "a" * 45)
@@ -32,7 +32,7 @@ def test_cuts_that_would_change_nothing_are_left_out_without_a_difference(
     rng = random.Random(seed)
     trials = [(any_value(rng), rng.choice((0, 1, 10, 30, 60, 80, 100, 150))) for _ in range(200)]
     shown = [(format_json(value, budget), format_arguments(value, budget)) for value, budget in trials]
-    monkeypatch.setattr(values, "_limits", lambda *_: values._CUTS)
+    monkeypatch.setattr(text_format, "_select_limits", lambda *_: text_format._CUTS)
     assert shown == [(format_json(value, budget), format_arguments(value, budget)) for value, budget in trials]
 
 
@@ -43,6 +43,6 @@ def test_of_the_limits_that_cut_nothing_one_is_tried(monkeypatch: pytest.MonkeyP
         tried.append(value)
         return json.dumps(value, ensure_ascii=False)
 
-    monkeypatch.setattr(values, "_dumped", dumped)
+    monkeypatch.setattr(text_format, "_dump", dumped)
     format_json({"text": "x" * 42}, 46)
     assert [len(value["text"]) for value in tried] == [42, 40, 34]

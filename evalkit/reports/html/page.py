@@ -83,4 +83,4 @@ def generate_html(
 
 
 def _read_asset(name: str) -> str:
-    return files("evalkit.reports.html.page").joinpath(name).read_text("utf-8")
+    return files("evalkit.reports.html").joinpath(name).read_text("utf-8")
