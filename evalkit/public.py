@@ -19,7 +19,7 @@ from evalkit.operators.custom import operator
 from evalkit.providers.base import open_provider
 from evalkit.providers.scripted import ScriptedProvider
 from evalkit.reports.run_file import load_run
-from evalkit.runner.judge_calls import judge
+from evalkit.runner.judge import judge
 from evalkit.runner.run_case import arun_case, run_case
 from evalkit.spec.load import case_from_dict, load_case
 from evalkit.streaming.accumulate import StreamAccumulator

@@ -50,11 +50,11 @@ class Publication:
                 render_github_annotations(self.run, folder=find_folder_in_repository(), redact=self.redact)
             )
         if form == "html":
-            from evalkit.reports.html.page import render_html
+            from evalkit.reports.html import render_html
 
             return render_html(self.run, self.decision, self.baseline, title=title, redact=self.redact)
         if form == "otel":
-            from evalkit.reports.otel.export import render_otlp_lines
+            from evalkit.reports.otel import render_otlp_lines
 
             return "\n".join(render_otlp_lines(self.run, self.redact))
         from evalkit.reports.junit import render_junit
@@ -63,7 +63,7 @@ class Publication:
 
     def send(self, endpoint: str, *, content: bool) -> str:
         """Send the run's spans to an OTLP/HTTP endpoint, and say how many it took."""
-        from evalkit.reports.otel.export import send
+        from evalkit.reports.otel import send
 
         return f"{endpoint} took {send(self.run, endpoint, self.redact, content=content)} spans"
 

@@ -88,7 +88,7 @@ def merge(runs: tuple[Path, ...], output: Path) -> int:
 )
 def durations(runs: tuple[Path, ...], output: Path) -> None:
     """Keep how long each case of RUNS took, to balance shards by: `--evalkit-shard I/N --evalkit-durations FILE`."""
-    from evalkit.reports.durations import read_durations, write_durations
+    from evalkit.reports.run_file import read_durations, write_durations
 
     seconds_by_case = read_durations(runs)
     write_durations(output, seconds_by_case)

@@ -42,7 +42,7 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
         return
     run = load_run(configuration.results)
     if configuration.otlp is not None:
-        from evalkit.reports.otel.export import send
+        from evalkit.reports.otel import send
 
         try:
             send(run, configuration.otlp)
@@ -69,7 +69,7 @@ def build_annotations(configuration: Configuration) -> list[str]:
 
 
 def _write_page(path: Path, results: Path, decision: GateDecision, baseline: Run | None) -> None:
-    from evalkit.reports.html.page import generate_html
+    from evalkit.reports.html import generate_html
     from evalkit.reports.run_file import StoredRun
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,8 +34,7 @@ from evalkit.plugin.configuration import IS_PARTIAL, SELECTION, Configuration, i
 from evalkit.plugin.publish import build_annotations, publish, read_baseline
 from evalkit.plugin.terminal import Display
 from evalkit.plugin.verdicts import apply_verdict_to_report
-from evalkit.reports.journal import Journal, read_journal
-from evalkit.reports.run_file import write_run
+from evalkit.reports.run_file import Journal, read_journal, write_run
 from evalkit.reports.serialization import from_line, to_line
 from evalkit.stats.accounting import Accounting, Tally
 

@@ -19,7 +19,7 @@ from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.case_runner import VERDICT_ATTRIBUTE, WireVerdict
 from evalkit.plugin.configuration import Configuration
-from evalkit.reports.journal import Journal
+from evalkit.reports.run_file import Journal
 from evalkit.reports.serialization import from_line
 from evalkit.reports.trace import Line, format_sweep_summary, join_spans
 from evalkit.stats.accounting import Accounting
@@ -159,7 +159,7 @@ class Display:
         """
         used_models = accounting.turns or accounting.calls.total
         if (used_models or accounting.grades) and self._config.option.verbose >= 0:
-            from evalkit.reports.accounting import format_accounting
+            from evalkit.reports.summary import format_accounting
 
             for line in format_accounting(accounting):
                 reporter.write_line(self._encode(line))
@@ -172,7 +172,7 @@ class Display:
             reporter.write_line(self._encode(f"evalkit: {says}"), yellow=True, bold=True)
         if not used_models:
             return
-        from evalkit.reports.accounting import build_fallback_warning
+        from evalkit.reports.summary import build_fallback_warning
 
         warning = build_fallback_warning(accounting, parse_percentage(self._configuration.max_fallback_rate))
         if warning is not None:

@@ -24,7 +24,7 @@ from evalkit.reports.trace import (
     format_sweep_summary,
     render_trace,
 )
-from evalkit.stats.intervals import wilson
+from evalkit.stats.pass_rates import wilson
 from evalkit.text.escape import escape_controls, escape_lines
 
 LIMIT = 65_536  # of a comment on GitHub; held in bytes, which is safe whatever a page calls a character

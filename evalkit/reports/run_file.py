@@ -8,16 +8,16 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import IO, Any, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from evalkit.errors import UsageError
-from evalkit.model.codec import encode_fields, to_plain_json
-from evalkit.model.run import RUN_VERSION, Run
-from evalkit.model.verdict import STATUSES, Verdict
-from evalkit.reports.journal import read_journal
+from evalkit.model.codec import decode, encode_fields, to_plain_json
+from evalkit.model.run import RUN_VERSION, Run, Selection
+from evalkit.model.transcript import Transcript
+from evalkit.model.verdict import NOT_RUN, STATUSES, Verdict
 from evalkit.reports.serialization import from_line, to_line
 
 _VERDICTS_OPEN = b', "verdicts": ['  # how the first line of a run file that evalkit wrote ends
@@ -216,3 +216,176 @@ def _build_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if isinstance(hint, type) and issubclass(hint, Struct):
         return _build_record_schema(hint, definitions)
     return {}
+
+
+# The journal: each verdict as one JSON line, appended as it lands, so that a killed run loses nothing it had.
+#
+# The first line says what run it is; each further line is a verdict. A case that is told twice counts as it was told
+# last. While a run lasts, its verdicts are read back from here instead of being kept in memory.
+
+JOURNAL_VERSION = 1
+_HEAD_KEY = "evalkit_journal"
+
+
+class Journal:
+    """Verdicts on disk by case id. `path` None keeps them in an unnamed temporary file.
+
+    `kept` are lines of the run before, which this one goes on with: who reads the file after a kill finds them too.
+    Here they count for nothing until they are told anew.
+    """
+
+    def __init__(
+        self, path: Path | None, head: Mapping[str, Any] | None = None, previous_lines: Iterable[str] = ()
+    ) -> None:
+        self.path = path
+        self._places: dict[str, tuple[int, int]] = {}
+        self._file = _open_file(path, (json.dumps({_HEAD_KEY: JOURNAL_VERSION, **(head or {})}), *previous_lines))
+
+    def append(self, case_id: str, line: str) -> None:
+        """Write a verdict's line; it is with the operating system when this returns."""
+        self._places[case_id] = self._write(line.encode("ascii"))
+
+    def _write(self, line: bytes) -> tuple[int, int]:
+        start = self._file.seek(0, 2)
+        self._file.write(line + b"\n")
+        self._file.flush()
+        return start, len(line)
+
+    def read_line(self, case_id: str) -> str | None:
+        """The line of a case as it was written last."""
+        place = self._places.get(case_id)
+        if place is None:
+            return None
+        self._file.seek(place[0])
+        return self._file.read(place[1]).decode("ascii")
+
+    def read_verdict(self, case_id: str) -> Verdict | None:
+        line = self.read_line(case_id)
+        return None if line is None else from_line(line)
+
+    def iter_lines(self, order: Iterable[str] = ()) -> Iterator[str]:
+        """Every case's line: those of `order` first, in that order, then the others as they landed."""
+        for case_id in dict.fromkeys((*order, *self._places)):
+            line = self.read_line(case_id)
+            if line is not None:
+                yield line
+
+    def close(self, *, remove: bool = False) -> None:
+        self._file.close()
+        if remove and self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+def _open_file(path: Path | None, beginning: Iterable[str]) -> IO[bytes]:
+    if path is None:
+        from tempfile import TemporaryFile
+
+        return TemporaryFile()  # which nobody else will read
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with partial.open("wb") as file:
+            file.writelines(f"{line}\n".encode("ascii") for line in beginning)
+        partial.replace(path)  # there is always a whole journal, the old one or this
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+    return path.open("r+b")
+
+
+def read_journal(path: Path) -> Run:
+    """The run that a journal tells of, as far as it got: `interrupted`, its cases in the order of their verdicts.
+
+    A last line that was cut off by the kill is left out. Raises UsageError for what is no journal.
+    """
+    with path.open("rb") as file:
+        head = _parse_line(file.readline())
+        if head.get(_HEAD_KEY) != JOURNAL_VERSION:
+            raise UsageError(f"{path}: not a journal of version {JOURNAL_VERSION} of evalkit")
+        verdicts = {verdict.case_id: verdict for line in file if (verdict := _parse_verdict(line)) is not None}
+    return Run(
+        verdicts=tuple(verdicts.values()),
+        selected=tuple(head.get("selected", ())),
+        collected=int(head.get("collected", 0)),
+        started=str(head.get("started", "")),
+        evalkit=str(head.get("evalkit", "")),
+        shard=head.get("shard"),
+        selection=None if head.get("selection") is None else decode(Selection, head["selection"]),
+        metadata=head.get("metadata") or {},
+        interrupted=True,
+    )
+
+
+def _parse_verdict(line: bytes) -> Verdict | None:
+    data = _parse_line(line)
+    return Verdict.from_json(data) if "case_id" in data else None
+
+
+def _parse_line(line: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+# How long each case of an earlier run took: what shards are balanced by.
+#
+# They come from a run file, from a journal, or from a small JSON file ``{"case id": seconds}`` that a project can keep.
+
+_DIGITS = 6
+
+
+def measure_durations(run: Run) -> dict[str, float]:
+    """Case id -> what it took of the machine's time: all its repeats, and live models' time, but not recorded time."""
+    return {
+        verdict.case_id: round(_sum_case_seconds(verdict), _DIGITS)
+        for verdict in run.verdicts
+        if verdict.status != NOT_RUN
+    }
+
+
+def _sum_case_seconds(verdict: Verdict) -> float:
+    transcripts = [run.transcript for run in verdict.runs or (verdict,)] + [run.transcript for run in verdict.faults]
+    return sum(map(_compute_seconds, transcripts))
+
+
+def _compute_seconds(transcript: Transcript) -> float:
+    timing = transcript.timing
+    if timing is None:
+        return 0.0
+    waited_ms = timing.model_ms if transcript.cassette is None else 0.0  # a cassette's turns come at once
+    return (timing.overhead_ms + waited_ms) / 1000
+
+
+def read_durations(paths: Iterable[Path]) -> dict[str, float]:
+    """Of the files at `paths`; a later one wins. UsageError for what is neither a run file nor a file of durations."""
+    durations: dict[str, float] = {}
+    for path in paths:
+        table = _read_table(path)
+        durations |= measure_durations(load_run(path)) if table is None else _check_table(table, path)
+    return durations
+
+
+def _read_table(path: Path) -> Mapping[str, Any] | None:
+    """A file of durations; None for anything else, which is to be a run."""
+    if path.suffix == ".jsonl":
+        return None
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) and "verdicts" not in data else None
+
+
+def _check_table(table: Mapping[str, Any], path: Path) -> dict[str, float]:
+    for case_id, value in table.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+            raise UsageError(f"{path}: {case_id!r}: {value!r} is not a number of seconds, 0 or more")
+    return {case_id: float(value) for case_id, value in table.items()}
+
+
+def write_durations(path: Path, seconds: Mapping[str, float]) -> None:
+    """As a small file with a line per case, in the order of their ids, so that a change of it reads well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(dict(sorted(seconds.items())), indent=0) + "\n", "ascii", newline="\n")

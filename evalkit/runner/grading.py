@@ -29,7 +29,7 @@ from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall, Grading, RunFault, Transcript
 from evalkit.model.verdict import PASSED, Verdict
 from evalkit.runner.judge import compile_with_aliases, judge_run
-from evalkit.runner.plan import CasePlan
+from evalkit.runner.run_state import CasePlan
 from evalkit.text.redact import Redactor
 
 _OUTDATED = (MissingCassetteError.code, StaleCassetteError.code)

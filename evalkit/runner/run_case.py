@@ -35,8 +35,7 @@ from evalkit.runner.judge import (
     check_quarantine,
     judge_run,
 )
-from evalkit.runner.plan import CasePlan, plan_case
-from evalkit.runner.run_state import RunState, build_transcript, prepare_run, run_conversation
+from evalkit.runner.run_state import CasePlan, RunState, build_transcript, plan_case, prepare_run, run_conversation
 
 OUTDATED = (MissingCassetteError, StaleCassetteError)
 

@@ -13,7 +13,7 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from evalkit.stats.intervals import Rate, check_counts, parse_rate
+from evalkit.stats.pass_rates import Rate, check_counts, parse_rate
 
 LEVEL = Fraction(1, 20)  # significance, unless another is asked for
 

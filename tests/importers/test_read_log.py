@@ -15,7 +15,7 @@ from evalkit.importers.read_log import read_log
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript
 from evalkit.model.verdict import Verdict
-from evalkit.reports.otel.export import render_otlp_lines
+from evalkit.reports.otel import render_otlp_lines
 
 WriteLog = Callable[..., Path]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.stats.intervals import wilson
+from evalkit.stats.pass_rates import wilson
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text("utf-8")
 

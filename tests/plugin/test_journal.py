@@ -169,7 +169,7 @@ def test_a_full_disk_is_told_and_does_not_break_the_run(project: Project, monkey
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("evalkit.reports.journal.Journal.append", full)
+    monkeypatch.setattr("evalkit.reports.run_file.Journal.append", full)
     project.case("a_001")
     result = project.run()
     result.assert_outcomes(passed=1)

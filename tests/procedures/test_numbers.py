@@ -11,7 +11,7 @@ import pytest
 from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run
 from evalkit.model.verdict import Verdict
-from evalkit.reports.accounting import build_fallback_warning, format_accounting
+from evalkit.reports.summary import build_fallback_warning, format_accounting
 from evalkit.stats.accounting import Accounting, Channels, cost_multiplier
 
 Verdicts = Callable[[str], dict[str, Verdict]]

@@ -9,7 +9,7 @@ import pytest
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import Grade, Grading, Transcript, Usage
 from evalkit.model.verdict import CheckResult, Reason, Verdict
-from evalkit.reports.html.data import build_cases
+from evalkit.reports.html import build_cases
 from evalkit.reports.markdown import render_markdown
 from evalkit.reports.trace import describe_grader, format_grades, render_trace
 from evalkit.stats.accounting import Grades

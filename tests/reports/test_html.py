@@ -18,8 +18,7 @@ from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run
 from evalkit.model.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.html.data import find_at_place, to_page_data, to_script_json
-from evalkit.reports.html.page import generate_html, render_html
+from evalkit.reports.html import find_at_place, generate_html, render_html, to_page_data, to_script_json
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]

@@ -16,7 +16,7 @@ from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CheckResult, FaultRun, Reason, Verdict
-from evalkit.reports.otel.export import build_spans, render_otlp_lines, send
+from evalkit.reports.otel import build_spans, render_otlp_lines, send
 from tests.servers.collector import Collector
 
 STARTED = "2026-11-22T10:00:00+00:00"

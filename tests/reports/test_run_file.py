@@ -17,8 +17,7 @@ from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import Verdict
-from evalkit.reports.journal import Journal, read_journal
-from evalkit.reports.run_file import build_run_schema, load_run, write_run
+from evalkit.reports.run_file import Journal, build_run_schema, load_run, read_journal, write_run
 from evalkit.reports.serialization import from_line, to_line
 
 

@@ -9,8 +9,7 @@ import pytest
 from evalkit.errors import UsageError
 from evalkit.model.run import Run
 from evalkit.model.verdict import Verdict
-from evalkit.reports.journal import Journal
-from evalkit.reports.run_file import load_run, read_verdicts, write_run
+from evalkit.reports.run_file import Journal, load_run, read_verdicts, write_run
 from evalkit.reports.serialization import to_line
 
 VERDICTS = tuple(Verdict(case_id=f"s/a_00{number}.yaml", status=status) for number, status in enumerate(["passed"] * 3))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.stats.repeats import (
+from evalkit.stats.pass_rates import (
     SequentialTest,
     early_rate,
     mean_pass_at_k,

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from evalkit.stats.comparison import fisher_worse, mcnemar
-from evalkit.stats.intervals import clean_runs_needed, small_numbers, wilson
-from evalkit.stats.repeats import SequentialTest
+from evalkit.stats.pass_rates import SequentialTest, clean_runs_needed, small_numbers, wilson
 
 PUBLIC = (
     "Accounting",

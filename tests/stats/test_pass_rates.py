@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scipy import stats as scipy_stats
 
-from evalkit.stats.intervals import clean_runs_needed, clopper_pearson, small_numbers, wilson
+from evalkit.stats.pass_rates import clean_runs_needed, clopper_pearson, small_numbers, wilson
 
 TALLIES = [(0, 1), (1, 1), (0, 5), (5, 5), (1, 10), (5, 10), (9, 10), (99, 100), (118, 120), (500, 1000), (3, 10**6)]
 
