@@ -248,7 +248,7 @@ def test_unused_names_every_mock_rule_and_element_that_no_call_came_to(dispatche
     }
     subject = dispatcher({"f": mock, "g": 1, "h": {"$delay_ms": 1, "$sequence": [1, 2]}})
     answers(subject, ("f", {"n": 1}), ("h", {}))
-    assert subject.unused() == (
+    assert subject.find_unused() == (
         "f.$match[0].$sequence[1] was never reached",
         'f.$match[1] (when {"n": 2}) answered no call',
         'f.$match[2] (when {"n": 3}) answered no call',
@@ -256,14 +256,14 @@ def test_unused_names_every_mock_rule_and_element_that_no_call_came_to(dispatche
         "h.$sequence[1] was never reached",
     )
     answers(subject, ("f", {}))
-    assert "f.$default.$sequence[1] was never reached" in subject.unused()
+    assert "f.$default.$sequence[1] was never reached" in subject.find_unused()
 
 
 def test_a_mock_of_which_the_model_was_not_told_says_so(dispatcher: Any) -> None:
     subject = dispatcher({"known": 1, "mail": 1}, {"known": None})
     with pytest.raises(FunctionError):
         subject.call("mail", {}, channel="native")
-    assert subject.unused() == (
+    assert subject.find_unused() == (
         "known is mocked, and was never called",
         "mail is mocked, and was refused: the model was told of no such function, so declare it",
     )

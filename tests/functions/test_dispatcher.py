@@ -90,13 +90,13 @@ REFUSALS: dict[str, tuple[str, Any, dict[str, Any], tuple[str, str]]] = {
     "not offered to the model": (
         "create_ticket",
         {},
-        {"offered": ("send_email",), "channel": "native"},
+        {"offered_names": ("send_email",), "channel": "native"},
         ("unknown_function", "there is no function 'create_ticket'; there are send_email"),
     ),
     "nothing offered": (
         "create_ticket",
         {},
-        {"offered": (), "channel": "native"},
+        {"offered_names": (), "channel": "native"},
         ("unknown_function", "there is no function 'create_ticket'; there is none"),
     ),
     "text for arguments": (
@@ -177,7 +177,7 @@ def test_a_call_by_alias_is_recorded_under_its_canonical_name(dispatcher: Any) -
             assert subject.call(name, {"n": 1}, channel="native") == {"ticket_id": 1}
         names = [(call.name, call.requested_name) for call in subject.calls]
         assert names == [("create_ticket", None), ("create_ticket", "open_ticket"), ("create_ticket", "new_ticket")]
-        assert subject.unused() == ()
+        assert subject.find_unused() == ()
 
 
 def test_violations_are_noted_and_the_call_is_answered_all_the_same(dispatcher: Any) -> None:

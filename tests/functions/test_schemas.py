@@ -111,7 +111,9 @@ def test_nothing_is_ever_fetched() -> None:
 def test_everyday_schemas_and_fitting_values_need_no_jsonschema() -> None:
     code = """
 import sys
-from evalkit.functions import FakeDispatcher, parse_declarations, parse_mocks
+from evalkit.functions.declarations import parse_declarations
+from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.functions.mocks.reader import parse_mocks
 schema = {"type": "object", "properties": {"a": {"type": "string", "enum": ["x"]}}, "required": ["a"]}
 declarations, problems = parse_declarations({"f": {"parameters": schema, "returns": {"type": "object"}}})
 mocks, more = parse_mocks({"f": {"b": 1}}, declarations={"f": declarations[0]})

@@ -87,7 +87,7 @@ def test_what_is_expected_reaches_the_function_as_data() -> None:
 def test_a_function_is_found_again_after_pickling_and_missed_where_it_is_not_registered() -> None:
     operator("even")(even)
     matcher = pickle.loads(pickle.dumps(compile_value({"$even": True}, mode="equal")))
-    assert matcher.matches(2)
+    assert matcher.is_match(2)
     OPERATORS.remove("even")
     assert [str(m) for m in matcher.explain(2)] == ["the operator $even is not registered in this process"]
 

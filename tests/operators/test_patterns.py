@@ -102,7 +102,7 @@ def test_every_text_is_a_pattern_or_has_a_problem(pattern: str) -> None:
 
 def test_a_match_that_takes_too_long_is_a_reason_and_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "TIME_LIMIT_S", 0.05)
-    monkeypatch.setattr(text, "_given_up", set())
+    monkeypatch.setattr(text, "_timeouts", set())
     hopeless = r"(?:(a|aa)+)+\1b"
     message = (
         r'$search "(?:(a|aa)+)+\1b" gave up after 0.05 s on a text of 3000 characters; '

@@ -128,4 +128,4 @@ def _is_match(rule: MatchRule, arguments: Any, resolve: Resolve) -> bool:
             matcher = matcher.bind(resolve)
         except TemplateError:
             return False  # e.g. the id of a ticket that no call has created yet
-    return bool(matcher.matches(arguments))
+    return bool(matcher.is_match(arguments))

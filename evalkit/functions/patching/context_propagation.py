@@ -130,14 +130,14 @@ def _start_in_case(self: threading.Thread) -> None:
         try:
             run()
         finally:
-            case.ended()
+            case.finish_worker()
 
     self.run = run_in_case  # type: ignore[method-assign]
-    case.begun()
+    case.start_worker()
     try:
         _original_start(self)
     except BaseException:
-        case.ended()
+        case.finish_worker()
         raise
 
 
@@ -151,8 +151,8 @@ def _submit_in_case(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: 
         future = _original_submit(self, functools.partial(_run_in_case, case, fn), *args, **kwargs)
     finally:
         CURRENT_CASE.reset(token)
-    case.begun()
-    future.add_done_callback(case.ended)
+    case.start_worker()
+    future.add_done_callback(case.finish_worker)
     return future
 
 
