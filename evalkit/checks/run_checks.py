@@ -181,7 +181,7 @@ _COUNTS = ("max_model_turns", "max_function_calls", "max_tokens")
 
 def read_budget(reader: ExpectationReader, path: KeyPath, value: Any) -> Budget | None:
     key = str(path[-1])
-    limit = reader.read_number(path, value, is_whole=key in _COUNTS)
+    limit = reader.read_number(path, value, is_whole=key in _COUNTS, minimum=0)
     return None if limit is None else Budget(key, limit, path)
 
 

@@ -14,8 +14,7 @@ from evalkit.config import read_project_table
 from evalkit.errors import SpecError, UsageError
 from evalkit.functions.declarations import parse_declarations
 from evalkit.model.case import Declaration
-from evalkit.spec.case_names import find_name_problem, is_case_name
-from evalkit.spec.discover import drop_modules
+from evalkit.spec.discover import drop_modules, find_name_problem, is_case_name
 from evalkit.spec.suites import load_suites
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump

@@ -20,9 +20,9 @@ from evalkit.errors import Location, Problem, SpecError
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.configuration import Configuration
-from evalkit.spec.case_names import is_case_name
+from evalkit.spec.discover import is_case_name
 from evalkit.spec.load import load_case
-from evalkit.spec.suites import format_file_path
+from evalkit.spec.source import format_file_path
 from evalkit.spec.tag_scan import TagScanner
 
 if TYPE_CHECKING:

@@ -6,62 +6,52 @@ The loader reads by these tables, the editor schema and docs/case-format.md are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from evalkit.checks.keys import NO_TEXT
-from evalkit.spec import value_readers as reading
-
-
-class CaseKey(NamedTuple):
-    """One key: ``read(reader, path, value)``, the schema of its value, one sentence, whether suites may have it."""
-
-    read: Callable[[Any, tuple[str | int, ...], Any], Any]
-    schema: Mapping[str, Any]
-    doc: str
-    in_suite: bool = True
-
+from evalkit.spec.case_reader import EMAIL_KEYS, REFUSED_TAGS, TAG_PATTERN, CaseKey, CaseReader
 
 _TEXT = {"type": "string"}
 _NAME = {"type": "string", "minLength": 1}
 _REASON = {**_NAME, **NO_TEXT}
-_TAG = {"type": "string", "pattern": rf"^{reading.TAG_PATTERN}$", "not": {"enum": sorted(reading.REFUSED_TAGS)}}
+_TAG = {"type": "string", "pattern": rf"^{TAG_PATTERN}$", "not": {"enum": sorted(REFUSED_TAGS)}}
 _BOOLEAN = {"type": "boolean"}
 _WHOLE = {"type": "integer", "minimum": 1}
 
 CASE_KEYS: dict[str, CaseKey] = {
     "scenario_id": CaseKey(
-        reading.read_name, _NAME, "A label; it must equal the file's name without its ending.", in_suite=False
+        CaseReader.read_name, _NAME, "A label; it must equal the file's name without its ending.", in_suite=False
     ),
     "extends": CaseKey(
-        reading.read_anything,  # read before merging, by `evalkit.spec.suites`
+        CaseReader.read_anything,  # read before merging, by `evalkit.spec.suites`
         _NAME,
         "Another case that this one is, but for what it says itself: the name of one beside it, or a path.",
         in_suite=False,
     ),
-    "description": CaseKey(reading.read_text, _TEXT, "One line on what the case is about; it stands in the trace."),
+    "description": CaseKey(CaseReader.read_text, _TEXT, "One line on what the case is about; it stands in the trace."),
     "category": CaseKey(
-        reading.read_name,
+        CaseReader.read_name,
         _NAME,
         "What the case counts towards; by default the file's name without its number. `_` and `-` are one.",
     ),
-    "created": CaseKey(reading.read_text, _TEXT, "When the case was written, for people."),
+    "created": CaseKey(CaseReader.read_text, _TEXT, "When the case was written, for people."),
     "tags": CaseKey(
-        reading.read_tags,
+        CaseReader.read_tags,
         {"oneOf": [_TAG, {"type": "array", "items": _TAG}]},
         "A tag or a list of tags, which become pytest marks for `-m`.",
     ),
     "agent": CaseKey(
-        reading.read_agent,
+        CaseReader.read_agent,
         {"oneOf": [_NAME, {"$ref": "#/$defs/agent"}]},
         "The agent under test: a registered name, `package.module:attribute`, an instruction file `name.md`, or a "
         "mapping with `command` or `url`.",
     ),
     "must_pass": CaseKey(
-        reading.read_boolean, _BOOLEAN, "The gate is missed if this case fails, whatever the pass rate."
+        CaseReader.read_boolean, _BOOLEAN, "The gate is missed if this case fails, whatever the pass rate."
     ),
     "repeat": CaseKey(
-        reading.read_repeat,
+        CaseReader.read_repeat,
         {
             "oneOf": [
                 _WHOLE,
@@ -76,97 +66,99 @@ CASE_KEYS: dict[str, CaseKey] = {
         "How often the case runs; all runs must pass, or at least `min_pass` of `{runs: 5, min_pass: 4}`.",
     ),
     "skip": CaseKey(
-        reading.read_reason, _REASON, "Why the case is not run. It is listed, and leaves the pass rate alone."
+        CaseReader.read_reason, _REASON, "Why the case is not run. It is listed, and leaves the pass rate alone."
     ),
     "xfail": CaseKey(
-        reading.read_reason, _REASON, "Why the case is known to fail: a quarantine. It is run and listed."
+        CaseReader.read_reason, _REASON, "Why the case is known to fail: a quarantine. It is run and listed."
     ),
     "until": CaseKey(
-        reading.read_date,
+        CaseReader.read_date,
         {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
         "The date from which `skip` or `xfail` no longer holds.",
     ),
     "input": CaseKey(
-        reading.read_input, {"$ref": "#/$defs/input"}, "What the agent gets, and what its functions answer."
+        CaseReader.read_input, {"$ref": "#/$defs/input"}, "What the agent gets, and what its functions answer."
     ),
     "expected_output": CaseKey(
-        reading.read_mapping, {"$ref": "#/$defs/expected_output"}, "What must hold for the run."
+        CaseReader.read_mapping, {"$ref": "#/$defs/expected_output"}, "What must hold for the run."
     ),
     "on_fault": CaseKey(
-        reading.read_anything,
+        CaseReader.read_anything,
         {"$ref": "#/$defs/on_fault"},
         "What must hold while a function fails (`--evalkit-faults`): keys of `expected_output`, and under the name of "
         "a function those for that one.",
     ),
     "functions": CaseKey(
-        reading.read_anything,
+        CaseReader.read_anything,
         {"$ref": "#/$defs/functions"},
         "The functions that the agent may call, by name: `{description, parameters, returns, patch, alias}`.",
     ),
-    "settings": CaseKey(reading.read_mapping, {"$ref": "#/$defs/settings"}, "How the case is run."),
+    "settings": CaseKey(CaseReader.read_mapping, {"$ref": "#/$defs/settings"}, "How the case is run."),
 }
 
 INPUT_KEYS: dict[str, CaseKey] = {
     "email": CaseKey(
-        reading.read_email,
+        CaseReader.read_email,
         {
             "type": "object",
-            "properties": {
-                key: {"type": ["string", "null"], "description": doc} for key, doc in reading.EMAIL_KEYS.items()
-            },
+            "properties": {key: {"type": ["string", "null"], "description": doc} for key, doc in EMAIL_KEYS.items()},
         },
         "A mail: `subject`, `body`, `from`, `received`; further keys are kept and reach the agent.",
         in_suite=False,
     ),
-    "message": CaseKey(reading.read_message, _TEXT, "What the user says, as text.", in_suite=False),
+    "message": CaseKey(CaseReader.read_message, _TEXT, "What the user says, as text.", in_suite=False),
     "turns": CaseKey(
-        reading.read_anything,
+        CaseReader.read_anything,
         {"type": "array", "items": {"$ref": "#/$defs/turn"}, "minItems": 1},
         "A conversation: the user's turns, each with its own `expected_output` if need be.",
         in_suite=False,
     ),
-    "context": CaseKey(reading.read_anything, {}, "Whatever else the agent gets; it is kept as it is."),
+    "context": CaseKey(CaseReader.read_anything, {}, "Whatever else the agent gets; it is kept as it is."),
     "mock_function_responses": CaseKey(
-        reading.read_anything,
+        CaseReader.read_anything,
         {"$ref": "#/$defs/mocks"},
         "What each function answers: JSON, or a directive such as `{$error: ...}`.",
     ),
     "mock_responses": CaseKey(
-        reading.read_anything, {"$ref": "#/$defs/mocks"}, "Older name of `mock_function_responses`."
+        CaseReader.read_anything, {"$ref": "#/$defs/mocks"}, "Older name of `mock_function_responses`."
     ),
 }
 INPUTS = ("email", "message", "turns")
 
 TURN_KEYS: dict[str, CaseKey] = {
     "user": CaseKey(
-        reading.read_user,
+        CaseReader.read_user,
         {"type": ["string", "object"]},
         "What the user says: text, or a mapping such as `{email: {...}}`.",
     ),
     "expected_output": CaseKey(
-        reading.read_mapping, {"$ref": "#/$defs/expected_output"}, "What must hold for the agent's part of this turn."
+        CaseReader.read_mapping,
+        {"$ref": "#/$defs/expected_output"},
+        "What must hold for the agent's part of this turn.",
     ),
 }
 
 SETTINGS_KEYS: dict[str, CaseKey] = {
     "model": CaseKey(
-        reading.read_text, _TEXT, "The model to use when the run goes live, e.g. `gemini:gemini-2.5-flash`."
+        CaseReader.read_text, _TEXT, "The model to use when the run goes live, e.g. `gemini:gemini-2.5-flash`."
     ),
     "temperature": CaseKey(
-        reading.read_temperature,
+        CaseReader.read_temperature,
         {"type": ["number", "null"], "minimum": 0, "maximum": 2},
         "The model's temperature, 0 by default; `null` leaves it to the model.",
     ),
-    "seed": CaseKey(reading.read_whole_number, {"type": "integer"}, "The model's seed, 0 by default."),
+    "seed": CaseKey(CaseReader.read_seed, {"type": "integer"}, "The model's seed, 0 by default."),
     "deadline_s": CaseKey(
-        reading.read_positive,
+        CaseReader.read_positive,
         {"type": "number", "exclusiveMinimum": 0},
         "Seconds until the agent is cut off, 60 by default.",
     ),
-    "max_iterations": CaseKey(reading.read_count, _WHOLE, "Model turns of the function-calling loop, 10 by default."),
-    "strict_mocks": CaseKey(reading.read_boolean, _BOOLEAN, "A mock that answered no call fails the case."),
+    "max_iterations": CaseKey(
+        CaseReader.read_count, _WHOLE, "Model turns of the function-calling loop, 10 by default."
+    ),
+    "strict_mocks": CaseKey(CaseReader.read_boolean, _BOOLEAN, "A mock that answered no call fails the case."),
     "correct_text_calls": CaseKey(
-        reading.read_boolean, _BOOLEAN, "Tell a model that wrote its call as text how to write it next time."
+        CaseReader.read_boolean, _BOOLEAN, "Tell a model that wrote its call as text how to write it next time."
     ),
 }
 

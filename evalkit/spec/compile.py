@@ -1,83 +1,89 @@
-"""A merged case read by the tables of `keys`, and its parts compiled: functions, mocks, expectations."""
+"""From the data of a merged case to a `CompiledCase`: keys read, functions, mocks and expectations compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
 
-from evalkit.checks.compile import compile_expectation
+from evalkit.checks.compile import compile_expectation, find_on_fault_problems
+from evalkit.checks.expectation import Expectation
 from evalkit.checks.keys import GROUP_KEYS, merge_turn_keys
 from evalkit.errors import KeyPath, PathProblem, find_nearest
 from evalkit.fields.reader import explain_quoting
 from evalkit.functions.declarations import parse_declarations
+from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.includes import open_mock_files
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.model.case import CaseSettings, Declaration, UserTurn
-from evalkit.spec import case_keys as keys
-from evalkit.spec import value_readers as reading
+from evalkit.spec.case_keys import (
+    CASE_KEYS,
+    CASE_SYNONYMS,
+    INPUT_KEYS,
+    INPUT_SYNONYMS,
+    INPUTS,
+    SETTINGS_KEYS,
+    SETTINGS_SYNONYMS,
+    TURN_KEYS,
+    TURN_SYNONYMS,
+)
+from evalkit.spec.case_reader import CaseReader
 from evalkit.spec.source import MOCKS, OLD_MOCKS
-from evalkit.spec.value_readers import CaseReader
 
-_MOCKS: KeyPath = ("input", MOCKS)
 _RUN_ONLY_KEYS = ("processing_time_ms", "max_overhead_ms", "max_cost_usd")  # no user turn has its own
 
 
-class CaseParts(Struct):
-    """What a merged case comes to. `values` are its plain keys, read."""
+class CompiledCase(Struct):
+    """The parts of a merged case. `values` are those of its plain keys."""
 
     values: dict[str, Any] = field(default_factory=dict)
     functions: tuple[Declaration, ...] = ()
     settings: CaseSettings = CaseSettings()
-    mocks: Any = None
-    expectation: Any = None
+    mocks: MockSet | None = None
+    expectation: Expectation | None = None
     turns: tuple[UserTurn, ...] = ()
     problems: tuple[PathProblem, ...] = ()
 
 
-def compile_case(data: dict[str, Any], *, stem: str, mocks: FilePath, check_targets: bool = True) -> CaseParts:
-    """The parts of `data`, with every problem found on the way. `mocks` is the folder that `$include` reads from.
+def compile_case(data: dict[str, Any], *, stem: str, mocks: Path, check_targets: bool = True) -> CompiledCase:
+    """Compile `data`, with every problem found on the way. `mocks` is the folder that `$include` reads from.
 
     `check_targets` imports the Python code that the case names; without it no code is run.
     """
     reader = CaseReader()
-    parts = CaseParts(read_keys(reader, keys.CASE_KEYS, data, (), keys.CASE_SYNONYMS))
-    _check_combinations(reader, data, parts.values, stem)
+    case = CompiledCase(reader.read_keys(CASE_KEYS, data, (), CASE_SYNONYMS))
+    _check_combinations(reader, data, case.values, stem)
     if isinstance(data.get("settings"), dict):
-        values = read_keys(reader, keys.SETTINGS_KEYS, data["settings"], ("settings",), keys.SETTINGS_SYNONYMS)
-        parts.settings = reading.build_settings(values)
+        values = reader.read_keys(SETTINGS_KEYS, data["settings"], ("settings",), SETTINGS_SYNONYMS)
+        case.settings = CaseSettings(**values, temperature_is_set="temperature" in values)
     if data.get("functions") is not None:
-        parts.functions = _read_functions(reader, data, check_targets)
-    declared = {function.name: function for function in parts.functions}
+        case.functions = _read_functions(reader, data, check_targets)
+    declared = {function.name: function for function in case.functions}
     case_input = data["input"] if isinstance(data.get("input"), dict) else {}
     if case_input:
-        _read_input(
-            reader, case_input, is_complete="input" not in _guess_keys(data, keys.CASE_KEYS, keys.CASE_SYNONYMS)
-        )
-        parts.mocks, problems = parse_mocks(
+        _read_input(reader, case_input, is_complete="input" not in _guess_keys(data, CASE_KEYS, CASE_SYNONYMS))
+        case.mocks, problems = parse_mocks(
             case_input.get(MOCKS),
-            path=_MOCKS,
+            path=("input", MOCKS),
             declarations=declared,
             include=open_mock_files(mocks),
             input=case_input,
             check_targets=check_targets,
         )
         reader.problems.extend(problems)
-    known_functions = _add_mocked(declared, parts.mocks)
+    known_functions = _add_mocked(declared, case.mocks)
     if data.get("on_fault") is not None:
-        from evalkit.checks.compile import find_on_fault_problems
-
-        names = (*(known_functions or parts.mocks or ()), *_find_expected_names(data.get("expected_output")))
+        names = (*(known_functions or case.mocks or ()), *_find_expected_names(data.get("expected_output")))
         reader.problems.extend(
             find_on_fault_problems(data["on_fault"], names, declarations=known_functions, input=case_input)
         )
     expectations = _ExpectationCompiler(reader, case_input, known_functions, data.get("expected_output"))
-    parts.turns = expectations.compile_turns()
-    parts.expectation = expectations.compile_case_expectation(data, parts.turns)
-    parts.problems = tuple(reader.problems)
-    return parts
+    case.turns = expectations.compile_turns()
+    case.expectation = expectations.compile_case_expectation(data, case.turns)
+    case.problems = tuple(reader.problems)
+    return case
 
 
 _Shared = tuple[Any, tuple[Declaration, ...]]  # data of a case or suite, and the declarations in it
@@ -86,8 +92,9 @@ _CACHE_SIZE = 1_000
 
 
 def _read_functions(reader: CaseReader, data: dict[str, Any], check_targets: bool) -> tuple[Declaration, ...]:
-    """The declarations in `data`. Cases that declare the same functions share them from here on, as they were written
-    too: in many cases these are the greater part of what is kept. Those of a suite are looked at once.
+    """Read the declarations in `data`, those of a suite once.
+
+    Cases with the same functions share them and their source data, the greater part of what many cases hold in memory.
     """
     function_data = data["functions"]
     shared = _SHARED.get((id(function_data), check_targets))
@@ -104,27 +111,8 @@ def _read_functions(reader: CaseReader, data: dict[str, Any], check_targets: boo
     return declarations
 
 
-def read_keys(
-    reader: CaseReader,
-    table: Mapping[str, keys.CaseKey],
-    data: dict[str, Any],
-    path: KeyPath,
-    synonyms: Mapping[str, str],
-) -> dict[str, Any]:
-    """The values of `data`, each read by its row of `table`; keys that have none are problems."""
-    values: dict[str, Any] = {}
-    for key, value in data.items():
-        row = table.get(key)
-        if row is not None:
-            values[key] = row.read(reader, (*path, key), value)
-        else:
-            synonym = synonyms.get(key.lower())
-            reader.report_unknown_key(path, key, table, f"; did you mean '{synonym}'?" if synonym else "")
-    return values
-
-
 def _guess_keys(data: dict[str, Any], table: Mapping[str, Any], synonyms: Mapping[str, str]) -> set[str]:
-    """The keys that unknown ones were probably meant to be: those are not missing as well."""
+    """Return the keys that unknown ones were probably meant to be: they are not reported as missing, too."""
     unknown = [key for key in data if key not in table]
     return {synonyms.get(key.lower(), "").partition(".")[0] or find_nearest(key, table) or "" for key in unknown}
 
@@ -139,20 +127,16 @@ def _check_combinations(reader: CaseReader, data: dict[str, Any], values: dict[s
         reader.add_problem(("xfail",), "'skip' and 'xfail' exclude each other; keep one", at_key=True)
     if values.get("until") and not (values.get("skip") or values.get("xfail")):
         reader.add_problem(("until",), "'until' says when 'skip' or 'xfail' ends, and there is neither", at_key=True)
-    if "input" not in data and "input" not in _guess_keys(data, keys.CASE_KEYS, keys.CASE_SYNONYMS):
+    if "input" not in data and "input" not in _guess_keys(data, CASE_KEYS, CASE_SYNONYMS):
         reader.add_problem((), "the case has no 'input': what the agent gets")
 
 
 def _read_input(reader: CaseReader, case_input: dict[str, Any], *, is_complete: bool) -> None:
-    """`is_whole` is false where the rest seems to stand under a misspelt key."""
+    """Check `input`; `is_complete` is false where a part of it seems to stand under a misspelt key."""
     path: KeyPath = ("input",)
-    read_keys(reader, keys.INPUT_KEYS, case_input, path, keys.INPUT_SYNONYMS)
-    present = [key for key in keys.INPUTS if key in case_input]
-    if (
-        not present
-        and is_complete
-        and not _guess_keys(case_input, keys.INPUT_KEYS, keys.INPUT_SYNONYMS) & set(keys.INPUTS)
-    ):
+    reader.read_keys(INPUT_KEYS, case_input, path, INPUT_SYNONYMS)
+    present = [key for key in INPUTS if key in case_input]
+    if not present and is_complete and not _guess_keys(case_input, INPUT_KEYS, INPUT_SYNONYMS) & set(INPUTS):
         reader.add_problem(path, "input has none of 'email', 'message' and 'turns'")
     elif len(present) > 1:
         listed = " and ".join(f"'{key}'" for key in present)
@@ -162,8 +146,8 @@ def _read_input(reader: CaseReader, case_input: dict[str, Any], *, is_complete: 
         reader.add_problem((*path, OLD_MOCKS), message, at_key=True)
 
 
-def _add_mocked(declared: dict[str, Declaration], mocks: Any) -> dict[str, Declaration]:
-    """Where functions are declared, mocked ones are known too: an instruction file may declare them in the run."""
+def _add_mocked(declared: dict[str, Declaration], mocks: MockSet | None) -> dict[str, Declaration]:
+    """Add the mocked functions where any are declared: an instruction file may declare them in the run."""
     if not declared or not mocks:
         return declared
     aliases = {alias for function in declared.values() for alias in function.aliases}
@@ -172,7 +156,7 @@ def _add_mocked(declared: dict[str, Declaration], mocks: Any) -> dict[str, Decla
 
 
 def _find_expected_names(expected: Any) -> Iterator[str]:
-    """The functions that `expected_output` names: an instruction file may declare them in the run."""
+    """Find the functions that `expected_output` names: an instruction file may declare them in the run."""
     if isinstance(expected, dict):
         for key, value in expected.items():
             if key == "function_name" and isinstance(value, str):
@@ -183,7 +167,7 @@ def _find_expected_names(expected: Any) -> Iterator[str]:
 
 
 class _ExpectationCompiler:
-    """Compiles what is expected of the whole run and of single turns. `known` are the functions known by now."""
+    """Compiler of the expectations of the whole run and of single turns. `declarations`: the functions known so far."""
 
     def __init__(
         self,
@@ -197,37 +181,39 @@ class _ExpectationCompiler:
         self._declarations = declarations
         self._expected_output = expected_output
 
-    def _compile(self, expected: Mapping[str, Any], path: KeyPath, ignored_codes: Container[str] = ()) -> Any:
+    def _compile(self, expected: Mapping[str, Any], path: KeyPath, ignored_codes: Container[str] = ()) -> Expectation:
         compiled, problems = compile_expectation(
             expected, path=path, declarations=self._declarations, input=self._case_input
         )
         self._reader.problems.extend(problem for problem in problems if problem.code not in ignored_codes)
         return compiled
 
-    def compile_case_expectation(self, data: dict[str, Any], turns: tuple[UserTurn, ...]) -> Any:
+    def compile_case_expectation(self, data: dict[str, Any], turns: tuple[UserTurn, ...]) -> Expectation | None:
         expected = data.get("expected_output")
         if isinstance(expected, dict):
-            # What a suite says of all cases may demand nothing by itself.
+            # The keys of a suite may demand nothing by themselves.
             demanded = bool(expected) and any(turn.expectation for turn in turns)
             compiled = self._compile(expected, ("expected_output",), ("no_expectation",) if demanded else ())
-            self._check_forbidden_in_turns(compiled.forbidden, turns)
+            self._check_forbidden_in_turns(compiled, turns)
             return compiled
         missed = "expected_output" not in data and not any(turn.expectation for turn in turns)
-        if missed and "expected_output" not in _guess_keys(data, keys.CASE_KEYS, keys.CASE_SYNONYMS):
+        if missed and "expected_output" not in _guess_keys(data, CASE_KEYS, CASE_SYNONYMS):
             message = "the case has no 'expected_output': what must hold for the run"
             self._reader.add_problem((), message, "no_expectation")
         return None
 
-    def _check_forbidden_in_turns(self, forbidden: Any, turns: tuple[UserTurn, ...]) -> None:
-        """What the whole forbids whatever its arguments, no turn may expect."""
-        never = (
-            {entry.function_name: entry.place for entry in forbidden.forbidden if not entry.checks} if forbidden else {}
-        )
-        expected = [turn.expectation.calls for turn in turns if turn.expectation is not None] if never else []
-        for leaf in [leaf for calls in expected if calls is not None for leaf in calls.leaves]:
-            name = leaf.function_name
-            if name in never:
-                self._reader.add_problem(leaf.path, f"{leaf.place} expects {name}, which {never[name]} forbids")
+    def _check_forbidden_in_turns(self, expectation: Expectation, turns: tuple[UserTurn, ...]) -> None:
+        """Report calls that a turn expects and the whole forbids whatever their arguments."""
+        if expectation.forbidden is None:
+            return
+        never = {entry.function_name: entry.place for entry in expectation.forbidden.forbidden if not entry.checks}
+        for turn in turns:
+            if turn.expectation is None or turn.expectation.calls is None:
+                continue
+            for leaf in turn.expectation.calls.leaves:
+                if leaf.function_name in never:
+                    message = f"{leaf.place} expects {leaf.function_name}, which {never[leaf.function_name]} forbids"
+                    self._reader.add_problem(leaf.path, message)
 
     def compile_turns(self) -> tuple[UserTurn, ...]:
         path: KeyPath = ("input", "turns")
@@ -247,8 +233,8 @@ class _ExpectationCompiler:
                 path, turn, "text, or a mapping of user and expected_output", explain_quoting(turn)
             )
             return UserTurn(user="")
-        read_keys(self._reader, keys.TURN_KEYS, turn, path, keys.TURN_SYNONYMS)
-        if "user" not in turn and "user" not in _guess_keys(turn, keys.TURN_KEYS, keys.TURN_SYNONYMS):
+        self._reader.read_keys(TURN_KEYS, turn, path, TURN_SYNONYMS)
+        if "user" not in turn and "user" not in _guess_keys(turn, TURN_KEYS, TURN_SYNONYMS):
             self._reader.add_problem(path, f"{self._reader.format_place(path)} has no 'user': what the user says")
         expected = turn.get("expected_output")
         if not isinstance(expected, dict):

@@ -1,4 +1,4 @@
-"""Which files below some folders are cases, and which look like cases with a wrong name."""
+"""Case files below folders, the rule for their names, and files that look like cases with a wrong name."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from evalkit.errors import Location, Problem, UsageError
-from evalkit.spec.case_names import CASE_ENDINGS, find_name_problem, is_case_name
-from evalkit.spec.suites import SUITE_FILE, format_file_path
+from evalkit.spec.source import SUITE_FILE, format_file_path
 
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "cassettes"})  # cassettes bear the names of cases
 _SUITE_NEAR_MISS = re.compile(r"suites?\.ya?ml", re.IGNORECASE)
@@ -20,25 +19,30 @@ _CASE_KEY = re.compile(rb"""(?m)(?:^|[{,])[ \t]*["']?(?:expected_output|scenario
 _PEEKED_BYTES = 100_000
 _FOLDERS_ABOVE = 4
 
+CASE_ENDINGS = (".yaml", ".yml")
+_STEM = re.compile(r"[a-z0-9]+(?:[_-][a-z0-9]+)*_[0-9]+")
+_NUMBER = re.compile(r"_[0-9]+\Z")
+_RULE = "a case file is named <category>_<number>.yaml in small letters, digits, '_' and '-'"
+
 
 class FoundFile(Struct, frozen=True):
-    """A case file (`problem` is None), or a file that looks like one and is not, with the reason."""
+    """A case file (`problem` is None), or a file that looks like one and is none, with the reason."""
 
     path: Path
     problem: Problem | None = None
 
 
 def drop_modules(paths: Iterable[str]) -> tuple[str, ...]:
-    """Of a project's `paths` those of case files: the others are Python modules whose tests run cases."""
+    """Drop Python modules, whose tests run cases, from a project's `paths`."""
     return tuple(path for path in paths if not path.endswith(".py"))
 
 
 def find_cases(paths: Iterable[str | Path], root: str | Path) -> Iterator[FoundFile]:
-    """The case files in `paths`, files or folders, in the order of their names; each file once.
+    """Find the case files in `paths`, files or folders, in the order of their names; each file once.
 
     Relative paths count from `root`. In a folder, YAML files with other names are left alone unless they hold a case,
     or nothing yet under nearly a case's name; a file named here is a case or a problem. Hidden folders, and folders of
-    cassettes, are not entered. UsageError for a path that does not exist; it says if a folder above has it.
+    cassettes, are not entered. UsageError for a path that does not exist, with the folder above that has it.
     """
     base = os.path.abspath(root)
     yielded: set[str] = set()
@@ -47,9 +51,12 @@ def find_cases(paths: Iterable[str | Path], root: str | Path) -> Iterator[FoundF
         start = os.path.normpath(os.path.join(base, path))
         if not os.path.exists(start):
             raise UsageError(f"{path}: no such file or folder{describe_folder_above(path, base)}")
-        files = (
-            _find_in_folder(start, base, entered) if os.path.isdir(start) else iter([_check_named_file(start, base)])
-        )
+        if os.path.isdir(start):
+            files = list(_find_in_folder(start, base, entered))
+        else:  # it was named, so that it is meant as a case
+            message = find_name_problem(os.path.basename(start))
+            problem = Problem(Location(format_file_path(start, base)), message) if message else None
+            files = [FoundFile(Path(start), problem)]
         for file in files:
             if os.fspath(file.path) not in yielded:
                 yielded.add(os.fspath(file.path))
@@ -57,7 +64,7 @@ def find_cases(paths: Iterable[str | Path], root: str | Path) -> Iterator[FoundF
 
 
 def describe_folder_above(path: str | Path, root: str | Path) -> str:
-    """Where to start instead, if a folder around `root` has the relative `path`; "" if none has."""
+    """Word the advice to start in the folder around `root` that has the relative `path`; "" if none has."""
     parents = () if os.path.isabs(path) else Path(root).parents[:_FOLDERS_ABOVE]
     above = next((folder for folder in parents if (folder / path).exists()), None)
     return f"; {above} has one: start there" if above is not None else ""
@@ -79,7 +86,7 @@ def _find_in_folder(folder: str, root: str, entered: set[str]) -> Iterator[Found
 
 
 def check_file(path: str | Path, root: str | Path) -> FoundFile | None:
-    """A file in a folder of cases: a case, one that seems to be meant as a case (with the problem), or None."""
+    """Return the file if it is a case, or (with the problem) if it seems to be meant as one; else None."""
     name = os.path.basename(path)
     if is_case_name(name):
         return FoundFile(Path(path))
@@ -89,42 +96,49 @@ def check_file(path: str | Path, root: str | Path) -> FoundFile | None:
     return FoundFile(Path(path), Problem(Location(format_file_path(os.fspath(path), os.fspath(root))), message))
 
 
-def _check_named_file(path: str, root: str) -> FoundFile:
-    """A file that was named, so that it is meant as a case."""
-    message = find_name_problem(os.path.basename(path))
-    return FoundFile(Path(path), Problem(Location(format_file_path(path, root)), message) if message else None)
-
-
 def _explain_near_miss(name: str, path: str) -> str | None:
-    """Why a file in a folder of cases is not one, if it seems to be meant as one."""
+    """Explain why a file in a folder of cases is none, if it seems to be meant as one."""
     if name == SUITE_FILE or name.startswith("."):
         return None
     if _SUITE_NEAR_MISS.fullmatch(name):
         return f"this is not read: the file that a suite's cases share is named {SUITE_FILE}"
     stem, dot, ending = name.lower().rpartition(".")
     is_yaml = dot + ending in CASE_ENDINGS
-    if not is_yaml and not _has_case_name(name):
+    if not is_yaml and not is_case_name(name.lower().partition(".")[0] + ".yaml"):  # warranty_001.json, _001.yaml.bak
         return None
-    content = _read_beginning(path)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_PEEKED_BYTES)
+    except OSError:
+        content = b""
     if _CASE_KEY.search(content):
         return f"this is not run, although it holds a case: {find_name_problem(name)}"
-    if is_yaml and _LOOKS_NUMBERED.search(stem) and _is_blank(content):
+    is_blank = all(not line.strip() or line.lstrip().startswith(b"#") for line in content.splitlines())
+    if is_yaml and is_blank and _LOOKS_NUMBERED.search(stem):
         return f"this is not run: {find_name_problem(name)}"
     return None
 
 
-def _has_case_name(name: str) -> bool:
-    """Whether `name` would be a case's but for its ending: `warranty_001.json`, `warranty_001.yaml.bak`."""
-    return is_case_name(name.lower().partition(".")[0] + ".yaml")
+def is_case_name(name: str) -> bool:
+    """Tell whether a file of this name is a case."""
+    stem, dot, ending = name.rpartition(".")
+    return dot + ending in CASE_ENDINGS and _STEM.fullmatch(stem) is not None
 
 
-def _is_blank(content: bytes) -> bool:
-    return all(not line.strip() or line.lstrip().startswith(b"#") for line in content.splitlines())
+def find_name_problem(name: str) -> str | None:
+    """Return the rule that the name of a case file breaks, and a better name; None if it is right."""
+    return None if is_case_name(name) else f"{_RULE}, e.g. {make_case_name(name)}"
 
 
-def _read_beginning(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(_PEEKED_BYTES)
-    except OSError:
-        return b""
+def make_case_name(name: str) -> str:
+    """Make a valid name of `name`: `Valid Warranty 1.YAML` becomes `valid_warranty_1.yaml`."""
+    stem = re.sub(r"(\.[A-Za-z]+)+\Z", "", name).lower()
+    words = re.sub(r"[^a-z0-9-]+", "_", stem)
+    base = re.sub(r"[_-]+", lambda run: "_" if "_" in run[0] else "-", words).strip("_-") or "case"
+    numbered = re.sub(r"(?<=[a-z])-?([0-9]+)\Z|(?<=[0-9])-([0-9]+)\Z", r"_\1\2", base)
+    return (numbered if _STEM.fullmatch(numbered) else f"{numbered}_001") + ".yaml"
+
+
+def get_category(category: str | None, stem: str) -> str:
+    """Return `category`, else the stem without its number; with `-` for `_`, so that both spellings are one."""
+    return (category or _NUMBER.sub("", stem)).strip().replace("_", "-")

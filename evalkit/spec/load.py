@@ -1,4 +1,4 @@
-"""`load_case` and `case_from_dict`: files and suites merged, validated and compiled into a Case, or every problem."""
+"""Load a case: its file and suites merged, validated and compiled, or every problem of them with its place."""
 
 from __future__ import annotations
 
@@ -6,35 +6,31 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, format_path
+from evalkit.functions.mocks.answers import MockSet
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
-from evalkit.spec.case_names import find_name_problem, get_category
-from evalkit.spec.compile import CaseParts, compile_case
-from evalkit.spec.source import EXTENDS, MOCKS, ExtendedCase, Layer, Source, merge_data, rename_old_mocks
-from evalkit.spec.suites import Suite, format_file_path, load_suites
+from evalkit.spec.compile import CompiledCase, compile_case
+from evalkit.spec.discover import find_name_problem, get_category
+from evalkit.spec.source import EXTENDS, MOCKS, Layer, Source, format_file_path, merge_data, rename_old_mocks
+from evalkit.spec.suites import ExtendedCase, Suite, extend_case, load_suites
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.events import Limits
 from evalkit.yamlfile.parse import ParsedYaml, read
-
-if TYPE_CHECKING:
-    from evalkit.functions.mocks.answers import MockSet
-
 
 _CONTROL_CHARACTERS = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 _DEFAULT_MOCKS = Settings().mocks
 
 
 def load_case(path: str | Path, *, root: str | Path | None = None, settings: Settings | None = None) -> Case:
-    """The case in the file at `path`, merged with the suite.yaml files from `root` down to it.
+    """Load the case in the file at `path`, merged with the suite.yaml files from `root` down to it.
 
     `root` is the project's root, from which identities, mocks and suites count: by default `settings.root`, else the
     current directory if the file lies below it, else the folder around the file that looks like a project. Raises
@@ -50,13 +46,13 @@ def load_case(path: str | Path, *, root: str | Path | None = None, settings: Set
 
 
 def may_name_python(content: bytes) -> bool:
-    """Whether a file with this content may name Python code, which is then imported when its case is loaded."""
+    """Tell whether a file may name Python code, which is then imported when its case is loaded."""
     directives = b"$" in content and (b"$call" in content or b"$include" in content)
     return directives or b"patch" in content or b"exception" in content
 
 
 class ExaminedCase(Struct, frozen=True):
-    """A case file as far as it could be read: merged data, the declarations in it, and what is wrong with the file."""
+    """A case file as far as it could be read: merged data, the declarations in it, and the problems of the file."""
 
     id: str
     data: dict[str, Any]
@@ -66,7 +62,7 @@ class ExaminedCase(Struct, frozen=True):
 
 
 def examine_case(path: str | Path, *, root: str | Path, mocks: Path = _DEFAULT_MOCKS) -> ExaminedCase:
-    """What `load_case` reads, for tools that look at broken files too. No code that the case names is imported.
+    """Read what `load_case` reads, for tools that look at broken files, too. No code that the case names is imported.
 
     Raises SpecError for a file that holds no mapping at all.
     """
@@ -93,11 +89,10 @@ def _parse_content(content: bytes, file: str, root: str) -> ParsedYaml:
 
 
 def case_from_dict(data: Mapping[str, Any], path: str | Path | None = None, *, root: str | Path | None = None) -> Case:
-    """The case that parsed data describes, under the same rules as a file's.
+    """Build the case that parsed data describes, under the same rules as a file's.
 
     With a `path`, which need not exist, its name must be a case's, and the suites around it are inherited.
     """
-
     file = None if path is None else os.path.abspath(path)
     base = find_project_root(file, root)
     loader = _CaseLoader(base, file, None, has_given_root=root is not None, uses_python=True)
@@ -108,7 +103,7 @@ def case_from_dict(data: Mapping[str, Any], path: str | Path | None = None, *, r
 
 
 def _add_path(problem: PathProblem) -> str:
-    """The message with the place in words, for data that has no lines, unless it names the place itself."""
+    """Add the place to the message, for data that has no lines, unless the message names it already."""
     path = problem.path
     places = (format_path(part) for part in (path, path[1:], path[:-1], path[1:-1]))
     is_named = (
@@ -118,7 +113,7 @@ def _add_path(problem: PathProblem) -> str:
 
 
 class _CaseLoader:
-    """One load. `file` is absolute, or None for data without a file; `named`: the caller said what the root is."""
+    """One load. `file` is absolute, or None for data without a file; `has_given_root`: the caller named the root."""
 
     def __init__(
         self, root: str, file: str | None, settings: Settings | None, *, has_given_root: bool, uses_python: bool
@@ -128,7 +123,7 @@ class _CaseLoader:
         self.id = "" if file is None else format_file_path(file, root)
         self.stem = "" if file is None else os.path.basename(file).partition(".")[0]
         self.path = None if file is None else Path(self.id if has_given_root or root == os.getcwd() else file)
-        self.mocks = _get_mocks_folder(root, settings.mocks if settings else _DEFAULT_MOCKS)
+        self.mocks = Path(root) / (settings.mocks if settings else _DEFAULT_MOCKS)
         self.uses_python = uses_python
 
     def load(self, data: Any, layer: Layer, file_problems: tuple[Problem, ...]) -> Case:
@@ -139,17 +134,14 @@ class _CaseLoader:
 
     def examine(
         self, data: Any, layer: Layer, file_problems: tuple[Problem, ...], *, check_targets: bool = True
-    ) -> tuple[ExaminedCase, CaseParts, Suite]:
+    ) -> tuple[ExaminedCase, CompiledCase, Suite]:
         if not isinstance(data, dict):
-            description = "the file is empty" if data is None else f"a case is a mapping, not {describe_type(data)}"
-            raise SpecError(
-                [
-                    *file_problems,
-                    Problem(layer.find((), key=False) or Location(layer.file), description + _REQUIRED_KEYS),
-                ]
-            )
+            message = "the file is empty" if data is None else f"a case is a mapping, not {describe_type(data)}"
+            location = layer.find((), key=False) or Location(layer.file)
+            needs = "; it needs 'input' and 'expected_output'"
+            raise SpecError([*file_problems, Problem(location, message + needs)])
         suite = Suite() if self.file is None else load_suites(os.path.dirname(self.file), self.root)
-        case = self._extend(data, layer)
+        case = extend_case(data, layer, self.file, self.root) if EXTENDS in data else ExtendedCase(data)
         if check_targets and (self.uses_python or any(map(may_name_python, case.contents))):
             make_importable(self.root)
         merged_data = merge_data(suite.data, rename_old_mocks(case.data))
@@ -157,26 +149,19 @@ class _CaseLoader:
         if suite.layers or case.layers:
             parts.mocks = _mark_shared(parts.mocks, data)
         source = Source((layer, *case.layers, *suite.layers))
-        problems: Sequence[Problem] = (*self._check_name(), *file_problems, *case.problems, *suite.problems)
+        name_problem = None
+        if self.file is not None:
+            name_problem = find_name_problem(os.path.basename(self.file)) or _find_twin(self.file)
+        name_problems = [Problem(Location(self.id), name_problem)] if name_problem else []
+        problems = [*name_problems, *file_problems, *case.problems, *suite.problems]
         if problems or parts.problems:
             path_problems = parts.problems
-            if case.problems:  # what seems to be missing may stand in the case that could not be read
+            if case.problems:  # a key that seems to be missing may stand in the case that could not be read
                 path_problems = tuple(problem for problem in path_problems if problem.path not in ((), ("input",)))
             problems = _locate_problems(problems, path_problems, source)
         return ExaminedCase(self.id, merged_data, source, parts.functions, tuple(problems)), parts, suite
 
-    def _extend(self, data: dict[str, Any], layer: Layer) -> ExtendedCase:
-        if EXTENDS not in data:
-            return ExtendedCase(data)
-        from evalkit.spec.suites import extend_case
-
-        return extend_case(data, layer, self.file, self.root)
-
-    def _check_name(self) -> list[Problem]:
-        message = None if self.file is None else find_name_problem(os.path.basename(self.file)) or _find_twin(self.file)
-        return [Problem(Location(self.id), message)] if message else []
-
-    def _build_case(self, merged_data: dict[str, Any], parts: CaseParts, source: Source, suite: Suite) -> Case:
+    def _build_case(self, merged_data: dict[str, Any], parts: CompiledCase, source: Source, suite: Suite) -> Case:
         values = parts.values
         name = values.get("scenario_id") or self.stem
         return Case(
@@ -207,7 +192,7 @@ class _CaseLoader:
 
 
 def _find_twin(file: str) -> str | None:
-    """Why a case ``a_001.yml`` beside ``a_001.yaml`` is none: both would have the same name and the same cassettes."""
+    """Refuse ``a_001.yml`` beside ``a_001.yaml``: both would have the same name and the same cassettes."""
     stem, ending = os.path.splitext(file)
     if ending != ".yml" or not os.path.exists(f"{stem}.yaml"):
         return None
@@ -215,45 +200,30 @@ def _find_twin(file: str) -> str | None:
 
 
 def _mark_shared(mocks: MockSet | None, data: dict[str, Any]) -> MockSet | None:
-    """`mocks`, of which those that `data`, the case's own file, does not name are inherited."""
+    """Mark the mocks that `data`, the case's own file, does not name as inherited."""
     case_input = rename_old_mocks(data).get("input")
     own_mocks = case_input.get(MOCKS) if isinstance(case_input, dict) else None
     shared = frozenset(mocks or ()).difference(own_mocks if isinstance(own_mocks, dict) else ())
     return replace(mocks, shared=shared) if mocks is not None and shared else mocks
 
 
-def _to_one_line(message: str) -> str:
-    """`message` with line breaks, control characters and half surrogate pairs, from odd keys say, as escapes."""
-    return re.sub(_CONTROL_CHARACTERS, lambda char: char[0].encode("unicode_escape").decode(), message)
-
-
-@lru_cache(maxsize=16)
-def _get_mocks_folder(root: str, mocks: Path) -> Path:
-    return Path(root) / mocks
-
-
-_REQUIRED_KEYS = "; it needs 'input' and 'expected_output'"
-
-
 def _locate_problems(
     file_problems: Sequence[Problem], path_problems: tuple[PathProblem, ...], source: Source
 ) -> list[Problem]:
-    """All problems with their places, in the order of the files: the case's first. One per place and message."""
+    """Locate all problems, in the order of the files: the case's first. One problem per place and message is kept."""
     reported_locations = {problem.location for problem in file_problems if problem.location.line}
     problems = list(file_problems)
     for path_problem in path_problems:
         location = source.locate(path_problem.path, key=path_problem.at_key)
-        if location not in reported_locations:  # what YAML's rules refused there is not refused again by ours
+        if location not in reported_locations:  # a value that YAML's rules refuse is not refused again by ours
             message = path_problem.message if location.line else _add_path(path_problem)
-            problems.append(Problem(location, _to_one_line(message), path_problem.code))
+            # Odd keys may hold line breaks, control characters and half surrogate pairs.
+            line = re.sub(_CONTROL_CHARACTERS, lambda char: char[0].encode("unicode_escape").decode(), message)
+            problems.append(Problem(location, line, path_problem.code))
     order = {layer.file: index for index, layer in enumerate(source.layers)}
-    problems.sort(
-        key=lambda problem: (order.get(problem.location.file, -1), problem.location.line, problem.location.column)
-    )
+    problems.sort(key=lambda problem: (order.get((place := problem.location).file, -1), place.line, place.column))
     return list(dict.fromkeys(problems))
 
-
-# Where a project's root is, for calls that don't say.
 
 _PROJECT_MARKERS = ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg", ".git")
 _EVALKIT_MARKERS = ("suite.yaml", "mocks")
@@ -261,7 +231,7 @@ _lock = Lock()
 
 
 def find_project_root(file: str | None, root: str | Path | None) -> str:
-    """`root`; else the current directory if `file` lies below it; else the folder around it that looks like a root.
+    """Return `root`; else the current directory if `file` lies below it; else the folder around it that may be a root.
 
     That is the nearest with a project's configuration, or the outermost with a suite.yaml or a mocks folder.
     """
@@ -271,15 +241,11 @@ def find_project_root(file: str | None, root: str | Path | None) -> str:
     if file is None or file.startswith(here.rstrip(os.sep) + os.sep):
         return here
     folders = [os.fspath(parent) for parent in Path(file).parents]
-    for folder in folders:
-        if _has_any(folder, _PROJECT_MARKERS):
-            return folder
-    ours = [folder for folder in folders if _has_any(folder, _EVALKIT_MARKERS)]
-    return ours[-1] if ours else folders[0]
 
+    def find_with(names: tuple[str, ...]) -> list[str]:
+        return [folder for folder in folders if any(os.path.exists(os.path.join(folder, name)) for name in names)]
 
-def _has_any(folder: str, names: tuple[str, ...]) -> bool:
-    return any(os.path.exists(os.path.join(folder, name)) for name in names)
+    return next(iter(find_with(_PROJECT_MARKERS) or find_with(_EVALKIT_MARKERS)[::-1]), folders[0])
 
 
 def make_importable(root: str) -> None:
@@ -289,13 +255,11 @@ def make_importable(root: str) -> None:
             sys.path.insert(0, root)
 
 
-# Data from Python code as the plain JSON data that a file would have given.
-
 _MAX_DEPTH = Limits().max_depth
 
 
 def to_plain_data(data: Any) -> tuple[Any, list[PathProblem]]:
-    """`data` copied into dicts and lists, tuples as lists; and what in it a file could not have held."""
+    """Copy data from Python code into dicts and lists, with a problem for each value that a file could not hold."""
     problems: list[PathProblem] = []
     return _convert(data, (), problems), problems
 
@@ -307,19 +271,16 @@ def _convert(value: Any, path: KeyPath, problems: list[PathProblem]) -> Any:
         problems.append(PathProblem(path[:3], f"nested more than {_MAX_DEPTH} levels deep"))
         return None
     if isinstance(value, Mapping):
-        return {
-            key: _convert(item, (*path, key), problems) for key, item in value.items() if _is_key(key, path, problems)
-        }
+        result = {}
+        for key, item in value.items():
+            if isinstance(key, str):
+                result[key] = _convert(item, (*path, key), problems)
+            else:
+                problems.append(PathProblem(path, f"a key must be text, and {key!r} is {type(key).__name__}"))
+        return result
     if isinstance(value, (list, tuple)):
         return [_convert(item, (*path, index), problems) for index, item in enumerate(value)]
     if isinstance(value, float) and value - value == 0:
         return value
     problems.append(PathProblem(path, f"{format_value(value)} is not JSON data"))
     return None
-
-
-def _is_key(key: Any, path: KeyPath, problems: list[PathProblem]) -> bool:
-    if isinstance(key, str):
-        return True
-    problems.append(PathProblem(path, f"a key must be text, and {key!r} is {type(key).__name__}"))
-    return False

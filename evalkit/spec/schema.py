@@ -1,6 +1,6 @@
-"""The JSON Schema of a case file, for editors, written from the tables that the loader reads by.
+"""The JSON Schema of a case file, for editors, and the tables of docs/case-format.md, written from the loader's tables.
 
-It is looser than the loader: what depends on other keys, on suites or on registered code is left to `load_case`.
+The schema is looser than the loader: `load_case` checks what depends on other keys, on suites or on registered code.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 from evalkit.checks.keys import DEFINITIONS, EXPECTED_KEYS
 from evalkit.functions.mocks.reader import DIRECTIVES
-from evalkit.spec.agent_keys import COMMAND_KEYS, URL_KEYS, AgentKey, build_agent_schema
-from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, INPUTS, SETTINGS_KEYS, TURN_KEYS, CaseKey
+from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, INPUTS, SETTINGS_KEYS, TURN_KEYS
+from evalkit.spec.case_reader import COMMAND_KEYS, URL_KEYS, CaseKey
 
 SCHEMA_FILE = Path(__file__).with_name("case.schema.json")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def build_case_schema(checks: Iterable[str] = ()) -> dict[str, Any]:
-    """The schema of a case file. `checks` are names that a project registers with ``@evalkit.check``."""
+    """Build the schema of a case file. `checks` are names that a project registers with ``@evalkit.check``."""
     expected = {key: {**row.schema, "description": row.doc} for key, row in EXPECTED_KEYS.items()}
     expected |= {name: {"description": "A check of this project."} for name in checks}
     return {
@@ -32,7 +32,7 @@ def build_case_schema(checks: Iterable[str] = ()) -> dict[str, Any]:
         "required": ["input"],
         "$defs": {
             **DEFINITIONS,
-            "agent": {"oneOf": [build_agent_schema(COMMAND_KEYS), build_agent_schema(URL_KEYS)]},
+            "agent": {"oneOf": [_build_agent("command", COMMAND_KEYS), _build_agent("url", URL_KEYS)]},
             "input": {
                 **_build_object(_describe_keys(INPUT_KEYS), never_null=set(INPUTS)),
                 "oneOf": [{"required": [key]} for key in INPUTS],
@@ -63,12 +63,21 @@ def _describe_keys(table: Mapping[str, CaseKey]) -> dict[str, Any]:
 
 
 def _build_object(properties: dict[str, Any], never_null: Iterable[str] = ()) -> dict[str, Any]:
-    """An object of these keys and no others. Null is allowed where it can remove what a suite says."""
+    """Build an object of these keys and no others. Null is allowed where it can remove what a suite says."""
     return {
         "type": "object",
         "properties": {
             key: schema if key in never_null else _make_nullable(schema) for key, schema in properties.items()
         },
+        "additionalProperties": False,
+    }
+
+
+def _build_agent(required: str, keys: Mapping[str, CaseKey]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": _describe_keys(keys),
+        "required": [required],
         "additionalProperties": False,
     }
 
@@ -79,7 +88,7 @@ def _make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _build_answer() -> dict[str, Any]:
-    """What a function answers: any JSON, but no `$` key that is not a directive."""
+    """Build the answer of a function: any JSON, but no `$` key that is not a directive."""
     names = "|".join(name.removeprefix("$") for name in DIRECTIVES)
     return {
         "description": "JSON that is returned each time, or a directive.",
@@ -108,7 +117,7 @@ def _build_functions() -> dict[str, Any]:
 
 
 def format_schema(schema: Mapping[str, Any]) -> str:
-    """`schema` as the shipped file has it."""
+    """Format `schema` as it stands in the shipped file."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -116,8 +125,6 @@ def write_schema_file() -> None:
     """Write the file that comes with the package."""
     SCHEMA_FILE.write_text(format_schema(build_case_schema()), encoding="utf-8")
 
-
-# The key tables of docs/case-format.md, written from the tables that the loader reads by.
 
 _MARKED = re.compile(r"(?s)(<!-- keys: (\w+) -->\n).*?(<!-- end -->)")
 _TYPES = {
@@ -132,21 +139,29 @@ _TYPES = {
 
 
 def fill_tables(page: str) -> str:
-    """`page` with what stands between ``<!-- keys: NAME -->`` and ``<!-- end -->`` written anew."""
-    return _MARKED.sub(lambda mark: f"{mark[1]}{_TABLES[mark[2]]}{mark[3]}", page)
+    """Rewrite the tables of `page` between ``<!-- keys: NAME -->`` and ``<!-- end -->``."""
+    tables: dict[str, Mapping[str, CaseKey] | Mapping[str, tuple[Mapping[str, Any], str]]] = {
+        "case": CASE_KEYS,
+        "input": INPUT_KEYS,
+        "turn": TURN_KEYS,
+        "settings": SETTINGS_KEYS,
+        "function": FUNCTION_KEYS,
+        "command": COMMAND_KEYS,
+        "url": URL_KEYS,
+    }
 
+    def format_table(name: str) -> str:
+        lines = ["| key | value | meaning |", "|---|---|---|"]
+        for key, row in tables[name].items():
+            schema, doc = (row.schema, row.doc) if isinstance(row, CaseKey) else row
+            lines.append(f"| `{key}` | {_describe_form(schema)} | {doc} |")
+        return "\n".join(lines) + "\n"
 
-def _format_table(rows: Mapping[str, tuple[Mapping[str, Any], str]]) -> str:
-    lines = [f"| `{key}` | {_describe_form(schema)} | {doc} |" for key, (schema, doc) in rows.items()]
-    return "\n".join(["| key | value | meaning |", "|---|---|---|", *lines]) + "\n"
-
-
-def _get_rows(keys: Mapping[str, AgentKey]) -> dict[str, tuple[Mapping[str, Any], str]]:
-    return {key: (row.schema, row.doc) for key, row in keys.items()}
+    return _MARKED.sub(lambda mark: f"{mark[1]}{format_table(mark[2])}{mark[3]}", page)
 
 
 def _describe_form(schema: Mapping[str, Any]) -> str:
-    """What a schema asks for, in a few words."""
+    """Describe in a few words the values that a schema asks for."""
     if "oneOf" in schema:
         return ", or ".join(dict.fromkeys(_describe_form(part) for part in schema["oneOf"]))
     if "$ref" in schema:
@@ -155,14 +170,3 @@ def _describe_form(schema: Mapping[str, Any]) -> str:
         return "a date"
     types = schema.get("type", [])
     return " or ".join(_TYPES[name] for name in ([types] if isinstance(types, str) else types)) or "anything"
-
-
-_TABLES = {
-    "case": _format_table({key: (row.schema, row.doc) for key, row in CASE_KEYS.items()}),
-    "input": _format_table({key: (row.schema, row.doc) for key, row in INPUT_KEYS.items()}),
-    "turn": _format_table({key: (row.schema, row.doc) for key, row in TURN_KEYS.items()}),
-    "settings": _format_table({key: (row.schema, row.doc) for key, row in SETTINGS_KEYS.items()}),
-    "function": _format_table(FUNCTION_KEYS),
-    "command": _format_table(_get_rows(COMMAND_KEYS)),
-    "url": _format_table(_get_rows(URL_KEYS)),
-}

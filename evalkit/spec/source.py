@@ -1,29 +1,34 @@
-"""From a path in a merged case back to the file and line that define it."""
+"""The files that a case is made of: how they merge, and from a path in the merged case back to file and line.
+
+Mappings merge key by key, lists and scalars replace, null removes.
+"""
 
 from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
-from evalkit.errors import KeyPath, Location, Problem
+from evalkit.errors import KeyPath, Location
+from evalkit.yamlfile.positions import Positions, read_positions
 
-if TYPE_CHECKING:
-    from evalkit.yamlfile.positions import Positions
-
-
-# How a case inherits: mappings merge key by key, lists and scalars replace, null removes.
-
-
+SUITE_FILE = "suite.yaml"
+EXTENDS = "extends"  # the key that names another case, which this one is but for what it says itself
+OLD_MOCKS, MOCKS = "mock_responses", "mock_function_responses"
 # `temperature: null` is a value of its own: the model's own temperature.
 _NULL_IS_A_VALUE: frozenset[KeyPath] = frozenset({("settings", "temperature")})
-OLD_MOCKS, MOCKS = "mock_responses", "mock_function_responses"
+
+
+def format_file_path(path: str, root: str) -> str:
+    """Format `path` for messages and identities: from the root, with slashes; unchanged if it lies elsewhere."""
+    base = root.rstrip(os.sep) + os.sep
+    return (path[len(base) :] if path.startswith(base) else path).replace(os.sep, "/")
 
 
 def merge_data(outer: dict[str, Any], inner: dict[str, Any], path: KeyPath = ()) -> dict[str, Any]:
-    """`inner` over `outer`, neither of them changed. A null that has nothing to remove stays what it is.
+    """Merge `inner` over `outer` into new data. A null that has nothing to remove stays null.
 
     A mapping of `$` keys, a directive or an operator, is one value: it replaces and is replaced as a whole.
     """
@@ -31,19 +36,18 @@ def merge_data(outer: dict[str, Any], inner: dict[str, Any], path: KeyPath = ())
     for key, value in inner.items():
         if value is None and key in outer and (*path, key) not in _NULL_IS_A_VALUE:
             del result[key]
-        elif isinstance(value, dict) and isinstance(outer.get(key), dict) and not _is_single_value(value, outer[key]):
-            result[key] = merge_data(outer[key], value, (*path, key))
+            continue
+        old = outer.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            is_one_value = any(data and all(key.startswith("$") for key in data) for data in (value, old))
+            result[key] = value if is_one_value else merge_data(old, value, (*path, key))
         else:
             result[key] = value
     return result
 
 
-def _is_single_value(*mappings: dict[str, Any]) -> bool:
-    return any(mapping and all(key.startswith("$") for key in mapping) for mapping in mappings)
-
-
 def rename_old_mocks(data: dict[str, Any]) -> dict[str, Any]:
-    """`data` with the older name of the mocks replaced, so that layers merge under one name.
+    """Replace the older name of the mocks in `data`, so that layers merge under one name.
 
     With both names in one layer nothing is replaced; the loader reports it.
     """
@@ -54,61 +58,47 @@ def rename_old_mocks(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "input": renamed}
 
 
-EXTENDS = "extends"  # the key that names another case, which this one is but for what it says itself
-
-
 class Layer(Struct, frozen=True):
-    """One file of a merged case: its name in messages, and where it is read again. Parsed data has `data` instead."""
+    """One file of a merged case: its name in messages, and the path from which positions are read.
+
+    A layer of parsed data has `data` instead of a path.
+    """
 
     file: str
     path: str | None = None
     data: Any = None
 
     def find(self, path: KeyPath, *, key: bool) -> Location | None:
-        """The place of what stands at `path`; None if this file does not define it."""
-        for spelling in _list_spellings(path):
-            location = self._find(spelling, key)
-            if location is not None:
-                return location
+        """Find the place of the value at `path` (`key`: of its key); None if this file does not define it."""
+        spellings = [path]
+        if path[:2] == ("input", MOCKS):
+            spellings.append(("input", OLD_MOCKS, *path[2:]))
+        for spelling in spellings:
+            if self.path is None:
+                if _has_path(self.data, spelling):
+                    return Location(self.file)
+                continue
+            positions = _load_positions(self.path)
+            if positions is not None and (positions.has(spelling) or not spelling):
+                return Location(self.file, *positions.locate(spelling, key=key))
+            if positions is None and not spelling:
+                return Location(self.file)
         return None
-
-    def _find(self, path: KeyPath, key: bool) -> Location | None:
-        if self.path is None:
-            return Location(self.file) if _has_path(self.data, path) else None
-        table = _load_positions(self.path)
-        if table is None:
-            return None if path else Location(self.file)
-        return Location(self.file, *table.locate(path, key=key)) if table.has(path) or not path else None
 
 
 class Source(Struct, frozen=True):
-    """The files of one case, the nearest first. Picklable; files are read only when a place is asked for."""
+    """The files of one case, the nearest first. Files are read when a place is asked for."""
 
     layers: tuple[Layer, ...]
 
     def locate(self, path: KeyPath, *, key: bool = False) -> Location:
-        """The place of the value at `path` (`key`: of its key), else of its nearest ancestor that a file defines."""
+        """Find the place of the value at `path` (`key`: of its key), else of its nearest ancestor in a file."""
         for length in range(len(path), -1, -1):
             for layer in self.layers:
                 location = layer.find(path[:length], key=key and length == len(path))
                 if location is not None:
                     return location
         return Location(self.layers[0].file)
-
-
-class ExtendedCase(Struct, frozen=True):
-    """A case's own data over that of the cases it extends. `layers` are those cases' files, the nearest first."""
-
-    data: dict[str, Any]
-    layers: tuple[Layer, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    contents: tuple[bytes, ...] = ()
-
-
-def _list_spellings(path: KeyPath) -> tuple[KeyPath, ...]:
-    if path[:2] == ("input", MOCKS):
-        return (path, ("input", OLD_MOCKS, *path[2:]))
-    return (path,)
 
 
 def _has_path(data: Any, path: KeyPath) -> bool:
@@ -130,7 +120,5 @@ def _load_positions(path: str) -> Positions | None:
 
 @lru_cache(maxsize=16)
 def _read_file_positions(path: str, mtime_ns: int, size: int) -> Positions:
-    from evalkit.yamlfile.positions import read_positions
-
     with open(path, "rb") as file:
         return read_positions(file.read())

@@ -1,4 +1,9 @@
-"""suite.yaml files: found from the root down to a case, read once per process, merged."""
+"""Inheritance: the suite.yaml files from the root down to a case, read once per process, and `extends`.
+
+`extends` names another case by its file: a sibling's name, with or without its ending, or a path from this case's
+folder or from the root. The keys of that case (which may extend one in turn) are merged like a suite's, nearer than all
+suites; the suites around the extending case apply, those around the other one don't.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +16,10 @@ from msgspec import Struct, field
 
 from evalkit.errors import Location, Problem, did_you_mean
 from evalkit.spec.case_keys import CASE_KEYS, INPUT_KEYS
-from evalkit.spec.case_names import CASE_ENDINGS, is_case_name
-from evalkit.spec.source import EXTENDS, ExtendedCase, Layer, Source, merge_data, rename_old_mocks
+from evalkit.spec.discover import CASE_ENDINGS, is_case_name
+from evalkit.spec.source import EXTENDS, SUITE_FILE, Layer, Source, format_file_path, merge_data, rename_old_mocks
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.parse import ParsedYaml, read
-
-SUITE_FILE = "suite.yaml"
 
 _Stamp = tuple[str, int, int]
 
@@ -36,20 +39,32 @@ _CACHE_SIZE = 1_000
 
 
 def load_suites(folder: str, root: str) -> Suite:
-    """The suites from `root` down to `folder`; of a folder outside of the root, its own alone."""
+    """Load the suites from `root` down to `folder`; of a folder outside of the root, its own alone."""
     stamps = tuple([stamp for path in _list_places(folder, root) if (stamp := _get_stamp(path)) is not None])
     suite = _CHAINS.get(stamps)
     if suite is None:
         if len(_CHAINS) >= _CACHE_SIZE:
             _CHAINS.clear()
             _FILES.clear()
-        suite = _CHAINS[stamps] = _merge_chain(stamps, root)
+        suite = Suite()
+        for stamp in stamps:
+            layer = Layer(format_file_path(stamp[0], root), stamp[0])
+            if stamp not in _FILES:
+                _FILES[stamp] = _read_suite(layer)
+            data, problems = _FILES[stamp]
+            suite = Suite(
+                merge_data(suite.data, data),
+                (layer, *suite.layers),
+                (*suite.folders, Path(stamp[0]).parent),
+                (*suite.problems, *problems),
+            )
+        _CHAINS[stamps] = suite
     return suite
 
 
 @lru_cache(maxsize=256)
 def _list_places(folder: str, root: str) -> tuple[str, ...]:
-    """Where suites of a case in `folder` may stand, outermost first."""
+    """List the paths at which suites of a case in `folder` may stand, outermost first."""
     paths = [os.path.join(folder, SUITE_FILE)]
     while folder != root and folder.startswith(root.rstrip(os.sep) + os.sep):
         folder = os.path.dirname(folder)
@@ -65,28 +80,6 @@ def _get_stamp(path: str) -> _Stamp | None:
     return path, status.st_mtime_ns, status.st_size
 
 
-def _merge_chain(stamps: tuple[_Stamp, ...], root: str) -> Suite:
-    suite = Suite()
-    for stamp in stamps:
-        layer = Layer(format_file_path(stamp[0], root), stamp[0])
-        if stamp not in _FILES:
-            _FILES[stamp] = _read_suite(layer)
-        data, problems = _FILES[stamp]
-        suite = Suite(
-            merge_data(suite.data, data),
-            (layer, *suite.layers),
-            (*suite.folders, Path(stamp[0]).parent),
-            (*suite.problems, *problems),
-        )
-    return suite
-
-
-def format_file_path(path: str, root: str) -> str:
-    """`path` as messages and identities show it: from the root, with slashes; as it is if it lies elsewhere."""
-    base = root.rstrip(os.sep) + os.sep
-    return (path[len(base) :] if path.startswith(base) else path).replace(os.sep, "/")
-
-
 def _read_suite(layer: Layer) -> tuple[dict[str, Any], tuple[Problem, ...]]:
     try:
         with open(layer.path or "", "rb") as file:
@@ -99,68 +92,53 @@ def _read_suite(layer: Layer) -> tuple[dict[str, Any], tuple[Problem, ...]]:
     if not isinstance(parsed.value, dict):
         wrong = Problem(Location(layer.file, 1, 1), "a suite is a mapping of keys that its cases share")
         return {}, (*parsed.problems, wrong)
-    problems = (*parsed.problems, *_find_misplaced(parsed.value, layer))
-    return _keep_shareable(rename_old_mocks(parsed.value)), problems
-
-
-def _keep_shareable(data: dict[str, Any]) -> dict[str, Any]:
-    """`data` without what only a case can have: the suite's problem is not each of its cases' as well."""
-    case_input = data.get("input")
-    shared = {key: value for key, value in data.items() if key not in CASE_KEYS or CASE_KEYS[key].in_suite}
-    if isinstance(case_input, dict):
-        inner = {key: value for key, value in case_input.items() if key not in INPUT_KEYS or INPUT_KEYS[key].in_suite}
-        shared["input"] = inner
-    return shared
-
-
-def _find_misplaced(data: dict[str, Any], layer: Layer) -> list[Problem]:
-    """Keys that only a case can have. Unknown keys are reported with the merged case."""
+    data: dict[str, Any] = parsed.value
     source = Source((layer,))
-    case_input = data.get("input")
-    paths = [(key,) for key in data if key in CASE_KEYS and not CASE_KEYS[key].in_suite]
-    inner = (
-        [key for key in case_input if key in INPUT_KEYS and not INPUT_KEYS[key].in_suite]
-        if isinstance(case_input, dict)
-        else []
-    )
-    shared = "; a suite holds what its cases share"
-    return [
-        Problem(source.locate(path, key=True), f"'{'.'.join(path)}' belongs in a case{shared}")
-        for path in [*paths, *(("input", key) for key in inner)]
-    ]
+    problems = list(parsed.problems)
+    # Unknown keys are reported with the merged case. A misplaced key is the suite's problem, not that of each case.
+    for path, keys in (((), CASE_KEYS), (("input",), INPUT_KEYS)):
+        holder = data.get("input") if path else data
+        if not isinstance(holder, dict):
+            continue
+        misplaced = [key for key in holder if key in keys and not keys[key].in_suite]
+        for key in misplaced:
+            message = f"'{'.'.join((*path, key))}' belongs in a case; a suite holds what its cases share"
+            problems.append(Problem(source.locate((*path, key), key=True), message))
+        shared = {key: value for key, value in holder.items() if key not in misplaced}
+        data = {**data, "input": shared} if path else shared
+    return rename_old_mocks(data), tuple(problems)
 
 
-# `extends`: a case that is another case, but for what it says itself.
-#
-# The other case is named by its file: a sibling's name, with or without its ending, or a path from this case's folder or  # noqa: E501
-# from the root. What it says itself (and extends in turn) is merged as a suite would be, nearer than all suites; the
-# suites around the extending case apply, not those around the other one.
-
-# What is said of one case alone: its label, and that it is not to count for a while.
+# Keys that are never inherited: the label of a case, and its exclusion for a while.
 OWN_KEYS = frozenset({EXTENDS, "scenario_id", "created", "skip", "xfail", "until"})
 
 
+class ExtendedCase(Struct, frozen=True):
+    """A case's data merged over that of the cases it extends. `layers` are those cases' files, the nearest first."""
+
+    data: dict[str, Any]
+    layers: tuple[Layer, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    contents: tuple[bytes, ...] = ()
+
+
 def extend_case(data: dict[str, Any], layer: Layer, file: str | None, root: str) -> ExtendedCase:
-    """`data`, which `layer` holds, with what it extends."""
+    """Merge `data`, which `layer` holds, over the cases that it extends."""
     chain = _ExtendsChain(root)
     chain.follow(data, layer, file)
     inherited: dict[str, Any] = {}
     for base in reversed(chain.bases):
         inherited = merge_data(inherited, {key: value for key, value in base.items() if key not in OWN_KEYS})
     own_data = {key: value for key, value in rename_old_mocks(data).items() if key != EXTENDS}
+    # A null is kept: the result is merged with the suites in turn, and the null removes their values as well.
+    nulls = {key: None for key, value in own_data.items() if value is None}
     return ExtendedCase(
-        _merge_over(inherited, own_data), tuple(chain.layers), tuple(chain.problems), tuple(chain.contents)
+        {**merge_data(inherited, own_data), **nulls}, tuple(chain.layers), tuple(chain.problems), tuple(chain.contents)
     )
 
 
-def _merge_over(inherited: dict[str, Any], own_data: dict[str, Any]) -> dict[str, Any]:
-    """The merged case, which is merged with its suites in turn: a null is kept, to remove what they bring as well."""
-    result = merge_data(inherited, own_data)
-    return {**result, **{key: None for key, value in own_data.items() if value is None}}
-
-
 class _ExtendsChain:
-    """The cases that a case extends, one after another."""
+    """The cases that a case extends, from the nearest to the last."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -185,7 +163,9 @@ class _ExtendsChain:
             visited.append(base)
             layer, file = Layer(format_file_path(base, self.root), base), base
             self.layers.append(layer)
-            parsed = self._read_base(base)
+            status = os.stat(base)
+            content, parsed = _read_file(base, status.st_mtime_ns, status.st_size, layer.file)
+            self.contents.append(content)
             self.problems.extend(parsed.problems)
             if not isinstance(parsed.value, dict):
                 if not parsed.problems:
@@ -199,7 +179,7 @@ class _ExtendsChain:
         self.problems.append(Problem(Source((layer,)).locate((EXTENDS,)), message))
 
     def _find(self, target: Any, layer: Layer, file: str | None) -> str | None:
-        """The file that `named` means, absolute; None, and a problem, if there is none."""
+        """Find the file, absolute, of the case that `target` names; None, and a problem, if there is none."""
         if not isinstance(target, str) or not target.strip():
             self._add_problem(
                 layer, f"'extends' names another case, such as valid_warranty_001, got {format_value(target)}"
@@ -214,22 +194,11 @@ class _ExtendsChain:
                 path = os.path.normpath(os.path.join(start, target + ending))
                 if is_case_name(os.path.basename(path)) and os.path.isfile(path):
                     return path
-        hint = did_you_mean(target, _list_siblings(folder, file)) or "; name a case beside this one, or a path to one"
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        siblings = [name.partition(".")[0] for name in names if is_case_name(name) and name != os.path.basename(file)]
+        hint = did_you_mean(target, siblings) or "; name a case beside this one, or a path to one"
         self._add_problem(layer, f"'extends' names {format_value(target)}, and there is no such case{hint}")
         return None
-
-    def _read_base(self, path: str) -> ParsedYaml:
-        status = os.stat(path)
-        content, parsed = _read_file(path, status.st_mtime_ns, status.st_size, format_file_path(path, self.root))
-        self.contents.append(content)
-        return parsed
-
-
-def _list_siblings(folder: str, file: str) -> list[str]:
-    if not os.path.isdir(folder):
-        return []
-    own_name = os.path.basename(file)
-    return sorted(name.partition(".")[0] for name in os.listdir(folder) if is_case_name(name) and name != own_name)
 
 
 @lru_cache(maxsize=256)

@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.errors import UsageError
-from evalkit.spec.case_names import find_name_problem, get_category, is_case_name, make_case_name
-from evalkit.spec.discover import FoundFile, check_file, find_cases
+from evalkit.spec.discover import (
+    FoundFile,
+    check_file,
+    find_cases,
+    find_name_problem,
+    get_category,
+    is_case_name,
+    make_case_name,
+)
 
 RULE = "a case file is named <category>_<number>.yaml in small letters, digits, '_' and '-'"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit.fields.reader import explain_quoting, suggest_boolean, suggest_number
-from evalkit.spec.value_readers import CaseReader, read_count
+from evalkit.spec.case_reader import CaseReader
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_where_a_text_is_wanted(value: Any, advice: str) -> None:
 )
 def test_a_whole_number_from_1(value: Any, read: int | None) -> None:
     reader = CaseReader()
-    assert read_count(reader, ("repeat",), value) == read
+    assert reader.read_count(("repeat",), value) == read
     assert bool(reader.problems) == (read is None)

@@ -18,8 +18,8 @@ from evalkit.lint.facts.records import SUITE, UNKNOWN, DataPath, DeclaredFunctio
 from evalkit.lint.finding import Edit, Finding, Rename
 from evalkit.lint.names import find_relative, is_alike, is_related
 from evalkit.lint.scope import DeclarationScope, list_folders
-from evalkit.spec.case_names import make_case_name
-from evalkit.spec.suites import SUITE_FILE
+from evalkit.spec.discover import make_case_name
+from evalkit.spec.source import SUITE_FILE
 
 _RULE_OF_PROBLEM = {"unknown_function": "case-function", "unknown_argument": "case-argument"}
 

@@ -1,0 +1,300 @@
+"""Values of a case's own keys, read one by one: what is wrong is collected with its path, and says what to write.
+
+The tables of `case_keys` name the methods of `CaseReader`. The mapping of an agent that is a command or a URL has its
+tables here, because reading it needs them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
+from typing import Any, NamedTuple
+
+from evalkit.errors import KeyPath
+from evalkit.fields.reader import FieldReader, describe_unknown_key, explain_quoting, suggest_boolean
+from evalkit.model.case import Repeat
+from evalkit.text.format import format_value
+
+AGENT_FORMS = "a name, package.module:attribute, an instruction file (.md), or a mapping with 'command' or 'url'"
+TAG_PATTERN = r"[^\W_][\w.+-]*"
+_NOT_SELECTABLE = frozenset({"and", "or", "not", "True", "False", "None"})
+# Marks on which pytest or a widespread plugin acts: a tag of that name would change how the case runs.
+TAGS_WITH_EFFECT = {
+    "skip": "to skip the case, write 'skip: reason'",
+    "skipif": "to skip the case, write 'skip: reason'",
+    "xfail": "to expect a failure, write 'xfail: reason'",
+    "parametrize": "write one file per case",
+    "usefixtures": "cases have no fixtures",
+    "filterwarnings": "set filters in pytest's configuration",
+    "timeout": "to limit its time, write 'settings: {deadline_s: 30}'",
+    "flaky": "to run it several times, write 'repeat: {runs: 5, min_pass: 4}'",
+    "forked": "to run cases in processes of their own, use -n",
+    "xdist_group": "evalkit spreads cases over workers itself",
+}
+REFUSED_TAGS = _NOT_SELECTABLE | set(TAGS_WITH_EFFECT)
+EMAIL_KEYS = {
+    "subject": "The subject line.",
+    "body": "The text of the mail.",
+    "from": "The sender's address.",
+    "received": "When it arrived, as text.",
+}
+_HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_URL = r"https?://(\[[0-9A-Fa-f:.]+\]|[^/?#\s:@\[\]]+)(:(?P<port>[0-9]{1,5}))?([/?#]\S*)?"
+
+
+class CaseKey(NamedTuple):
+    """One key: ``read(reader, path, value)``, the schema of its value, one sentence, whether suites may have it."""
+
+    read: Callable[[Any, KeyPath, Any], Any]
+    schema: Mapping[str, Any]
+    doc: str
+    in_suite: bool = True
+
+
+class CaseReader(FieldReader):
+    """Typed values of a whole case, each read by a method that the tables of keys name."""
+
+    def __init__(self) -> None:
+        super().__init__(subject="the case")
+
+    def report_unknown_key(self, path: KeyPath, key: object, known_keys: Iterable[str], hint: str = "") -> None:
+        """Report `key`. At the top level the key alone says where it stands, and it may be a suite's."""
+        if path or not isinstance(key, str):
+            super().report_unknown_key(path, key, known_keys, hint)
+        else:
+            self.add_problem((key,), describe_unknown_key(key, known_keys=known_keys, hint=hint), at_key=True)
+
+    def read_keys(
+        self, table: Mapping[str, CaseKey], data: Mapping[str, Any], path: KeyPath, synonyms: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Read each value of `data` by its row of `table`. Keys without a row are problems."""
+        values: dict[str, Any] = {}
+        for key, value in data.items():
+            row = table.get(key)
+            if row is not None:
+                values[key] = row.read(self, (*path, key), value)
+            else:
+                synonym = synonyms.get(key.lower())
+                self.report_unknown_key(path, key, table, f"; did you mean '{synonym}'?" if synonym else "")
+        return values
+
+    def read_anything(self, path: KeyPath, value: object) -> object:
+        return value
+
+    def read_name(self, path: KeyPath, value: object, expected: str = "a name") -> str | None:
+        return self.read_text(path, value, expected, empty=False)
+
+    def read_message(self, path: KeyPath, value: object) -> str | None:
+        """Read any text, but not null: an empty message is written ''."""
+        if value is None:
+            self.report_wrong(path, value, "text", "an empty message is written ''")
+        return self.read_text(path, value)
+
+    def read_user(self, path: KeyPath, value: object) -> object:
+        if not isinstance(value, (str, dict)):
+            self.report_wrong(path, value, "what the user says: text, or a mapping", explain_quoting(value))
+        return value
+
+    def read_input(self, path: KeyPath, value: object) -> dict[str, Any] | None:
+        return self.read_mapping(path, value, advice="write input: {message: ...}" if isinstance(value, str) else "")
+
+    def read_email(self, path: KeyPath, value: object) -> dict[str, Any] | None:
+        """Read a mail: the known headers are text, others are kept as they are and reach the agent."""
+        advice = "for plain text write input.message" if isinstance(value, str) else ""
+        email = self.read_mapping(path, value, "a mapping of subject, body, from and received", advice)
+        for key in EMAIL_KEYS:
+            if email is not None and key in email:
+                self.read_text((*path, key), email[key])
+        return email
+
+    def read_reason(self, path: KeyPath, value: object) -> str | None:
+        # `skip: no` is a text in YAML 1.2, and would skip the case for the reason "no".
+        advice = f"write {value}".lower() if isinstance(value, bool) else suggest_boolean(value)
+        if advice and isinstance(value, (bool, str)):
+            why = f"write {path[-1]}: why" if "true" in advice else "remove the line"
+            self.report_wrong(path, value, "the reason, as text", why)
+            return None
+        return self.read_name(path, value, "the reason, as text")
+
+    def read_date(self, path: KeyPath, value: object) -> str | None:
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+            try:
+                return date.fromisoformat(value).isoformat()
+            except ValueError:
+                pass  # the 30th of February
+        self.report_wrong(path, value, "a date like 2027-01-31")
+        return None
+
+    def read_tags(self, path: KeyPath, value: object) -> tuple[str, ...]:
+        """Read names for `-m`, each once. One name alone is a list of one."""
+        if value is None:
+            return ()
+        if isinstance(value, (str, bool, int, float)):
+            tags = [self._read_tag(path, value)]
+        elif isinstance(value, list):
+            tags = [self._read_tag((*path, index), item) for index, item in enumerate(value)]
+        else:
+            self.report_wrong(path, value, "a tag or a list of tags")
+            return ()
+        return tuple(dict.fromkeys(tag for tag in tags if tag is not None))
+
+    def _read_tag(self, path: KeyPath, value: object) -> str | None:
+        tag = self.read_name(path, value, "a tag")
+        if tag is None:
+            return None
+        if tag in TAGS_WITH_EFFECT:
+            self.add_problem(path, f"tag '{tag}' is a pytest mark that has an effect; {TAGS_WITH_EFFECT[tag]}")
+            return None
+        if tag in _NOT_SELECTABLE or not re.fullmatch(TAG_PATTERN, tag):
+            rule = "begins with a letter or digit and goes on with letters, digits, '_', '-', '.' and '+'"
+            better = re.sub(r"[^\w.+-]+", "-", tag).strip("-_.+")
+            hint = f"; write '{better}'?" if better not in ("", tag, *TAGS_WITH_EFFECT) else ""
+            self.add_problem(path, f"tag {format_value(tag)} can't be selected with -m: a tag {rule}{hint}")
+            return None
+        return tag
+
+    def read_repeat(self, path: KeyPath, value: object) -> Repeat | None:
+        """Read `5`, five runs that all pass, or `{runs: 5, min_pass: 4}`, at least four."""
+        if not isinstance(value, dict):
+            runs = self.read_count(path, value)
+            return None if runs is None else Repeat(runs, runs)
+        for key in value:
+            if key not in ("runs", "min_pass"):
+                self.report_unknown_key(path, key, ("runs", "min_pass"))
+        if "runs" not in value:
+            self.add_problem(path, "repeat has no 'runs': how often the case runs")
+            return None
+        runs = self.read_count((*path, "runs"), value["runs"])
+        min_pass = self.read_count((*path, "min_pass"), value.get("min_pass", runs or 1))
+        if runs is None or min_pass is None:
+            return None
+        if min_pass > runs:
+            self.add_problem((*path, "min_pass"), f"repeat.min_pass is {min_pass}, more than the {runs} runs")
+            return None
+        return Repeat(runs, min_pass)
+
+    def read_seed(self, path: KeyPath, value: object) -> int | None:
+        return self.read_count(path, value, minimum=None)
+
+    def read_positive(self, path: KeyPath, value: object) -> float | None:
+        return self.read_number(path, value, above=0)
+
+    def read_temperature(self, path: KeyPath, value: object) -> float | None:
+        """Read a number from 0 to 2; null leaves it to the model."""
+        if value is None:
+            return None
+        return self.read_number(path, value, minimum=0, maximum=2, advice="null leaves it to the model")
+
+    def read_agent(self, path: KeyPath, value: object) -> object:
+        """Read a name, or the mapping of an agent that is a command or a URL, without its keys that are null."""
+        if value is None or (isinstance(value, str) and value.strip()):
+            return value
+        if not isinstance(value, dict):
+            self.report_wrong(path, value, AGENT_FORMS)
+            return None
+        entries = {key: item for key, item in value.items() if item is not None}
+        if "command" in entries and "url" in entries:
+            advice = "; a case adds to its suite's agent: 'command: null' or 'url: null' takes one away"
+            self.add_problem(path, f"agent has one of 'command' and 'url'{advice}")
+            return None
+        rows = URL_KEYS if "url" in entries else COMMAND_KEYS if "command" in entries else {**COMMAND_KEYS, **URL_KEYS}
+        for key, item in entries.items():
+            if key in rows:
+                rows[key].read(self, (*path, key), item)
+            else:
+                self.report_unknown_key(path, key, rows, _build_agent_hint(key, rows))
+        if "command" not in entries and "url" not in entries and all(key in rows for key in entries):
+            self.add_problem(path, "agent has neither 'command' nor 'url': what is to be run, or asked")
+        return entries
+
+    def read_command(self, path: KeyPath, value: object) -> None:
+        if isinstance(value, str) and value.strip():
+            try:
+                shlex.split(value)
+            except ValueError:
+                self.add_problem(path, f"{self.format_place(path)} has a quote that is never closed: {value!r}")
+        elif not isinstance(value, list) or not value:
+            self.report_wrong(path, value, "a command, as text or as a list of its words")
+        else:
+            for index, word in enumerate(value):
+                self._read_argument((*path, index), word, "a word of the command", empty=index > 0)
+
+    def _read_argument(self, path: KeyPath, value: object, expected: str, *, empty: bool = False) -> None:
+        """Read a text that a process or a request can be given."""
+        if not isinstance(value, str) or not (value or empty):
+            self.report_wrong(path, value, expected, explain_quoting(value))
+        elif "\0" in value:
+            self.add_problem(path, f"{self.format_place(path)} holds a NUL character, which no command can be given")
+
+    def read_folder(self, path: KeyPath, value: object) -> None:
+        self._read_argument(path, value, "a folder, relative to the project's root")
+
+    def read_environment(self, path: KeyPath, value: object) -> None:
+        for name, item in (self.read_mapping(path, value, "a mapping of names to texts") or {}).items():
+            if not name or "=" in name or "\0" in name:
+                self.add_problem((*path, name), f"{name!r} can't name an environment variable", at_key=True)
+            elif item is not None:
+                self._read_argument((*path, name), item, "a text", empty=True)
+
+    def read_headers(self, path: KeyPath, value: object) -> None:
+        for name, item in (self.read_mapping(path, value, "a mapping of names to texts") or {}).items():
+            if not re.fullmatch(_HEADER, name):
+                self.add_problem((*path, name), f"{name!r} can't name an HTTP header", at_key=True)
+            elif isinstance(item, str) and ("\n" in item or "\r" in item or "\0" in item):
+                self.add_problem((*path, name), f"{self.format_place((*path, name))} is one line of text")
+            elif item is not None:
+                self._read_argument((*path, name), item, "a text", empty=True)
+
+    def read_url(self, path: KeyPath, value: object) -> None:
+        match = re.fullmatch(_URL, value) if isinstance(value, str) else None
+        if match is None or not 0 < int(match["port"] or 80) < 65_536:
+            self.report_wrong(path, value, "a URL such as http://127.0.0.1:8000/answer")
+
+
+def _build_agent_hint(key: object, rows: Mapping[str, CaseKey]) -> str:
+    if key in COMMAND_KEYS or key in URL_KEYS:
+        return f"; an agent with a {'url' if key in URL_KEYS else 'command'!r} has it"
+    synonym = _AGENT_SYNONYMS.get(key.lower()) if isinstance(key, str) else None
+    return f"; did you mean '{synonym}'?" if synonym in rows else ""
+
+
+_TEXT = {"type": "string", "minLength": 1}
+_TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+_TIMEOUT = CaseKey(
+    CaseReader.read_positive,
+    {"type": "number", "exclusiveMinimum": 0},
+    "Seconds for one answer, within `settings.deadline_s`.",
+)
+
+COMMAND_KEYS: dict[str, CaseKey] = {
+    "command": CaseKey(
+        CaseReader.read_command,
+        {"oneOf": [_TEXT, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
+        "The command, as a list of its words or as one text; no shell is asked. `python` is the Python of evalkit.",
+    ),
+    "cwd": CaseKey(
+        CaseReader.read_folder, _TEXT, "The folder it runs in, relative to the project's root, which is the default."
+    ),
+    "env": CaseKey(
+        CaseReader.read_environment, _TEXTS, "Environment variables besides the inherited ones; `null` removes one."
+    ),
+    "timeout": _TIMEOUT,
+}
+URL_KEYS: dict[str, CaseKey] = {
+    "url": CaseKey(
+        CaseReader.read_url,
+        {"type": "string", "pattern": f"^{_URL.replace('?P<port>', '?:')}$"},
+        "Where the agent is asked, with a POST.",
+    ),
+    "headers": CaseKey(CaseReader.read_headers, _TEXTS, "HTTP headers of the request."),
+    "timeout": _TIMEOUT,
+}
+_AGENT_SYNONYMS = {
+    **dict.fromkeys(("cmd", "argv", "args", "run", "process"), "command"),
+    **dict.fromkeys(("dir", "directory", "workdir", "working_directory"), "cwd"),
+    **dict.fromkeys(("environment", "variables"), "env"),
+    **dict.fromkeys(("deadline_s", "deadline", "timeout_s"), "timeout"),
+    **dict.fromkeys(("endpoint", "uri", "http", "address"), "url"),
+}
