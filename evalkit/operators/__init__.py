@@ -1,4 +1,1 @@
-"""JSON equality and the operators of expected values: compiled once at load, judged cheaply, explained in words.
-
-Most names are imported when first used.
-"""
+"""The operators of expected values: compiled once at load, judged cheaply, explained in words."""

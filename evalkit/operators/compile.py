@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 from typing import Literal as OneOf
 
-from evalkit.errors import EvalkitError, KeyPath, PathProblem, did_you_mean, find_nearest, format_path
+from evalkit.errors import EvalkitError, KeyPath, PathProblem, format_path
 from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, get_kind
 from evalkit.model.registry import OPERATORS
-from evalkit.model.template import Literal, Template, TemplateError, parse_template, strip_literals
-from evalkit.operators.base import INSTEAD, LITERAL, MODIFIERS, Deferred, Matcher, Operand, has_template, parse_operand
-from evalkit.operators.builtin import BUILTIN_OPERATORS, build_operator
+from evalkit.model.template import (
+    Literal,
+    Template,
+    TemplateError,
+    parse_template,
+    render_templates,
+    strip_literals,
+)
+from evalkit.operators.base import DATA, LIST, LITERAL, MODIFIERS, VALUE, Matcher, Operand, Resolve, Undecided
+from evalkit.operators.builtin import (
+    BUILTIN_OPERATORS,
+    RESERVED_NAMES,
+    is_probable_operator,
+    suggest_operator,
+)
+from evalkit.operators.contradiction import find_contradiction
 from evalkit.operators.custom import Custom
+from evalkit.operators.lists import ListContaining
+from evalkit.operators.logic import join_parts
 from evalkit.operators.phrases import fold_text
-from evalkit.operators.values import AnyValue, Equal, ListMatcher, MappingMatcher, Pending, Words
+from evalkit.operators.values import AnyValue, Equal, ListMatcher, MappingMatcher, Words
 from evalkit.text.format import describe_type, format_value
 
 Mode = OneOf["equal", "contain", "partial"]
@@ -36,7 +52,7 @@ class OperatorProblems(EvalkitError):  # noqa: N818 - named for what it carries
 
 
 def compile_value(value: Any, *, mode: Mode, path: KeyPath = ()) -> Matcher:
-    """The Matcher of an expected value. Raises OperatorProblems with every problem, each under `path`.
+    """Compile an expected value. Raise OperatorProblems with every problem, each under `path`.
 
     Modes: ``equal`` (`arguments`: the same keys, equal values), ``contain`` (`arguments_contain`: listed keys, text
     contained in text, items found in lists), ``partial`` (`result_contains`: listed keys, leaves equal).
@@ -51,24 +67,15 @@ def compile_value(value: Any, *, mode: Mode, path: KeyPath = ()) -> Matcher:
     return matcher
 
 
-def compile_rendered(value: Any, mode: str) -> Matcher:
-    """The Matcher of what a template was replaced by: data, never scanned for operators or templates."""
-    compiler = Compiler(mode, literal=True)
-    matcher = compiler.compile(value.value if type(value) is Literal else value, ())
-    if compiler.problems:
-        raise TemplateError(f"a template was replaced by {format_value(value.value)}: {compiler.problems[0].message}")
-    return matcher
-
-
 class Compiler:
     """One compilation: the mode and literalness in force, and the problems found so far."""
 
     placeholder: Matcher = AnyValue()  # stands in for what could not be compiled
 
-    def __init__(self, mode: str, *, literal: bool = False, depth: int = MAX_DEPTH) -> None:
+    def __init__(self, mode: str, *, literal: bool = False) -> None:
         self.mode = mode
         self.literal = literal
-        self.depth = depth
+        self.depth = MAX_DEPTH
         self.in_items = False  # a list's item is always there: $absent can't hold for it
         self.problems: list[PathProblem] = []
 
@@ -77,32 +84,36 @@ class Compiler:
         self.problems.append(PathProblem(path, message, at_key=at_key))
         return self.placeholder
 
+    def find_contradiction(self, *parts: Matcher) -> str:
+        """Explain why no value can satisfy all of `parts`; "" if one can, or if that can't be decided before a run."""
+        return find_contradiction(parts)
+
     def compile(self, value: Any, path: KeyPath) -> Matcher:
-        """The matcher of any value under the mode in force."""
+        """Compile any value under the mode in force."""
         if self.mode == "equal" and _is_plain(value, self.depth):
             return Equal(value)
         if type(value) is Literal:
             return self.compile_nested(value.value, path, literal=True)
         if type(value) is Template:
             return Pending(value, self.mode)
-        of_kind = get_kind(value)
-        if not self.depth and of_kind in (OBJECT, ARRAY):
+        kind = get_kind(value)
+        if not self.depth and kind in (OBJECT, ARRAY):
             return self.add_problem(path, f"is nested deeper than {MAX_DEPTH} levels")
-        if of_kind == OBJECT:
+        if kind == OBJECT:
             return self._compile_mapping(value if type(value) is dict else dict(dict.items(value)), path)
-        if of_kind == ARRAY:
+        if kind == ARRAY:
             return self._compile_list(value, path)
-        if of_kind == STRING:
+        if kind == STRING:
             return self._compile_text(value, path)
-        if not of_kind:
+        if not kind:
             return self.add_problem(path, f"{format_value(value)} is {describe_type(value)}")
-        return Equal(value, has_nan=of_kind == NUMBER and value != value)
+        return Equal(value, has_nan=kind == NUMBER and value != value)
 
     def compile_nested(
         self, value: Any, path: KeyPath, *, mode: str | None = None, literal: bool = False, in_items: bool | None = None
     ) -> Matcher:
-        """As `value`, one level down and, for this value alone, under another mode, as data, or as a list's item."""
-        before = self.mode, self.literal, self.in_items
+        """Compile a value one level down and, for it alone, under another mode, as data, or as a list's item."""
+        outer = self.mode, self.literal, self.in_items
         self.mode = mode or self.mode
         self.literal = self.literal or literal
         self.in_items = self.in_items if in_items is None else in_items
@@ -111,29 +122,21 @@ class Compiler:
             return self.compile(value, path)
         finally:
             self.depth += 1
-            self.mode, self.literal, self.in_items = before
+            self.mode, self.literal, self.in_items = outer
 
     def _compile_mapping(self, value: dict[Any, Any], path: KeyPath) -> Matcher:
         for key in value:
             if get_kind(key) != STRING:
-                return self.add_problem(
-                    path, f"the key {format_value(key)} is {describe_type(key)}; keys are strings, so quote it"
-                )
-        if not self.literal and any(key.startswith("$") for key in value):  # noqa: SIM102
-            if is_operator_mapping(self, value, path):
-                return compile_operators(self, value, path)
-        entries: list[tuple[str, Matcher]] = []
-        for key, item in value.items():
-            at = (*path, key)
-            entries.append(
-                (
-                    key,
-                    self._compile_text(item, at)
-                    if type(item) is str
-                    else self.compile_nested(item, at, in_items=False),
-                )
-            )
-        items = tuple(entries)
+                message = f"the key {format_value(key)} is {describe_type(key)}; keys are strings, so quote it"
+                return self.add_problem(path, message)
+        if not self.literal and any(key.startswith("$") for key in value) and self._is_operator_mapping(value, path):
+            return self._compile_operators(value, path)
+        items = tuple(
+            (key, self._compile_text(item, (*path, key)))
+            if type(item) is str
+            else (key, self.compile_nested(item, (*path, key), in_items=False))
+            for key, item in value.items()
+        )
         if self.mode == "equal" and all(type(item) is Equal for _, item in items):
             plain_value = {key: item.value for key, item in items if isinstance(item, Equal)}
             return Equal(plain_value, has_nan=any(isinstance(item, Equal) and item.has_nan for _, item in items))
@@ -142,8 +145,6 @@ class Compiler:
     def _compile_list(self, value: list[Any], path: KeyPath) -> Matcher:
         items = tuple(self.compile_nested(item, (*path, index), in_items=True) for index, item in enumerate(value))
         if self.mode == "contain":
-            from evalkit.operators.lists import ListContaining
-
             return ListContaining(items)
         if all(type(item) is Equal for item in items):
             plain_value = [item.value for item in items if isinstance(item, Equal)]
@@ -169,117 +170,189 @@ class Compiler:
             )
         return Words(value, folded)
 
+    # ---- operators ----
+
+    def _is_operator_mapping(self, value: dict[str, Any], path: KeyPath) -> bool:
+        """Return whether all keys of a mapping begin with `$`. A known operator among plain keys is a problem."""
+        operator_keys = [key for key in value if key.startswith("$")]
+        if len(operator_keys) == len(value):
+            return True
+        name = next((key for key in operator_keys if is_probable_operator(key)), None)
+        if name is not None:
+            plain_key = next(key for key in value if not key.startswith("$"))
+            if name in RESERVED_NAMES or name[1:] in OPERATORS:
+                message = (
+                    f"the operator '{name}' stands beside the plain key '{plain_key}'; "
+                    "take one of them out, or write {$literal: {...}} if both are data"
+                )
+            else:
+                message = f"unknown operator '{name}' beside the plain key '{plain_key}'{suggest_operator(name)}"
+            self.add_problem((*path, name), message, at_key=True)
+        return False
+
+    def _compile_operators(self, value: dict[str, Any], path: KeyPath) -> Matcher:
+        """Compile a mapping whose keys all begin with `$`. Several operators must all hold."""
+        if LITERAL in value:
+            if len(value) > 1:
+                message = f"{LITERAL} stands alone: what is in it is data, and nothing can stand beside data"
+                return self.add_problem((*path, LITERAL), message, at_key=True)
+            return self.compile_nested(value[LITERAL], (*path, LITERAL), literal=True)
+        parts = []
+        for name in value:
+            if name not in MODIFIERS:
+                parts.append(self._compile_operator(name, value, (*path, name)))
+            elif MODIFIERS[name] not in value:
+                message = f"'{name}' goes with {MODIFIERS[name]}, which is not here"
+                self.add_problem((*path, name), message, at_key=True)
+        if len(parts) < 2:
+            return parts[0] if parts else self.placeholder
+        return join_parts(Operand("", value, value, path, self), tuple(parts), in_one_mapping=True)
+
+    def _compile_operator(self, name: str, siblings: dict[str, Any], path: KeyPath) -> Matcher:
+        value = siblings[name]
+        operator = BUILTIN_OPERATORS.get(name)
+        if operator is None and name[1:] not in OPERATORS:
+            return self.add_problem(path, f"unknown operator '{name}'{suggest_operator(name)}", at_key=True)
+        if operator is not None and (
+            operator.operand_form == VALUE or (operator.operand_form == LIST and get_kind(value) != STRING)
+        ):
+            return operator.build(Operand(name, value, siblings, path, self))
+        data = self._parse_operand(value, path)
+        modifiers = {key: self._parse_operand(siblings[key], (*path[:-1], key)) for key in MODIFIERS if key in siblings}
+        if _has_template(data) or _has_template(modifiers):
+            return Deferred(name, data, modifiers, self.mode)
+        if operator is None:
+            return Custom(name[1:], strip_literals(data))
+        all_operands = {**siblings, **strip_literals(modifiers)}
+        return operator.build(Operand(name, strip_literals(data), all_operands, path, self))
+
+    def _parse_operand(self, value: Any, path: KeyPath) -> Any:
+        """Return an operand that is data: `$literal` unwrapped, strings with templates parsed into Templates."""
+        if type(value) is Literal:
+            return value.value
+        kind = get_kind(value)
+        if kind == STRING and not isinstance(value, Template):
+            try:
+                return parse_template(value)
+            except TemplateError as error:
+                self.add_problem(path, str(error))
+        elif kind == OBJECT:
+            if len(value) == 1 and LITERAL in value:
+                return value[LITERAL]
+            return {key: self._parse_operand(item, (*path, key)) for key, item in value.items()}
+        elif kind == ARRAY:
+            return [self._parse_operand(item, (*path, index)) for index, item in enumerate(value)]
+        return value
+
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether a value is data through and through: no operator, no template, no NaN, nothing that is not JSON.
+    """Return whether a value is data throughout: no operator, no template, no NaN, nothing that is not JSON.
 
-    Most expected values are, and need no compiling. "False" only means that a closer look is needed.
+    Most expected values are, and need no compiling. False only means that a closer look is needed.
     """
-    of_type = type(value)
-    if of_type is str:
+    value_type = type(value)
+    if value_type is str:
         return "{{" not in value
-    if of_type is dict:
+    if value_type is dict:
         for key, item in value.items() if depth else ():
             if type(key) is not str or key[:1] == "$" or not _is_plain(item, depth - 1):
                 return False
         return depth > 0
-    if of_type is list:
+    if value_type is list:
         return depth > 0 and all(_is_plain(item, depth - 1) for item in value)
-    return of_type is int or of_type is bool or value is None or (of_type is float and value == value)
+    return value_type is int or value_type is bool or value is None or (value_type is float and value == value)
 
 
-# Operators in an expected value, which are mappings whose keys begin with `$`: what they are built into.
-#
-# Most values have none; this module and the operators are imported for the first that has one.
-
-ALL_NAMES = frozenset({*BUILTIN_OPERATORS, LITERAL, *MODIFIERS})
+# ---- templates: values that are known only while the case runs ----
 
 
-def is_operator_mapping(compiler: Compiler, value: dict[str, Any], path: KeyPath) -> bool:
-    """Whether a mapping is an operator. A known operator among plain keys is a problem."""
-    operator_keys = [key for key in value if key.startswith("$")]
-    if not operator_keys or len(operator_keys) == len(value):
-        return bool(operator_keys)
-    operator_key = next((key for key in operator_keys if _is_probable_operator(key)), None)
-    if operator_key is not None:
-        plain_key = next(key for key in value if not key.startswith("$"))
-        compiler.add_problem((*path, operator_key), _explain_mixed_keys(operator_key, plain_key), at_key=True)
-    return False
+class Pending(Matcher, frozen=True):
+    """A string with templates in it. Nothing matches before `bind` has put a value in its place."""
+
+    template: Template
+    mode: str
+
+    @property
+    def has_templates(self) -> bool:
+        return True
+
+    def evaluate(self, actual: Any) -> bool:
+        raise Undecided(f"the template {format_value(str(self.template))} has no value yet")
+
+    def describe_fully(self) -> str:
+        return f"the value of {format_value(str(self.template))}"
+
+    def to_data(self) -> Any:
+        return str(self.template)
+
+    def bind(self, resolve: Resolve) -> Matcher:
+        """Compile what the template is replaced by: data, never scanned for operators or templates."""
+        rendered = render_templates(self.template, resolve).value
+        compiler = Compiler(self.mode, literal=True)
+        matcher = compiler.compile(rendered, ())
+        if compiler.problems:
+            raise TemplateError(f"a template was replaced by {format_value(rendered)}: {compiler.problems[0].message}")
+        return matcher
 
 
-def compile_operators(compiler: Compiler, value: dict[str, Any], path: KeyPath) -> Matcher:
-    """The matcher of a mapping whose keys all begin with `$`. Several operators must all hold."""
-    if LITERAL in value:
-        if len(value) > 1:
-            message = f"{LITERAL} stands alone: what is in it is data, and nothing can stand beside data"
-            return compiler.add_problem((*path, LITERAL), message, at_key=True)
-        return compiler.compile_nested(value[LITERAL], (*path, LITERAL), literal=True)
-    parts = []
-    for name in value:
-        if name not in MODIFIERS:
-            parts.append(_compile_operator(compiler, name, value, (*path, name)))
-        elif MODIFIERS[name] not in value:
-            compiler.add_problem((*path, name), f"'{name}' goes with {MODIFIERS[name]}, which is not here", at_key=True)
-    if len(parts) < 2:
-        return parts[0] if parts else compiler.placeholder
-    from evalkit.operators.builtin import join_parts
+class Deferred(Matcher, frozen=True):
+    """An operator whose operand holds templates: built once `bind` has put values in their place."""
 
-    return join_parts(Operand("", value, value, path, compiler), tuple(parts), one_mapping=True)
+    name: str
+    value: Any  # with Template objects in it
+    modifiers: Mapping[str, Any]
+    mode: str
 
+    @property
+    def has_templates(self) -> bool:
+        return True
 
-def _compile_operator(compiler: Compiler, name: str, siblings: dict[str, Any], path: KeyPath) -> Matcher:
-    value = siblings[name]
-    form = BUILTIN_OPERATORS.get(name)
-    if form is None and name[1:] not in OPERATORS:
-        return compiler.add_problem(path, f"unknown operator '{name}'{_suggest_operator(name)}", at_key=True)
-    if form is not None and (form.takes == "value" or (form.takes == "list" and get_kind(value) != STRING)):
-        return build_operator(Operand(name, value, siblings, path, compiler))
-    data = parse_operand(value, path, compiler)
-    modifiers = {key: parse_operand(siblings[key], (*path[:-1], key), compiler) for key in MODIFIERS if key in siblings}
-    if has_template(data) or has_template(modifiers):
-        return Deferred(name, data, modifiers, compiler.mode)
-    if form is None:
-        return Custom(name[1:], strip_literals(data))
-    return build_operator(
-        Operand(name, strip_literals(data), {**siblings, **strip_literals(modifiers)}, path, compiler)
-    )
+    def evaluate(self, actual: Any) -> bool:
+        raise Undecided(f"the template in {self.describe()} has no value yet")
 
+    def describe_fully(self) -> str:
+        return format_value(self.to_data())
 
-def build_deferred(deferred: Deferred, value: Any, modifiers: dict[str, Any]) -> Matcher:
-    """The matcher of a deferred operator, now that its operand is known. A wrong operand is a TemplateError."""
+    def to_data(self) -> Any:
+        return {self.name: _restore_templates(self.value), **_restore_templates(self.modifiers)}
 
-    compiler = Compiler(deferred.mode)
-    if deferred.name not in BUILTIN_OPERATORS:
-        return Custom(deferred.name[1:], strip_literals(value))
-    form = BUILTIN_OPERATORS[deferred.name]
-    operand = Operand(deferred.name, strip_literals(value) if form.takes == "data" else value, modifiers, (), compiler)
-    matcher = build_operator(operand)
-    if compiler.problems:
-        raise TemplateError(f"{deferred.describe()}: {compiler.problems[0].message}")
-    return matcher
+    def bind(self, resolve: Resolve) -> Matcher:
+        """Build the operator. A wrong operand is a TemplateError."""
+        if self.name in ("$regex", "$search"):
+            value = render_templates(self.value, lambda reference: _escape_pattern(resolve(reference)))
+        else:
+            value = render_templates(self.value, resolve)
+        modifiers = strip_literals(render_templates(self.modifiers, resolve))
+        operator = BUILTIN_OPERATORS.get(self.name)
+        if operator is None:
+            return Custom(self.name[1:], strip_literals(value))
+        compiler = Compiler(self.mode)
+        operand_value = strip_literals(value) if operator.operand_form == DATA else value
+        matcher = operator.build(Operand(self.name, operand_value, modifiers, (), compiler))
+        if compiler.problems:
+            raise TemplateError(f"{self.describe()}: {compiler.problems[0].message}")
+        return matcher
 
 
-def list_operators() -> list[str]:
-    """Every operator that an expected value may use, with its `$`: the built-in ones, then users' own."""
-    return [*BUILTIN_OPERATORS, LITERAL, *(f"${name}" for name in OPERATORS)]
+def _has_template(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_template(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_has_template(item) for item in value)
+    return isinstance(value, Template)
 
 
-def _is_probable_operator(key: str) -> bool:
-    """Whether a key was written as an operator: it is one, or what people write instead, or nearly one."""
-    return key in ALL_NAMES or key in INSTEAD or find_nearest(key, list_operators()) is not None
+def _restore_templates(value: Any) -> Any:
+    """Put the text of each Template back in its place."""
+    if isinstance(value, dict):
+        return {key: _restore_templates(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_restore_templates(item) for item in value]
+    return str(value) if isinstance(value, Template) else value
 
 
-def _explain_mixed_keys(operator: str, plain_key: str) -> str:
-    if operator not in ALL_NAMES and operator[1:] not in OPERATORS:
-        return f"unknown operator '{operator}' beside the plain key '{plain_key}'{_suggest_operator(operator)}"
-    return (
-        f"the operator '{operator}' stands beside the plain key '{plain_key}'; "
-        "take one of them out, or write {$literal: {...}} if both are data"
-    )
+def _escape_pattern(value: Any) -> str:
+    """Escape the value of a template in a pattern, so that it matches itself: an address's dot is no wildcard."""
+    import regex
 
-
-def _suggest_operator(name: str) -> str:
-    if name in INSTEAD:
-        return f"; did you mean {INSTEAD[name]}?"
-    hint = did_you_mean(name, [*list_operators(), *MODIFIERS])
-    return hint or f"; known are {', '.join(list_operators())}; {{$literal: ...}} makes it data"
+    return regex.escape(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

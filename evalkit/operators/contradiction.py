@@ -1,4 +1,4 @@
-"""Conditions that can't hold together: found at load, because at run time they would look like the agent's fault."""
+"""Find conditions that can't hold together, at load: at run time they would look like the agent's fault."""
 
 from __future__ import annotations
 
@@ -17,17 +17,12 @@ Bound = tuple[Fraction, bool]  # a number, and whether it is itself excluded
 
 
 def find_contradiction(parts: Sequence[Matcher]) -> str:
-    """Why no value can satisfy all of `parts`, or "". What can't be decided before a run is let through."""
+    """Explain why no value can satisfy all of `parts`; "" if one can, or if that can't be decided before a run."""
     parts = _flatten(parts)
     if any(isinstance(part, Absent) for part in parts):
         return "$absent stands alone: what is not sent has no other property"
-    return (
-        _check_kinds(parts)
-        or _check_numbers(parts)
-        or _check_lengths(parts)
-        or _check_candidates(parts)
-        or _check_opposites(parts)
-    )
+    checks = (_check_kinds, _check_numbers, _check_lengths, _check_candidates, _check_opposites)
+    return next((reason for check in checks if (reason := check(parts))), "")
 
 
 def _flatten(parts: Sequence[Matcher]) -> list[Matcher]:
@@ -58,7 +53,7 @@ def _check_numbers(parts: Sequence[Matcher]) -> str:
 
 
 def _check_lengths(parts: Sequence[Matcher]) -> str:
-    """Lengths are whole numbers from 0; any `$len` without one that fits can't hold."""
+    """Check that some whole number from 0 satisfies each `$len`."""
     lengths = _flatten([part.length for part in parts if isinstance(part, Length)])
     if not lengths:
         return ""
@@ -74,7 +69,7 @@ def _check_lengths(parts: Sequence[Matcher]) -> str:
 
 
 def _find_interval(parts: Sequence[Matcher]) -> tuple[Bound | None, Bound | None]:
-    """The greatest lower and the least upper bound among `parts`; None where there is none."""
+    """Return the greatest lower and the least upper bound among `parts`; None where there is none."""
     lows: list[Bound] = []
     highs: list[Bound] = []
     for part in parts:
@@ -92,14 +87,12 @@ def _is_empty(low: Bound, high: Bound) -> bool:
 
 
 def _check_candidates(parts: Sequence[Matcher]) -> str:
-    """Where one part allows a few known values only, the others must accept one of them."""
+    """Check that the other parts accept a value, where one part allows only a few known ones."""
     for part in parts:
         values = _list_candidates(part)
         # Users' operators may cost something or count their calls: they are not run before the run.
         conditions = [p for p in parts if p is not part and not p.has_templates and not isinstance(p, Custom)]
-        if values is not None and not any(
-            all(condition.is_match(value) for condition in conditions) for value in values
-        ):
+        if values is not None and not any(all(other.is_match(value) for other in conditions) for value in values):
             return f"nothing is {' and '.join(p.describe() for p in (part, *conditions))}"
     return ""
 

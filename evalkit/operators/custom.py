@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from evalkit.errors import UsageError
 from evalkit.model.registry import OPERATORS
 from evalkit.operators.base import Matcher, Undecided
+from evalkit.operators.builtin import RESERVED_NAMES
 from evalkit.text.format import cut, format_value
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,21 +24,19 @@ def operator(name: str) -> Callable[[F], F]:
     (templates rendered, operators in it not interpreted). One that raises or returns something else makes the
     value mismatch with that as the reason. A built-in name is a UsageError.
     """
-    from evalkit.operators.compile import ALL_NAMES
-
     bare = name.removeprefix("$") if isinstance(name, str) else name
     if not isinstance(bare, str) or not _NAME.fullmatch(bare):
         raise UsageError(
             f"evalkit.operator({name!r}): a name is letters, digits and _, beginning with a letter, as in "
             'evalkit.operator("even")'
         )
-    if f"${bare}" in ALL_NAMES:
+    if f"${bare}" in RESERVED_NAMES:
         raise UsageError(f"evalkit.operator({name!r}): ${bare} is built in; choose another name")
     return OPERATORS.build_decorator(bare)
 
 
 class Custom(Matcher, frozen=True):
-    """A user's operator. The function is looked up when it is needed: the matcher stays picklable."""
+    """A user's operator. Its function is looked up on each call, so that the matcher stays picklable."""
 
     name: str
     expected: Any
@@ -56,9 +55,8 @@ class Custom(Matcher, frozen=True):
                 f"the operator ${self.name} raised {type(error).__name__}: {error} on {format_value(actual)}"
             ) from error
         if not isinstance(answer, (bool, str)):
-            raise Undecided(
-                f"the operator ${self.name} returned {format_value(answer)}; it must return true, false or a text"
-            )
+            answer_text = format_value(answer)
+            raise Undecided(f"the operator ${self.name} returned {answer_text}; it must return true, false or a text")
         return answer
 
     def describe_fully(self) -> str:

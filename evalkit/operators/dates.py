@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.jsonvalue import STRING, get_kind
-from evalkit.operators.base import Matcher
+from evalkit.operators.base import Matcher, Operand, Operator
 
 _DAY_S = 86_400
 _FORM = re.compile(
@@ -33,7 +33,7 @@ _FORM = re.compile(
 
 
 class Moment(Struct, frozen=True):
-    """What a date or date-time says: a day, a wall-clock time on it if given, an offset if given.
+    """A date or date-time: a day, and perhaps a wall-clock time on it and an offset.
 
     `day` is the proleptic Gregorian ordinal, `second` counts from midnight, `fraction` are the decimal digits of the
     second without trailing zeros, `offset` is in seconds east of UTC.
@@ -45,17 +45,16 @@ class Moment(Struct, frozen=True):
     offset: int | None = None
 
     def is_consistent_with(self, expected: Moment) -> bool:
-        """Whether this says what `expected` says, and perhaps more."""
+        """Return whether this moment says at least as much as `expected`, and agrees with it."""
         if expected.second is None:
             return self.day == expected.day
         if self.second is None or self.fraction != expected.fraction:
             return False
         if expected.offset is None:
             return self._count_wall_seconds() == expected._count_wall_seconds()
-        return (
-            self.offset is not None
-            and self._count_wall_seconds() - self.offset == expected._count_wall_seconds() - expected.offset
-        )
+        if self.offset is None:
+            return False
+        return self._count_wall_seconds() - self.offset == expected._count_wall_seconds() - expected.offset
 
     def _count_wall_seconds(self) -> int:
         return self.day * _DAY_S + (self.second or 0)
@@ -63,7 +62,7 @@ class Moment(Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def parse_moment(text: str) -> Moment | None:
-    """The date or date-time that `text` denotes, or None."""
+    """Read the date or date-time that `text` denotes; None if it is none."""
     match = _FORM.fullmatch(text)
     if match is None:
         return None
@@ -85,7 +84,7 @@ def parse_moment(text: str) -> Moment | None:
 
 
 def _compute_offset(sign: str | None, hours: str | None, minutes: str | None) -> int:
-    """Seconds east of UTC; a whole day for an offset that does not exist."""
+    """Return the seconds east of UTC; a whole day for an offset that does not exist."""
     if sign is None:
         return 0
     if int(hours or 0) > 23 or int(minutes or 0) > 59:
@@ -99,29 +98,21 @@ class SameDate(Matcher, frozen=True):
 
     text: str
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({STRING})
+    kinds = frozenset({STRING})
 
     def evaluate(self, actual: Any) -> bool:
         if get_kind(actual) != STRING:
             return False
         actual_moment, expected_moment = parse_moment(actual), parse_moment(self.text)
-        return (
-            actual_moment is not None
-            and expected_moment is not None
-            and actual_moment.is_consistent_with(expected_moment)
-        )
+        if actual_moment is None or expected_moment is None:
+            return False
+        return actual_moment.is_consistent_with(expected_moment)
 
     def describe_fully(self) -> str:
         expected_moment = parse_moment(self.text)
-        noun = (
-            "date"
-            if expected_moment is None or expected_moment.second is None
-            else "instant"
-            if expected_moment.offset is not None
-            else "time"
-        )
+        if expected_moment is None or expected_moment.second is None:
+            return f"the date {self.text}"
+        noun = "time" if expected_moment.offset is None else "instant"
         return f"the {noun} {self.text}"
 
     def to_data(self) -> Any:
@@ -138,3 +129,20 @@ class SameDate(Matcher, frozen=True):
         if expected_moment.offset is not None and actual_moment.offset is None:
             return " (it has no offset, so it names no instant)"
         return ""
+
+
+def _build_date(operand: Operand) -> Matcher:
+    if get_kind(operand.value) != STRING or parse_moment(operand.value) is None:
+        return operand.refuse("an ISO 8601 date or date-time such as 2025-12-31 or 2025-12-31T23:59:00Z")
+    return SameDate(operand.value)
+
+
+DATE_OPERATORS = (
+    Operator(
+        name="$date",
+        example={"$date": "2025-12-31"},
+        doc="an ISO date or date-time that denotes the same instant or day",
+        build=_build_date,
+        synonyms=("$datetime",),
+    ),
+)

@@ -1,4 +1,4 @@
-"""Matchers of lists: items found somewhere, in any order, each of a kind, one of a kind, and lengths."""
+"""Operators of lists: items found somewhere, in any order, each of a kind, one of a kind, and lengths."""
 
 from __future__ import annotations
 
@@ -10,8 +10,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.errors import KeyPath
-from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind, to_hashable
-from evalkit.operators.base import MAX_DIFFERENCES, WRONG, Matcher, Mismatch, Resolve, build_unexpected_item
+from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, get_kind, to_hashable
+from evalkit.operators.base import (
+    LIST,
+    MAX_DIFFERENCES,
+    VALUE,
+    WRONG,
+    Matcher,
+    Mismatch,
+    Operand,
+    Operator,
+    Resolve,
+    build_unexpected_item,
+)
 from evalkit.operators.values import Equal
 from evalkit.text.format import format_value
 
@@ -30,9 +41,7 @@ class Unordered(Matcher, frozen=True):
     def has_templates(self) -> bool:
         return any(item.has_templates for item in self.items)
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({ARRAY})
+    kinds = frozenset({ARRAY})
 
     def _has_valid_length(self, actual: Any) -> bool:
         if get_kind(actual) != ARRAY:
@@ -53,10 +62,9 @@ class Unordered(Matcher, frozen=True):
     def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
         if get_kind(actual) != ARRAY:
             return [self.build_mismatch(actual, path)]
-        paired = find_maximum_matching(_find_choices(self.items, actual, lambda item, value: item.is_match(value)))
-        paired_items = set(paired)
-        unpaired = [item for item, at in zip(self.items, paired, strict=True) if at is None]
-        spare = [at for at in range(len(actual)) if at not in paired_items]
+        pairing = find_maximum_matching(_find_choices(self.items, actual, lambda item, value: item.is_match(value)))
+        unpaired = [item for item, index in zip(self.items, pairing, strict=True) if index is None]
+        spare = sorted(set(range(len(actual))).difference(pairing))
         differences: list[Mismatch] = []
         for item in unpaired:
             nearest = _find_nearest_item(item, spare, actual, path) if max(len(unpaired), len(spare)) <= _NEAR else None
@@ -100,7 +108,7 @@ class ListContaining(Unordered, frozen=True):
 def _find_choices(
     items: tuple[Matcher, ...], actual: list[Any], fits: Callable[[Matcher, Any], bool], *, stop: bool = False
 ) -> list[list[int]]:
-    """For each item the indices of the values that it accepts. `stop`: at the first item that accepts none."""
+    """List for each item the indices of the values that it accepts; with `stop`, up to the first that accepts none."""
     by_value: dict[Any, list[int]] | None = None
     choices: list[list[int]] = []
     for item in items:
@@ -122,7 +130,7 @@ def _find_choices(
 def _find_nearest_item(
     item: Matcher, spare: list[int], actual: list[Any], path: KeyPath
 ) -> tuple[int, list[Mismatch]] | None:
-    """The leftover mapping or list that differs least from what `item` wanted, and how; None if none is of its kind."""
+    """Find the leftover mapping or list that differs least from `item`, and its differences; None if there is none."""
     candidates = [at for at in spare if get_kind(actual[at]) in (OBJECT, ARRAY) and get_kind(actual[at]) in item.kinds]
     explained = [(at, item.explain(actual[at], (*path, at))) for at in candidates]
     return min(explained, key=lambda pair: len(pair[1]), default=None)
@@ -138,9 +146,7 @@ class HasItem(Matcher, frozen=True):
     def has_templates(self) -> bool:
         return self.item.has_templates
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({ARRAY})
+    kinds = frozenset({ARRAY})
 
     def evaluate(self, actual: Any) -> bool:
         return get_kind(actual) == ARRAY and any(self.item.evaluate(value) for value in actual)
@@ -156,7 +162,7 @@ class HasItem(Matcher, frozen=True):
 
 
 class Each(Matcher, frozen=True):
-    """A list whose items are all so. An empty list only where `$len` stands beside it."""
+    """`$each`: a list whose items all match. An empty list only where `$len` stands beside it."""
 
     item: Matcher
     may_be_empty: bool = False
@@ -167,9 +173,7 @@ class Each(Matcher, frozen=True):
     def has_templates(self) -> bool:
         return self.item.has_templates
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({ARRAY})
+    kinds = frozenset({ARRAY})
 
     def evaluate(self, actual: Any) -> bool:
         if get_kind(actual) != ARRAY or not (actual or self.may_be_empty):
@@ -200,7 +204,7 @@ class Each(Matcher, frozen=True):
 
 
 class Length(Matcher, frozen=True):
-    """A string, list or mapping whose length (characters, items, keys) is so."""
+    """`$len`: a string, list or mapping whose length (characters, items, keys) matches."""
 
     length: Matcher
 
@@ -208,9 +212,7 @@ class Length(Matcher, frozen=True):
     def has_templates(self) -> bool:
         return self.length.has_templates
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({STRING, ARRAY, OBJECT})
+    kinds = frozenset({STRING, ARRAY, OBJECT})
 
     def evaluate(self, actual: Any) -> bool:
         return get_kind(actual) in self.kinds and self.length.evaluate(len(actual))
@@ -230,15 +232,8 @@ class Length(Matcher, frozen=True):
         return replace(self, length=self.length.bind(resolve))
 
 
-# Maximum bipartite matching: which expected item meets which actual one, so that as many as possible meet.
-#
-# Greedy pairing is wrong as soon as an item fits several others. Here each unmatched item on the left looks for an
-# augmenting path (Kuhn 1955; Berge's theorem), breadth first, without recursion. What a search in vain has seen
-# can't be part of a later path, so all such searches together look at each pair once.
-
-
 def find_maximum_matching(choices: Sequence[Sequence[int]]) -> list[int | None]:
-    """For each left item the right item it is paired with, or None, in a pairing of the greatest possible size.
+    """Pair as many items as possible with a candidate each. Return the candidate of each item, or None.
 
     `choices[i]` are the right items that left item `i` accepts, best first. Deterministic: without a conflict every
     item gets its first choice, and of items that compete the earlier ones are paired.
@@ -250,7 +245,7 @@ def find_maximum_matching(choices: Sequence[Sequence[int]]) -> list[int | None]:
 
 
 def can_pair_all(choices: Sequence[Sequence[int]]) -> bool:
-    """Whether every left item can be paired with a right item of its own."""
+    """Return whether every item can be paired with a candidate of its own."""
     pairing = _Matching(choices)
     return all(pairing.add(item) for item in range(len(choices)))
 
@@ -287,3 +282,59 @@ class _Matching:
             previous = self.partner_of_item[item]
             self.partner_of_item[item], self.item_of_partner[candidate] = candidate, item
             candidate = previous
+
+
+# ---- how they are built ----
+
+
+def _build_length(operand: Operand) -> Matcher:
+    compiler = operand.compiler
+    problems = len(compiler.problems)
+    length = compiler.compile_nested(operand.value, operand.path, mode="equal")
+    if len(compiler.problems) > problems:
+        return compiler.placeholder
+    if NUMBER not in length.kinds:
+        return operand.refuse("a whole number or an operator on numbers", operand.suggest_number(operand.value))
+    if reason := compiler.find_contradiction(Length(length)):
+        return compiler.add_problem(operand.path, reason)
+    return Length(length)
+
+
+def _build_each(operand: Operand) -> Matcher:
+    item = operand.compiler.compile_nested(operand.value, operand.path, in_items=True)
+    return Each(item, may_be_empty="$len" in operand.siblings)
+
+
+def _build_unordered(operand: Operand) -> Matcher:
+    if get_kind(operand.value) == ARRAY and not operand.value:
+        return Unordered(())
+    items = operand.compile_items("a list of items", in_items=True)
+    return Unordered(items) if items else operand.compiler.placeholder
+
+
+LIST_OPERATORS = (
+    Operator(
+        name="$len",
+        example={"$len": {"$gt": 1}},
+        doc="the length of a string, list or mapping: a number or an operator on numbers",
+        build=_build_length,
+        operand_form=VALUE,
+        synonyms=("$size", "$length", "$count"),
+    ),
+    Operator(
+        name="$each",
+        example={"$each": {"$gt": 0}},
+        doc="every item of a list; an empty list passes only with `$len` beside it",
+        build=_build_each,
+        operand_form=VALUE,
+        synonyms=("$every", "$items"),
+    ),
+    Operator(
+        name="$unordered",
+        example={"$unordered": [1, 2, 2]},
+        doc="a list of exactly these items in any order",
+        build=_build_unordered,
+        operand_form=LIST,
+        synonyms=("$set", "$multiset"),
+    ),
+)

@@ -1,16 +1,27 @@
-"""Matchers that combine others, and those of presence and type."""
+"""Operators of equality, presence and type, and those that combine others."""
 
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from evalkit.errors import KeyPath
+from evalkit.errors import KeyPath, find_nearest
+from evalkit.fields.reader import suggest_boolean
 from evalkit.jsonvalue import ARRAY, KINDS, NUMBER, OBJECT, get_kind
-from evalkit.operators.base import Matcher, Mismatch, Resolve, Undecided, build_value_hint
-from evalkit.operators.values import Equal
+from evalkit.operators.base import (
+    LIST,
+    VALUE,
+    Matcher,
+    Mismatch,
+    Operand,
+    Operator,
+    Resolve,
+    Undecided,
+    build_value_hint,
+)
+from evalkit.operators.values import AnyValue, Equal
 
 _NEAREST = 3  # differences of the nearest alternative that its message lists
 
@@ -18,13 +29,9 @@ _NEAREST = 3  # differences of the nearest alternative that its message lists
 class Absent(Matcher, frozen=True):
     """Not sent at all."""
 
-    @property
-    def absence(self) -> bool | None:
-        return True
+    absence = True
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset()
+    kinds = frozenset()
 
     def evaluate(self, actual: Any) -> bool:
         return False
@@ -103,9 +110,7 @@ class AnyOf(Matcher, frozen=True):
         mismatches = min(explanations, key=len, default=[])
         if not any(mismatch.path for mismatch in mismatches):
             return ""
-        listed = "; ".join(str(mismatch) for mismatch in mismatches[:_NEAREST]) + (
-            "; …" if mismatches[_NEAREST:] else ""
-        )
+        listed = "; ".join(map(str, mismatches[:_NEAREST])) + ("; …" if mismatches[_NEAREST:] else "")
         return f" (nearest is alternative {explanations.index(mismatches) + 1}: {listed})"
 
     def to_data(self) -> Any:
@@ -167,7 +172,7 @@ class AllOf(Matcher, frozen=True):
 
 
 def _to_operator(part: Matcher) -> dict[str, Any]:
-    """`part` as it stands among other operators: a plain value is written `$eq` there."""
+    """Write `part` as it stands among other operators: a plain value is `$eq` there."""
     data = part.to_data()
     is_operator = type(part) is not Equal and isinstance(data, dict) and data and all(map(_has_dollar, data))
     return data if is_operator else {"$eq": data}
@@ -208,3 +213,149 @@ class Not(Matcher, frozen=True):
 
     def bind(self, resolve: Resolve) -> Matcher:
         return replace(self, inner=self.inner.bind(resolve))
+
+
+# ---- how they are built ----
+
+TYPE_NAMES: Final = ("string", "number", "integer", "boolean", "array", "object", "null")
+_TYPES_INSTEAD: Final = {
+    "str": "string",
+    "text": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "tuple": "array",
+    "dict": "object",
+    "mapping": "object",
+    "map": "object",
+    "none": "null",
+    "nonetype": "null",
+}
+
+
+def _build_equal(operand: Operand) -> Matcher:
+    return operand.compiler.compile_nested(operand.value, operand.path, mode="equal")
+
+
+def _build_not_equal(operand: Operand) -> Matcher:
+    return Not(operand.compiler.compile_nested(operand.value, operand.path, mode="equal"), "$ne")
+
+
+def _build_not(operand: Operand) -> Matcher:
+    return Not(operand.compiler.compile_nested(operand.value, operand.path))
+
+
+def _build_any(operand: Operand) -> Matcher:
+    if operand.value is True:
+        return AnyValue()
+    return operand.refuse("true", _suggest_true(operand) or "; to forbid an argument write {$absent: true}")
+
+
+def _build_absent(operand: Operand) -> Matcher:
+    if operand.compiler.in_items:
+        return operand.compiler.add_problem(operand.path, "$absent is about a key; an item of a list is always there")
+    if operand.value is True:
+        return Absent()
+    return operand.refuse("true", _suggest_true(operand) or "; to demand an argument write {$any: true}")
+
+
+def _suggest_true(operand: Operand) -> str:
+    advice = suggest_boolean(operand.value)
+    return operand.format_advice(advice) if "true" in advice else ""
+
+
+def _build_type(operand: Operand) -> Matcher:
+    names = operand.value if get_kind(operand.value) == ARRAY else [operand.value]
+    unknown = [name for name in names if name not in TYPE_NAMES]
+    if names and not unknown:
+        return OfType(tuple(names))
+    hint = ""
+    if unknown:
+        name = unknown[0]
+        known = "null" if name is None else _TYPES_INSTEAD.get(str(name).casefold()) or find_nearest(name, TYPE_NAMES)
+        hint = f'; did you mean "{known}"?' if known else ""
+    return operand.refuse(f"one of {', '.join(TYPE_NAMES)}", hint)
+
+
+def _build_one_of(operand: Operand) -> Matcher:
+    options = operand.compile_items("a list of alternatives")
+    return AnyOf(options) if options else operand.compiler.placeholder
+
+
+def _build_all_of(operand: Operand) -> Matcher:
+    parts = operand.compile_items("a list of values that must all hold")
+    return join_parts(operand, parts) if parts else operand.compiler.placeholder
+
+
+def join_parts(operand: Operand, parts: tuple[Matcher, ...], *, in_one_mapping: bool = False) -> Matcher:
+    """Build the matcher of values that must all hold, which must be able to hold together."""
+    if not operand.compiler.problems and (reason := operand.compiler.find_contradiction(*parts)):
+        return operand.compiler.add_problem(operand.path, reason)
+    return AllOf(parts, in_one_mapping)
+
+
+VALUE_OPERATORS = (
+    Operator(
+        name="$eq",
+        example={"$eq": 5},
+        doc="the same JSON value; in `arguments_contain` it turns the substring rule off",
+        build=_build_equal,
+        operand_form=VALUE,
+        synonyms=("$equals",),
+    ),
+    Operator(
+        name="$ne",
+        example={"$ne": "x"},
+        doc="any other JSON value",
+        build=_build_not_equal,
+        operand_form=VALUE,
+        synonyms=("$neq",),
+    ),
+    Operator(
+        name="$any",
+        example={"$any": True},
+        doc="present, with any value",
+        build=_build_any,
+        synonyms=("$present",),
+    ),
+    Operator(
+        name="$absent",
+        example={"$absent": True},
+        doc="not sent",
+        build=_build_absent,
+        synonyms=("$missing",),
+    ),
+    Operator(
+        name="$type",
+        example={"$type": "integer"},
+        doc=f"a value of a JSON type: {', '.join(TYPE_NAMES)}; 5.0 is an integer",
+        build=_build_type,
+        synonyms=("$instance_of",),
+    ),
+)
+LOGIC_OPERATORS = (
+    Operator(
+        name="$one_of",
+        example={"$one_of": ["a", {"$gt": 5}]},
+        doc="at least one of these values or operators",
+        build=_build_one_of,
+        operand_form=LIST,
+        synonyms=("$in", "$or", "$any_of"),
+    ),
+    Operator(
+        name="$all_of",
+        example={"$all_of": [{"$search": "a"}, {"$search": "b"}]},
+        doc="all of these values or operators",
+        build=_build_all_of,
+        operand_form=LIST,
+        synonyms=("$and", "$all"),
+    ),
+    Operator(
+        name="$not",
+        example={"$not": {"$search": "a"}},
+        doc="anything but this value or operator",
+        build=_build_not,
+        operand_form=VALUE,
+    ),
+)

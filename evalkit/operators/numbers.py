@@ -1,4 +1,4 @@
-"""Matchers of numbers. Booleans and numeric strings are not numbers; NaN is below, above and near nothing."""
+"""Operators of numbers. Booleans and numeric strings are not numbers; NaN is below, above and near nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import operator
 from fractions import Fraction
 from typing import Any
 
-from evalkit.jsonvalue import NUMBER, get_kind
-from evalkit.operators.base import Matcher
+from evalkit.jsonvalue import ARRAY, NUMBER, get_kind
+from evalkit.operators.base import Matcher, Operand, Operator
 from evalkit.text.format import format_value
 
 SIGNS = {"$gt": ">", "$ge": "≥", "$lt": "<", "$le": "≤"}
@@ -21,9 +21,7 @@ DEFAULT_ABSOLUTE = Fraction(1, 10**12)
 class Numeric(Matcher, frozen=True):
     """What matchers of numbers share."""
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({NUMBER})
+    kinds = frozenset({NUMBER})
 
 
 class Compared(Numeric, frozen=True):
@@ -107,3 +105,79 @@ def is_finite(value: Any) -> bool:
 def _to_fraction(value: int | float) -> Fraction:
     """The number as it is written: the shortest decimal that denotes it, not the binary fraction behind it."""
     return Fraction(int(value)) if isinstance(value, int) else Fraction(float.__repr__(value))
+
+
+# ---- how they are built ----
+
+
+def _build_compared(operand: Operand) -> Matcher:
+    if not is_finite(operand.value):
+        return operand.refuse("a number", operand.suggest_number(operand.value))
+    return Compared(operand.name, operand.value)
+
+
+def _build_between(operand: Operand) -> Matcher:
+    limits = operand.value
+    is_pair = get_kind(limits) == ARRAY and len(limits) == 2
+    if not is_pair or not all(is_finite(limit) for limit in limits):
+        hints = [operand.suggest_number(limit) for limit in limits] if is_pair else []
+        return operand.refuse("[low, high], two numbers", next(filter(None, hints), ""))
+    if limits[0] > limits[1]:
+        return operand.refuse("the lower number first")
+    return Between(*limits)
+
+
+def _build_approx(operand: Operand) -> Matcher:
+    if not is_finite(operand.value):
+        return operand.refuse("a number", operand.suggest_number(operand.value))
+    for name in ("$abs", "$rel"):
+        size = operand.siblings.get(name)
+        if name in operand.siblings and (size is None or not is_finite(size) or size < 0):
+            message = f"{name} wants a number that is not negative, got {format_value(size)}"
+            place = (*operand.path[:-1], name)
+            return operand.compiler.add_problem(place, message + operand.suggest_number(size))
+    return Approx(operand.value, operand.siblings.get("$abs"), operand.siblings.get("$rel"))
+
+
+NUMBER_OPERATORS = (
+    Operator(
+        name="$approx",
+        example={"$approx": 3.14, "$abs": 0.01},
+        doc="a number within `$abs` or `$rel` times the number, whichever is more",
+        build=_build_approx,
+        synonyms=("$close_to", "$near"),
+    ),
+    Operator(
+        name="$gt",
+        example={"$gt": 5},
+        doc="a greater number",
+        build=_build_compared,
+    ),
+    Operator(
+        name="$ge",
+        example={"$ge": 5},
+        doc="a number at least so great",
+        build=_build_compared,
+        synonyms=("$gte", "$min", "$minimum"),
+    ),
+    Operator(
+        name="$lt",
+        example={"$lt": 5},
+        doc="a smaller number",
+        build=_build_compared,
+    ),
+    Operator(
+        name="$le",
+        example={"$le": 5},
+        doc="a number at most so great",
+        build=_build_compared,
+        synonyms=("$lte", "$max", "$maximum"),
+    ),
+    Operator(
+        name="$between",
+        example={"$between": [1, 3]},
+        doc="a number from low to high, both included",
+        build=_build_between,
+        synonyms=("$range",),
+    ),
+)

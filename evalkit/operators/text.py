@@ -1,4 +1,9 @@
-"""Matchers of texts: patterns under a time limit, parts, beginnings and ends. Case-sensitive unless they say `i`."""
+"""Operators of texts: patterns under a time limit, parts, beginnings and ends. Case-sensitive unless they say `i`.
+
+A pattern that a case may not hold is found when the case is loaded: invalid ones, ones that match nothing, ones that
+take all memory to compile. The scanner reads just enough of the pattern language to be sure. Whatever it does not know
+(other flags, recursion, fuzzy matching) makes it unsure, and an unsure pattern is let through.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from evalkit.jsonvalue import ARRAY, STRING, get_kind
-from evalkit.operators.base import Matcher, Undecided
+from evalkit.jsonvalue import ARRAY, BOOLEAN, NUMBER, STRING, get_kind
+from evalkit.model.template import strip_literals
+from evalkit.operators.base import LIST, Matcher, Operand, Operator, Undecided
+from evalkit.operators.lists import HasItem
 from evalkit.operators.phrases import fold_case
 from evalkit.text.format import TEXT_LIMIT, WINDOW_SIZE, cut, format_value, format_window
 
 if TYPE_CHECKING:
     import regex
-
 
 TIME_LIMIT_S = 1.0  # of one match; patterns of cases take microseconds, those that backtrack take forever
 
@@ -29,15 +35,13 @@ class Pattern(Matcher, frozen=True):
     name: str
     pattern: str
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({STRING})
+    kinds = frozenset({STRING})
 
     def evaluate(self, actual: Any) -> bool:
         if get_kind(actual) != STRING:
             return False
         key = (self.name, self.pattern, len(actual), hash(actual))
-        expression = compile_pattern(self.pattern)
+        expression = _compile_pattern(self.pattern)
         try:
             if key not in _timeouts:
                 find = expression.fullmatch if self.name == "$regex" else expression.search
@@ -45,11 +49,11 @@ class Pattern(Matcher, frozen=True):
         except (TimeoutError, MemoryError):
             if len(_timeouts) < _MAX_GIVEN_UP:
                 _timeouts.add(key)
-        raise Undecided(explain_timeout(self.name, self.pattern, len(actual), TIME_LIMIT_S))
+        raise Undecided(_explain_timeout(self.name, self.pattern, len(actual), TIME_LIMIT_S))
 
     def describe_fully(self) -> str:
         relation = "that matches" if self.name == "$regex" else "with a part that matches"
-        return f"a string {relation} {format_pattern(self.pattern)}"
+        return f"a string {relation} {_format_pattern(self.pattern)}"
 
     def to_data(self) -> Any:
         return {self.name: self.pattern}
@@ -66,9 +70,7 @@ class Contains(Matcher, frozen=True):
     name: str
     part: str
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({STRING, ARRAY})
+    kinds = frozenset({STRING, ARRAY})
 
     def evaluate(self, actual: Any) -> bool:
         of_kind = get_kind(actual)
@@ -99,9 +101,7 @@ class Edge(Matcher, frozen=True):
     name: str
     text: str
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({STRING})
+    kinds = frozenset({STRING})
 
     def evaluate(self, actual: Any) -> bool:
         return get_kind(actual) == STRING and self._cut_edge(actual) == self.text
@@ -120,18 +120,14 @@ class Edge(Matcher, frozen=True):
         if get_kind(actual) != STRING or len(actual) <= 4 * WINDOW_SIZE:
             return Matcher.describe_mismatch(self, actual)
         end = len(self.text) if self.name == "$starts_with" else len(actual)
-        return f"expected {self.describe()}, got {format_window(actual, end - len(self.text), end)}{self.build_hint(actual)}"  # noqa: E501
+        excerpt = format_window(actual, end - len(self.text), end)
+        return f"expected {self.describe()}, got {excerpt}{self.build_hint(actual)}"
 
     def build_hint(self, actual: Any) -> str:
         if get_kind(actual) == STRING and fold_case(self._cut_edge(actual)) == fold_case(self.text):
             return " (it does in another case)"
         return Matcher.build_hint(self, actual)
 
-
-# Patterns that a case may not hold: invalid ones, ones that match nothing, ones that take all memory to compile.
-#
-# The scanner below reads just enough of the pattern language to be sure. Whatever it does not know (other flags,
-# recursion, fuzzy matching) makes it unsure, and an unsure pattern is let through.
 
 MAX_SIZE = 100_000  # atoms once counted repetitions are written out, as the compiler does
 
@@ -145,7 +141,7 @@ _SAFE_FLAGS = frozenset("aiLsu")  # these change what a character matches, not w
 
 
 @lru_cache(maxsize=4096)
-def compile_pattern(pattern: str) -> regex.Pattern[str]:
+def _compile_pattern(pattern: str) -> regex.Pattern[str]:
     """The compiled pattern. Raises for one that does not parse."""
     import regex
 
@@ -160,7 +156,7 @@ def find_pattern_problem(pattern: str) -> str:
         part = scanner.parse_alternatives()
         if part.size > MAX_SIZE:
             return f"is too large: its repetitions come to more than {MAX_SIZE} characters"
-        compile_pattern(pattern)
+        _compile_pattern(pattern)
     except RecursionError:
         return "is no valid pattern: its groups are nested too deep"
     except Exception as error:  # regex.error, and what its parser runs into on odd input
@@ -176,7 +172,7 @@ class _Part(Struct, frozen=True):
     width: int = 0
     size: int = 1
     possible: bool = True
-    token: str = ""  # "start", "end", "end or newline", "character" (and not a newline)
+    anchor: str = ""  # "start", "end", "end or newline", "character" (and not a newline)
 
 
 class _Scanner:
@@ -205,13 +201,13 @@ class _Scanner:
             size += part.size * max(repetitions, 1)
             if not repetitions:
                 continue
-            possible = possible and part.possible and not (part.token == "start" and width)  # noqa: S105
+            possible = possible and part.possible and not (part.anchor == "start" and width)
             width += part.width * repetitions
             trailing_width += part.width * repetitions if end else 0
-            if trailing_width > 1 or (trailing_width and (end == "end" or part.token == "character")):  # noqa: S105
+            if trailing_width > 1 or (trailing_width and (end == "end" or part.anchor == "character")):
                 possible = False
-            if part.token.startswith("end") and end != "end":
-                end, trailing_width = part.token, trailing_width if end == part.token else 0
+            if part.anchor.startswith("end") and end != "end":
+                end, trailing_width = part.anchor, trailing_width if end == part.anchor else 0
         return _Part(width, size, possible)
 
     def _parse_atom(self) -> _Part:
@@ -225,21 +221,21 @@ class _Scanner:
             return self._parse_escape()
         anchors = {"^": "start", "$": "end or newline"}
         if character in anchors:
-            return _Part(token=anchors[character])
-        return _Part(1, token="" if character in ".\n" else "character")
+            return _Part(anchor=anchors[character])
+        return _Part(1, anchor="" if character in ".\n" else "character")
 
     def _parse_escape(self) -> _Part:
         character = self.pattern[self.position : self.position + 1]
         self.position += 1
         anchors = {"A": "start", "Z": "end", "z": "end"}
         if character in anchors:
-            return _Part(token=anchors[character])
+            return _Part(anchor=anchors[character])
         if character.isalnum():
             # A class, a position, a back-reference or a code: how much it takes differs, so count nothing.
             named = _CODE.match(self.pattern, self.position)
             self.position = named.end() if named and character in "pPNgkLxX" else self.position
             return _Part(1 if character in "dDwWsS" else 0)
-        return _Part(1, token="character")  # noqa: S106
+        return _Part(1, anchor="character")
 
     def _parse_set(self) -> _Part:
         """A character class; its members don't matter."""
@@ -304,14 +300,92 @@ class _Scanner:
         return minimum
 
 
-def format_pattern(pattern: str) -> str:
+def _format_pattern(pattern: str) -> str:
     r"""The pattern in quotes as it is read, not as JSON writes it: ``"\d+"``."""
     return f'"{cut(pattern, TEXT_LIMIT)}"' if pattern.isprintable() else format_value(pattern)
 
 
-def explain_timeout(name: str, pattern: str, length: int, limit_s: float) -> str:
+def _explain_timeout(name: str, pattern: str, length: int, limit_s: float) -> str:
     """What is said of a match that was given up."""
     return (
-        f"{name} {format_pattern(pattern)} gave up after {limit_s:g} s on a text of {length} characters; "
+        f"{name} {_format_pattern(pattern)} gave up after {limit_s:g} s on a text of {length} characters; "
         "simplify the pattern (nested repetitions like (a+)+ are the usual cause)"
     )
+
+
+# ---- how they are built ----
+
+
+def _build_pattern(operand: Operand) -> Matcher:
+    if get_kind(operand.value) != STRING:
+        return operand.refuse("a pattern, which is a string", _suggest_quotes(operand))
+    if reason := find_pattern_problem(operand.value):
+        message = f"{operand.name} {_format_pattern(operand.value)} {reason}"
+        return operand.compiler.add_problem(operand.path, message)
+    return Pattern(operand.name, operand.value)
+
+
+def _build_contains(operand: Operand) -> Matcher:
+    value = strip_literals(operand.value)
+    if value == "":
+        return operand.refuse("a part that is not empty", ", which every text contains")
+    if get_kind(value) == STRING:
+        return Contains(operand.name, value)
+    item = operand.compiler.compile_nested(operand.value, operand.path, mode="equal", in_items=True)
+    return HasItem(item, operand.name)
+
+
+def _build_edge(operand: Operand) -> Matcher:
+    if get_kind(operand.value) != STRING or not operand.value:
+        return operand.refuse("a string that is not empty", _suggest_quotes(operand))
+    return Edge(operand.name, operand.value)
+
+
+def _suggest_quotes(operand: Operand) -> str:
+    return operand.format_advice("quote it") if get_kind(operand.value) in (NUMBER, BOOLEAN) else ""
+
+
+TEXT_OPERATORS = (
+    Operator(
+        name="$regex",
+        example={"$regex": "SN[0-9]+"},
+        doc="the whole string matches the pattern",
+        build=_build_pattern,
+        synonyms=("$match", "$matches", "$pattern"),
+    ),
+    Operator(
+        name="$search",
+        example={"$search": "SN[0-9]+"},
+        doc="the pattern matches anywhere in the string",
+        build=_build_pattern,
+    ),
+    Operator(
+        name="$contains",
+        example={"$contains": "val"},
+        doc="a part of a string, or an item of a list",
+        build=_build_contains,
+        operand_form=LIST,
+        synonyms=("$includes", "$has"),
+    ),
+    Operator(
+        name="$icontains",
+        example={"$icontains": "VAL"},
+        doc="as `$contains`, upper and lower case alike",
+        build=_build_contains,
+        operand_form=LIST,
+    ),
+    Operator(
+        name="$starts_with",
+        example={"$starts_with": "SN"},
+        doc="the string begins so",
+        build=_build_edge,
+        synonyms=("$prefix",),
+    ),
+    Operator(
+        name="$ends_with",
+        example={"$ends_with": ".com"},
+        doc="the string ends so",
+        build=_build_edge,
+        synonyms=("$suffix",),
+    ),
+)

@@ -1,4 +1,4 @@
-"""Matchers of single values: any value, the same JSON value, words in a text, and templates that have no value yet."""
+"""Matchers of plain expected values: any value, the same value, words in a text, mappings and lists of matchers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,28 @@ from msgspec.structs import replace
 
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind, is_json_equal
-from evalkit.model.template import Template, render_templates
-from evalkit.operators.base import MAX_DIFFERENCES, Matcher, Mismatch, Resolve, Undecided
+from evalkit.operators.base import (
+    MAX_DIFFERENCES,
+    Matcher,
+    Mismatch,
+    Resolve,
+    build_missing_item,
+    build_missing_key,
+    build_unexpected_item,
+    build_unexpected_key,
+    build_value_hint,
+    find_value_differences,
+)
 from evalkit.operators.phrases import find_words, fold_text
 from evalkit.text.format import WINDOW_SIZE, format_value, format_window
+
+_ALIGNED_MATCHERS = 40  # lists of different lengths are aligned before they are explained, up to so many items
 
 
 class AnyValue(Matcher, frozen=True):
     """Present, with any value, null included."""
 
-    @property
-    def absence(self) -> bool | None:
-        return False
+    absence = False
 
     def evaluate(self, actual: Any) -> bool:
         return True
@@ -61,8 +71,6 @@ class Equal(Matcher, frozen=True, eq=False):
     is_match = evaluate
 
     def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
-        from evalkit.operators.base import find_value_differences
-
         return list(islice(find_value_differences(self.value, actual, path), MAX_DIFFERENCES + 1))
 
     def describe_fully(self) -> str:
@@ -78,9 +86,7 @@ class Words(Matcher, frozen=True):
     text: str
     folded: str
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({STRING})
+    kinds = frozenset({STRING})
 
     def evaluate(self, actual: Any) -> bool:
         return get_kind(actual) == STRING and (actual == self.text or find_words(fold_text(actual), self.folded) >= 0)
@@ -105,14 +111,12 @@ class Words(Matcher, frozen=True):
 
     def build_hint(self, actual: Any) -> str:
         if get_kind(actual) != STRING:
-            from evalkit.operators.base import build_value_hint
-
             return build_value_hint(self.text, actual)
         return " (it is there only inside a longer word)" if self.folded in fold_text(actual) else ""
 
 
 def _find_nearest_place(text: str, phrase: str) -> tuple[int, int]:
-    """Where the longest beginning of `phrase` stands in `text`, and its length."""
+    """Find the longest beginning of `phrase` in `text`: its position and its length."""
     low, high = 0, len(phrase)
     while low < high:  # a beginning is found wherever a longer one is, so halving is enough
         middle = (low + high + 1) // 2
@@ -121,36 +125,6 @@ def _find_nearest_place(text: str, phrase: str) -> tuple[int, int]:
         else:
             high = middle - 1
     return text.find(phrase[:low]), low
-
-
-class Pending(Matcher, frozen=True):
-    """A string with templates in it. Nothing matches before `bind` has put a value in its place."""
-
-    template: Template
-    mode: str
-
-    @property
-    def has_templates(self) -> bool:
-        return True
-
-    def evaluate(self, actual: Any) -> bool:
-        raise Undecided(f"the template {format_value(str(self.template))} has no value yet")
-
-    def describe_fully(self) -> str:
-        return f"the value of {format_value(str(self.template))}"
-
-    def to_data(self) -> Any:
-        return str(self.template)
-
-    def bind(self, resolve: Resolve) -> Matcher:
-        from evalkit.operators.compile import compile_rendered
-
-        return compile_rendered(render_templates(self.template, resolve), self.mode)
-
-
-# Matchers of mappings and lists, key by key and item by item.
-
-_ALIGNED = 40  # lists of different lengths are aligned before they are explained, up to so many items
 
 
 class MappingMatcher(Matcher, frozen=True):
@@ -165,9 +139,7 @@ class MappingMatcher(Matcher, frozen=True):
     def has_templates(self) -> bool:
         return any(item.has_templates for _, item in self.items)
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({OBJECT})
+    kinds = frozenset({OBJECT})
 
     def evaluate(self, actual: Any) -> bool:
         if get_kind(actual) != OBJECT:
@@ -193,8 +165,6 @@ class MappingMatcher(Matcher, frozen=True):
     def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
         if get_kind(actual) != OBJECT:
             return [self.build_mismatch(actual, path)]
-        from evalkit.operators.base import build_missing_key, build_unexpected_key
-
         differences: list[Mismatch] = []
         entries = dict(self.items)
         for key, item in self.items:
@@ -229,9 +199,7 @@ class ListMatcher(Matcher, frozen=True):
     def has_templates(self) -> bool:
         return any(item.has_templates for item in self.items)
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset({ARRAY})
+    kinds = frozenset({ARRAY})
 
     def evaluate(self, actual: Any) -> bool:
         return (
@@ -246,8 +214,6 @@ class ListMatcher(Matcher, frozen=True):
     def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
         if get_kind(actual) != ARRAY:
             return [self.build_mismatch(actual, path)]
-        from evalkit.operators.base import build_missing_item, build_unexpected_item
-
         differences: list[Mismatch] = []
         for start, end, actual_start, actual_end in self._find_blocks(actual):
             common = min(end - start, actual_end - actual_start)
@@ -262,9 +228,9 @@ class ListMatcher(Matcher, frozen=True):
         return differences
 
     def _find_blocks(self, actual: list[Any]) -> list[tuple[int, int, int, int]]:
-        """The stretches between the items that match in a longest common subsequence, as in `difference`."""
+        """Find the stretches between the items that match in a longest common subsequence."""
         size, actual_size = len(self.items), len(actual)
-        if size == actual_size or max(size, actual_size) > _ALIGNED:
+        if size == actual_size or max(size, actual_size) > _ALIGNED_MATCHERS:
             return [(0, size, 0, actual_size)]
         fits = [[item.is_match(value) for value in actual] for item in self.items]
         best = [[0] * (actual_size + 1) for _ in range(size + 1)]  # best[i][k]: matches in items[i:], actual[k:]

@@ -10,9 +10,8 @@ import pytest
 
 from evalkit import operator
 from evalkit.errors import PathProblem
-from evalkit.operators.base import INSTEAD
-from evalkit.operators.builtin import BUILDERS, BUILTIN_OPERATORS
-from evalkit.operators.compile import OperatorProblems, compile_value, list_operators
+from evalkit.operators.builtin import INSTEAD, list_operators
+from evalkit.operators.compile import OperatorProblems, compile_value
 
 
 def problems_of(value: Any, mode: Any = "equal") -> list[str]:
@@ -239,7 +238,3 @@ def test_what_was_written_can_be_read_back(value: Any) -> None:
 
 def test_true_is_not_one_in_compiled_values_either() -> None:
     assert compile_value({"a": True}, mode="equal") != compile_value({"a": 1}, mode="equal")
-
-
-def test_every_built_in_operator_has_a_builder_and_no_other_has() -> None:
-    assert list(BUILDERS) == list(BUILTIN_OPERATORS)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from evalkit.model.registry import OPERATORS
-from evalkit.operators.compile import compile_value, list_operators
+from evalkit.operators.builtin import list_operators
+from evalkit.operators.compile import compile_value
 
 NAN = float("nan")
 DATE = "2025-12-31"
