@@ -192,7 +192,7 @@ def test_retries_wait_for_their_turn_and_tell_the_limiter(monkeypatch: pytest.Mo
     clock = Clock()
     asking = limiter(clock, requests_per_minute=60)
     failed: list[float] = []
-    monkeypatch.setattr(asking, "failed", failed.append)
+    monkeypatch.setattr(asking, "cancel", failed.append)
     answers: list[Any] = [ProviderError("slow down", status=429, retry_after_s=5.0), ModelTurn(text="hi")]
     went: list[float] = []
 

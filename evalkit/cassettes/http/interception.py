@@ -278,7 +278,7 @@ def make_getresponse(real: Callable[[Any], Any], find: FindPlayer) -> Callable[[
             return response
         since = perf_counter()
         answer = _fetch_live_response(self, bytes(content), real)
-        outcome.answered(answer, (perf_counter() - since) * 1000)
+        outcome.record_response(answer, (perf_counter() - since) * 1000)
         return _build_response(self, answer)
 
     return getresponse
