@@ -6,8 +6,9 @@ long way, which converts what has one obvious JSON form and notices cycles.
 
 from __future__ import annotations
 
+import json
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, time
@@ -24,6 +25,8 @@ from evalkit.errors import KeyPath, format_path
 
 MAX_DEPTH = 100
 _LEAVES = frozenset((str, int, bool, type(None)))
+
+JsonObject = Mapping[str, Any]  # a JSON object whose values are looked at one by one
 
 
 class NotJsonError(Exception):
@@ -371,3 +374,75 @@ class _SafeCopier:
         if not isinstance(key, str):
             self.problem = self.problem or f"{path or 'the value'} has the key {key!r}, which is no string"
         return str(key)
+
+
+# -- reading strictly: JSON as a model or a service wrote it
+
+
+def parse_strictly(text: str) -> Any:
+    """Read JSON that holds no key twice (the last would win in silence), no NaN and no infinite number.
+
+    Raises ValueError; RecursionError for what is nested too deeply.
+    """
+    return json.loads(
+        text, object_pairs_hook=_build_unique_object, parse_constant=_refuse_constant, parse_float=parse_finite
+    )
+
+
+def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
+    """Read the arguments of a function call: the JSON object and None, or an empty one and why `text` is none.
+
+    An empty text is the empty object, as OpenAI-compatible servers send it for functions without parameters.
+    """
+    if not text.strip():
+        return {}, None
+    try:
+        value = parse_strictly(text)
+    except RecursionError:
+        return {}, "the arguments are nested too deeply"
+    except ValueError as error:
+        return {}, f"the arguments are not JSON: {error}"
+    if not isinstance(value, dict):
+        return {}, f"the arguments are {describe_value(value)}, not a JSON object"
+    return value, None
+
+
+def parse_finite(digits: str) -> float:
+    """Read a number with a point or an exponent. ValueError for one so large that it would be infinite."""
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits[:40]} is too large a number")
+    return number
+
+
+def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        key = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {key!r} stands twice")
+    return data
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def map_strings(data: Any, function: Callable[[str], str]) -> Any:
+    """Copy JSON data with `function` applied to each string that is a value."""
+    if isinstance(data, str):
+        return function(data)
+    if isinstance(data, Mapping):
+        return {key: map_strings(value, function) for key, value in data.items()}
+    return [map_strings(value, function) for value in data] if isinstance(data, list) else data
+
+
+def describe_value(value: object) -> str:
+    """Describe a value for a message: its kind, and the value itself where it is short."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return f"a mapping ({', '.join(map(str, list(value)[:4]))})" if value else "an empty mapping"
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)}"
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 60 else text[:59] + "…"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.agents.clock import WaitingTime, now
-from evalkit.agents.model_choice import build_cassette_name, get_shared_provider
+from evalkit.agents.model_choice import get_shared_provider
 from evalkit.cassettes.fingerprint import redact_secrets
 from evalkit.cassettes.grades import (
     ANY_GRADER,
@@ -21,16 +21,15 @@ from evalkit.cassettes.grades import (
     build_grades_path,
     describe_grading_request,
     find_grades,
-    format_path,
 )
-from evalkit.cassettes.model import Cassette
+from evalkit.cassettes.model import Cassette, build_cassette_name, format_path
 from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.codec import to_plain_json
 from evalkit.model.settings import DEFAULT_SEED, Settings
 from evalkit.model.transcript import Grade, ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
-from evalkit.providers.metered import MeteredProvider
+from evalkit.providers.budget import MeteredProvider
 from evalkit.providers.pacing import queue_context
 
 LOGGER = logging.getLogger("evalkit.model")
@@ -253,7 +252,7 @@ def _parse_answer(reply: ModelTurn) -> Any:
 
     A text that was cut off is none: what it quoted last might look like the answer.
     """
-    from evalkit.providers.turns import parse_arguments
+    from evalkit.jsonvalue import parse_arguments
 
     text = re.sub(_THOUGHTS, "", reply.text.strip(), flags=re.DOTALL).strip()
     if not text or reply.finish_reason != "stop":

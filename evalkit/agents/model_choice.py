@@ -34,10 +34,10 @@ def select_provider(case_id: str, run: int, settings: Settings, task_settings: T
         provided: Provider = factory(case_id, run)
         return provided
     if settings.model and settings.record is None:
-        from evalkit.providers.metered import MeteredProvider
+        from evalkit.providers.budget import MeteredProvider
 
         return MeteredProvider(get_shared_provider(settings.model), settings.model, settings)
-    from evalkit.cassettes.model import CassetteProvider, build_run_path, find_cassette
+    from evalkit.cassettes.model import CassetteProvider, build_cassette_name, build_run_path, find_cassette
 
     root = settings.root or Path.cwd()
     path = root / settings.cassettes / build_cassette_name(case_id)
@@ -61,7 +61,7 @@ def _has_cassette(path: Path, run: int) -> bool:
 
 def _build_recording_provider(path: Path, root: Path, model: str | None, settings: Settings) -> Provider:
     from evalkit.cassettes.model import RecordingProvider
-    from evalkit.providers.metered import MeteredProvider
+    from evalkit.providers.budget import MeteredProvider
 
     if model is None:
         raise MissingCassetteError(
@@ -71,12 +71,6 @@ def _build_recording_provider(path: Path, root: Path, model: str | None, setting
     live = MeteredProvider(get_shared_provider(model), model, settings)
     secrets = tuple(settings.extra.get("secrets", ()))
     return RecordingProvider(live, path, model=model, display_path=display_path, secrets=secrets)
-
-
-def build_cassette_name(case_id: str) -> str:
-    """The cassette's path below the cassette folder: the case's own path, without ways out of the folder."""
-    name = "/".join(part for part in case_id.split("/") if part not in ("", ".", "..")) or "case"
-    return name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
 
 
 def check_model(spec: str | None, prefix: str = "") -> None:

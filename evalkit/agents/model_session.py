@@ -24,7 +24,7 @@ from evalkit.errors import (
 )
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.providers.chunks import Chunk
+from evalkit.providers.turns import Chunk
 from evalkit.streaming.accumulate import StreamAccumulator
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class ModelSession:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """`Task.stream`."""
-        from evalkit.providers.chunks import fetch_pieces
+        from evalkit.providers.turns import fetch_pieces
 
         self._log(request)
         with self._count_waiting():

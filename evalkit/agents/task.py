@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from evalkit.cassettes.http.player import Player
     from evalkit.functions.dispatcher import FakeDispatcher
     from evalkit.providers.base import Provider
-    from evalkit.providers.chunks import Chunk
-    from evalkit.providers.metered import ClientBudget
+    from evalkit.providers.budget import ClientBudget
+    from evalkit.providers.turns import Chunk
 
 
 T = TypeVar("T")

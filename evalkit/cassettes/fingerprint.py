@@ -129,14 +129,19 @@ def _compare_instructions(was: str | None, now: str | None) -> Iterator[str]:
         yield f"the instruction changed:{format_line_changes(was or '', now or '')}"
 
 
-def format_line_changes(was: str, now: str) -> str:
-    """The lines in which two texts differ, the first few, each on an indented line of its own."""
+def format_line_changes(was: str, now: str, max_length: int | None = None) -> str:
+    """Format the first lines in which two texts differ, each on an indented line of its own."""
     old, new = was.splitlines(), now.splitlines()
     lines: list[str] = []
     for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind != "equal":
-            lines += [f"line {a + 1}: - {line}" for line in old[a:b]] + [f"line {c + 1}: + {line}" for line in new[c:d]]
+            lines += [f"line {a + 1}: - {_cut(line, max_length)}" for line in old[a:b]]
+            lines += [f"line {c + 1}: + {_cut(line, max_length)}" for line in new[c:d]]
     return "".join(f"\n    {line}" for line in lines[: 2 * SHOWN_DIFFERENCES])
+
+
+def _cut(line: str, max_length: int | None) -> str:
+    return line if max_length is None or len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def compare_declarations(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from evalkit.cassettes.fingerprint import (
     format_line_changes,
     redact_secrets,
 )
-from evalkit.cassettes.model import Cassette, build_run_path, find_cassette, load_cassette
+from evalkit.cassettes.model import Cassette, build_run_path, find_cassette, format_path, load_cassette
 from evalkit.errors import MissingCassetteError, StaleCassetteError
 from evalkit.model.transcript import ModelRequest, ModelTurn
 
@@ -49,11 +49,6 @@ def find_grades(base: Path, run: int, root: Path) -> Cassette | None:
         return None
     cassette = load_cassette(path, format_path(path, root))
     return cassette if run_path is not None or cassette.kind == "hand-written" else None
-
-
-def format_path(path: Path, root: Path) -> str:
-    """`path` as messages have it."""
-    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
 
 
 def describe_grading_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Cassette files: recorded or hand-written model turns, in YAML or JSON, one file per case (and run).
+"""Cassettes of model turns: the files, the provider that replays one, and the provider that records one.
 
-A turn that was recorded has a `request`: what was asked, with its fingerprint. A cassette is "recorded" when every
-turn has one; otherwise a person had a hand in it, and it is "hand-written".
+A file holds the turns of one case (and run), in YAML or JSON. A recorded turn has a `request` with its fingerprint. A
+cassette is "recorded" when every turn has one, otherwise "hand-written". Recordings are written whole, at the end of a
+run that could be measured, without secrets, ids, signatures and all else that changes with each recording.
 """
 
 from __future__ import annotations
@@ -11,26 +12,34 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from evalkit.cassettes.fingerprint import (
+    compare_requests,
     compute_fingerprint,
     describe_reply,
     describe_request,
     redact_secrets,
     replace_lone_surrogates,
 )
-from evalkit.errors import Location, MissingCassetteError, PathProblem, Problem, SpecError, StaleCassetteError
-from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
+from evalkit.errors import KeyPath, Location, MissingCassetteError, PathProblem, Problem, SpecError, StaleCassetteError
+from evalkit.jsonvalue import JsonObject, describe_value
+from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
-from evalkit.providers.turns import describe_value, read_text, read_turn, report_unknown_keys
+from evalkit.providers.turns import (
+    Chunk,
+    read_text,
+    read_turn,
+    read_written_reply,
+    replay_pieces,
+    report_unknown_keys,
+)
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.positions import read_positions
 from evalkit.yamlfile.write import dump
-
-if TYPE_CHECKING:
-    from evalkit.providers.chunks import Chunk
-
 
 CASSETTE_VERSION = 1
 CASSETTE_KEYS = ("evalkit_cassette", "model", "description", "turns")
@@ -40,7 +49,7 @@ CODE = "invalid_cassette"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that nobody finds half written, in a folder that is made if need be."""
+    """Write a file in one step, so that no reader meets half of it. Missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.write_bytes(content)
@@ -48,11 +57,11 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 class CassetteTurn(Struct, frozen=True):
-    """One reply; `request` is what it answered, as recorded, or None if a person wrote it. `chunks`: it was written as
-    a stream of these."""
+    """One reply; `request` is the recorded request, or None if a person wrote the turn. `chunks`: the stream as which
+    the reply was written."""
 
     reply: ModelTurn
-    request: Mapping[str, Any] | None = None
+    request: JsonObject | None = None
     chunks: tuple[Chunk, ...] = ()
 
 
@@ -71,7 +80,7 @@ class Cassette(Struct, frozen=True):
 
 
 def parse_cassette(data: Any, *, file: str = "") -> tuple[Cassette, list[PathProblem]]:
-    """The cassette that `data` (a parsed file) describes, and everything that is wrong with it."""
+    """Read the cassette that `data` (a parsed file) describes, and list everything that is wrong with it."""
     problems: list[PathProblem] = []
     if not isinstance(data, Mapping):
         problems.append(PathProblem((), f"a cassette is a mapping with 'turns', got {describe_value(data)}", CODE))
@@ -83,7 +92,7 @@ def parse_cassette(data: Any, *, file: str = "") -> tuple[Cassette, list[PathPro
         problems.append(PathProblem(("evalkit_cassette",), message, CODE))
     turns = data.get("turns")
     if not isinstance(turns, list) or not turns:
-        turns_path: tuple[str | int, ...] = ("turns",) if "turns" in data else ()
+        turns_path: KeyPath = ("turns",) if "turns" in data else ()
         problems.append(
             PathProblem(turns_path, f"'turns' is a list of at least one model turn, got {describe_value(turns)}", CODE)
         )
@@ -92,10 +101,8 @@ def parse_cassette(data: Any, *, file: str = "") -> tuple[Cassette, list[PathPro
     return Cassette(turns=cassette_turns, model=read_text(data, "model", (), problems), file=file), problems
 
 
-def _read_cassette_turn(data: Any, path: tuple[str | int, ...], problems: list[PathProblem]) -> CassetteTurn:
+def _read_cassette_turn(data: Any, path: KeyPath, problems: list[PathProblem]) -> CassetteTurn:
     if isinstance(data, Mapping) and "stream" in data:
-        from evalkit.providers.chunks import read_written_reply
-
         reply, chunks = read_written_reply(data, path, problems)
         return CassetteTurn(reply, chunks=chunks)
     if not isinstance(data, Mapping) or "request" not in data:
@@ -114,15 +121,9 @@ def load_cassette(path: Path, display_path: str | None = None) -> Cassette:
     """Read a cassette file. Raises SpecError with every problem and its place; FileNotFoundError if there is none."""
     file = display_path or str(path)
     text = path.read_bytes()
-    if path.suffix == ".json":
-        data = _load_json(text, file)
-    else:
-        from evalkit.yamlfile.parse import load
-
-        data = load(text, file)
+    data = _load_json(text, file) if path.suffix == ".json" else load(text, file)
     cassette, problems = parse_cassette(data, file=file)
-    if problems:
-        raise SpecError(sorted(_locate_problems(problems, text, file), key=lambda problem: problem.location))
+    raise_problems(problems, text, file)
     return cassette
 
 
@@ -135,19 +136,27 @@ def _load_json(text: bytes, file: str) -> Any:
         raise SpecError([Problem(Location(file, line, column), message, CODE)]) from None
 
 
-def _locate_problems(problems: Iterable[PathProblem], text: bytes, file: str) -> Iterable[Problem]:
-    from evalkit.yamlfile.positions import read_positions
-
-    places = read_positions(text)  # JSON has places too: it is close enough to YAML
-    for problem in problems:
-        line, column = places.locate(problem.path, key=problem.at_key)
-        yield Problem(Location(file, line, column), problem.message, CODE)
+def raise_problems(problems: list[PathProblem], text: bytes, file: str) -> None:
+    """Raise a SpecError with the problems and their places, if there are any."""
+    if problems:
+        places = read_positions(text)  # JSON has places too: it is close enough to YAML
+        located = [
+            Problem(Location(file, *places.locate(problem.path, key=problem.at_key)), problem.message, CODE)
+            for problem in problems
+        ]
+        raise SpecError(sorted(located, key=lambda problem: problem.location))
 
 
 def find_cassette(base: Path) -> Path | None:
-    """The file at `base`, whatever of ``.yaml``, ``.yml`` and ``.json`` it ends in; None if there is none."""
+    """Find the file at `base`, whatever of ``.yaml``, ``.yml`` and ``.json`` it ends in; None if there is none."""
     candidates = [base, *(base.with_suffix(suffix) for suffix in SUFFIXES)]
     return next((path for path in candidates if path.is_file()), None)
+
+
+def build_cassette_name(case_id: str) -> str:
+    """Return the cassette's path below the cassette folder: the case's own path, without ways out of the folder."""
+    name = "/".join(part for part in case_id.split("/") if part not in ("", ".", "..")) or "case"
+    return name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
 
 
 def build_run_path(base: Path, run: int) -> Path:
@@ -159,7 +168,7 @@ def build_run_path(base: Path, run: int) -> Path:
 
 
 class CassetteProvider:
-    """Answers request after request with the turns of one file, read when the first request comes.
+    """A provider that answers with the turns of one file, read when the first request comes.
 
     `path` is the file of the case, `run` (from 0) the repetition. A recorded repetition has a file of its own; one
     hand-written file serves them all. `root` shortens the paths in messages. `model`, if given, is the one that must
@@ -187,11 +196,11 @@ class CassetteProvider:
 
     @property
     def cassette(self) -> Cassette | None:
-        """What was read, or None before the first request."""
+        """The cassette, or None before the first request."""
         return self._cassette
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
-        """The next turn of the file.
+        """Return the next turn of the file.
 
         Raises MissingCassetteError (no file, or no turn left; the message has what to write), StaleCassetteError (it
         was recorded for another request; the message has what changed) and SpecError (the file breaks the format).
@@ -199,9 +208,7 @@ class CassetteProvider:
         return self._take_turn(request).reply
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk | ModelTurn]:
-        """The next turn in pieces, and then whole. A turn that was not written as a stream comes in whole pieces."""
-        from evalkit.providers.chunks import replay_pieces
-
+        """Return the next turn in pieces, and then whole. A turn that was not written as a stream comes in whole pieces."""
         turn = self._take_turn(request)
         return replay_pieces(turn.reply, turn.chunks)
 
@@ -216,24 +223,30 @@ class CassetteProvider:
         return self._cassette.turns[index]
 
     def _check_request(self, cassette: Cassette, index: int, request: ModelRequest) -> None:
-        """Whether the recorded turn answers `request`; hand-written ones answer whatever they are asked."""
+        """Raise StaleCassetteError if the turn was recorded for another request; hand-written ones answer any."""
         recorded = cassette.turns[index].request
         if recorded is None:
             return
-        from evalkit.cassettes.fingerprint import compute_fingerprint, describe_request, redact_secrets
-
         now = describe_request(request, self._secrets)
         changed: list[str] = []
         model = redact_secrets(self._model, self._secrets)
         if model is not None and cassette.model not in (None, model):
             changed.append(f"the model was {cassette.model}, is {model}")
         if recorded.get("fingerprint") != compute_fingerprint(now):
-            changed += _compare_with_recording(cassette, index, now)
+            turns = cassette.turns[: index + 1]
+            was = expand_requests([turn.request for turn in turns], [turn.reply for turn in turns])[-1]
+            edited = "its 'request' was edited by hand: delete 'request' there to make the turn a hand-written one"
+            changed += compare_requests(was, now) or [edited]
         if changed:
-            raise StaleCassetteError(_format_stale_message(cassette, index, changed))
+            option = quote(f"--evalkit-model={cassette.model or 'gemini:MODEL'}")  # a base_url holds what shells read
+            lines = "\n".join(f"  {line}" for line in changed)
+            raise StaleCassetteError(
+                f"{cassette.file}, turn {index + 1}, was recorded for another request:\n{lines}"
+                f"\nRecord it again: pytest --evalkit --evalkit-record=stale {option}"
+            )
 
     def unused(self) -> tuple[int, ...]:
-        """The turns (from 1) that no request took. Empty as long as nothing was asked at all."""
+        """List the turns (from 1) that no request took. Empty before the first request."""
         if self._cassette is None:
             return ()
         return tuple(range(self._position + 1, len(self._cassette.turns) + 1))
@@ -262,41 +275,36 @@ class CassetteProvider:
         return self._cassette.file if self._cassette is not None else self._format_path(self.path)
 
     def _format_path(self, path: Path) -> str:
-        if self._root is not None and path.is_relative_to(self._root):
-            path = path.relative_to(self._root)
-        return path.as_posix()
+        return format_path(path, self._root)
+
+
+def format_path(path: Path, root: Path | None) -> str:
+    """Format a path for messages: relative to `root`, if it is below it."""
+    return (path.relative_to(root) if root is not None and path.is_relative_to(root) else path).as_posix()
+
+
+def explain_overwriting(file: str) -> str:
+    """Explain that a hand-written file is in the way of a recording."""
+    return (
+        f"{file} is hand-written, and recording would overwrite it; move it away to record the case, "
+        "or use --evalkit-record=missing to keep it"
+    )
 
 
 RECORD_COMMAND = "pytest --evalkit --evalkit-record=missing --evalkit-model=gemini:MODEL"
 
 
-def _compare_with_recording(cassette: Cassette, index: int, now: Mapping[str, Any]) -> list[str]:
-    from evalkit.cassettes.fingerprint import compare_requests
-
-    turns = cassette.turns[: index + 1]
-    was = expand_requests([turn.request for turn in turns], [turn.reply for turn in turns])[-1]
-    edited = "its 'request' was edited by hand: delete 'request' there to make the turn a hand-written one"
-    return compare_requests(was, now) or [edited]
-
-
-def _format_stale_message(cassette: Cassette, index: int, changed: Iterable[str]) -> str:
-    option = quote(f"--evalkit-model={cassette.model or 'gemini:MODEL'}")  # a base_url holds what shells read
-    return (
-        f"{cassette.file}, turn {index + 1}, was recorded for another request:\n"
-        + "\n".join(f"  {line}" for line in changed)
-        + f"\nRecord it again: pytest --evalkit --evalkit-record=stale {option}"
-    )
-
-
 def _format_missing_message(file: str, request: ModelRequest) -> str:
-    calls = [_build_skeleton_call(function) for function in request.functions[:1]]
     lines = ["turns:"]
-    lines += ["  - calls:", *(f"      - {call}" for call in calls)] if calls else []
-    lines += ["  - text: what the model answers"]
+    for function in request.functions[:1]:
+        schema = function.parameters or {}
+        required = schema.get("required") if isinstance(schema, Mapping) else None
+        names = [name for name in required if isinstance(name, str)] if isinstance(required, (list, tuple)) else []
+        lines += ["  - calls:", f"      - {function.name}: {{{', '.join(f'{name}: ...' for name in names)}}}"]
+    turns = "\n".join(f"    {line}" for line in [*lines, "  - text: what the model answers"])
     return (
         f"no cassette: the agent asked the model, and {file} does not exist. Write the model's turns there:\n"
-        + _format_indented(lines)
-        + f"\nor record them: {RECORD_COMMAND}"
+        f"{turns}\nor record them: {RECORD_COMMAND}"
     )
 
 
@@ -307,26 +315,14 @@ def _format_exhausted_message(cassette: Cassette, request: ModelRequest) -> str:
     again = cassette.kind == "recorded"  # what a person wrote is never recorded over
     return (
         f"{cassette.file} has {turns}, and the agent asked for turn {count + 1}{last}. "
-        "Add what the model answers then:\n"
-        + _format_indented(["  - text: what the model answers"])
+        "Add what the model answers then:\n      - text: what the model answers"
         + ("\nor record the case again: " if again else f"\nor delete {cassette.file} and record the case: ")
         + RECORD_COMMAND.replace("=missing", "=all" if again else "=missing")
     )
 
 
-def _format_indented(lines: Iterable[str]) -> str:
-    return "\n".join("    " + line for line in lines)
-
-
-def _build_skeleton_call(function: Any) -> str:
-    schema = function.parameters or {}
-    required = schema.get("required") if isinstance(schema, Mapping) else None
-    names = [name for name in required if isinstance(name, str)] if isinstance(required, (list, tuple)) else []
-    return f"{function.name}: {{{', '.join(f'{name}: ...' for name in names)}}}"
-
-
-def _describe_last_message(messages: Iterable[Mapping[str, Any]]) -> str:
-    """What the request ended with, as the end of a sentence."""
+def _describe_last_message(messages: Iterable[JsonObject]) -> str:
+    """Describe the last message of a request, as the end of a sentence."""
     last = next(reversed(list(messages)), None)
     if last is None:
         return ""
@@ -341,21 +337,16 @@ def _format_short(value: Any) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 
-# Recording: a live provider whose turns become a readable cassette.
-#
-# Written whole, at the end of a run that could be measured. Left out are secrets, ids, signatures and whatever else would  # noqa: E501
-# change with each recording of the same conversation.
-
 HEADER = (
     "# Recorded by evalkit. Record it again when the case's request changes: pytest --evalkit --evalkit-record=stale\n"
 )
 
 
 class RecordingProvider:
-    """Passes requests on to `live` and keeps the exchange; `save` writes it to `path`.
+    """A provider that passes requests on to `live`, and records the exchange; `save` writes it to `path`.
 
-    `model` is the name that the cassette will carry, e.g. ``gemini:gemini-2.5-flash``; `told` makes of a request what
-    is written of it.
+    `model` is the name that the cassette will carry, e.g. ``gemini:gemini-2.5-flash``; `describe` makes of a
+    request the data that is written.
     """
 
     def __init__(
@@ -391,7 +382,7 @@ class RecordingProvider:
         """The live provider is shared, and closed by whoever opened it."""
 
     def save(self) -> None:
-        """Write the cassette, in one step; nothing if the model was never asked."""
+        """Write the cassette, in one step; nothing if the model got no request."""
         if not self._exchange:
             return
         model = redact_secrets(self._model, self._secrets)  # its base_url may hold a password
@@ -401,22 +392,16 @@ class RecordingProvider:
     def _refuse_to_overwrite(self) -> None:
         existing_path = find_cassette(self.path)
         if existing_path is not None and load_cassette(existing_path, self._display_path).kind == "hand-written":
-            raise MissingCassetteError(
-                f"{self._display_path} is hand-written, and recording would overwrite it; move it away to record the case, "  # noqa: E501
-                "or use --evalkit-record=missing to keep it"
-            )
+            raise MissingCassetteError(explain_overwriting(self._display_path))
 
     def _serialize_turns(self) -> list[dict[str, Any]]:
         turns = []
         before: dict[str, Any] | None = None
         for request, reply in self._exchange:
             turns.append({"request": _serialize_request(request, before), **self._serialize_reply(reply)})
-            before = {**request, "messages": [*request["messages"], self._describe_reply(reply)]}
+            reply_data = redact_secrets({"model": describe_reply(reply)}, self._secrets)
+            before = {**request, "messages": [*request["messages"], reply_data]}
         return turns
-
-    def _describe_reply(self, reply: ModelTurn) -> dict[str, Any]:
-        reply_data: dict[str, Any] = redact_secrets({"model": describe_reply(reply)}, self._secrets)
-        return reply_data
 
     def _serialize_reply(self, reply: ModelTurn) -> dict[str, Any]:
         data: dict[str, Any] = redact_secrets(describe_reply(reply), self._secrets)
@@ -425,33 +410,24 @@ class RecordingProvider:
         if reply.finish_message is not None:
             data["finish_message"] = redact_secrets(reply.finish_message, self._secrets)
         if reply.usage is not None:
-            data["usage"] = _serialize_usage(reply.usage)
+            data["usage"] = {name: count for name, count in asdict(reply.usage).items() if count}
         if reply.model is not None:
             data["model"] = reply.model
         return {**data, "duration_ms": round(reply.duration_ms)}
 
 
-def _serialize_usage(usage: Usage) -> dict[str, int]:
-    counts = {name: getattr(usage, name) for name in Usage.__struct_fields__}
-    return {name: count for name, count in counts.items() if count}
-
-
-def _serialize_request(request: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """`request` under its fingerprint; only what is new in it where it goes on from `before`."""
+def _serialize_request(request: JsonObject, before: JsonObject | None) -> dict[str, Any]:
+    """Serialize `request` with its fingerprint; only the new messages where it continues `before`."""
     result = {"fingerprint": compute_fingerprint(request)}
-    if before is not None and _is_continuation(request, before):
-        return {**result, "continues": True, "messages": request["messages"][len(before["messages"]) :]}
-    parts = {key: value for key, value in request.items() if value not in (None, [], {})}
-    return {**result, **parts}
+    if before is not None and all(request[key] == before[key] for key in ("system", "functions", "settings")):
+        count = len(before["messages"])
+        if request["messages"][:count] == before["messages"]:
+            return {**result, "continues": True, "messages": request["messages"][count:]}
+    return {**result, **{key: value for key, value in request.items() if value not in (None, [], {})}}
 
 
-def _is_continuation(request: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    same = all(request[key] == before[key] for key in ("system", "functions", "settings"))
-    return same and request["messages"][: len(before["messages"])] == before["messages"]
-
-
-def expand_requests(requests: Sequence[Mapping[str, Any] | None], replies: Sequence[ModelTurn]) -> list[Any]:
-    """The requests of a cassette's turns in full, as `asked` gives them; None for turns that a person wrote."""
+def expand_requests(requests: Sequence[JsonObject | None], replies: Sequence[ModelTurn]) -> list[Any]:
+    """Expand a cassette's requests to what `describe_request` gives; None for turns that a person wrote."""
     full: list[Any] = []
     before: dict[str, Any] | None = None
     for request, reply in zip(requests, replies, strict=True):

@@ -1,9 +1,12 @@
-"""What a model looks like from inside: one request in, one turn out."""
+"""Providers, the sources of model turns, and the table of the services that can be one.
+
+To add a service: a module beside this one that ends in a `ProviderKind`, and a line in `PROVIDERS`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import parse_qsl
 
@@ -28,13 +31,47 @@ class Provider(Protocol):
         ...
 
 
-# From ``gemini:MODEL`` or ``openai:MODEL?base_url=...&stream=1`` to a provider.
+class SchemaRules(Struct, frozen=True, kw_only=True):
+    """The declarations that a service takes: what `lint` checks, and the provider refuses to send.
 
-# kind -> "module:factory"; the factory takes a ModelSpec. Imported when the first model of its kind is opened.
-KINDS = {
-    "gemini": "evalkit.providers.gemini.client:open_gemini",
-    "openai": "evalkit.providers.openai.client:open_openai",
-}
+    `name` is the pattern of function names, `name_advice` says it in words. `fields` are the keywords of the service's
+    own schema type, where it has one; `refused_at_root` and `refused_in_strict_mode` are keywords of JSON Schema.
+    """
+
+    name: re.Pattern[str]
+    name_advice: str
+    fields: frozenset[str] = frozenset()
+    refused_at_root: tuple[str, ...] = ()
+    refused_in_strict_mode: frozenset[str] = frozenset()
+
+
+class ProviderKind(Struct, frozen=True, kw_only=True):
+    """A model service: how its models are opened, and how its replies are read."""
+
+    name: str  # in ``name:MODEL``
+    key_variable: str  # the environment variable that holds the key
+    model_prefixes: tuple[str, ...]  # names of models that begin so are this service's
+    options: type[Struct]  # what may stand behind ``?``; read by their types
+    open: Callable[[str, Any], Provider]  # from the model's name and the options
+    read_reply: Callable[[Any], ModelTurn]  # from the JSON of a reply that came whole
+    read_stream: Callable[[Iterable[Any]], ModelTurn]  # from the JSON of its chunks
+    schema_rules: SchemaRules
+
+
+def _load_gemini() -> ProviderKind:
+    from evalkit.providers.gemini import GEMINI
+
+    return GEMINI
+
+
+def _load_openai() -> ProviderKind:
+    from evalkit.providers.openai import OPENAI
+
+    return OPENAI
+
+
+# Each service is imported when it is first needed: most runs replay cassettes.
+PROVIDERS: dict[str, Callable[[], ProviderKind]] = {"gemini": _load_gemini, "openai": _load_openai}
 
 
 class ModelSpec(Struct, frozen=True):
@@ -51,9 +88,9 @@ def parse_model_spec(spec: str) -> ModelSpec:
     if not isinstance(spec, str) or not spec.strip():
         raise UsageError(f"a model is written kind:model, e.g. gemini:MODEL, got {spec!r}")
     kind, colon, rest = spec.strip().partition(":")
-    if kind not in KINDS:
-        kinds = ", ".join(f"{name}:MODEL" for name in KINDS)
-        guess = did_you_mean(kind, KINDS) if colon else f"; did you mean '{_guess_kind(kind)}:{kind}'?"
+    if kind not in PROVIDERS:
+        kinds = ", ".join(f"{name}:MODEL" for name in PROVIDERS)
+        guess = did_you_mean(kind, PROVIDERS) if colon else f"; did you mean '{_guess_kind(kind)}:{kind}'?"
         raise UsageError(
             f"unknown model '{spec}'{guess} A model is one of {kinds}"
             if guess
@@ -70,55 +107,47 @@ def parse_model_spec(spec: str) -> ModelSpec:
 
 
 def _guess_kind(model: str) -> str:
-    return "gemini" if model.startswith(("gemini", "models/")) or len(KINDS) == 1 else "openai"
+    """Guess the service of a model that was written without one: OpenAI's API has models of any name."""
+    return next((name for name, load in PROVIDERS.items() if model.startswith(load().model_prefixes)), "openai")
 
 
 def open_provider(spec: str) -> Provider:
-    """The provider that `spec` names: ``gemini:MODEL``, options as ``?name=value&name=value``.
+    """Return the provider that `spec` names: ``gemini:MODEL``, options as ``?name=value&name=value``.
 
-    Nothing is imported or connected before the first turn. Raises UsageError for a spec that makes no sense.
+    Nothing is connected before the first turn. Raises UsageError for a spec that makes no sense.
     """
     parsed = parse_model_spec(spec)
-    module, _, name = KINDS[parsed.kind].partition(":")
-    factory: Callable[[ModelSpec], Provider] = getattr(import_module(module), name)
-    return factory(parsed)
+    kind = PROVIDERS[parsed.kind]()
+    return kind.open(parsed.model, kind.options(**_read_options(parsed, kind)))
 
 
-def read_options(spec: ModelSpec, options: Any) -> dict[str, Any]:
-    """The options of `spec` as fields of the dataclass `options`, by their types. Raises UsageError."""
-    types: dict[str, str] = options.__annotations__
+def _read_options(spec: ModelSpec, kind: ProviderKind) -> dict[str, object]:
+    """Read the options of `spec` by the types of the service's fields. Raises UsageError."""
+    types = kind.options.__annotations__
     names = [name for name in types if name != "api_key"]
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for name, text in spec.options.items():
         if name == "api_key":
-            key = "GEMINI_API_KEY" if spec.kind == "gemini" else "OPENAI_API_KEY"
-            raise UsageError(f"{spec.kind}:{spec.model}?api_key=…: a key does not belong there; set {key}")
+            raise UsageError(
+                f"{spec.kind}:{spec.model}?api_key=…: a key does not belong there; set {kind.key_variable}"
+            )
         if name not in names:
             hint = did_you_mean(name, names) or f"; it has {', '.join(names)}"
             raise UsageError(f"'{spec.text}': {spec.kind} has no option '{name}'{hint}")
         try:
-            values[name] = _READERS.get(types[name], str)(text)
+            values[name] = _parse_option(text, types[name])
         except (ValueError, KeyError):
             raise UsageError(f"'{spec.text}': {name}={text} is no value of '{name}'") from None
     return values
 
 
-def _parse_flag(text: str) -> bool:
-    return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
-
-
-def _parse_count(text: str) -> int:
-    number = int(text)
-    if number < 0:
+def _parse_option(text: str, option_type: str) -> object:
+    if option_type == "bool":
+        return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+    if option_type == "int" and int(text) >= 0:
+        return int(text)
+    if option_type == "float" and 0 < float(text) < float("inf"):
+        return float(text)
+    if option_type in ("int", "float"):
         raise ValueError(text)
-    return number
-
-
-def _parse_positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise ValueError(text)
-    return number
-
-
-_READERS: dict[str, Callable[[str], Any]] = {"bool": _parse_flag, "float": _parse_positive, "int": _parse_count}
+    return text

@@ -1,10 +1,8 @@
-"""How much may be spent on live models: one account per budget, shared by all cases, and over a file by all processes.
+"""Live models under the limits of a run: their rate, and the budget, one account for all cases and processes.
 
-Processes of several machines have no file in common: each has an account of its own, which tells whoever gathers what
-it spent, and is told what was spent elsewhere.
-
-Money is spent when a reply has come. A request that is under way counts with what requests cost on average, so that
-many at a time overshoot the budget by little.
+Processes on one machine share the account's file. Those of several machines have an account each, which reports its own
+sum and records what was spent elsewhere. A request under way counts with the average cost of a request, so that many at
+a time overshoot the budget by little.
 """
 
 from __future__ import annotations
@@ -14,12 +12,17 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from evalkit.errors import BudgetSpentError
+from evalkit.errors import BudgetSpentError, UsageError
+from evalkit.model.prices import compute_cost, find_price
+from evalkit.model.settings import Settings
+from evalkit.model.transcript import ModelRequest, ModelTurn
+from evalkit.providers.base import Provider, parse_model_spec
+from evalkit.providers.pacing import current_limiter, find_rates, get_limiter
 
 
 class Account:
-    """What was spent of `cap_usd`. `file` is shared by several processes, each of which appends what it spends; `tell`
-    is called with all that was spent through this account, whenever it has become more."""
+    """The spending of a budget of `cap_usd`. `file` is shared by several processes, each of which appends its costs;
+    `report` is called with the sum of this account whenever it grows."""
 
     def __init__(
         self, cap_usd: float, file: Path | None = None, *, report: Callable[[float], None] | None = None
@@ -46,30 +49,30 @@ class Account:
             self._check(0)
 
     def enter(self) -> None:
-        """A request is about to go out. Raises BudgetSpentError if it must not."""
+        """Count a request that is about to go out. Raises BudgetSpentError if it must not."""
         with self._lock:
             self._check(self._under_way)
             self._under_way += 1
 
     def leave(self, cost_usd: float | None) -> None:
-        """Its reply came and cost so much; None: it failed and cost nothing."""
+        """Record the cost of a request's reply, None if the request failed and cost nothing."""
         with self._lock:
             self._under_way -= 1
             if cost_usd is not None:
                 self._add(cost_usd)
 
     def add(self, cost_usd: float) -> None:
-        """Something was spent elsewhere, by the client of an agent's own."""
+        """Add a cost of an agent's own client."""
         with self._lock:
             self._add(cost_usd)
 
     def record_elsewhere(self, elsewhere_usd: float) -> None:
-        """So much was spent through the accounts of other processes. What is known is never taken back."""
+        """Record the sum of the other processes' accounts, which never shrinks."""
         with self._lock:
             self._elsewhere_usd = max(self._elsewhere_usd, elsewhere_usd)
 
     def mark_unpriced(self) -> None:
-        """A reply came without tokens, so nobody knows what it cost."""
+        """Record that a reply came without token counts, so that its cost is unknown."""
         with self._lock:
             self._under_way -= 1
             self._is_unpriced = True
@@ -119,6 +122,99 @@ _lock = threading.Lock()
 
 
 def get_account(cap_usd: float, file: Path | None) -> Account:
-    """The one account of this process for a budget."""
+    """Return the one account of this process for a budget."""
     with _lock:
         return _accounts.setdefault((cap_usd, file), Account(cap_usd, file))
+
+
+class MeteredProvider:
+    """A live provider of the model `spec`, within the rate and the budget of the run."""
+
+    def __init__(self, live: Provider, spec: str, settings: Settings) -> None:
+        self.name = live.name
+        self._live = live
+        self._spec = spec
+        self._prices = settings.prices
+        self._account = get_run_account(settings)
+        parsed = parse_model_spec(spec)
+        rates = find_rates(parsed.kind, parsed.model, settings.limits, settings.workers)
+        place = parsed.options.get("base_url", "")
+        self._limiter = get_limiter(f"{parsed.kind}:{parsed.model}@{place}", rates)
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Take the model's turn. Raises BudgetSpentError when nothing is left, beside what the live provider raises."""
+        token = current_limiter.set(self._limiter)
+        try:
+            return await (
+                self._live.turn(request) if self._account is None else self._take_paid_turn(request, self._account)
+            )
+        finally:
+            current_limiter.reset(token)
+
+    async def _take_paid_turn(self, request: ModelRequest, account: Account) -> ModelTurn:
+        if find_price((self._spec,), self._prices) is None:
+            raise UsageError(describe_missing_price(self._spec))
+        account.enter()
+        cost: float | None = None
+        is_known = True
+        try:
+            reply = await self._live.turn(request)
+            cost = compute_cost(reply.usage, (reply.model, self._spec), self._prices)
+            is_known = cost is not None
+        finally:
+            account.leave(cost) if is_known else account.mark_unpriced()
+        return reply
+
+    async def aclose(self) -> None:
+        """The live provider is shared, and closed by whoever opened it."""
+
+
+def get_run_account(settings: Settings) -> Account | None:
+    """Return the account for live turns, None without a budget. ``settings.extra["account"]`` replaces it."""
+    if settings.max_cost_usd is None:
+        return None
+    account: Account | None = settings.extra.get("account")
+    return get_account(settings.max_cost_usd, settings.ledger) if account is None else account
+
+
+class ClientBudget:
+    """The budget of a live run for the turns of an agent's own client, which its framework reports."""
+
+    def __init__(self, account: Account, settings: Settings) -> None:
+        self._account = account
+        self._model = settings.model
+        self._prices = settings.prices
+
+    def check(self) -> None:
+        """Raises BudgetSpentError if nothing is left."""
+        self._account.check()
+
+    def add(self, turn: ModelTurn) -> None:
+        """Book what `turn` cost; nothing where its tokens or its model's price are not known."""
+        cost = compute_cost(turn.usage, (turn.model, self._model), self._prices)
+        if cost is not None:
+            self._account.add(cost)
+
+
+def create_client_budget(settings: Settings) -> ClientBudget | None:
+    """Return the budget for turns of an agent's own client. None without a budget, offline, and while a cassette is
+    recorded, which books them itself."""
+    account = get_run_account(settings)
+    goes_live = settings.model is not None and settings.record is None
+    return None if account is None or not goes_live else ClientBudget(account, settings)
+
+
+def check_budget(settings: Settings) -> None:
+    """Raises BudgetSpentError if the run goes live and nothing is left to spend."""
+    account = get_run_account(settings)
+    if account is not None and (settings.record is not None or settings.model is not None):
+        account.check()
+
+
+def describe_missing_price(spec: str) -> str:
+    """Explain that a model without a price can't be used within a budget."""
+    name = spec.partition(":")[2].partition("?")[0]
+    return (
+        f"max_cost is set, and '{name}' has no price: write [tool.evalkit.prices] "
+        f'"{name}" = {{input = ..., output = ...}}, in USD per million tokens'
+    )

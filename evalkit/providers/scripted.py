@@ -7,7 +7,7 @@ from typing import Any
 
 from evalkit.errors import MissingCassetteError, PathProblem, UsageError, format_path
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.chunks import Chunk, read_written_reply, replay_pieces
+from evalkit.providers.turns import Chunk, read_written_reply, replay_pieces
 
 
 class ScriptedProvider:

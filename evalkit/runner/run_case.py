@@ -120,7 +120,7 @@ async def _judge_run(plan: CasePlan, number: int, run: RunState, watch: Watchdog
 def _check_budget(settings: Settings) -> None:
     """Nothing of prices and accounts is imported for a run without a budget."""
     if settings.max_cost_usd is not None:
-        from evalkit.providers.metered import check_budget
+        from evalkit.providers.budget import check_budget
 
         check_budget(settings)
 

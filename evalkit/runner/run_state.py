@@ -183,7 +183,7 @@ def prepare_run(plan: CasePlan, number: int) -> RunState:
     )
     task.http_player = http_recording.create_player(task, plan.settings)
     if plan.settings.max_cost_usd is not None:
-        from evalkit.providers.metered import create_client_budget
+        from evalkit.providers.budget import create_client_budget
 
         task.client_budget = create_client_budget(plan.settings)
     return RunState(plan, task, dispatcher)

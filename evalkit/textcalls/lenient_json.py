@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from evalkit.providers.turns import parse_finite
+from evalkit.jsonvalue import parse_finite
 
 _FIRST_PIECE = 4_000
 _LONGEST_TOKEN = 64  # so near to the end of a piece an error may come of the cut
@@ -81,7 +81,7 @@ def _decode_strictly(text: str, start: int, end: int) -> Decoded:
 # JSON read kindly: each liberty is named, and a text cut off anywhere is never a value.
 #
 # What may be mended: single quotes, Python's True/False/None, unquoted keys, trailing commas, raw newlines in strings,
-# quotes that were not escaped, doubled braces, closing braces that are missing. The last only where nothing can still be  # noqa: E501
+# quotes that were not escaped, doubled braces, missing closing braces. The last only where nothing can still be
 # missing: inside an envelope that was closed, or after the arguments object was closed.
 
 MAX_DEPTH = 100

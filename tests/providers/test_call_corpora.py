@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from evalkit.errors import IncompleteCallError
-from evalkit.providers.gemini.reply import merge_chunks, read_reply
-from evalkit.providers.openai.reply import read_stream
-from evalkit.providers.turns import parse_arguments
+from evalkit.jsonvalue import parse_arguments
+from evalkit.providers.gemini import merge_chunks, read_reply
+from evalkit.providers.openai import read_stream
 from evalkit.streaming.accumulate import StreamAccumulator
 from evalkit.streaming.events import parse_values
 from evalkit.textcalls.search import parse_text_calls

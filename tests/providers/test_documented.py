@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evalkit.cassettes.http.file import load_http_cassette
+from evalkit.cassettes.http.player import load_http_cassette
 from evalkit.cassettes.model import parse_cassette
-from evalkit.providers.gemini.client import GeminiOptions
+from evalkit.providers.gemini import GeminiOptions
 from evalkit.providers.turns import FINISH_REASONS, TURN_KEYS
 from evalkit.yamlfile.parse import load
 

@@ -12,9 +12,15 @@ from evalkit.errors import ProviderError, UsageError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import open_provider
-from evalkit.providers.gemini.client import GeminiOptions, GeminiProvider
-from evalkit.providers.gemini.reply import FINISH_REASONS, merge_chunks, read_reply
-from evalkit.providers.gemini.request import FOREIGN_SIGNATURE, build_contents
+from evalkit.providers.gemini import (
+    FINISH_REASONS,
+    FOREIGN_SIGNATURE,
+    GeminiOptions,
+    GeminiProvider,
+    build_contents,
+    merge_chunks,
+    read_reply,
+)
 from evalkit.providers.pacing import RetryPolicy
 from evalkit.streaming.events import parse_values
 

@@ -14,8 +14,14 @@ import pytest
 from evalkit.errors import ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.gemini.client import GeminiOptions, GeminiProvider
-from evalkit.providers.gemini.reply import FINISH_REASONS, REASONS_BY_NUMBER, merge_chunks, read_reply
+from evalkit.providers.gemini import (
+    FINISH_REASONS,
+    REASONS_BY_NUMBER,
+    GeminiOptions,
+    GeminiProvider,
+    merge_chunks,
+    read_reply,
+)
 
 Row = dict[str, Any]
 REQUEST = ModelRequest(messages=({"role": "user", "text": "hi"},))

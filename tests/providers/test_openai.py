@@ -14,9 +14,7 @@ from evalkit.errors import ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import open_provider
-from evalkit.providers.openai.client import OpenAIOptions, OpenAIProvider
-from evalkit.providers.openai.reply import read_reply, read_stream
-from evalkit.providers.openai.request import build_messages
+from evalkit.providers.openai import OpenAIOptions, OpenAIProvider, build_messages, read_reply, read_stream
 from evalkit.providers.pacing import RetryPolicy
 
 Row = dict[str, Any]

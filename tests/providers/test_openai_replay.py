@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.openai.client import OpenAIOptions, OpenAIProvider
+from evalkit.providers.openai import OpenAIOptions, OpenAIProvider
 from evalkit.streaming.events import parse_values
 
 Row = dict[str, Any]

@@ -18,8 +18,8 @@ from evalkit.providers.pacing import (
     current_limiter,
     find_rates,
     get_limiter,
+    read_retry_after,
 )
-from evalkit.providers.service_errors import read_retry_after
 
 
 class Clock:

@@ -14,10 +14,10 @@ from evalkit.cassettes.fingerprint import redact_secrets
 from evalkit.cassettes.model import CassetteProvider, RecordingProvider
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.gemini.reply import merge_chunks
-from evalkit.providers.gemini.reply import read_reply as gemini_turn
-from evalkit.providers.openai.reply import read_reply as openai_turn
-from evalkit.providers.openai.reply import read_stream
+from evalkit.providers.gemini import merge_chunks
+from evalkit.providers.gemini import read_reply as gemini_turn
+from evalkit.providers.openai import read_reply as openai_turn
+from evalkit.providers.openai import read_stream
 from evalkit.providers.scripted import ScriptedProvider
 from evalkit.streaming.events import parse_values
 

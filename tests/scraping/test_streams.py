@@ -15,7 +15,7 @@ import evalkit
 from evalkit.agents.instruction import Instruction
 from evalkit.cassettes.model import CassetteProvider, load_cassette
 from evalkit.model.transcript import ModelTurn
-from evalkit.providers.chunks import Chunk
+from evalkit.providers.turns import Chunk
 from evalkit.runner.run_case import run_case
 from evalkit.streaming.accumulate import StreamCall
 from evalkit.yamlfile.write import dump

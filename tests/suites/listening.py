@@ -10,7 +10,7 @@ from typing import Any
 import evalkit
 from evalkit.cassettes.model import CassetteProvider
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.gemini.client import GeminiOptions, GeminiProvider
+from evalkit.providers.gemini import GeminiOptions, GeminiProvider
 from evalkit.runner.run_case import run_case
 from tests.servers.replay import ReplayServer
 from tests.suites.suite import ROOT, Suite

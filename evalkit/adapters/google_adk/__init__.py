@@ -20,7 +20,7 @@ from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.base import ModelSpec
-from evalkit.providers.gemini.reply import FINISH_REASONS
+from evalkit.providers.gemini import FINISH_REASONS
 
 EXTRA = "google-adk"
 

@@ -26,7 +26,7 @@ from evalkit.adapters.common.recording import AgentRunRecorder, TaskRecorder
 from evalkit.adapters.common.run_context import ActiveRuns, run_once
 from evalkit.errors import MockError
 from evalkit.model.transcript import ModelTurn
-from evalkit.providers.gemini.reply import read_reply
+from evalkit.providers.gemini import read_reply
 
 # By which the framework knows calls that had no id on the wire.
 _OWN_ID = "adk-"

@@ -22,7 +22,7 @@ from evalkit.adapters.common.run_context import ActiveRuns, run_once
 from evalkit.errors import FunctionError
 from evalkit.functions.targets import wait_for
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
-from evalkit.providers.gemini.reply import FINISH_REASONS
+from evalkit.providers.gemini import FINISH_REASONS
 
 
 class TooManyTurnsError(Exception):

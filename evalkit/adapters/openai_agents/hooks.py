@@ -21,7 +21,7 @@ from evalkit.adapters.common.recording import AgentRunRecorder, TaskRecorder
 from evalkit.adapters.common.run_context import ActiveRuns
 from evalkit.errors import MeasurementError
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
-from evalkit.providers.turns import parse_arguments
+from evalkit.jsonvalue import parse_arguments
 
 _HOOKS = tuple(name for name in dir(RunHooks) if name.startswith("on_"))
 _lock = threading.Lock()

@@ -18,7 +18,7 @@ from openai.types.responses import (
 from evalkit.adapters.common.task_model import TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.model.transcript import ModelTurn
-from evalkit.providers.turns import parse_arguments
+from evalkit.jsonvalue import parse_arguments
 
 
 class AgentsSdkTaskModel(Model):

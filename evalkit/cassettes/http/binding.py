@@ -1,8 +1,8 @@
-"""HTTP cassettes of agents that bring their own client: which run has one, and whose a request is.
+"""HTTP cassettes of agents that bring their own client: the player of a run, and the run that a request belongs to.
 
-A request is of the case in whose context it is sent: the agent's task or thread, and all that they start. One from a
-thread that was there before (a client with an event loop of its own) is of the only case that runs; with several of
-them nobody knows, and it is refused.
+A request belongs to the case in whose context it is sent: the agent's task or thread, and all that they start. One from
+an older thread (a client with an event loop of its own) belongs to the only case that runs; if several run, it is
+refused.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
+from evalkit.cassettes.http.interception import install, uninstall
+from evalkit.cassettes.http.messages import HttpResponse
+from evalkit.cassettes.http.model_replies import find_turn
+from evalkit.cassettes.http.player import Player, PlayerOptions
+from evalkit.cassettes.model import build_cassette_name
 from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
-from evalkit.functions.patching.context_propagation import CURRENT_CASE
+from evalkit.functions.patching.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
+from evalkit.model.prices import compute_cost
 from evalkit.model.settings import Settings
-
-if TYPE_CHECKING:
-    from evalkit.agents.task import Task
-    from evalkit.cassettes.http.messages import HttpResponse
-    from evalkit.cassettes.http.player import Player
-    from evalkit.providers.budget import Account
-
+from evalkit.model.transcript import ModelTurn
+from evalkit.providers.budget import get_run_account
 
 NEEDS_EXTRA = "HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
 
@@ -33,17 +34,24 @@ _open_players: list[Player] = []
 _lock = threading.Lock()
 
 
+class RunTask(Protocol):
+    """The task of a run, as far as HTTP traffic concerns it."""
+
+    case_id: str
+    run_index: int
+
+    def record_fault(self, error: EvalkitError) -> None: ...
+
+    def record_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> None: ...
+
+
 class _TrafficListener:
-    """Tells a task of the traffic of its agent's own client."""
+    """Records the traffic of an agent's own client in its task, and its costs in the account."""
 
-    def __init__(self, task: Task, settings: Settings) -> None:
-        self._task = weakref.ref(task)  # which has the tape, which has this
+    def __init__(self, task: RunTask, settings: Settings) -> None:
+        self._task = weakref.ref(task)  # the task refers to the player, and the player to this
         self._prices = settings.prices
-        self._account: Account | None = None
-        if settings.max_cost_usd is not None:
-            from evalkit.providers.metered import get_run_account
-
-            self._account = get_run_account(settings)
+        self._account = get_run_account(settings)
 
     def on_request(self) -> None:
         if self._account is not None:
@@ -54,11 +62,8 @@ class _TrafficListener:
         if task is not None:
             task.record_fault(error)
 
-    def on_response(self, answer: HttpResponse, duration_ms: float, *, is_live: bool) -> None:
-        from evalkit.cassettes.http.turns import find_turn
-        from evalkit.model.prices import compute_cost
-
-        turn = find_turn(answer, duration_ms)
+    def on_response(self, response: HttpResponse, duration_ms: float, *, is_live: bool) -> None:
+        turn = find_turn(response, duration_ms)
         task = self._task()
         if turn is not None and task is not None:
             task.record_turn(turn, waited_ms=duration_ms if is_live else 0.0)
@@ -67,14 +72,11 @@ class _TrafficListener:
                 self._account.add(cost)
 
 
-def create_player(task: Task, settings: Settings) -> Player | None:
-    """The tape of the run that `task` is; None where requests go out as they are: live, switched off, no vcrpy."""
+def create_player(task: RunTask, settings: Settings) -> Player | None:
+    """Create the player of a run; None where requests go out unchanged: live, switched off, no vcrpy."""
     goes_live = settings.model is not None and settings.record is None
     if goes_live or settings.http.cassettes is False or not _is_possible(settings):
         return None
-    from evalkit.agents.model_choice import build_cassette_name
-    from evalkit.cassettes.http.player import Player, PlayerOptions
-
     options = PlayerOptions(
         model_cassette=build_cassette_name(task.case_id),
         cassettes=settings.cassettes,
@@ -103,13 +105,10 @@ def _has_vcrpy() -> bool:
 
 @contextmanager
 def intercept_requests(player: Player | None) -> Iterator[None]:
-    """While inside, `tape` answers the requests of this context. Who is left behind asks a closed tape for ever."""
+    """Let `player` answer the requests of this context. Code that runs on afterwards meets a closed player for ever."""
     if player is None:
         yield
         return
-    from evalkit.cassettes.http.interception import install
-    from evalkit.functions.patching.context_propagation import start_propagation, stop_propagation
-
     with _lock:
         _open_players.append(player)
         start_propagation("http")
@@ -124,11 +123,9 @@ def intercept_requests(player: Player | None) -> Iterator[None]:
 
 
 def release(player: Player | None) -> None:
-    """The agent has ended: nobody can ask `tape` any more."""
+    """Release `player` once the agent has ended and can send no request any more."""
     if player is None:
         return
-    from evalkit.cassettes.http.interception import uninstall
-
     with _lock:
         if player not in _open_players:
             return
@@ -137,16 +134,15 @@ def release(player: Player | None) -> None:
 
 
 def _find_player() -> Player | None:
-    """The tape of the case in whose context this is called."""
+    """Find the player of the case in whose context this is called."""
     case = CURRENT_CASE.get()
     if case is not None:
-        task: Any = case.dispatcher.task
-        tape: Player | None = task.http_player
-        return tape
+        player: Player | None = case.dispatcher.task.http_player
+        return player
     if threading.current_thread() is threading.main_thread():
         return None  # pytest's own, and its plugins': agents do not run there without a context
     with _lock:
-        open_players = [tape for tape in _open_players if tape.is_open]
+        open_players = [player for player in _open_players if player.is_open]
     if len(open_players) > 1:
         raise MissingCassetteError(
             f"an HTTP request came from thread '{threading.current_thread().name}', which was there before the "

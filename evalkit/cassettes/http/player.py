@@ -1,4 +1,9 @@
-"""Where evalkit itself listens: requests there are a case's function calls, no traffic to be recorded or replayed."""
+"""HTTP cassettes: the requests of an agent's own client and the responses, played or recorded, and their files.
+
+There is one YAML file per case and run: beside the model's cassette of a case, ``valid_001.yaml``, its HTTP cassette is
+``valid_001.http.yaml``, and that of its second run ``valid_001.run-2.http.yaml``. A file with ``recorded: true`` was
+recorded; others are hand-written.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,6 @@ import json
 import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from difflib import SequenceMatcher
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
 
-from evalkit.cassettes.fingerprint import SHOWN_DIFFERENCES, compare_declarations, compare_values
-from evalkit.cassettes.http.file import HttpCassette, build_http_path, load_http_cassette, write_http_cassette
+from evalkit.cassettes.fingerprint import SHOWN_DIFFERENCES, compare_declarations, compare_values, format_line_changes
 from evalkit.cassettes.http.messages import (
     FORMS,
     HttpRequest,
@@ -24,18 +27,35 @@ from evalkit.cassettes.http.messages import (
     serialize_response,
     to_response,
 )
-from evalkit.cassettes.http.normalise import has_uuids, normalise_exchanges, replace_uuids
-from evalkit.errors import EvalkitError, MissingCassetteError, StaleCassetteError
+from evalkit.cassettes.http.model_replies import has_uuids, normalise_exchanges, replace_uuids
+from evalkit.cassettes.model import (
+    CODE,
+    build_run_path,
+    explain_overwriting,
+    format_path,
+    raise_problems,
+    write_atomically,
+)
+from evalkit.errors import (
+    EvalkitError,
+    KeyPath,
+    MissingCassetteError,
+    PathProblem,
+    StaleCassetteError,
+)
+from evalkit.jsonvalue import JsonObject, describe_value
+from evalkit.providers.turns import report_unknown_keys
+from evalkit.yamlfile.events import Limits
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.write import dump
 
-OWN_HOSTS: set[str] = set()  # "127.0.0.1:PORT" of every functions server that is up
-
-
-# The HTTP traffic of one run of a case: played from its cassette, or recorded into it, never both.
+# "127.0.0.1:PORT" of every functions server that is up. Requests to it are function calls, which are not recorded.
+OWN_HOSTS: set[str] = set()
 
 
 class PlayerOptions(Struct, frozen=True, kw_only=True):
-    """How a tape is made. `model_cassette` is where the case has that of its model, below `root`; `record` as in
-    Settings. Most cases send no request, so files are looked for only when one comes."""
+    """Options of a player. `model_cassette` is the path of the model's cassette below `cassettes`; `record` as in
+    Settings."""
 
     model_cassette: str
     cassettes: Path
@@ -57,24 +77,27 @@ class PlayerOptions(Struct, frozen=True, kw_only=True):
         return build_http_path(self.root / self.cassettes / self.model_cassette, 0)
 
     def format_path(self, path: Path) -> str:
-        return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
+        return format_path(path, self.root)
 
 
 class TrafficListener(Protocol):
-    """Who is told what goes on, in the thread of the request."""
+    """A listener to the traffic of a run, called in the thread of the request."""
 
     def on_request(self) -> None:
-        """A request is about to go out, to be recorded. May raise, and it does not."""
+        """Handle a request that is about to go out. If this raises, it does not."""
 
     def on_refusal(self, error: EvalkitError) -> None:
-        """A request can't be answered. The exception is raised in the client, and the agent may swallow it."""
+        """Handle a request without an answer. The client raises the exception, and the agent may swallow it."""
 
     def on_response(self, response: HttpResponse, duration_ms: float, *, is_live: bool) -> None:
-        """An answer was played, or came in live and was recorded; so long it took, then or now."""
+        """Handle a response that was played, or came in live and was recorded, and took `duration_ms`."""
 
 
 class Player:
-    """Answers the requests of one run, from any thread. Nothing is read before the first request."""
+    """The HTTP traffic of one run, from any thread: played from its cassette, or recorded, never both.
+
+    Nothing is read before the first request.
+    """
 
     def __init__(self, options: PlayerOptions, listener: TrafficListener) -> None:
         self._options = options
@@ -91,13 +114,15 @@ class Player:
     # -- what the interception asks
 
     def can_handle(self, host: str) -> bool:
-        """Whether a request to `host` (with its port, where it has one) is played or recorded."""
+        """Tell whether a request to `host` (with its port, where it has one) is played or recorded."""
+        name, _, port = host.rpartition(":")
+        names = (host, name if port.isdecimal() else host)
         return host not in OWN_HOSTS and not any(
-            fnmatch(host, pattern) or fnmatch(_strip_port(host), pattern) for pattern in self._options.ignore_hosts
+            fnmatch(name, pattern) for pattern in self._options.ignore_hosts for name in names
         )
 
     def begin(self, request: HttpRequest) -> HttpResponse | PendingExchange:
-        """The recorded answer; or where the answer is to be put, which the caller gets from the network.
+        """Return the recorded response, or a place for the response that the caller gets from the network.
 
         Raises MissingCassetteError, StaleCassetteError and SpecError.
         """
@@ -131,7 +156,7 @@ class Player:
 
     @property
     def is_open(self) -> bool:
-        """Whether its run is still going on."""
+        """True until the run is over."""
         return self._is_open
 
     @property
@@ -140,32 +165,32 @@ class Player:
         return self._cassette.kind if self._cassette is not None and self._played else None
 
     def find_unused(self) -> tuple[str, int]:
-        """The cassette's name, and how many of its exchanges nobody asked for; 0 as long as nothing was played."""
+        """Return the cassette's name and its number of unplayed exchanges, 0 as long as nothing was played."""
         if self._cassette is None or not self._played:
             return "", 0
         return self._cassette.file, len(self._cassette.exchanges) - len(self._played)
 
     def close(self) -> None:
-        """The run is over: who asks from now on, an agent that was left behind, is refused."""
+        """End the run: requests of code that still runs are refused from now on."""
         with self._lock:
             self._is_open = False
 
     def save(self) -> None:
-        """Write what was recorded; nothing if nothing was asked."""
+        """Write the recorded exchanges, if there are any."""
         done = [exchange for exchange in self._exchanges if "response" in exchange]
         if done:
             write_http_cassette(self._options.path, normalise_exchanges(done))
 
     # -- inside
 
-    def _prepare(self, request_data: Mapping[str, Any]) -> None:
-        """Decide what this tape does, when the first request comes."""
+    def _prepare(self, request_data: JsonObject) -> None:
+        """Decide at the first request whether to play or to record."""
         if self._is_ready:
             return
         options, path = self._options, self._find_file()
         if options.record == "all" or (options.record and path is None):
             if path is not None and load_http_cassette(path, options.format_path(path)).kind == "hand-written":
-                raise MissingCassetteError(explain_overwrite(options.format_path(path)))
+                raise MissingCassetteError(explain_overwriting(options.format_path(path)))
         elif path is None:
             raise MissingCassetteError(explain_missing_cassette(options.format_path(options.path), request_data))
         else:
@@ -176,7 +201,7 @@ class Player:
         self._is_ready = True
 
     def _find_file(self) -> Path | None:
-        """The run's own file, or the hand-written one of the first run, which serves them all."""
+        """Find the run's own file, or the hand-written one of the first run, which serves them all."""
         path, first = self._options.path, self._options.first_run_path
         if path.is_file():
             return path
@@ -184,7 +209,7 @@ class Player:
             return first
         return None
 
-    def _play(self, request_data: Mapping[str, Any], cassette: HttpCassette) -> Mapping[str, Any]:
+    def _play(self, request_data: JsonObject, cassette: HttpCassette) -> JsonObject:
         key = _build_key(request_data)
         index = self._take_next(self._remaining.get(key, ()))
         if index is None and has_uuids(request_data):
@@ -196,7 +221,7 @@ class Player:
                 else build_unrecorded_error(request_data, cassette, self._played)
             )
         self._played.add(index)
-        response: Mapping[str, Any] = cassette.exchanges[index]["response"]
+        response: JsonObject = cassette.exchanges[index]["response"]
         return response
 
     def _take_next(self, indices: Iterable[int]) -> int | None:
@@ -204,7 +229,7 @@ class Player:
 
 
 class PendingExchange:
-    """A request that went out, and a place for its answer."""
+    """A request that went out, and the place for its response."""
 
     def __init__(self, exchange: dict[str, Any], secrets: tuple[str, ...], listener: TrafficListener) -> None:
         self._exchange = exchange
@@ -212,22 +237,18 @@ class PendingExchange:
         self._listener = listener
 
     def record_response(self, response: HttpResponse, duration_ms: float) -> None:
-        """Keep the answer. `duration_ms` is how long it took to come whole."""
+        """Record the response, which took `duration_ms` to come whole."""
         data = serialize_response(response, self._secrets)
         self._exchange["response"] = {"status": data.pop("status"), "duration_ms": round(duration_ms), **data}
         self._listener.on_response(response, duration_ms, is_live=True)
 
 
-def _build_key(request: Mapping[str, Any]) -> str:
+def _build_key(request: JsonObject) -> str:
     data = {"method": str(request.get("method", "GET")).upper(), **{k: v for k, v in request.items() if k != "method"}}
     return json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
 
 
-def _strip_port(host: str) -> str:
-    return host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-
-
-# Why a request of an agent's own client can't be answered offline, in words: missing, asked too often, or changed.
+# -- messages: a request that is missing, was sent too often, or has changed
 
 RECORD_COMMAND = "pytest --evalkit --evalkit-record=missing"
 STALE_COMMAND = "pytest --evalkit --evalkit-record=stale"
@@ -236,8 +257,8 @@ _LONG = 80  # texts beyond this are compared line by line
 _TOOL_KEYS = ("tools", "functions", "functionDeclarations", "function_declarations")
 
 
-def explain_missing_cassette(file: str, request_data: Mapping[str, Any]) -> str:
-    """No file at all."""
+def explain_missing_cassette(file: str, request_data: JsonObject) -> str:
+    """Explain that there is no file."""
     return (
         f"no HTTP cassette: the agent's client asked {_format_request_line(request_data)}, and {file} does not exist. "
         f"Record it: {RECORD_COMMAND}\n"
@@ -246,31 +267,19 @@ def explain_missing_cassette(file: str, request_data: Mapping[str, Any]) -> str:
     )
 
 
-def explain_overwrite(file: str) -> str:
-    """A hand-written file is in the way of a recording."""
-    return (
-        f"{file} is hand-written, and recording would overwrite it; move it away to record the case, "
-        "or use --evalkit-record=missing to keep it"
-    )
-
-
-def build_exhausted_error(request_data: Mapping[str, Any], cassette: HttpCassette) -> EvalkitError:
-    """The request is recorded, and all its answers were given."""
-    times = sum(
-        _format_request_line(exchange["request"]) == _format_request_line(request_data)
-        for exchange in cassette.exchanges
-    )
+def build_exhausted_error(request_data: JsonObject, cassette: HttpCassette) -> EvalkitError:
+    """Build the error for a request all of whose recorded responses were played."""
+    line = _format_request_line(request_data)
+    times = sum(_format_request_line(exchange["request"]) == line for exchange in cassette.exchanges)
     often = "once" if times == 1 else f"{times} times"
     return MissingCassetteError(
-        f"{_format_request_line(request_data)} stands in {cassette.file} {often}, and the agent asked it once more. "
+        f"{line} stands in {cassette.file} {often}, and the agent asked it once more. "
         f"Record the case again: {RECORD_COMMAND.replace('=missing', '=all')}"
     )
 
 
-def build_unrecorded_error(
-    request_data: Mapping[str, Any], cassette: HttpCassette, played: Collection[int]
-) -> EvalkitError:
-    """The error for a request that no exchange left in the cassette fits: stale if one goes to the same place."""
+def build_unrecorded_error(request_data: JsonObject, cassette: HttpCassette, played: Collection[int]) -> EvalkitError:
+    """Build the error for a request that fits no unplayed exchange: stale if one goes to the same endpoint."""
     unplayed = [exchange["request"] for index, exchange in enumerate(cassette.exchanges) if index not in played]
     place = _get_endpoint(request_data)
     was = next((request for request in unplayed if _get_endpoint(request) == place), None)
@@ -286,20 +295,21 @@ def build_unrecorded_error(
         )
     changed = "\n".join(f"  {line}" for line in _compare_exchanges(was, request_data))
     return StaleCassetteError(
-        f"{cassette.file}: {_format_request_line(was)} was recorded with another request:\n{changed}\nRecord it again: {STALE_COMMAND}"  # noqa: E501
+        f"{cassette.file}: {_format_request_line(was)} was recorded with another request:\n{changed}\n"
+        f"Record it again: {STALE_COMMAND}"
     )
 
 
-def _format_request_line(request: Mapping[str, Any]) -> str:
+def _format_request_line(request: JsonObject) -> str:
     return f"{str(request.get('method', 'GET')).upper()} {request.get('url')}"
 
 
-def _get_endpoint(request: Mapping[str, Any]) -> tuple[str, str, str]:
+def _get_endpoint(request: JsonObject) -> tuple[str, str, str]:
     parts = urlsplit(str(request.get("url")))
     return str(request.get("method", "GET")).upper(), parts.netloc, parts.path
 
 
-def _compare_exchanges(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _compare_exchanges(was: JsonObject, now: JsonObject) -> list[str]:
     old, new = (
         dict(parse_qsl(urlsplit(str(request.get("url"))).query, keep_blank_values=True)) for request in (was, now)
     )
@@ -312,16 +322,17 @@ def _compare_exchanges(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
 
 
 def _compare_bodies(was: Any, now: Any) -> Iterator[str]:
-    """Declared functions by name, long texts by line, and the rest by path."""
+    """Compare declared functions by name, long texts by line, and the rest by path."""
     if not isinstance(was, Mapping) or not isinstance(now, Mapping):
-        yield from _describe_text_change("the body", str(was), str(now)) if was != now else ()
+        if was != now:
+            yield f"the body changed:{format_line_changes(str(was), str(now), 200)}"
         return
     for key in _TOOL_KEYS:
         if _has_names(was.get(key)) and _has_names(now.get(key)) and was[key] != now[key]:
             yield from compare_declarations(_list_tools(was[key]), _list_tools(now[key]))
             was, now = {**was, key: None}, {**now, key: None}
     for path, old, new in _find_long_texts(was, now, ""):
-        yield from _describe_text_change(path, old, new)
+        yield f"{path} changed:{format_line_changes(old, new, 200)}"
     yield from compare_values(_cut_long_texts(was, now), _cut_long_texts(now, was))
 
 
@@ -331,7 +342,7 @@ def _has_names(tools: Any) -> bool:
 
 
 def _list_tools(tools: Any) -> list[Any]:
-    """Declarations out of the lists in which the APIs wrap them."""
+    """List the declarations out of the lists in which the APIs wrap them."""
     functions: list[Any] = []
     for tool in tools if isinstance(tools, list) else []:
         inner = tool if isinstance(tool, Mapping) else {}
@@ -357,7 +368,7 @@ def _find_long_texts(was: Any, now: Any, path: str) -> Iterator[tuple[str, str, 
 
 
 def _cut_long_texts(value: Any, counterpart: Any) -> Any:
-    """`value` without the long texts that differ, which are told apart."""
+    """Copy `value` without the long texts that differ, which are compared by line."""
     if isinstance(value, Mapping):
         return {
             key: _cut_long_texts(item, counterpart.get(key) if isinstance(counterpart, Mapping) else None)
@@ -376,15 +387,86 @@ def _is_long(first: str, second: str) -> bool:
     return "\n" in first or "\n" in second or max(len(first), len(second)) > _LONG
 
 
-def _describe_text_change(path: str, was: str, now: str) -> Iterator[str]:
-    old, new = was.splitlines(), now.splitlines()
-    lines: list[str] = []
-    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind != "equal":
-            lines += [f"line {a + 1}: - {_cut_line(line)}" for line in old[a:b]]
-            lines += [f"line {c + 1}: + {_cut_line(line)}" for line in new[c:d]]
-    yield f"{path} changed:" + "".join(f"\n    {line}" for line in lines[: 2 * SHOWN_DIFFERENCES])
+# -- files
+
+HTTP_CASSETTE_VERSION = 1
+ENDING = ".http.yaml"
+HEADER = "# Recorded by evalkit: what the agent's own HTTP client asked, and the answers. Record it again with\n"
+HEADER += "# pytest --evalkit --evalkit-record=stale\n"
+KEYS = ("evalkit_http_cassette", "recorded", "description", "exchanges")
+REQUEST_KEYS = ("method", "url", *FORMS)
+RESPONSE_KEYS = ("status", "headers", "duration_ms", "json", "text", "base64")
+_LIMITS = Limits(max_bytes=100_000_000, max_nodes=5_000_000)
 
 
-def _cut_line(line: str) -> str:
-    return line if len(line) <= 200 else line[:199] + "…"
+class HttpCassette(Struct, frozen=True):
+    """The exchanges of one run, as `http.messages` writes them: ``{"request": {...}, "response": {...}}``."""
+
+    exchanges: tuple[JsonObject, ...] = ()
+    kind: str = "recorded"  # or "hand-written"
+    file: str = ""
+
+
+def build_http_path(base: Path, run: int) -> Path:
+    """Return the path of the HTTP cassette of run `run` (from 0), beside the model's cassette `base`."""
+    of_run = build_run_path(base, run)
+    return of_run.with_name(f"{of_run.stem}{ENDING}")
+
+
+def load_http_cassette(path: Path, display_path: str) -> HttpCassette:
+    """Read a cassette. Raises SpecError with every problem and its place."""
+    text = path.read_bytes()
+    data = load(text, display_path, _LIMITS)
+    problems: list[PathProblem] = []
+    cassette = _read_cassette(data, display_path, problems)
+    raise_problems(problems, text, display_path)
+    return cassette
+
+
+def _read_cassette(data: Any, file: str, problems: list[PathProblem]) -> HttpCassette:
+    if not isinstance(data, Mapping) or not isinstance(data.get("exchanges"), list):
+        problems.append(
+            PathProblem((), f"an HTTP cassette is a mapping with 'exchanges', got {describe_value(data)}", CODE)
+        )
+        return HttpCassette(file=file)
+    report_unknown_keys(data, KEYS, (), problems, "an HTTP cassette")
+    version = data.get("evalkit_http_cassette", HTTP_CASSETTE_VERSION)
+    if version != HTTP_CASSETTE_VERSION:
+        message = f"version {describe_value(version)} is not {HTTP_CASSETTE_VERSION}, the one this evalkit reads"
+        message += "; record it again"
+        problems.append(PathProblem(("evalkit_http_cassette",), message, CODE))
+    for index, exchange in enumerate(data["exchanges"]):
+        _check_exchange(exchange, ("exchanges", index), problems)
+    kind = "recorded" if data.get("recorded") is True else "hand-written"
+    return HttpCassette(tuple(data["exchanges"]), kind, file)
+
+
+def _check_exchange(data: Any, path: KeyPath, problems: list[PathProblem]) -> None:
+    if not isinstance(data, Mapping):
+        problems.append(
+            PathProblem(path, f"an exchange has 'request' and 'response', got {describe_value(data)}", CODE)
+        )
+        return
+    report_unknown_keys(data, ("request", "response"), path, problems, "an exchange")
+    for part, keys, needed in (("request", REQUEST_KEYS, "url"), ("response", RESPONSE_KEYS, "status")):
+        value = data.get(part)
+        if not isinstance(value, Mapping):
+            problems.append(
+                PathProblem((*path, part), f"'{part}' is a mapping with '{needed}', got {describe_value(value)}", CODE)
+            )
+            continue
+        report_unknown_keys(value, keys, (*path, part), problems, f"a {part}")
+        expected_type = str if needed == "url" else int
+        if not isinstance(value.get(needed), expected_type):
+            description = "an absolute URL" if needed == "url" else "a number such as 200"
+            problems.append(
+                PathProblem(
+                    (*path, part, needed), f"'{needed}' is {description}, got {describe_value(value.get(needed))}", CODE
+                )
+            )
+
+
+def write_http_cassette(path: Path, exchanges: list[dict[str, Any]]) -> None:
+    """Write a recording, in one step."""
+    data = {"evalkit_http_cassette": HTTP_CASSETTE_VERSION, "recorded": True, "exchanges": exchanges}
+    write_atomically(path, (HEADER + dump(data)).encode())

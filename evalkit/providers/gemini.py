@@ -1,0 +1,635 @@
+"""Gemini through google-genai, which is imported with the first turn: requests, replies whole and streamed, errors.
+
+The client only carries requests and errors: automatic function calling and continuation are off, retries are ours,
+and replies are read from the wire's JSON, so that nothing of them gets lost or reinterpreted on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+
+from evalkit.errors import EvalkitError, ProviderError, UsageError
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.providers.base import ProviderKind, SchemaRules
+from evalkit.providers.pacing import RetryPolicy, call_with_retries, parse_seconds, read_retry_after, to_transport_error
+from evalkit.streaming.accumulate import CallParts, explain_cut_off
+from evalkit.streaming.events import parse_values
+
+if TYPE_CHECKING:
+    from google import genai
+
+
+DEFAULT_API_VERSION = "v1beta"  # where functions have always worked; the client's own default is v1
+VERTEX_API_VERSION = "v1beta1"  # Vertex AI has v1 and v1beta1, and no v1beta
+DEFAULT_TIMEOUT_S = 60.0
+
+
+class GeminiOptions(Struct, frozen=True, kw_only=True):
+    """Options of ``gemini:MODEL?...``. Keys are read by google-genai from its environment."""
+
+    base_url: str | None = None
+    api_version: str | None = None
+    stream: bool = False
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    retries: int = 4
+    vertexai: bool = False
+    project: str | None = None
+    location: str | None = None
+    api_key: str | None = None
+
+    @property
+    def version(self) -> str:
+        """The API version to use: the one that was set, or the one where functions work."""
+        return self.api_version or (VERTEX_API_VERSION if self.vertexai else DEFAULT_API_VERSION)
+
+
+class _Client:
+    """google-genai's client and the HTTP client that it is given, which it leaves to its owner to close.
+
+    Without one of ours it would use aiohttp wherever that is merely installed: other exceptions, other timeouts, one
+    retry of its own, and no way to read the wire's JSON.
+    """
+
+    def __init__(self, client: genai.Client, http: Any) -> None:
+        self.client = client
+        self._http = http
+
+    async def aclose(self) -> None:
+        await self.client.aio.aclose()
+        self.client.close()
+        await self._http.aclose()
+
+
+class GeminiProvider:
+    """One Gemini model. Holds one client per event loop; `aclose` releases the running loop's."""
+
+    name = "gemini"
+
+    def __init__(self, model: str, options: GeminiOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
+        self.model = model
+        self.options = options or GeminiOptions()
+        self._policy = policy or RetryPolicy(retries=self.options.retries)
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
+        contents = build_contents(request.messages)
+        config = {
+            **build_config_fields(request),
+            "declarations": [build_declaration(function) for function in request.functions],
+        }
+
+        async def send() -> ModelTurn:
+            return await self._send(contents, config, request.timeout_s)
+
+        return await call_with_retries(send, self._policy)
+
+    async def aclose(self) -> None:
+        """Close the running event loop's client."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
+
+    async def _send(
+        self, contents: list[dict[str, Any]], config: Mapping[str, Any], timeout_s: float | None
+    ) -> ModelTurn:
+        try:
+            models = self._get_client().aio.models
+            arguments: dict[str, Any] = {
+                "model": self.model,
+                "contents": [_validate_content(content) for content in contents],
+                "config": self._build_config(config, timeout_s),
+            }
+            started = perf_counter()
+            data = (
+                merge_chunks(await fetch_stream(models, arguments))
+                if self.options.stream
+                else await _fetch_response(models, arguments)
+            )
+            if "error" in data:
+                raise build_body_error(data["error"], self.model, self.options.version)
+            return read_reply(data, duration_ms=(perf_counter() - started) * 1000)
+        except Exception as error:
+            raise to_provider_error(error, model=self.model, api_version=self.options.version) from error
+
+    def _build_config(self, config: Mapping[str, Any], timeout_s: float | None) -> Any:
+        from google.genai import types
+
+        fields = {key: value for key, value in config.items() if key != "declarations"}
+        if config["declarations"]:
+            declared = [types.FunctionDeclaration(**declaration) for declaration in config["declarations"]]
+            fields["tools"] = [types.Tool(function_declarations=declared)]
+        if timeout_s is not None:
+            fields["http_options"] = types.HttpOptions(timeout=int(timeout_s * 1000))
+        if "automatic_continuation" in types.GenerateContentConfig.model_fields:
+            fields["automatic_continuation"] = False
+        if not self.options.stream:
+            fields["should_return_http_response"] = True
+        off = types.AutomaticFunctionCallingConfig(disable=True)
+        return types.GenerateContentConfig(**fields, automatic_function_calling=off)
+
+    def _get_client(self) -> genai.Client:
+        """Return the running loop's client. It is stored, because google-genai closes a client without references."""
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = self._create_client()
+        return client.client
+
+    def _create_client(self) -> _Client:
+        http, version = _build_http_client(), self.options.version
+        client = self._build_client(version, http)
+        if client.vertexai and self.options.api_version is None and version != VERTEX_API_VERSION:
+            client.close()  # GOOGLE_GENAI_USE_VERTEXAI, in the environment, chose Vertex AI
+            client = self._build_client(VERTEX_API_VERSION, http)
+        return _Client(client, http)
+
+    def _build_client(self, api_version: str, http: Any) -> genai.Client:
+        from google import genai
+        from google.genai import types
+
+        options = self.options
+        arguments: dict[str, Any] = {
+            "http_options": types.HttpOptions(
+                base_url=options.base_url,
+                api_version=api_version,
+                timeout=int(options.timeout_s * 1000),
+                retry_options=types.HttpRetryOptions(attempts=1),
+                httpx_async_client=http,
+            )
+        }
+        if options.vertexai:
+            arguments |= {"vertexai": True, "project": options.project, "location": options.location}
+        try:
+            return genai.Client(api_key=options.api_key, **arguments)
+        except ValueError:
+            if options.base_url is None or options.vertexai:
+                raise
+            return genai.Client(api_key="none", **arguments)  # a gateway of one's own often asks for no key
+
+
+def _build_http_client() -> Any:
+    """Build a client of the HTTP library that google-genai uses: httpx2 since its version 3, httpx before."""
+    from google.genai import _api_client
+
+    library: Any = getattr(_api_client, "httpx2", None) or getattr(_api_client, "httpx", None)
+    # google-genai sets the timeout of each request.
+    return library.AsyncClient(timeout=None, follow_redirects=True, event_hooks={"response": [keep_body]})
+
+
+async def _fetch_response(models: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    response = await models.generate_content(**arguments)
+    body = response.sdk_http_response.body
+    data = json.loads(body) if body else {}
+    return data if isinstance(data, dict) else {}
+
+
+def _validate_content(content: dict[str, Any]) -> Any:
+    """Convert `content` to the client's type, without the keys that this version of the client does not know."""
+    from google.genai import types
+    from pydantic import ValidationError
+
+    try:
+        return types.Content.model_validate(content)
+    except ValidationError as error:
+        unknown = [problem["loc"] for problem in error.errors() if problem["type"] == "extra_forbidden"]
+        if not unknown:
+            raise
+        return types.Content.model_validate(_remove_paths(content, unknown))
+
+
+def _remove_paths(data: Any, paths: list[tuple[int | str, ...]]) -> Any:
+    here = {path[0] for path in paths if len(path) == 1}
+    below: dict[Any, list[tuple[int | str, ...]]] = {}
+    for path in paths:
+        if len(path) > 1:
+            below.setdefault(path[0], []).append(path[1:])
+    if isinstance(data, Mapping):
+        return {key: _remove_paths(value, below.get(key, [])) for key, value in data.items() if key not in here}
+    if isinstance(data, list):
+        return [_remove_paths(value, below.get(index, [])) for index, value in enumerate(data)]
+    return data
+
+
+# -- streamed replies
+#
+# The client would parse the events itself, and lose what it has no field for (the text of a malformed call), warn of
+# finish reasons that it doesn't know, and give up on a JSON array. So a hook in its HTTP library stores the body.
+
+_body: ContextVar[list[str] | None] = ContextVar("evalkit_gemini_body", default=None)
+
+
+async def keep_body(response: Any) -> None:
+    """Store the whole body for `fetch_stream`: a response hook for httpx and httpx2."""
+    holder = _body.get()
+    if holder is not None and response.status_code == 200:
+        await response.aread()
+        holder.append(response.text)
+
+
+async def fetch_stream(models: Any, arguments: dict[str, Any]) -> list[Any]:
+    """Request a stream and return all its chunks as wire JSON."""
+    # A value that the client's enums don't know is a warning to it, and would be an error under -W error.
+    warnings.filterwarnings("ignore", r".* is not a valid \w+", UserWarning, r"google\.genai\.")
+    holder: list[str] = []
+    token = _body.set(holder)
+    try:
+        stream = await models.generate_content_stream(**arguments)
+        await anext(aiter(stream), None)  # the request goes out with the first chunk
+    except Exception:
+        if not holder:
+            raise
+    finally:
+        _body.reset(token)
+    return parse_values(holder[-1])
+
+
+# -- errors
+
+
+def to_provider_error(error: Exception, *, model: str, api_version: str) -> EvalkitError:
+    """Convert what google-genai and its HTTP libraries raise to a ProviderError that says what to do."""
+    if isinstance(error, EvalkitError):
+        return error
+    from google.genai import errors
+
+    if isinstance(error, errors.APIError):
+        return _convert_api_error(error, model, api_version)
+    below = to_transport_error(error, f"gemini ({model})")
+    if below is not None:
+        return below
+    if isinstance(error, ValueError) and "api key" in str(error).lower():
+        return ProviderError(
+            "gemini: there is no API key; set GEMINI_API_KEY or GOOGLE_API_KEY (or run without a model: cassettes)",
+            status=401,
+        )
+    kind = f"{type(error).__name__}: {error}".rstrip(": ")
+    return ProviderError(f"gemini ({model}): the client refused the request: {kind}", status=400)
+
+
+def _convert_api_error(error: Any, model: str, api_version: str) -> ProviderError:
+    status = error.code if isinstance(error.code, int) else None
+    text = str(error.message or error.status or error).strip()
+    return _build_error(status, error.status, text, model, api_version, _find_retry_after(error))
+
+
+def build_body_error(error: Any, model: str, api_version: str) -> ProviderError:
+    """Build the error of a body with status 200: of a stream that broke off, or from a gateway."""
+    data = error if isinstance(error, Mapping) else {"message": str(error)}
+    code = data.get("code")
+    status = code if isinstance(code, int) else None
+    text = str(data.get("message", "")).strip()
+    retry_after_s = next((parse_seconds(detail.get("retryDelay")) for detail in _list_details(data)), None)
+    return _build_error(status, data.get("status"), text, model, api_version, retry_after_s)
+
+
+def _build_error(
+    status: int | None, name: Any, text: str, model: str, api_version: str, retry_after_s: float | None
+) -> ProviderError:
+    words = f"{status} {name}" if status is not None and name else str(status or name or "error")
+    hint = _find_hint(status, text, model, api_version)
+    text = f"{text.rstrip('.')}. {hint}" if hint else text
+    return ProviderError(f"gemini ({model}): {words}: {text}", status=status, retry_after_s=retry_after_s)
+
+
+def _find_hint(status: int | None, text: str, model: str, api_version: str) -> str:
+    lowered = text.lower()
+    if status == 400 and 'unknown name "' in lowered and not api_version.startswith("v1beta"):
+        lacks = "takes no tools" if "tool" in lowered else "lacks that"
+        return f"API version {api_version} {lacks}: use gemini:{model}?api_version=v1beta"
+    if status == 400 and "thought_signature" in lowered:
+        return "The conversation lost a thought signature: send each model turn's content back as it came"
+    if status == 404:
+        return f"Is '{model}' a current model, and does API version {api_version} have it?"
+    if status in (401, 403) or "api key" in lowered:
+        return "Check GEMINI_API_KEY or GOOGLE_API_KEY"
+    return ""
+
+
+def _find_retry_after(error: Any) -> float | None:
+    """Return the seconds to wait by the `Retry-After` header, or by RetryInfo in the error's details."""
+    delay_s = read_retry_after(error.response)
+    if delay_s is not None:
+        return delay_s
+    delays = (parse_seconds(detail.get("retryDelay")) for detail in _list_details(error.details))
+    return next((delay for delay in delays if delay is not None), None)
+
+
+def _list_details(data: Any) -> Iterator[Mapping[str, Any]]:
+    error = data.get("error", data) if isinstance(data, Mapping) else {}
+    details = error.get("details") if isinstance(error, Mapping) else None
+    yield from (detail for detail in (details if isinstance(details, list) else ()) if isinstance(detail, Mapping))
+
+
+# -- requests: contents as wire JSON, and the fields of the config
+#
+# Function parameters go out as ``parameters_json_schema``, which the API takes as plain JSON Schema; the client's own
+# `parameters` would refuse ``oneOf``, ``const`` and ``$ref``. A model turn goes back as it came, part by part, because
+# thought signatures and their positions are checked by the service.
+
+_SCHEMA_FIELDS = """additionalProperties any_of anyOf default defs description enum example format items
+    maxItems maxLength maxProperties maximum minItems minLength minProperties minimum nullable
+    pattern properties propertyOrdering ref required title type"""
+SCHEMA_RULES = SchemaRules(
+    name=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}"),
+    name_advice="a letter or _ first, then letters, digits, _ . : -, at most 128",
+    fields=frozenset(_SCHEMA_FIELDS.split()),
+)
+# What the API accepts in place of the signature of a call that another model (or a person) made.
+FOREIGN_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
+
+
+def build_contents(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Build the conversation in the API's form, without replies that have nothing in them (blocked, empty): the API
+    takes no content without parts."""
+    return [_build_content(message) for message in messages if not _is_empty(message)]
+
+
+def _is_empty(message: Mapping[str, Any]) -> bool:
+    turn = message.get("turn")
+    if message.get("role") != "model" or turn is None:
+        return False
+    parts = turn.content.get("parts") if isinstance(turn.content, Mapping) else None
+    return not (parts or turn.text or turn.calls)
+
+
+def _build_content(message: Mapping[str, Any]) -> dict[str, Any]:
+    role = message.get("role")
+    if role == "user":
+        return {"role": "user", "parts": [{"text": message["text"]}]}
+    if role == "model":
+        turn = message["turn"]
+        if isinstance(turn.content, Mapping) and turn.content.get("parts"):
+            return {**turn.content, "parts": [_clean_part(part) for part in turn.content["parts"]]}
+        parts: list[dict[str, Any]] = [{"text": turn.text}] if turn.text else []
+        parts += [_build_call_part(call, first=index == 0) for index, call in enumerate(turn.calls)]
+        return {"role": "model", "parts": parts}
+    if role == "function":
+        return {"role": "user", "parts": [_build_response_part(call, value) for call, value in message["results"]]}
+    raise UsageError(f"a message's role is user, model or function, got {role!r}")
+
+
+def _clean_part(part: Any) -> Any:
+    """Return `part` unchanged, or without its arguments if they are no object: the API takes no others."""
+    call = part.get("functionCall") if isinstance(part, Mapping) else None
+    if not isinstance(call, Mapping) or call.get("args") is None or isinstance(call["args"], Mapping):
+        return part
+    return {**part, "functionCall": {**call, "args": {}}}
+
+
+def _build_call_part(call: ModelCall, *, first: bool) -> dict[str, Any]:
+    arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+    part: dict[str, Any] = {"functionCall": {"name": call.name, "args": dict(arguments)}}
+    if call.call_id is not None:
+        part["functionCall"]["id"] = call.call_id
+    if first:
+        part["thoughtSignature"] = FOREIGN_SIGNATURE
+    return part
+
+
+def _build_response_part(call: ModelCall, value: Any) -> dict[str, Any]:
+    failed = isinstance(value, Mapping) and set(value) == {"error"}
+    response: dict[str, Any] = {"name": call.name, "response": dict(value) if failed else {"output": value}}
+    if call.call_id is not None:
+        response["id"] = call.call_id
+    return {"functionResponse": response}
+
+
+def build_declaration(function: Declaration) -> dict[str, Any]:
+    """Build the keyword arguments of a ``types.FunctionDeclaration``. UsageError for a name that Gemini refuses."""
+    if SCHEMA_RULES.name.fullmatch(function.name) is None:
+        raise UsageError(
+            f"Gemini takes no function named '{function.name}': names begin with a letter or _, go on with letters, "
+            "digits and _.:-, and have at most 128 characters"
+        )
+    declared: dict[str, Any] = {"name": function.name, "description": function.description or None}
+    if function.parameters is not None:
+        declared["parameters_json_schema"] = dict(function.parameters)
+    return declared
+
+
+def build_config_fields(request: ModelRequest) -> dict[str, Any]:
+    """Build the keyword arguments of ``types.GenerateContentConfig``, except tools and what the request leaves open."""
+    config: dict[str, Any] = {
+        "system_instruction": request.system,
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "max_output_tokens": request.max_output_tokens,
+    }
+    if request.response_schema is not None:
+        config["response_mime_type"] = "application/json"
+        config["response_json_schema"] = dict(request.response_schema)
+    return {key: value for key, value in config.items() if value is not None}
+
+
+# -- replies: from wire JSON to a ModelTurn, and from streamed chunks to one reply
+
+# The API's finish reasons, by name and by the number that some gateways send. What is not here is "other".
+FINISH_REASONS = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "length",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "LANGUAGE": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "MODEL_ARMOR": "content_filter",
+    "ESCALATION": "content_filter",
+    "PUP_LIMITED_DISABLED": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
+    "MALFORMED_FUNCTION_CALL": "malformed_call",
+    "MALFORMED_RESPONSE": "malformed_call",
+    "UNEXPECTED_TOOL_CALL": "malformed_call",
+}
+REASONS_BY_NUMBER = ("FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "BLOCKLIST",
+            "PROHIBITED_CONTENT", "SPII", "MALFORMED_FUNCTION_CALL")  # fmt: skip
+
+
+def read_reply(data: Any, *, duration_ms: float = 0.0) -> ModelTurn:
+    """Read one whole response (``GenerateContentResponse`` as JSON). Never raises on any JSON."""
+    data = data if isinstance(data, Mapping) else {}
+    candidate = _get_candidate(data.get("candidates"))
+    content = candidate.get("content")
+    parts = _list_parts(content)
+    calls = tuple(_read_call(part["functionCall"]) for part in parts if _is_call(part))
+    texts = (part.get("text") for part in parts if not part.get("thought"))
+    return ModelTurn(
+        text="".join(text for text in texts if isinstance(text, str)),
+        calls=calls,
+        finish_reason=_read_finish_reason(data, candidate, bool(calls), bool(parts)),
+        finish_message=_read_finish_message(data, candidate),
+        usage=_read_usage(data.get("usageMetadata")),
+        raw=dict(data),
+        content={"role": "model", **content} if isinstance(content, Mapping) and parts else None,
+        model=data.get("modelVersion") if isinstance(data.get("modelVersion"), str) else None,
+        duration_ms=duration_ms,
+    )
+
+
+def _get_candidate(candidates: Any) -> Mapping[str, Any]:
+    candidate = candidates[0] if isinstance(candidates, list) and candidates else None
+    return candidate if isinstance(candidate, Mapping) else {}
+
+
+def _list_parts(content: Any) -> list[Mapping[str, Any]]:
+    parts = content.get("parts") if isinstance(content, Mapping) else None
+    return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
+
+
+def _is_call(part: Mapping[str, Any]) -> bool:
+    call = part.get("functionCall")
+    return isinstance(call, Mapping) and isinstance(call.get("name"), str) and bool(call["name"])
+
+
+def _read_call(data: Mapping[str, Any]) -> ModelCall:
+    arguments = data.get("args")
+    call_id = data.get("id")
+    known_id = call_id if isinstance(call_id, str) and call_id else None
+    if arguments is None or isinstance(arguments, Mapping):
+        return ModelCall(name=data["name"], arguments=dict(arguments or {}), call_id=known_id)
+    why = f"the arguments are a {type(arguments).__name__}, not a JSON object"
+    return ModelCall(name=data["name"], arguments=arguments, call_id=known_id, malformed=why)
+
+
+def _read_finish_reason(data: Mapping[str, Any], candidate: Mapping[str, Any], has_calls: bool, has_parts: bool) -> str:
+    if not candidate:
+        return "content_filter" if _describe_block(data) else "empty"
+    reason = candidate.get("finishReason")
+    if isinstance(reason, int) and 0 <= reason < len(REASONS_BY_NUMBER):
+        reason = REASONS_BY_NUMBER[reason]
+    if reason is None:
+        return "truncated" if has_parts or candidate.get("finishMessage") else "empty"
+    finish = FINISH_REASONS.get(str(reason), "other")
+    if finish == "stop":
+        return "tool_calls" if has_calls else "stop" if has_parts else "empty"
+    return finish
+
+
+def _describe_block(data: Mapping[str, Any]) -> str | None:
+    feedback = data.get("promptFeedback")
+    feedback = feedback if isinstance(feedback, Mapping) else {}
+    words = [feedback.get("blockReason"), feedback.get("blockReasonMessage")]
+    return ": ".join(str(word) for word in words if word) or None
+
+
+def _read_finish_message(data: Mapping[str, Any], candidate: Mapping[str, Any]) -> str | None:
+    """Return the service's explanation of an ending that is not the usual one."""
+    if not candidate:
+        block = _describe_block(data)
+        return f"the prompt was blocked: {block}" if block else None
+    reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
+    if reason in ("STOP", 1):
+        return None
+    return ": ".join(str(word) for word in (reason, message) if word) or None
+
+
+def _read_usage(data: Any) -> Usage | None:
+    if not isinstance(data, Mapping):
+        return None
+
+    def count(key: str) -> int:
+        value = data.get(key)
+        return value if isinstance(value, int) else 0
+
+    return Usage(
+        input_tokens=count("promptTokenCount") + count("toolUsePromptTokenCount"),
+        output_tokens=count("candidatesTokenCount"),
+        reasoning_tokens=count("thoughtsTokenCount"),
+        cached_tokens=count("cachedContentTokenCount"),
+        total_tokens=count("totalTokenCount"),
+    )
+
+
+def merge_chunks(chunks: Iterable[Any]) -> dict[str, Any]:
+    """Merge a stream's chunks into one response: whole calls, joined texts, every signature in its place.
+
+    A stream that ends inside a call has no such call, and no finish reason of a whole reply: the turn is "truncated".
+    """
+    response: dict[str, Any] = {}
+    candidate: dict[str, Any] = {}
+    parts = _StreamedParts()
+    for chunk in chunks:
+        if not isinstance(chunk, Mapping):
+            continue
+        response |= {key: value for key, value in chunk.items() if key != "candidates" and value is not None}
+        streamed = _get_candidate(chunk.get("candidates"))
+        candidate |= {key: value for key, value in streamed.items() if key != "content" and value is not None}
+        for part in _list_parts(streamed.get("content")):
+            parts.add(part)
+    if parts.unfinished is not None:
+        reason = candidate.pop("finishReason", None)
+        reported = {} if reason in (None, "STOP", 1) else {"finishReason": reason}
+        candidate |= {**reported, "finishMessage": explain_cut_off(parts.unfinished, None)}
+    if candidate or parts.list_parts():
+        content = {"role": "model", "parts": parts.list_parts()}
+        response["candidates"] = [candidate | ({"content": content} if parts.list_parts() else {})]
+    return response
+
+
+def read_stream(chunks: Iterable[Any]) -> ModelTurn:
+    """Read the chunks of a stream. Never raises on any JSON."""
+    return read_reply(merge_chunks(chunks))
+
+
+class _StreamedParts:
+    """The parts of a streamed reply; `unfinished` shows a call whose arguments did not all arrive."""
+
+    def __init__(self) -> None:
+        self._parts: list[dict[str, Any]] = []
+        self._calls = CallParts()
+        self._empty: list[dict[str, Any]] = []  # a text of no characters: the whole reply, if nothing else comes
+
+    def list_parts(self) -> list[dict[str, Any]]:
+        return self._parts or self._empty
+
+    @property
+    def unfinished(self) -> str | None:
+        return self._calls.unfinished
+
+    def add(self, part: Mapping[str, Any]) -> None:
+        call = part.get("functionCall")
+        if isinstance(call, Mapping):
+            complete_part = self._calls.add(part, call)
+            self._parts += [] if complete_part is None else [complete_part]
+        elif set(part) <= {"text", "thought", "thoughtSignature"} and isinstance(part.get("text"), str):
+            self._add_text(dict(part))
+        elif part:
+            self._parts.append(dict(part))
+
+    def _add_text(self, part: dict[str, Any]) -> None:
+        last = self._parts[-1] if self._parts else None
+        joins = last is not None and isinstance(last.get("text"), str) and "thoughtSignature" not in last
+        if joins and last is not None and part["text"] and bool(last.get("thought")) == bool(part.get("thought")):
+            last |= {**part, "text": last["text"] + part["text"]}
+        elif part["text"] or "thoughtSignature" in part:
+            self._parts.append(part)
+        else:
+            self._empty = [part]
+
+
+GEMINI = ProviderKind(
+    name="gemini",
+    key_variable="GEMINI_API_KEY",
+    model_prefixes=("gemini", "models/"),
+    options=GeminiOptions,
+    open=GeminiProvider,
+    read_reply=read_reply,
+    read_stream=read_stream,
+    schema_rules=SCHEMA_RULES,
+)

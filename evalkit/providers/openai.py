@@ -1,0 +1,505 @@
+"""OpenAI-compatible chat completions: requests, replies whole and streamed. The client is imported with the first turn.
+
+OpenAI itself, Ollama, vLLM, llama.cpp, LiteLLM, OpenRouter, Groq, Mistral, ...: whatever speaks the API at `base_url`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.errors import EvalkitError, IncompleteCallError, ProviderError, UsageError
+from evalkit.jsonvalue import parse_arguments
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.providers.base import ProviderKind, SchemaRules
+from evalkit.providers.pacing import RetryPolicy, call_with_retries, parse_seconds, read_retry_after, to_transport_error
+from evalkit.streaming.accumulate import CUT_OFF, StreamAccumulator, explain_cut_off
+from evalkit.streaming.events import parse_values
+
+if TYPE_CHECKING:
+    import openai
+
+
+DEFAULT_TIMEOUT_S = 60.0
+
+
+class OpenAIOptions(Struct, frozen=True, kw_only=True):
+    """Options of ``openai:MODEL?...``. The key is read by the client from its environment.
+
+    `drop` names keys of the request, separated by commas, that this server refuses, e.g. ``seed``.
+    """
+
+    base_url: str | None = None
+    stream: bool = False
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    retries: int = 4
+    drop: str = ""
+    api_key: str | None = None
+
+
+class OpenAIProvider:
+    """One model behind a chat-completions API. One client per event loop; `aclose` releases the running loop's."""
+
+    name = "openai"
+
+    def __init__(self, model: str, options: OpenAIOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
+        self.model = model
+        self.options = options or OpenAIOptions()
+        self._policy = policy or RetryPolicy(retries=self.options.retries)
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, openai.AsyncOpenAI] = WeakKeyDictionary()
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
+        limit = "max_completion_tokens" if self.options.base_url is None else "max_tokens"  # others know the old key
+        body = build_body(request, stream=self.options.stream, token_limit=limit)
+        for key in self.options.drop.split(","):
+            body.pop(key, None)
+
+        async def send() -> ModelTurn:
+            return await self._send(body, request.timeout_s)
+
+        return await call_with_retries(send, self._policy)
+
+    async def aclose(self) -> None:
+        """Close the running event loop's client."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+    async def _send(self, body: dict[str, Any], timeout_s: float | None) -> ModelTurn:
+        started = perf_counter()
+        try:
+            values = await self._post(body, timeout_s)
+            failed = next((place for place, value in enumerate(values) if _get_error(value)), len(values))
+            turn = self._read_stream(values[:failed]) if self.options.stream else read_reply(values[0])
+            if failed < len(values):
+                turn = self._apply_error(turn, _get_error(values[failed]))
+        except Exception as error:
+            raise self._to_evalkit_error(error) from error
+        return replace(turn, duration_ms=(perf_counter() - started) * 1000)
+
+    async def _post(self, body: dict[str, Any], timeout_s: float | None) -> list[Any]:
+        """Post the request and return the JSON values of the answer, at least one."""
+        import openai
+
+        create = self._get_client().chat.completions.with_raw_response.create
+        try:
+            response = await create(model=self.model, timeout=timeout_s or self.options.timeout_s, **body)
+        except openai.APIStatusError as error:
+            if _find_malformed_call(error.body) is None:
+                raise
+            return [{"error": error.body}]
+        await response.http_response.aread()
+        text = str(response.http_response.text)
+        values = parse_values(text)
+        if not values:
+            raise ProviderError(f"{self._service} answered something that is no JSON: {text[:200]!r}")
+        return values
+
+    def _read_stream(self, chunks: list[Any]) -> ModelTurn:
+        try:
+            return read_stream(chunks)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ProviderError(f"{self._service} streamed something that is no chat completion: {error}") from error
+
+    def _apply_error(self, turn: ModelTurn, error: Any) -> ModelTurn:
+        """Raise the error of an answer with status 200; one that reports a malformed call becomes part of the turn."""
+        model_text = _find_malformed_call(error)
+        if model_text is not None:
+            return replace(turn, finish_reason="malformed_call", finish_message=model_text)
+        data = error if isinstance(error, Mapping) else {"message": error}
+        status = next((data[key] for key in ("status_code", "code", "status") if isinstance(data.get(key), int)), None)
+        raise ProviderError(f"{self._service}: {data.get('message') or json.dumps(data)}", status=status)
+
+    def _get_client(self) -> openai.AsyncOpenAI:
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = self._create_client()
+        return client
+
+    def _create_client(self) -> openai.AsyncOpenAI:
+        import openai
+
+        arguments: dict[str, Any] = {"base_url": self.options.base_url, "max_retries": 0}
+        try:
+            return openai.AsyncOpenAI(api_key=self.options.api_key, **arguments)
+        except openai.OpenAIError:
+            if self.options.base_url is None:
+                raise
+            return openai.AsyncOpenAI(api_key="none", **arguments)  # a server of one's own often asks for no key
+
+    @property
+    def _service(self) -> str:
+        return f"openai ({self.model})"
+
+    def _to_evalkit_error(self, error: Exception) -> EvalkitError:
+        if isinstance(error, EvalkitError):
+            return error
+        if isinstance(error, ModuleNotFoundError) and error.name == "openai":
+            return ProviderError("openai: models need the extra: pip install 'pytest-evalkit[openai]'", status=400)
+        import openai
+
+        if isinstance(error, openai.APIStatusError):
+            return self._convert_status_error(error)
+        cause = error.__cause__ if isinstance(error, openai.APIConnectionError) and error.__cause__ else error
+        below = to_transport_error(cause, self._service)
+        if below is not None:
+            return below
+        if isinstance(error, openai.OpenAIError) and "api_key" in str(error):
+            return ProviderError("openai: there is no API key; set OPENAI_API_KEY, or name a base_url", status=401)
+        return ProviderError(f"{self._service}: {type(error).__name__}: {error}", status=400)
+
+    def _convert_status_error(self, error: openai.APIStatusError) -> ProviderError:
+        body = error.body if isinstance(error.body, Mapping) else {}
+        text = str(body.get("message") or error.message).strip()
+        hint = {401: ". Check OPENAI_API_KEY", 403: ". Check OPENAI_API_KEY", 404: f". Has the server '{self.model}'?"}
+        retry_after_s = read_retry_after(error.response)
+        if retry_after_s is None:
+            milliseconds = parse_seconds(error.response.headers.get("retry-after-ms"))
+            retry_after_s = None if milliseconds is None else milliseconds / 1000
+        return ProviderError(
+            f"{self._service}: {error.status_code}: {text.rstrip('.')}{hint.get(error.status_code, '')}",
+            status=error.status_code,
+            retry_after_s=retry_after_s,
+        )
+
+
+def _get_error(value: Any) -> Any:
+    return value.get("error") if isinstance(value, Mapping) else None
+
+
+def _find_malformed_call(error: Any) -> str | None:
+    """Return what the model wrote, if `error` says that it was no readable call: Groq answers HTTP 400 then, but it is
+    a reply of the model's and no failure of the service."""
+    inner = error.get("error", error) if isinstance(error, Mapping) else None
+    if not isinstance(inner, Mapping) or inner.get("code") != "tool_use_failed":
+        return None
+    return str(inner.get("failed_generation") or inner.get("message") or "")
+
+
+# -- requests
+
+_REFUSED_IN_STRICT_MODE = """allOf oneOf not dependentRequired dependentSchemas if then else patternProperties
+    propertyNames minProperties maxProperties unevaluatedProperties unevaluatedItems contains
+    minContains maxContains uniqueItems default"""
+SCHEMA_RULES = SchemaRules(
+    name=re.compile(r"[A-Za-z0-9_-]{1,64}"),
+    name_advice="letters, digits, _ and -, at most 64",
+    refused_at_root=("anyOf", "oneOf", "allOf", "enum", "not"),
+    refused_in_strict_mode=frozenset(_REFUSED_IN_STRICT_MODE.split()),
+)
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+def build_body(request: ModelRequest, *, stream: bool, token_limit: str) -> dict[str, Any]:
+    """Build the request's body without `model`. `token_limit` is the key under which the server takes `max_output_tokens`."""
+    body: dict[str, Any] = {"messages": build_messages(request.system, request.messages)}
+    if request.functions:
+        body["tools"] = [_build_tool(function) for function in request.functions]
+    options = {"temperature": request.temperature, "seed": request.seed, token_limit: request.max_output_tokens}
+    body |= {key: value for key, value in options.items() if value is not None}
+    if request.response_schema is not None:
+        schema = {"name": "response", "schema": dict(request.response_schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return body
+
+
+def _build_tool(function: Declaration) -> dict[str, Any]:
+    declared: dict[str, Any] = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
+    if function.description:
+        declared["description"] = function.description
+    return {"type": "function", "function": declared}
+
+
+def build_messages(system: str | None, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Build the conversation in the API's form. Calls that came without an id get one, so that answers find them."""
+    sent: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    waiting: list[tuple[ModelCall, str]] = []
+    for position, message in enumerate(messages):
+        role = message.get("role")
+        if role == "user":
+            sent.append({"role": "user", "content": message["text"]})
+        elif role == "model":
+            reply = _build_reply(message["turn"], position)
+            ids = [call["id"] for call in reply.get("tool_calls", ())]
+            waiting = list(zip(message["turn"].calls, ids, strict=False))
+            sent.append(reply)
+        elif role == "function":
+            sent += [
+                {
+                    "role": "tool",
+                    "tool_call_id": _take_call_id(call, waiting) or f"call_{position}_{index}",
+                    "content": _serialize_value(value),
+                }
+                for index, (call, value) in enumerate(message["results"])
+            ]
+        else:
+            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    return sent
+
+
+def _take_call_id(call: ModelCall, waiting: list[tuple[ModelCall, str]]) -> str | None:
+    """Take the id that the answer to `call` must have out of `waiting`. Answers may come in any order."""
+    by_id = (place for place, (_, id) in enumerate(waiting) if id == call.call_id)
+    by_content = (
+        place
+        for place, (pending_call, _) in enumerate(waiting)
+        if (pending_call.name, pending_call.arguments) == (call.name, call.arguments)
+    )
+    place = next(by_id, next(by_content, 0))
+    return waiting.pop(place)[1] if waiting else None
+
+
+def _build_reply(turn: ModelTurn, position: int) -> dict[str, Any]:
+    message: dict[str, Any] = dict(turn.content) if isinstance(turn.content, Mapping) else {"role": "assistant"}
+    if "content" not in message:
+        message["content"] = turn.text or None
+    if not turn.calls and message["content"] is None:
+        message["content"] = ""  # of a reply of which nothing came; null stands only beside calls
+    if turn.calls:
+        came = message.get("tool_calls") or [
+            {
+                "function": {"name": call.name, "arguments": _serialize_arguments(call.raw, call.arguments)},
+                "id": call.call_id,
+            }
+            for call in turn.calls
+        ]
+        message["tool_calls"] = [
+            {**_clean_call(call), "type": "function", "id": call.get("id") or f"call_{position}_{index}"}
+            for index, call in enumerate(came)
+        ]
+    return message
+
+
+def _clean_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `call` unchanged, or without arguments if they are no JSON object: vLLM, Ollama and others parse them
+    again, and refuse the whole conversation."""
+    function = call["function"]
+    arguments = function.get("arguments")
+    if isinstance(arguments, str) and parse_arguments(arguments)[1] is not None:
+        return {**call, "function": {**function, "arguments": "{}"}}
+    return call
+
+
+def _serialize_arguments(raw: str | None, arguments: Any) -> str:
+    if raw is not None:
+        return raw
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _serialize_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+# -- replies. Servers differ in small ways; all of them are read here.
+
+FINISH_REASONS = {
+    "stop": "stop",
+    "eos": "stop",
+    "length": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+# Where servers without `prompt_tokens_details` say how much of the prompt was cached: Mistral, DeepSeek, Moonshot.
+CACHED_TOKEN_KEYS = ("num_cached_tokens", "prompt_cache_hit_tokens", "cached_tokens")
+# Keys of a message, beside text and calls that its server wants to see again.
+ECHOED_KEYS = ("reasoning_content", "reasoning_details", "extra_content", "thought_signature")
+
+
+def read_reply(data: Any) -> ModelTurn:
+    """Read one whole response. Never raises on any JSON."""
+    data = data if isinstance(data, Mapping) else {}
+    choice = _get_choice(data.get("choices"))
+    message = choice.get("message")
+    message = message if isinstance(message, Mapping) else {}
+    text = join_text_parts(message.get("content"))
+    finish = choice.get("finish_reason")
+    came = tuple(_read_call(call) for call in _list_calls(message))
+    broken = _find_cut_off_call(came, finish) or (None if came else _find_nameless_call(message))
+    calls = came[:-1] if came and broken else came
+    return ModelTurn(
+        text=text,
+        calls=calls,
+        finish_reason="malformed_call"
+        if broken and not came
+        else _read_finish_reason(finish, message, bool(calls), bool(text)),
+        finish_message=message.get("refusal") or (explain_cut_off(broken, finish, "reply") if broken else None),
+        usage=read_usage(data.get("usage")),
+        raw=dict(data),
+        content=_build_content(message, text, calls),
+        model=data.get("model") if isinstance(data.get("model"), str) else None,
+    )
+
+
+def _get_choice(choices: Any) -> Mapping[str, Any]:
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return choice if isinstance(choice, Mapping) else {}
+
+
+def join_text_parts(content: Any) -> str:
+    """Return a message's text, which is a string or the text parts of a list."""
+    if isinstance(content, list):
+        parts = (part.get("text") for part in content if isinstance(part, Mapping) and part.get("type") == "text")
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
+
+def _list_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    calls = message.get("tool_calls")
+    candidates = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    if not candidates and isinstance(message.get("function_call"), Mapping):
+        candidates = [{"function": message["function_call"]}]
+    return [call for call in candidates if isinstance(call.get("function"), Mapping) and call["function"].get("name")]
+
+
+def _find_nameless_call(message: Mapping[str, Any]) -> str | None:
+    """Describe a call without a name, which can't be made."""
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(function, Mapping) and (call.get("id") or function.get("arguments")):
+            return f"(no name)({function.get('arguments') or ''})"
+    return None
+
+
+def _find_cut_off_call(calls: Sequence[ModelCall], finish: Any) -> str | None:
+    """Describe the last call of a reply that ended at its limit, if that was inside the call."""
+    if not calls or finish not in CUT_OFF:
+        return None
+    last = calls[-1]
+    return f"{last.name}({last.raw})" if last.malformed is not None or last.raw == "" else None
+
+
+def _read_call(data: Mapping[str, Any]) -> ModelCall:
+    function = data["function"]
+    arguments, call_id = function.get("arguments"), data.get("id")
+    known_id = call_id if isinstance(call_id, str) and call_id else None
+    name = str(function["name"])
+    if arguments is None or isinstance(arguments, Mapping):
+        return ModelCall(name=name, arguments=dict(arguments or {}), call_id=known_id)
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    value, why = parse_arguments(text)
+    return ModelCall(name=name, arguments=text if why else value, call_id=known_id, malformed=why, raw=text)
+
+
+def _read_finish_reason(reason: Any, message: Mapping[str, Any], has_calls: bool, has_text: bool) -> str:
+    if not message:
+        return "empty"
+    if message.get("refusal"):
+        return "content_filter"
+    if not reason or reason in ("stop", "tool_calls", "function_call"):
+        return "tool_calls" if has_calls else "stop" if has_text else "empty"
+    return FINISH_REASONS.get(str(reason), "other")
+
+
+def read_usage(data: Any) -> Usage | None:
+    """Read the token counts. OpenAI counts reasoning among the completion's; xAI and Gemini's compatible API beside
+    them, which only the total shows. `Usage` has them apart."""
+    if not isinstance(data, Mapping):
+        return None
+    prompt_tokens, completion_tokens, total = (
+        _get_count(data, key) for key in ("prompt_tokens", "completion_tokens", "total_tokens")
+    )
+    reasoning = _get_count(data.get("completion_tokens_details"), "reasoning_tokens")
+    extra_tokens = max(total - prompt_tokens - completion_tokens, 0)
+    return Usage(
+        input_tokens=prompt_tokens,
+        output_tokens=completion_tokens if extra_tokens else max(completion_tokens - reasoning, 0),
+        reasoning_tokens=extra_tokens or reasoning,
+        cached_tokens=_get_count(data.get("prompt_tokens_details"), "cached_tokens")
+        or next((count for key in CACHED_TOKEN_KEYS if (count := _get_count(data, key))), 0),
+        total_tokens=total or prompt_tokens + completion_tokens,
+    )
+
+
+def _get_count(mapping: object, key: str) -> int:
+    value = mapping.get(key) if isinstance(mapping, Mapping) else None
+    return value if isinstance(value, int) else 0
+
+
+def _build_content(message: Mapping[str, Any], text: str, calls: tuple[ModelCall, ...]) -> dict[str, Any] | None:
+    """Build the message that goes back, without keys that servers send and do not accept."""
+    if not message:
+        return None
+    content: dict[str, Any] = {"role": "assistant", "content": text or None}
+    came = _list_calls(message)[: len(calls)]
+    if came:
+        content["tool_calls"] = [
+            {key: value for key, value in call.items() if value is not None and key != "index"} for call in came
+        ]
+        content |= {key: message[key] for key in ECHOED_KEYS if message.get(key) is not None}
+    return content
+
+
+def read_stream(chunks: Iterable[Any]) -> ModelTurn:
+    """Read a stream's chunks: the same turn as if it had come whole, except where the stream breaks off."""
+    accumulator = StreamAccumulator()
+    text: list[str] = []
+    message: dict[str, Any] = {}
+    reason = usage = model = None
+    for chunk in (chunk for chunk in chunks if isinstance(chunk, Mapping)):
+        usage, model = chunk.get("usage") or usage, chunk.get("model") or model
+        choice = _get_choice(chunk.get("choices"))
+        if choice.get("index"):
+            continue  # another reply to the same request
+        delta = choice.get("delta") or choice.get("message") or {}
+        text.append(join_text_parts(delta.get("content")))
+        accumulator.feed({**delta, "content": None})
+        _collect_extras(delta, message)
+        if choice.get("finish_reason"):
+            reason = choice["finish_reason"]
+            accumulator.finish(reason)
+    calls, broken = (accumulator.begun(), None) if reason else _close_stream(accumulator)
+    full_message = {"role": "assistant", **message, "content": "".join(text)} | ({"tool_calls": calls} if calls else {})
+    turn = read_reply({"choices": [{"message": full_message, "finish_reason": reason}], "usage": usage, "model": model})
+    if reason is None and (broken is not None or not turn.calls):
+        return replace(turn, finish_reason="truncated" if turn.text or broken else "empty", finish_message=broken)
+    return turn
+
+
+def _close_stream(accumulator: StreamAccumulator) -> tuple[list[dict[str, Any]], str | None]:
+    """Close a stream without a finish reason: return its calls, and the description of one that was cut off."""
+    certain = accumulator.begun(certain=True)
+    try:
+        accumulator.close()
+    except IncompleteCallError as error:
+        return certain, str(error)
+    return accumulator.begun(), None
+
+
+def _collect_extras(delta: Mapping[str, Any], message: dict[str, Any]) -> None:
+    """Collect what comes in pieces beside text and arguments, and must go back: reasoning, signatures."""
+    for key in (*ECHOED_KEYS, "refusal"):
+        value = delta.get(key)
+        if isinstance(value, str):
+            message[key] = message.get(key, "") + value
+        elif isinstance(value, list):
+            message[key] = [*message.get(key, []), *value]
+        elif value is not None:
+            message[key] = value
+
+
+OPENAI = ProviderKind(
+    name="openai",
+    key_variable="OPENAI_API_KEY",
+    model_prefixes=("gpt-", "o1", "o3", "o4", "chatgpt-"),
+    options=OpenAIOptions,
+    open=OpenAIProvider,
+    read_reply=read_reply,
+    read_stream=read_stream,
+    schema_rules=SCHEMA_RULES,
+)
