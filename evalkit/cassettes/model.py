@@ -238,7 +238,8 @@ class CassetteProvider:
             edited = "its 'request' was edited by hand: delete 'request' there to make the turn a hand-written one"
             changed += compare_requests(was, now) or [edited]
         if changed:
-            option = quote(f"--evalkit-model={cassette.model or 'gemini:MODEL'}")  # a base_url holds what shells read
+            # Quoted, because a base_url holds characters that shells interpret.
+            option = quote(f"--evalkit-model={cassette.model or 'gemini:MODEL'}")
             lines = "\n".join(f"  {line}" for line in changed)
             raise StaleCassetteError(
                 f"{cassette.file}, turn {index + 1}, was recorded for another request:\n{lines}"

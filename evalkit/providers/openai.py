@@ -202,7 +202,7 @@ NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 def build_body(request: ModelRequest, *, stream: bool, token_limit: str) -> dict[str, Any]:
-    """Build the request's body without `model`. `token_limit` is the key under which the server takes `max_output_tokens`."""
+    """Build the request's body without `model`. `token_limit` is the server's key for `max_output_tokens`."""
     body: dict[str, Any] = {"messages": build_messages(request.system, request.messages)}
     if request.functions:
         body["tools"] = [_build_tool(function) for function in request.functions]
