@@ -208,7 +208,7 @@ class CassetteProvider:
         return self._take_turn(request).reply
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk | ModelTurn]:
-        """Return the next turn in pieces, and then whole. A turn that was not written as a stream comes in whole pieces."""
+        """Return the next turn in pieces, and then whole. One that was not written as a stream has few pieces."""
         turn = self._take_turn(request)
         return replay_pieces(turn.reply, turn.chunks)
 
