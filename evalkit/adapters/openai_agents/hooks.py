@@ -20,8 +20,8 @@ from pydantic import ValidationError
 from evalkit.adapters.common.recording import AgentRunRecorder, TaskRecorder
 from evalkit.adapters.common.run_context import ActiveRuns
 from evalkit.errors import MeasurementError
-from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.jsonvalue import parse_arguments
+from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 
 _HOOKS = tuple(name for name in dir(RunHooks) if name.startswith("on_"))
 _lock = threading.Lock()

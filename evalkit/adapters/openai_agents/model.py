@@ -17,8 +17,8 @@ from openai.types.responses import (
 
 from evalkit.adapters.common.task_model import TaskModelConversation
 from evalkit.agents.task import Task
-from evalkit.model.transcript import ModelTurn
 from evalkit.jsonvalue import parse_arguments
+from evalkit.model.transcript import ModelTurn
 
 
 class AgentsSdkTaskModel(Model):

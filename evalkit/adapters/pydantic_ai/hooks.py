@@ -22,8 +22,8 @@ from pydantic_core import to_jsonable_python
 
 from evalkit.adapters.common.recording import AgentRunRecorder, TaskRecorder
 from evalkit.adapters.common.run_context import ActiveRuns
-from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.jsonvalue import parse_arguments
+from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_call": "tool_calls"}
 _lock = threading.Lock()
