@@ -12,7 +12,7 @@ from evalkit.casecheck.mutants import Keys, Mutant, generate_mutants
 from evalkit.casecheck.observe import Observation
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.conversation import judge_conversation
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Judgement
 from evalkit.errors import KeyPath, format_path
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import Transcript

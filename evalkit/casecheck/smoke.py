@@ -33,8 +33,7 @@ from evalkit.casecheck.expected_calls import (
     plan_implied_calls,
 )
 from evalkit.checks.evidence import build_resolver
-from evalkit.checks.expectation import Expectation
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Expectation, Judgement
 from evalkit.checks.keys import EXPECTED_KEYS
 from evalkit.errors import FunctionError, KeyPath, MockError, format_path
 from evalkit.functions.dispatcher import FakeDispatcher

@@ -1,36 +1,26 @@
-"""What can be demanded of one call: each key of an expected call is a frozen check, held against actual calls."""
+"""Demands on one call: each key of an expected call is a frozen check, which actual calls meet or fail."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.phrases import Phrase, Phrases
-from evalkit.checks.reasons import (
-    build_call_failure,
-    build_call_reason,
-    build_detailed_pass,
-    build_failure,
-    build_pass,
-    format_place,
-)
+from evalkit.checks.reader import Phrase, Phrases
+from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import is_json_equal
-from evalkit.model.template import Reference, TemplateError
+from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult, Reason
-from evalkit.operators.base import Matcher, Mismatch
+from evalkit.operators.base import Matcher, Mismatch, Resolve
 from evalkit.operators.values import Equal, MappingMatcher
 from evalkit.text.format import describe_type, format_value
 
 CONTAINED_NOTE = "contained, not equal"
-_MISSING: Any = object()
 _ARGUMENT_CODES = {"wrong": "wrong_argument", "missing": "missing_argument", "unexpected": "unexpected_argument"}
 
 
@@ -42,33 +32,42 @@ class CallCheck(Protocol):
         """The key in the case, e.g. `body_contains`."""
 
     @property
+    def path(self) -> KeyPath:
+        """The place in the case."""
+
+    @property
     def on_arguments(self) -> bool:
         """Whether it counts towards argument accuracy."""
 
     @property
     def size(self) -> int:
-        """How many demands on arguments it makes."""
+        """The number of demands on arguments that it makes."""
 
     @property
-    def has_templates(self) -> bool: ...
+    def has_templates(self) -> bool:
+        """Whether it must be bound before it can be met."""
 
-    def bind(self, resolve: Callable[[Reference], Any]) -> CallCheck:
-        """The same without templates. Raises TemplateError."""
+    def bind(self, resolve: Resolve) -> CallCheck:
+        """Render the templates. Raises TemplateError."""
 
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool: ...
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        """Return whether `call` meets the demand."""
 
     def report_pass(self, call: FunctionCall) -> CheckResult:
-        """The result for a call of which it holds."""
+        """Build the result for a call that meets it."""
 
     def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        """The result for a call of which it does not hold, with every reason."""
+        """Build the result for a call that does not meet it, with every reason."""
 
     def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
-        """How many of its demands hold, of how many."""
+        """Return how many of its demands are met, and how many there are."""
+
+
+CheckT = TypeVar("CheckT", bound=CallCheck)
 
 
 def get_arguments(call: FunctionCall) -> Any:
-    """The call's arguments; null means none."""
+    """Return the call's arguments; null means none."""
     return {} if call.arguments is None else call.arguments
 
 
@@ -93,52 +92,44 @@ class ValuesCheck(Struct, frozen=True):
     def has_templates(self) -> bool:
         return self.matcher.has_templates
 
-    def bind(self, resolve: Callable[[Reference], Any]) -> ValuesCheck:
+    def bind(self, resolve: Resolve) -> ValuesCheck:
         return replace(self, matcher=self.matcher.bind(resolve))
 
     def get_actual(self, call: FunctionCall) -> Any:
         return call.result if self.key == "result_contains" else get_arguments(call)
 
     def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        if self.key == "result_contains":
-            return self.matcher.is_match(call.result)
-        return self.matcher.is_match({} if call.arguments is None else call.arguments)
+        return self.matcher.is_match(self.get_actual(call))
 
     def report_pass(self, call: FunctionCall) -> CheckResult:
         if self.key == "arguments":
             return build_pass(self.key, "arguments equal")
         if self.key == "result_contains":
             return build_pass(self.key, "found in the result")
-        return build_pass(
-            self.key, "arguments contained", "" if self.matcher.is_equal(get_arguments(call)) else CONTAINED_NOTE
-        )
+        note = "" if self.matcher.is_equal(get_arguments(call)) else CONTAINED_NOTE
+        return build_pass(self.key, "arguments contained", note)
 
     def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
         actual = self.get_actual(call)
         root: KeyPath = ("arguments",) if self.on_arguments else ("result",)
         mismatches = self.matcher.explain(actual, root)
-        return build_failure(
-            self.key, [self._build_reason(mismatch, call) for mismatch in mismatches], map(str, mismatches)
-        )
-
-    def _find_code(self, mismatch: Mismatch) -> str:
-        """An argument is missing or unexpected as a whole; what is amiss inside it makes it wrong."""
-        if not self.on_arguments:
-            return "result_mismatch"
-        if len(mismatch.path) > 2:
-            return "wrong_argument"
-        absent = isinstance(mismatch.expected, Mapping) and set(mismatch.expected) == {"$absent"}
-        return "unexpected_argument" if absent else _ARGUMENT_CODES[mismatch.code]
+        reasons = [self._build_reason(mismatch, call) for mismatch in mismatches]
+        return build_failures(self.key, reasons, map(str, mismatches))
 
     def _build_reason(self, mismatch: Mismatch, call: FunctionCall) -> Reason:
-        code = self._find_code(mismatch)
-        inside = () if mismatch.code == "unexpected" else _cut_to_source(self.source, mismatch.path[1:])
-        return build_call_reason(
+        # An argument is missing or unexpected as a whole; a difference inside makes it wrong.
+        code = "result_mismatch" if not self.on_arguments else "wrong_argument"
+        if self.on_arguments and len(mismatch.path) <= 2:
+            absent = isinstance(mismatch.expected, Mapping) and set(mismatch.expected) == {"$absent"}
+            code = "unexpected_argument" if absent else _ARGUMENT_CODES[mismatch.code]
+        path = mismatch.path[1:]
+        place = (*self.path, *(() if mismatch.code == "unexpected" else _cut_to_source(self.source, path)))
+        return build_reason(
             code,
             str(mismatch),
-            call,
-            format_place((*self.path, *inside)),
-            path=mismatch.path[1:],
+            format_path(place),
+            call=call,
+            path=path,
             expected=mismatch.expected,
             actual=mismatch.actual,
         )
@@ -148,7 +139,7 @@ class ValuesCheck(Struct, frozen=True):
 
 
 def _cut_to_source(value: Any, path: KeyPath) -> KeyPath:
-    """The part of `path` that leads somewhere in `value`: below operators and templates nothing is written."""
+    """Return the part of `path` that exists in `value`, the mapping in the case: operators and templates end it."""
     for length, step in enumerate(path):
         is_present = step in value if isinstance(value, dict) else isinstance(value, list) and step in range(len(value))
         if not is_present:
@@ -158,9 +149,9 @@ def _cut_to_source(value: Any, path: KeyPath) -> KeyPath:
 
 
 def count_met_keys(matcher: Matcher, actual: Any, names: Sequence[str]) -> tuple[int, int]:
-    """How many of the keys that a matcher lists (or rules out) are as expected, of how many.
+    """Return how many of the keys that a matcher lists (or rules out) are as expected, and how many there are.
 
-    Asked of every pair that might be the best explanation, and so without explaining anything.
+    Nothing is explained here: every pair that might be the best explanation comes through.
     """
     if isinstance(matcher, Equal) and type(matcher.value) is dict:
         if type(actual) is not dict:
@@ -195,7 +186,7 @@ class AbsentCheck(Struct, frozen=True):
     def size(self) -> int:
         return len(self.arguments_absent)
 
-    def bind(self, resolve: Callable[[Reference], Any]) -> AbsentCheck:
+    def bind(self, resolve: Resolve) -> AbsentCheck:
         return self
 
     def _find_sent(self, call: FunctionCall) -> list[str]:
@@ -213,16 +204,16 @@ class AbsentCheck(Struct, frozen=True):
         for name in self._find_sent(call):
             value = call.arguments[name]
             lines.append(f"arguments.{name}: must not be sent, got {format_value(value)}")
-            at = format_place(self.path)
-            reasons.append(build_call_reason("unexpected_argument", lines[-1], call, at, path=(name,), actual=value))
-        return build_failure(self.key, reasons, lines)
+            at = format_path(self.path)
+            reasons.append(build_reason("unexpected_argument", lines[-1], at, call=call, path=(name,), actual=value))
+        return build_failures(self.key, reasons, lines)
 
     def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
         return len(self.arguments_absent) - len(self._find_sent(call)), len(self.arguments_absent)
 
 
 class UnresolvedCheck(Struct, frozen=True):
-    """Stands in for a check whose template leads nowhere: nothing can satisfy it."""
+    """The substitute of a check whose template leads nowhere: no call meets it."""
 
     key: str
     message: str
@@ -232,7 +223,7 @@ class UnresolvedCheck(Struct, frozen=True):
     has_templates: ClassVar[bool] = False
     size: ClassVar[int] = 1
 
-    def bind(self, resolve: Callable[[Reference], Any]) -> UnresolvedCheck:
+    def bind(self, resolve: Resolve) -> UnresolvedCheck:
         return self
 
     def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
@@ -242,25 +233,20 @@ class UnresolvedCheck(Struct, frozen=True):
         return build_pass(self.key, "")
 
     def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        return build_call_failure(self.key, "unresolved_reference", self.message, call, format_place(self.path))
+        return build_failure(self.key, "unresolved_reference", self.message, format_path(self.path), call=call)
 
     def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
         return 0, 1
 
 
-def bind_check(check: Any, resolve: Callable[[Reference], Any]) -> Any:
-    """`check` with its templates rendered, or the check that says why they can't be."""
+def bind_check(check: CheckT, resolve: Resolve) -> CheckT | UnresolvedCheck:
+    """Render the templates of a check; where one leads nowhere, return the check that says so."""
     if not check.has_templates:
         return check
     try:
-        return check.bind(resolve)
+        return check.bind(resolve)  # type: ignore[return-value]  # a check binds to one of its kind
     except TemplateError as error:
         return UnresolvedCheck(check.key, str(error), check.path)
-
-
-# `<argument>_contains` and `<argument>_excludes`: what the text of an argument must say.
-
-_NO_ARGUMENT: Any = object()
 
 
 class TextCheck(Struct, frozen=True):
@@ -285,85 +271,70 @@ class TextCheck(Struct, frozen=True):
     def has_templates(self) -> bool:
         return self.phrases.has_templates
 
-    def bind(self, resolve: Callable[[Reference], Any]) -> TextCheck:
+    def bind(self, resolve: Resolve) -> TextCheck:
         return replace(self, phrases=self.phrases.bind(resolve))
 
-    def _get_value(self, call: FunctionCall) -> Any:
-        arguments = get_arguments(call)
-        return arguments.get(self.argument, _NO_ARGUMENT) if isinstance(arguments, dict) else _NO_ARGUMENT
-
-    def _find_wrong(self, value: Any, evidence: Evidence) -> list[Phrase]:
-        """The phrases that are missing, or that are found and excluded; all of them where there is no text."""
-        if value is _NO_ARGUMENT or value is None:
+    def _find_wrong(self, value: object, evidence: Evidence) -> list[Phrase]:
+        """Return the phrases that are missing, or excluded and present; all of them where there is no text."""
+        if value is None:
             return list(self.phrases.items)
         texts = evidence.fold_texts(value)
         return self.phrases.find_present(texts) if self.excludes else self.phrases.find_missing(texts)
 
+    def _get_value(self, call: FunctionCall) -> Any:
+        arguments = get_arguments(call)
+        return arguments.get(self.argument) if isinstance(arguments, dict) else None
+
     def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        value = self._get_value(call)
-        if value is _NO_ARGUMENT or value is None:
-            return False
-        if not self.excludes:
-            return self.phrases.match_all(evidence.fold_texts(value))
-        return not self.phrases.find_present(evidence.fold_texts(value))
+        return not self._find_wrong(self._get_value(call), evidence)
 
     def report_pass(self, call: FunctionCall) -> CheckResult:
-        return _build_text_pass(self.argument, self.excludes, len(self.phrases.items))
+        verb = "contains none of" if self.excludes else "contains"
+        plural = "" if self.size == 1 else "s"
+        return build_pass(self.key, f"{self.argument} {verb} {self.size} phrase{plural}")
 
     def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
         value = self._get_value(call)
-        if value is _NO_ARGUMENT or value is None:
-            return self._report_no_text(call, value)
+        path: KeyPath = (self.argument,)
+        if value is None:
+            code, problem = self._explain_no_text(get_arguments(call))
+            expected = f"a text {'without' if self.excludes else 'that contains'} {self.phrases.format_list()}"
+            message = f"{self.argument} {problem}, expected {expected}"
+            return build_failure(self.key, code, message, format_path(self.path), call=call, path=path)
         verb, code = ("contains", "text_forbidden") if self.excludes else ("does not contain", "text_missing")
         reasons, lines = [], []
         for phrase in self._find_wrong(value, evidence):
-            lines.append(f"{self.argument} {verb} {format_value(phrase.text)}")
-            detail = {"path": (self.argument,), "expected": phrase.text, "actual": value}
-            reasons.append(build_call_reason(code, lines[-1], call, phrase.place, **detail))
-        return build_failure(self.key, reasons, lines)
+            line = f"{self.argument} {verb} {format_value(phrase.text)}"
+            lines.append(line)
+            reasons.append(
+                build_reason(code, line, phrase.place, call=call, path=path, expected=phrase.text, actual=value)
+            )
+        return build_failures(self.key, reasons, lines)
 
-    def _report_no_text(self, call: FunctionCall, value: Any) -> CheckResult:
-        expected = f"a text {'without' if self.excludes else 'that contains'} {self.phrases.format_list()}"
-        if value is None:
-            code, problem = "text_missing", "is null"
-        else:
-            code, problem = "missing_argument", f"is missing ({_describe_sent(call)})"
-        message = f"{self.argument} {problem}, expected {expected}"
-        return build_call_failure(self.key, code, message, call, format_place(self.path), path=(self.argument,))
+    def _explain_no_text(self, arguments: object) -> tuple[str, str]:
+        if not isinstance(arguments, dict):
+            return "missing_argument", f"is missing (the arguments are {describe_type(arguments)})"
+        if self.argument in arguments:
+            return "text_missing", "is null"
+        names = f"sent: {', '.join(map(str, arguments))}" if arguments else "no arguments were sent"
+        return "missing_argument", f"is missing ({names})"
 
     def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
-        return len(self.phrases.items) - len(self._find_wrong(self._get_value(call), evidence)), len(self.phrases.items)
-
-
-@cache
-def _build_text_pass(argument: str, excludes: bool, count: int) -> CheckResult:
-    key, verb = (f"{argument}_excludes", "contains none of") if excludes else (f"{argument}_contains", "contains")
-    return CheckResult(check=key, message=f"{argument} {verb} {count} phrase{'' if count == 1 else 's'}")
-
-
-def _describe_sent(call: FunctionCall) -> str:
-    arguments = get_arguments(call)
-    if not isinstance(arguments, dict):
-        return f"the arguments are {describe_type(arguments)}"
-    return f"sent: {', '.join(map(str, arguments))}" if arguments else "no arguments were sent"
-
-
-# What can be demanded of a call beside its arguments and result: outcome, channel, validity, grounding.
+        return self.size - len(self._find_wrong(self._get_value(call), evidence)), self.size
 
 
 class BooleanCheck(Struct, frozen=True):
-    """A demand on a call that holds or does not, and has no templates."""
+    """Demands that a call meets or not, and that have no templates."""
 
     on_arguments: ClassVar[bool] = False
     has_templates: ClassVar[bool] = False
     size: ClassVar[int] = 0
 
-    def bind(self, resolve: Callable[[Reference], Any]) -> Self:
+    def bind(self, resolve: Resolve) -> Self:
         return self
 
-    @abstractmethod
     def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        """Whether `call` meets the demand."""
+        raise NotImplementedError
 
     def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
         return int(self.is_met(call, evidence)), 1
@@ -387,12 +358,19 @@ class OutcomeCheck(BooleanCheck, frozen=True):
         message = "succeeded, expected outcome 'error'"
         if self.outcome == "ok":
             message = f"failed, expected outcome 'ok': {describe_failure(call)}"
-        detail = {"expected": self.outcome, "actual": call.outcome}
-        return build_call_failure(self.key, "wrong_outcome", message, call, format_place(self.path), **detail)
+        return build_failure(
+            self.key,
+            "wrong_outcome",
+            message,
+            format_path(self.path),
+            call=call,
+            expected=self.outcome,
+            actual=call.outcome,
+        )
 
 
 def describe_failure(call: FunctionCall) -> str:
-    """``timeout: "no answer"``: how a failed call failed."""
+    """Return the error of a failed call: ``timeout: "no answer"``."""
     error = call.result.get("error") if isinstance(call.result, dict) else None
     if isinstance(error, dict) and isinstance(error.get("type"), str):
         return f"{error['type']}: {format_value(error['message'])}" if "message" in error else error["type"]
@@ -400,7 +378,7 @@ def describe_failure(call: FunctionCall) -> str:
 
 
 class ChannelCheck(BooleanCheck, frozen=True):
-    """`channel`: how the call reached us."""
+    """`channel`: the way that the call arrived."""
 
     channel: tuple[str, ...]
     path: KeyPath
@@ -411,14 +389,21 @@ class ChannelCheck(BooleanCheck, frozen=True):
         return call.channel in self.channel
 
     def report_pass(self, call: FunctionCall) -> CheckResult:
-        return build_detailed_pass(self.key, f"arrived by channel '{call.channel}'")
+        return build_pass(self.key, f"arrived by channel '{call.channel}'")
 
     def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
         expected = " or ".join(f"'{channel}'" for channel in self.channel)
         repaired = f" (repaired: {'; '.join(call.repairs)})" if call.repairs else ""
         message = f"arrived by channel '{call.channel}', expected {expected}{repaired}"
-        detail = {"expected": list(self.channel), "actual": call.channel}
-        return build_call_failure(self.key, "wrong_channel", message, call, format_place(self.path), **detail)
+        return build_failure(
+            self.key,
+            "wrong_channel",
+            message,
+            format_path(self.path),
+            call=call,
+            expected=list(self.channel),
+            actual=call.channel,
+        )
 
 
 class ValidCheck(BooleanCheck, frozen=True):
@@ -437,19 +422,19 @@ class ValidCheck(BooleanCheck, frozen=True):
     def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
         if not self.valid:
             message = "arguments satisfy the declared schema, expected them to violate it (valid: false)"
-            return build_call_failure(self.key, "valid_arguments", message, call, format_place(self.path))
-        return report_violations(call, self.key, format_place(self.path))
+            return build_failure(self.key, "valid_arguments", message, format_path(self.path), call=call)
+        return report_violations(call, self.key, format_path(self.path))
 
 
 def report_violations(call: FunctionCall, key: str, place: str) -> CheckResult:
-    """The result for a call whose arguments break the declared schema."""
+    """Build the result for a call whose arguments violate the declared schema."""
     reasons, lines = [], []
     for violation in call.violations:
         schema = format_path(violation.schema_path)
         suffix = f" (schema: {schema})" if schema else ""
         lines.append(f"{format_path(('arguments', *violation.path))}: {violation.message}{suffix}")
-        reasons.append(build_call_reason("invalid_arguments", lines[-1], call, place, path=violation.path))
-    return build_failure(key, reasons, lines)
+        reasons.append(build_reason("invalid_arguments", lines[-1], place, call=call, path=violation.path))
+    return build_failures(key, reasons, lines)
 
 
 class GroundedCheck(BooleanCheck, frozen=True):
@@ -479,6 +464,6 @@ class GroundedCheck(BooleanCheck, frozen=True):
         for path, value in self._find_untraced(call, evidence):
             argument_path = format_path(("arguments", *path))
             lines.append(f"{argument_path}: {format_value(value)} is neither in the input nor in an earlier result")
-            detail = {"path": path, "actual": value}
-            reasons.append(build_call_reason("ungrounded_argument", lines[-1], call, format_place(self.path), **detail))
-        return build_failure(self.key, reasons, lines)
+            place = format_path(self.path)
+            reasons.append(build_reason("ungrounded_argument", lines[-1], place, call=call, path=path, actual=value))
+        return build_failures(self.key, reasons, lines)

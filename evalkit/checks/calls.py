@@ -1,135 +1,349 @@
-"""`expected_function_calls`: which call met which expectation, and whether that is what the case demands."""
+"""Judging function calls: the expected list, why it is not met, forbidden calls, and what every call must satisfy."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.checks.call_checks import GroundedCheck, UnresolvedCheck, report_violations
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.judgement import CallResult, CallsResult
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf, Position
-from evalkit.checks.reasons import build_call_failure, build_failure, build_pass, build_run_failure
-from evalkit.errors import KeyPath
+from evalkit.checks.expected_calls import (
+    CallResult,
+    CallsResult,
+    DisallowedExtra,
+    ExpectedCall,
+    ExpectedCallList,
+    find_disallowed_extras,
+    format_times,
+    solve_without_disallowed,
+)
+from evalkit.checks.matching.plan import Assignment, InOrder, Leaf, Pair, Position, list_children, walk
+from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_failures, build_pass, build_unmeasured
+from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import PASSED, CheckResult, Score
+from evalkit.model.verdict import FAILED, PASSED, CheckResult, Score
 from evalkit.text.format import format_value
 
-if TYPE_CHECKING:
-    from evalkit.checks.matching.plan import Assignment
-
-
+_KEY = ExpectedCallList.key
 _ALLOWED = build_pass("extra_calls", "not in the list, which extra_calls allows")
-_NO_CALLS = Score()
 
 
-class ExpectedCallList(Struct, frozen=True):
-    """`expected_function_calls` with the keys that say how the list is judged."""
+def judge_calls(expected: ExpectedCallList, evidence: Evidence) -> CallsResult:
+    """Compare the calls with the list, and explain what differs."""
+    leaves = expected.bind(evidence)
+    calls = evidence.calls
+    if expected.is_plain and len(calls) == len(leaves):
+        # The usual case: the calls meet the list one by one. That satisfies it in any order too.
+        pairs = list(zip(leaves, calls, strict=True))
+        if all(leaf.is_met_by(call, evidence) for leaf, call in pairs):
+            return _build_satisfied(
+                [CallResult(call, leaf, leaf.report_pass(call)) for leaf, call in pairs], len(pairs)
+            )
+    assignment = expected.solve(leaves, evidence)
+    disallowed = find_disallowed_extras(expected.plan, leaves, assignment, evidence)
+    if disallowed and assignment.satisfied:
+        better = solve_without_disallowed(expected, leaves, evidence)
+        assignment, disallowed = (better, ()) if better is not None else (assignment, disallowed)
+    if not assignment.satisfied or disallowed:
+        return _Explanation(expected, leaves, assignment, disallowed, evidence).build()
+    lines = [CallResult(call) for call in calls]
+    for pair in assignment.pairs:
+        line, leaf, call = lines[pair.actual_index], leaves[pair.leaf_id], calls[pair.actual_index]
+        line.leaf = leaf
+        line.results = leaf.bind_to_call(call, evidence).report_pass(call)
+    for place in assignment.extra:
+        lines[place].add(_ALLOWED)
+    return _build_satisfied(lines, len(assignment.pairs))
 
-    path: KeyPath
-    leaves: tuple[ExpectedCall, ...]
-    plan: CallPlan
-    groups: Mapping[Position, KeyPath] = field(default_factory=dict)  # where groups of the plan stand in the case
-    min_score: tuple[tuple[str, float], ...] = ()
-    is_plain: bool = (
-        True  # every child of the root is one call, made once: the list itself is the assignment to try first
-    )
 
-    key = "expected_function_calls"
+def _build_satisfied(lines: list[CallResult], count: int) -> CallsResult:
+    message = f"{count} call{'' if count == 1 else 's'} as expected" if count else "no call was made"
+    return CallsResult(lines, [build_pass(_KEY, message)], Score())
 
-    @property
-    def forbids_extras(self) -> bool:
-        return self.plan.extras == "forbid" or not self.leaves
 
-    def judge(self, evidence: Evidence) -> CallsResult:
-        """Hold the calls against the list."""
-        leaves = self.bind(evidence)
-        calls = evidence.calls
-        if self.is_plain and len(calls) == len(leaves) and _is_met_in_turn(leaves, calls, evidence):
-            drafts = [CallResult(call, leaf, leaf.report_pass(call)) for leaf, call in zip(leaves, calls, strict=True)]
-            return CallsResult(drafts, [_build_all_met(len(leaves))], _NO_CALLS)
-        from evalkit.checks.disallowed_extras import find_disallowed_extras
+class _Explanation:
+    """The best assignment in words, call by call, where it does not satisfy the list."""
 
-        assignment = self.solve(leaves, evidence)
-        stray = find_disallowed_extras(self.plan, leaves, assignment, evidence)
-        if stray and assignment.satisfied:
-            from evalkit.checks.disallowed_extras import solve_without_disallowed
-
-            better = solve_without_disallowed(self, leaves, evidence)
-            assignment, stray = (better, ()) if better is not None else (assignment, stray)
-        if assignment.satisfied and not stray:
-            return self._build_satisfied(leaves, assignment, evidence)
-        from evalkit.checks.explanation import explain
-
-        return explain(self, leaves, assignment, stray, evidence)
-
-    def bind(self, evidence: Evidence) -> tuple[ExpectedCall, ...]:
-        """The expected calls with templates rendered; those that depend on the call they meet are rendered then."""
-        for leaf in self.leaves:
-            if leaf.has_templates:
-                return tuple(leaf if leaf.per_call else leaf.bind(evidence.resolve) for leaf in self.leaves)
-        return self.leaves
-
-    def solve(
+    def __init__(
         self,
+        expected: ExpectedCallList,
         leaves: tuple[ExpectedCall, ...],
+        assignment: Assignment,
+        disallowed: Sequence[DisallowedExtra],
         evidence: Evidence,
-        plan: CallPlan | None = None,
-        without: Collection[int] = (),
-    ) -> Assignment:
-        """The best assignment. Calls are known to the matching by their place among those that are judged."""
-        from evalkit.checks.matching.solver import solve
+    ) -> None:
+        self.expected = expected
+        self.leaves = leaves
+        self.assignment = assignment
+        self.evidence = evidence
+        self.calls = evidence.calls
+        self.lines = [CallResult(call) for call in self.calls]
+        self.wording = _Wording(expected, leaves, assignment, self.calls)
+        self.disallowed = {extra.place: extra for extra in disallowed}
+        self.met = (*assignment.pairs, *assignment.wrong_order)
 
-        calls = evidence.calls
-        actual = [ActualCall(place, call.name, call.turn) for place, call in enumerate(calls) if place not in without]
-        return solve(
-            plan or self.plan,
-            actual,
-            lambda leaf, place: leaves[leaf].is_met_by(calls[place], evidence),
-            lambda leaf, place: leaves[leaf].measure_distance(calls[place], evidence),
+    def build(self) -> CallsResult:
+        """Explain everything that is wrong, in the order of the trace."""
+        for pair in self.assignment.pairs:
+            self._compare(pair)
+        for pair in self.assignment.wrong_order:
+            self._compare(pair)
+            message, place = self.wording.describe_wrong_order(pair), self.leaves[pair.leaf_id].place
+            self._fail(pair.actual_index, "call_order", "wrong_order", message, place)
+        for index in self.assignment.extra:
+            self._judge_extra(index)
+        self._judge_parallel_groups()
+        score = compute_score(
+            self.leaves, self.assignment, self.disallowed, self.expected.forbids_extras, self.evidence
+        )
+        lines = self._insert_missing()
+        results = [*self._list_unproven(), self._judge_list(lines)]
+        if self.expected.min_score:
+            result = judge_score(self.expected.min_score, score, self.expected.path)
+            results.append(result)
+            if result.status == PASSED:  # deviations are shown, and decide nothing
+                lines = [CallResult(line.call, line.leaf, tuple(map(_tolerate, line.results))) for line in lines]
+                results = [_tolerate(result) for result in results]
+        return CallsResult(lines, results, score)
+
+    def _judge_list(self, lines: list[CallResult]) -> CheckResult:
+        """Count what was met; the reasons stand with the calls."""
+        compared = [line for line in lines if line.leaf is not None]
+        met = sum(all(result.status == PASSED for result in line.results) for line in compared)
+        miscounted = sum(extra.miscounted for extra in self.disallowed.values())
+        extra_count = len(self.assignment.extra) if self.expected.forbids_extras else miscounted
+        status = FAILED if met < len(compared) or extra_count else PASSED
+        suffix = f", {extra_count} unexpected" if extra_count else ""
+        return CheckResult(check=_KEY, status=status, message=f"{met} of {len(compared)} expected calls met{suffix}")
+
+    def _fail(self, index: int, check: str, code: str, message: str, place: str) -> None:
+        self.lines[index].add(build_failure(check, code, message, place, call=self.calls[index]))
+
+    def _compare(self, pair: Pair) -> None:
+        """Add what an expected call says of the call that it was assigned to."""
+        leaf, line = self.leaves[pair.leaf_id], self.lines[pair.actual_index]
+        line.leaf = leaf
+        suffix = self.wording.format_alternative(leaf)
+        line.results = tuple(
+            result if result.status != FAILED or not suffix else _append(result, suffix)
+            for result in leaf.report_results(self.calls[pair.actual_index], self.evidence)
         )
 
-    def _build_satisfied(
-        self, leaves: tuple[ExpectedCall, ...], assignment: Assignment, evidence: Evidence
-    ) -> CallsResult:
-        drafts = [CallResult(call) for call in evidence.calls]
-        for pair in assignment.pairs:
-            draft = drafts[pair.actual_index]
-            draft.leaf = leaves[pair.leaf_id]
-            draft.results = draft.leaf.bind_to_call(evidence.calls[pair.actual_index], evidence).report_pass(
-                evidence.calls[pair.actual_index]
+    def _judge_extra(self, index: int) -> None:
+        extra = self.disallowed.get(index)
+        if extra is not None and not extra.miscounted:
+            self._compare(Pair(extra.leaf.id, index, False))
+        elif extra is not None:
+            message = self.wording.describe_miscounted(extra.leaf)
+            self._fail(index, "times", "unexpected_call", message, f"{extra.leaf.place}.times")
+        elif self.expected.forbids_extras:
+            message = self.wording.describe_unexpected(self.calls[index])
+            self._fail(index, "extra_calls", "unexpected_call", message, format_path(self.expected.path))
+        else:
+            self.lines[index].add(_ALLOWED)
+
+    def _judge_parallel_groups(self) -> None:
+        """Fail the calls of `in_parallel` groups that stand in another turn than the group's first call."""
+        for position in self.assignment.not_parallel:
+            path = self.expected.groups[position]
+            indices = sorted(
+                pair.actual_index for pair in self.met if self.leaves[pair.leaf_id].path[: len(path)] == path
             )
-        for place in assignment.extra:
-            drafts[place].add(_ALLOWED)
-        return CallsResult(drafts, [_build_all_met(len(assignment.pairs))], _NO_CALLS)
+            first = self.calls[indices[0]]
+            for index in indices[1:]:
+                call = self.calls[index]
+                if call.turn != first.turn:
+                    message = (
+                        f"made in model turn {_format_turn(call)}, expected in turn {_format_turn(first)}, together "
+                        f"with call {first.index + 1}, {first.name} (in_parallel)"
+                    )
+                    self._fail(index, "in_parallel", "not_parallel", message, format_path(path))
+
+    def _list_unproven(self) -> list[CheckResult]:
+        message = (
+            "can't be judged: the calls do not say in which model turn they were made; let evalkit see the model's "
+            "turns (task.turn, an adapter, an HTTP cassette), or ask for any_order"
+        )
+        return [
+            build_unmeasured("in_parallel", message, format_path(self.expected.groups[position]), "run")
+            for position in self.assignment.unproven
+        ]
+
+    def _insert_missing(self) -> list[CallResult]:
+        """Return the lines, each missing call after the call that met the expectation before it."""
+        index_of_leaf = {pair.leaf_id: pair.actual_index for pair in self.met}
+        following: dict[int, list[CallResult]] = {}
+        for leaf_id, count in self.assignment.missing:
+            index = next((index_of_leaf[i] for i in range(leaf_id, -1, -1) if i in index_of_leaf), -1)
+            leaf = self.leaves[leaf_id]
+            message = self.wording.describe_missing(leaf, count) + self.wording.format_alternative(leaf)
+            result = build_failure(_KEY, "missing_call", message, leaf.place)
+            following.setdefault(index, []).append(CallResult(None, leaf, (result,)))
+        lines = following.get(-1, [])
+        for index, line in enumerate(self.lines):
+            lines += [line, *following.get(index, [])]
+        return lines
 
 
-def _is_met_in_turn(leaves: tuple[ExpectedCall, ...], calls: tuple[FunctionCall, ...], evidence: Evidence) -> bool:
-    """Whether the calls meet the list one by one. That satisfies it in any order too, and is the usual case."""
-    for leaf, call in zip(leaves, calls, strict=True):  # noqa: SIM110 - a generator costs more than the checks
-        if not leaf.is_met_by(call, evidence):
-            return False
-    return True
+def _append(result: CheckResult, suffix: str) -> CheckResult:
+    reasons = tuple(replace(reason, message=f"{reason.message}{suffix}") for reason in result.reasons)
+    return replace(result, message=f"{result.message}{suffix}", reasons=reasons)
 
 
-def _build_all_met(count: int) -> CheckResult:
-    if not count:
-        return build_pass("expected_function_calls", "no call was made")
-    return build_pass("expected_function_calls", f"{count} call{'' if count == 1 else 's'} as expected")
+def _tolerate(result: CheckResult) -> CheckResult:
+    if result.status != FAILED or result.check == "valid_arguments":  # which must hold for every call, matched or not
+        return result
+    return replace(result, status=NOT_JUDGED, reasons=())
 
 
-def is_plain_list(plan: CallPlan) -> bool:
-    """Whether the plan is a plain list of calls that are made once each."""
-    root = plan.root
-    return isinstance(root, (InOrder, AnyOrder)) and all(
-        isinstance(child, Leaf) and child.min <= 1 and (child.max is None or child.max >= 1) for child in root.children
+def _format_turn(call: FunctionCall) -> str:
+    return "unknown" if call.turn is None else str(call.turn + 1)
+
+
+class _Wording:
+    """Sentences about the calls of one assignment that are missing, unexpected or out of order."""
+
+    def __init__(
+        self,
+        expected: ExpectedCallList,
+        leaves: tuple[ExpectedCall, ...],
+        assignment: Assignment,
+        calls: tuple[FunctionCall, ...],
+    ) -> None:
+        self.expected = expected
+        self.leaves = leaves
+        self.assignment = assignment
+        self.calls = calls
+        self._positions = {node.id: position for position, node in walk(expected.plan.root) if isinstance(node, Leaf)}
+
+    def describe_missing(self, leaf: ExpectedCall, count: int) -> str:
+        """Return ``create_ticket was not called``, or how often, or with what it was not."""
+        name = leaf.function_name
+        call_count = sum(call.name == name for call in self.calls)
+        if not call_count:
+            nearest = find_nearest(name, [self.calls[place].name for place in self.assignment.extra])
+            hint = f" ('{nearest}' was)" if nearest is not None else ""
+            return f"{name} was not called{hint}{f'; expected {leaf.describe_times()}' if leaf.min > 1 else ''}"
+        if sum(sibling.function_name == name for sibling in self.leaves) == 1:
+            return f"{name} was called {format_times(call_count)}, expected {leaf.describe_times()}"
+        return (
+            f"{leaf.describe()} is missing{f' {format_times(count)}' if count > 1 else ''}: {name} was called "
+            f"{format_times(call_count)}, each held against another expectation"
+        )
+
+    def describe_unexpected(self, call: FunctionCall) -> str:
+        """Return why there should be no such call."""
+        if not self.leaves:
+            return "not expected: expected_function_calls is [], which means no call at all"
+        expected = [leaf for leaf in self.leaves if leaf.function_name == call.name]
+        if not expected:
+            return "not expected: extra_calls is 'forbid'"
+        in_force = [leaf for leaf in expected if self._is_in_force(leaf)]
+        if not in_force:
+            reason = f"{call.name} stands in another alternative of one_of"
+        elif len(in_force) == 1:
+            reason = f"{call.name} is expected {in_force[0].describe_times()}"
+        else:
+            reason = f"the {len(in_force)} expected calls of {call.name} are held against others"
+        return f"not expected: extra_calls is 'forbid', and {reason}"
+
+    def _is_in_force(self, leaf: ExpectedCall) -> bool:
+        """Return whether no alternative that was not chosen contains it."""
+        position = self._positions[leaf.id]
+        choices = self.assignment.alternatives.items()
+        return all(position[len(choice)] == step for choice, step in choices if position[: len(choice)] == choice)
+
+    def describe_miscounted(self, leaf: ExpectedCall) -> str:
+        """Return why one call more, or one too few, of an expectation is not among the allowed extra calls."""
+        times = leaf.describe_times()
+        return f"not expected: {leaf.function_name} is expected {times}; extra_calls allows other calls only"
+
+    def describe_wrong_order(self, pair: Pair) -> str:
+        """Return before or after which call it was expected."""
+        pairs = (*self.assignment.pairs, *self.assignment.wrong_order)
+        for neighbour in sorted(pairs, key=lambda neighbour: neighbour.actual_index):
+            call = self.calls[neighbour.actual_index]
+            place = f"call {call.index + 1}, {call.name}"
+            if self._must_precede(pair.leaf_id, neighbour.leaf_id) and neighbour.actual_index < pair.actual_index:
+                return f"out of order: expected before {place}"
+            if self._must_precede(neighbour.leaf_id, pair.leaf_id) and neighbour.actual_index > pair.actual_index:
+                return f"out of order: expected after {place}"
+        return "out of order"
+
+    def _must_precede(self, first_id: int, second_id: int) -> bool:
+        """Return whether the plan demands that calls of the first leaf come before those of the second."""
+        first, second = self._positions[first_id], self._positions[second_id]
+        common: Position = ()
+        node = self.expected.plan.root
+        for step, other_step in zip(first, second, strict=False):
+            if step != other_step:
+                break
+            common = (*common, step)
+            node = list_children(node)[step]
+        return first < second and isinstance(node, InOrder)
+
+    def format_alternative(self, leaf: ExpectedCall) -> str:
+        """Return `` (closest alternative: one_of[1])`` for a leaf inside a `one_of`, else nothing."""
+        for depth, step in enumerate(leaf.path):
+            if step == "one_of":
+                return f" (closest alternative: one_of[{leaf.path[depth + 1]}])"
+        return ""
+
+
+def compute_score(
+    leaves: Sequence[ExpectedCall],
+    assignment: Assignment,
+    disallowed: Mapping[int, DisallowedExtra],
+    forbids_extras: bool,
+    evidence: Evidence,
+) -> Score:
+    """Return the partial credit of an assignment that does not satisfy its plan.
+
+    Let M be the calls that met their expectation in its place, A the actual calls that are judged (all of them; without
+    those that `extra_calls: allow` allows), and E the expected calls: those that were compared with a call, and those
+    that are missing.
+
+    - precision = M / A, recall = M / E, F1 = 2 M / (A + E): the usual definitions, the last being their harmonic mean.
+    - argument accuracy = the demands on arguments that are met, of all that are made: each argument listed in
+      `arguments` or `arguments_contain`, each argument sent that `arguments` does not list, each phrase and each absent
+      name counts one. A missing call misses all of its demands.
+
+    Where a denominator is 0 nothing was demanded, and the value is 1; precision is 0 where calls were expected and none
+    was made.
+    """
+    compared = [(leaves[pair.leaf_id], pair.actual_index) for pair in (*assignment.pairs, *assignment.wrong_order)]
+    compared += [(extra.leaf, extra.place) for extra in disallowed.values() if not extra.miscounted]
+    missing = [(leaves[leaf_id], count) for leaf_id, count in assignment.missing]
+    met = sum(pair.fits for pair in assignment.pairs)
+    miscounted = sum(extra.miscounted for extra in disallowed.values())
+    judged = len(evidence.calls) if forbids_extras else len(compared) + miscounted
+    expected = len(compared) + sum(count for _, count in missing)
+    demands = [leaf.count_arguments_met(evidence.calls[place], evidence) for leaf, place in compared]
+    demands += [(0, leaf.count_argument_demands() * count) for leaf, count in missing]
+    demanded = sum(total for _, total in demands)
+    return Score(
+        precision=met / judged if judged else float(not expected),
+        recall=met / expected if expected else 1.0,
+        f1=2 * met / (judged + expected) if judged + expected else 1.0,
+        argument_accuracy=sum(met for met, _ in demands) / demanded if demanded else 1.0,
     )
 
 
-# What holds for every call of a run, expected or not: answered, with valid arguments, not forbidden.
+def judge_score(min_score: tuple[tuple[str, float], ...], score: Score, path: KeyPath) -> CheckResult:
+    """Compare every score that the case asks for."""
+    short = [(name, minimum) for name, minimum in min_score if getattr(score, name) < minimum]
+    message = ", ".join(
+        f"{name} is {getattr(score, name):.3g}, {'expected ' if short else ''}at least {minimum:g}"
+        for name, minimum in short or min_score
+    )
+    if not short:
+        return CheckResult(check="min_score", message=message)
+    actual = {name: getattr(score, name) for name, _ in short}
+    place = format_path((*path[:-1], "min_score"))
+    return build_failure("min_score", "score_too_low", message, place, expected=dict(short), actual=actual)
+
 
 _DEFAULT_MESSAGES = {
     "unmocked_call": "no mock answers this call",
@@ -138,31 +352,28 @@ _DEFAULT_MESSAGES = {
 }
 
 
-def add_problems(drafts: Sequence[CallResult], *, valid_arguments: bool) -> None:
+def add_problems(lines: Sequence[CallResult], *, valid_arguments: bool) -> None:
     """Fail the calls that fail the case by themselves, whatever it expects.
 
-    A call that is held against an expected one has its arguments judged there (`valid: false` may expect violations).
+    The arguments of a call that met an expected one are judged there (`valid: false` may expect violations).
     """
-    for draft in drafts:
-        call = draft.call
+    for line in lines:
+        call = line.call
         if call is None:
             continue
         if call.problem is not None:
-            results = (
-                result for result in draft.results if result.check != "outcome" or result.status == PASSED
-            )  # that it failed
-            draft.results = (_build_problem(call, call.problem), *results)
-        if call.violations and valid_arguments and draft.leaf is None:
-            draft.add(report_violations(call, "valid_arguments", ""))
-
-
-def _build_problem(call: FunctionCall, code: str) -> CheckResult:
-    place = "input.mock_function_responses" if code == "unmocked_call" else ""
-    return build_call_failure(code, code, _find_error_message(call) or _DEFAULT_MESSAGES.get(code, code), call, place)
+            place = "input.mock_function_responses" if call.problem == "unmocked_call" else ""
+            message = _find_error_message(call) or _DEFAULT_MESSAGES.get(call.problem, call.problem)
+            problem = build_failure(call.problem, call.problem, message, place, call=call)
+            # The problem says that the call failed; `outcome` need not repeat it.
+            results = [result for result in line.results if result.check != "outcome" or result.status == PASSED]
+            line.results = (problem, *results)
+        if call.violations and valid_arguments and line.leaf is None:
+            line.add(report_violations(call, "valid_arguments", ""))
 
 
 def _find_error_message(call: FunctionCall) -> str:
-    """What the agent was told of a call that was refused."""
+    """Return the message that the agent got for a call that was refused."""
     error = call.result.get("error") if isinstance(call.result, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
     if isinstance(message, str) and message:
@@ -181,28 +392,23 @@ class ForbiddenCalls(Struct, frozen=True):
 
     key = "forbidden_function_calls"
 
-    def judge(self, drafts: Sequence[CallResult], evidence: Evidence) -> CheckResult:
+    def judge(self, lines: Sequence[CallResult], evidence: Evidence) -> CheckResult:
         """Fail each call that is forbidden."""
         count = 0
-        for entry in self.forbidden:
-            bound_entry = entry.bind(evidence.resolve)
-            for check in bound_entry.checks:
+        for unbound_entry in self.forbidden:
+            entry = unbound_entry.bind(evidence.resolve)
+            for check in entry.checks:
                 if isinstance(check, UnresolvedCheck):
-                    return build_run_failure(self.key, "unresolved_reference", check.message, entry.place)
-            for draft in drafts:
-                if draft.call is not None and bound_entry.is_met_by(draft.call, evidence):
-                    draft.results = (self._build_forbidden(draft.call, bound_entry), *draft.results)
+                    return build_failure(self.key, "unresolved_reference", check.message, entry.place)
+            for line in lines:
+                if line.call is not None and entry.is_met_by(line.call, evidence):
+                    message = f"forbidden: {entry.describe()} must not be called"
+                    result = build_failure(self.key, "forbidden_call", message, entry.place, call=line.call)
+                    line.results = (result, *line.results)
                     count += 1
         if not count:
             return build_pass(self.key, "none was made")
-        return build_failure(self.key, (), [f"{count} forbidden call{'' if count == 1 else 's'} made"])
-
-    def _build_forbidden(self, call: FunctionCall, entry: ExpectedCall) -> CheckResult:
-        from evalkit.checks.explanation import describe_demand
-
-        demand_text = describe_demand(entry)
-        message = f"forbidden: {demand_text} must not be called"
-        return build_call_failure(self.key, "forbidden_call", message, call, entry.place)
+        return build_failures(self.key, (), [f"{count} forbidden call{'' if count == 1 else 's'} made"])
 
 
 class GroundedCalls(Struct, frozen=True):
@@ -210,32 +416,21 @@ class GroundedCalls(Struct, frozen=True):
 
     grounded: tuple[str, ...]
     path: KeyPath
-    declared_values: tuple[tuple[str, tuple[Any, ...]], ...] = ()  # by function: the values that its declaration offers
+    declared_values: tuple[tuple[str, tuple[object, ...]], ...] = ()  # by function
 
     key = "grounded"
 
-    def judge(self, drafts: Sequence[CallResult], evidence: Evidence) -> CheckResult:
+    def judge(self, lines: Sequence[CallResult], evidence: Evidence) -> CheckResult:
         """Fail each call with a value that can't be traced."""
         declared_values = dict(self.declared_values)
         count = 0
-        for draft in drafts:
-            call = draft.call
-            if call is None:
+        for line in lines:
+            if line.call is None:
                 continue
-            check = GroundedCheck(self.grounded, self.path, declared_values.get(call.name, ()))
-            if not check.is_met(call, evidence):
-                draft.add(check.report_failure(call, evidence))
+            check = GroundedCheck(self.grounded, self.path, declared_values.get(line.call.name, ()))
+            if not check.is_met(line.call, evidence):
+                line.add(check.report_failure(line.call, evidence))
                 count += 1
         if not count:
             return build_pass(self.key, "every value is traceable")
-        return build_failure(self.key, (), [f"{count} call{'' if count == 1 else 's'} with untraceable values"])
-
-
-def read_forbidden(calls: Any, path: KeyPath, value: Any) -> ForbiddenCalls | None:
-    """One forbidden call, or a list of them."""
-    items = value if isinstance(value, list) else [value]
-    read = [
-        calls.forbidden((*path, index) if isinstance(value, list) else path, item) for index, item in enumerate(items)
-    ]
-    entries = tuple(entry for entry in read if entry is not None)
-    return ForbiddenCalls(entries, path) if entries else None
+        return build_failures(self.key, (), [f"{count} call{'' if count == 1 else 's'} with untraceable values"])

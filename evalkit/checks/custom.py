@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.evidence import Evidence, check_references
-from evalkit.checks.reader import ExpectationReader
-from evalkit.checks.reasons import build_failure, build_pass, build_run_reason, build_unmeasured, format_place
-from evalkit.errors import KeyPath, UsageError
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.keys import EXPECTED_KEYS
+from evalkit.checks.reader import ExpectationReader, check_references
+from evalkit.checks.reasons import build_failures, build_pass, build_reason, build_unmeasured
+from evalkit.errors import KeyPath, UsageError, format_path
 from evalkit.model.registry import CHECKS
 from evalkit.model.template import Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult
@@ -30,8 +31,6 @@ def check(key: str) -> Callable[[F], F]:
 
     Raises UsageError for a key that evalkit itself has.
     """
-    from evalkit.checks.keys import EXPECTED_KEYS
-
     if key in EXPECTED_KEYS:
         raise UsageError(f"evalkit.check({key!r}): '{key}' is a key of evalkit; choose another name")
     return CHECKS.build_decorator(key)
@@ -49,7 +48,7 @@ class CustomCheck(Struct, frozen=True):
         function = CHECKS.get(self.key)
         if function is None:
             message = "can't be judged: no check of this name is registered in this process"
-            return build_unmeasured(self.key, message, format_place(self.path), "run")
+            return build_unmeasured(self.key, message, format_path(self.path), "run")
         expected = self.expected
         if self.has_templates:
             try:
@@ -68,7 +67,7 @@ class CustomCheck(Struct, frozen=True):
 
     def _report_broken(self, problem: str) -> CheckResult:
         message = f"the check '{self.key}' {problem}"
-        reason = build_run_reason("check_raised", message, format_place(self.path), expected=self.expected)
+        reason = build_reason("check_raised", message, format_path(self.path), expected=self.expected)
         return CheckResult(check=self.key, status=ERROR, message=reason.message, reasons=(reason,))
 
     def _read_result(self, returned: Any) -> CheckResult:
@@ -95,15 +94,15 @@ class CustomCheck(Struct, frozen=True):
             return self._report_broken(f"returned a CheckResult with status {format_value(result.status)}")
         if result.status in (FAILED, ERROR) and not result.reasons:
             code = "check_failed" if result.status == FAILED else "not_measured"
-            reason = build_run_reason(code, f"{self.key}: {result.message}", format_place(self.path))
+            reason = build_reason(code, f"{self.key}: {result.message}", format_path(self.path))
             return replace(result, check=self.key, reasons=(reason,))
         return result
 
     def _build_failure(self, messages: list[str], code: str = "check_failed") -> CheckResult:
         expected = self.expected if code == "check_failed" else None
-        place = format_place(self.path)
-        reasons = [build_run_reason(code, f"{self.key}: {message}", place, expected=expected) for message in messages]
-        return build_failure(self.key, reasons, messages)
+        place = format_path(self.path)
+        reasons = [build_reason(code, f"{self.key}: {message}", place, expected=expected) for message in messages]
+        return build_failures(self.key, reasons, messages)
 
 
 def read_custom(reader: ExpectationReader, path: KeyPath, value: Any) -> CustomCheck:

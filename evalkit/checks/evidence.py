@@ -1,25 +1,27 @@
-"""What one judgement looks at: the calls under judgement, what came before them, and what is computed from both."""
+"""Evidence of one judgement: the calls under judgement, those before them, and the values of references."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from evalkit.checks.phrases import extract_texts
-from evalkit.checks.reader import ExpectationReader
-from evalkit.errors import KeyPath
-from evalkit.model.template import Reference, Template, TemplateError, follow_path, parse_template
-from evalkit.model.transcript import FunctionCall, Transcript
+from msgspec.structs import replace
+
+from evalkit.checks.grounding import Grounding
+from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind
+from evalkit.model.template import Reference, TemplateError, follow_path
+from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript, Usage
+from evalkit.operators.base import Resolve
 from evalkit.operators.phrases import fold_text
+from evalkit.text.format import format_value
 
-if TYPE_CHECKING:
-    from evalkit.checks.grounding import Grounding
+COMPLETED = "completed"  # the stop reason of a run that ended as it should
 
 
 class Evidence:
     """One transcript, or the part of it that belongs to one user turn.
 
-    `calls` are judged; `known` are also those of earlier user turns, to which references and `grounded` may lead.
+    `calls` are judged; `known_calls` are also those of earlier user turns, to which references and `grounded` may lead.
     """
 
     __slots__ = ("_aliases", "_folded", "_grounding", "_resolve", "calls", "input", "known_calls", "mode", "transcript")
@@ -27,7 +29,7 @@ class Evidence:
     def __init__(
         self,
         transcript: Transcript,
-        case_input: Any,
+        case_input: object,
         mode: str,
         known_calls: tuple[FunctionCall, ...] | None = None,
         aliases: Mapping[str, str] | None = None,
@@ -40,11 +42,11 @@ class Evidence:
         self._aliases = aliases or {}
         self._folded: dict[int, list[str]] = {}
         self._grounding: Grounding | None = None
-        self._resolve: Callable[[Reference], Any] | None = None
+        self._resolve: Resolve | None = None
 
     @property
-    def resolve(self) -> Callable[[Reference], Any]:
-        """What a reference in an expected value stands for; raises TemplateError where it leads nowhere."""
+    def resolve(self) -> Resolve:
+        """The function that gives references in expected values their value; it raises TemplateError."""
         if self._resolve is None:
             self._resolve = build_resolver(self.known_calls, self.input, self._aliases)
         return self._resolve
@@ -53,100 +55,44 @@ class Evidence:
     def grounding(self) -> Grounding:
         """The index of what the agent could have known before each call."""
         if self._grounding is None:
-            from evalkit.checks.grounding import Grounding
-
             self._grounding = Grounding(self.input, self.known_calls)
         return self._grounding
 
-    def fold_texts(self, value: Any) -> list[str]:
-        """The folded texts of a value of the transcript, folded once however many phrases are looked for."""
+    def fold_texts(self, value: object) -> list[str]:
+        """Return the folded texts of a value of the transcript, folded once for however many phrases."""
         texts = self._folded.get(id(value))  # the transcript keeps the value alive, and with it its id
         if texts is None:
-            texts = self._folded[id(value)] = [fold_text(value)] if type(value) is str else extract_texts(value)
+            texts = self._folded[id(value)] = extract_texts(value)
         return texts
 
 
-# ``{{ calls.X[n].result.path }}`` and ``{{ input.path }}`` in expected values: checked at load, resolved later.
+def extract_texts(value: Any) -> list[str]:
+    """Return the folded texts of a value: of a string itself, of a list or mapping each key and leaf on its own.
 
-PARTS = ("result", "arguments")
-
-
-def find_references(value: Any) -> Iterator[Reference]:
-    """Every reference in the strings of an expected value; below `$literal` there are none."""
-    if isinstance(value, str):
-        if "{{" in value:
-            yield from _parse_references(value)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if key != "$literal":
-                yield from find_references(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from find_references(item)
-
-
-def _parse_references(text: str) -> Iterator[Reference]:
-    try:
-        template = parse_template(text)
-    except TemplateError:
-        return  # reported where the value is compiled
-    if isinstance(template, Template):
-        yield from (part for part in template.parts if isinstance(part, Reference))
-
-
-def check_references(reader: ExpectationReader, path: KeyPath, value: Any, *, in_call: bool = False) -> bool:
-    """Report references that can lead nowhere, whatever happens. Returns whether `{{ arguments... }}` is used."""
-    needs_call = False
-    for reference in find_references(value):
-        problem = _find_problem(reader, reference, in_call)
-        if problem:
-            reader.add_problem(path, f"{reader.format_place(path)}: template {reference.text} {problem}")
-        needs_call = needs_call or reference.root == "arguments"
-    return needs_call
-
-
-def _find_problem(reader: ExpectationReader, reference: Reference, in_call: bool) -> str:
-    if reference.root == "state":
-        return "can't be known here: state belongs to the mocks; expectations may use calls, input and arguments"
-    if reference.root == "arguments":
-        return "" if in_call else "can't be known here: arguments are those of one expected call"
-    return (
-        _find_calls_problem(reader, reference) if reference.root == "calls" else _find_input_problem(reader, reference)
-    )
-
-
-def _find_input_problem(reader: ExpectationReader, reference: Reference) -> str:
-    if reader.case_input is None:
-        return ""
-    try:
-        follow_path(reader.case_input, reference.path, "")
-    except TemplateError as error:
-        return str(error).removeprefix("template  ")
-    return ""
-
-
-def _find_calls_problem(reader: ExpectationReader, reference: Reference) -> str:
-    from evalkit.errors import did_you_mean
-
-    path = reference.path
-    if not path or not isinstance(path[0], str):
-        return "names no function; write {{ calls.create_ticket.result.ticket_id }}"
-    if reader.declarations and reader.find_canonical(path[0]) is None:
-        return f"names '{path[0]}', which is not declared{did_you_mean(path[0], reader.declarations)}"
-    rest = path[1:]
-    if rest and isinstance(rest[0], int):
-        if rest[0] < 1:
-            return "counts calls from 0; the first call is [1], as in the trace"
-        rest = rest[1:]
-    if not rest or rest[0] not in PARTS:
-        return f"must go on with .result or .arguments after the function{did_you_mean(rest[0] if rest else '', PARTS)}"
-    return ""
+    Null has no text. Numbers and booleans have that of their JSON. Safe for cyclic values.
+    """
+    texts: list[str] = []
+    pending, visited = [value], set()
+    while pending:
+        item = pending.pop()
+        kind = get_kind(item)
+        if kind == STRING:
+            texts.append(fold_text(item))
+        elif kind not in (OBJECT, ARRAY):
+            if item is not None:
+                texts.append(format_value(item))
+        elif id(item) not in visited:
+            visited.add(id(item))
+            pending.extend(reversed(list(item.values()) if kind == OBJECT else item))
+            if kind == OBJECT:
+                texts.extend(fold_text(key) for key in item if get_kind(key) == STRING)
+    return texts
 
 
 def build_resolver(
-    calls: Sequence[FunctionCall], case_input: Any, aliases: Mapping[str, str] | None = None
-) -> Callable[[Reference], Any]:
-    """What a reference stands for, given the calls made and the case's input. Raises TemplateError where nothing is.
+    calls: Sequence[FunctionCall], case_input: object, aliases: Mapping[str, str] | None = None
+) -> Resolve:
+    """Return the function that gives references their value, or raises TemplateError where they lead nowhere.
 
     `aliases` give the names that functions are recorded under.
     """
@@ -161,8 +107,8 @@ def build_resolver(
     return resolve
 
 
-def build_call_resolver(resolve: Callable[[Reference], Any], call: FunctionCall) -> Callable[[Reference], Any]:
-    """As `resolve`, where ``arguments`` are those of `call`."""
+def build_call_resolver(resolve: Resolve, call: FunctionCall) -> Resolve:
+    """Return `resolve` with ``arguments`` that are those of `call`."""
 
     def resolve_in_call(reference: Reference) -> Any:
         if reference.root == "arguments":
@@ -179,16 +125,65 @@ def _resolve_call_reference(calls: Sequence[FunctionCall], reference: Reference,
     successful = [call for call in named if call.outcome == "ok"]
     number = rest.pop(0) if rest and isinstance(rest[0], int) else 1
     if not isinstance(number, int) or not 1 <= number <= len(successful):
-        counts = _describe_count(str(name), len(successful), len(named))
-        raise TemplateError(f"template {reference.text} leads nowhere: {counts}")
+        if not named:
+            problem = f"{name} was not called"
+        elif not successful:
+            problem = f"{name} was called, but never successfully"
+        else:
+            problem = f"{name} succeeded {len(successful)} time{'s' if len(successful) > 1 else ''}"
+        raise TemplateError(f"template {reference.text} leads nowhere: {problem}")
     part, *path = rest
     call = successful[number - 1]
     return follow_path(call.result if part == "result" else call.arguments, tuple(path), reference.text)
 
 
-def _describe_count(name: str, successful: int, attempts: int) -> str:
-    if not attempts:
-        return f"{name} was not called"
-    if not successful:
-        return f"{name} was called, but never successfully"
-    return f"{name} succeeded {successful} time{'s' if successful > 1 else ''}"
+def extract_turn(transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None = None) -> Transcript:
+    """Return the part of a transcript between one message of the user and the next.
+
+    Calls keep their index. Model turns and tokens are counted where the turns can be told apart; time is recorded for
+    the whole run only. A turn that another followed was completed, whatever happened later.
+    """
+    answered = user_turn < len(transcript.responses)
+    went_on = user_turn < find_last_turn(transcript, turn_starts)
+    turns = _list_model_turns(transcript, user_turn, turn_starts)
+    usages = [turn.usage for turn in turns if turn.usage is not None]
+    return replace(
+        transcript,
+        calls=tuple(call for call in transcript.calls if call.user_turn == user_turn),
+        turns=turns,
+        response=transcript.responses[user_turn] if answered else "",
+        stop_reason=COMPLETED if went_on else transcript.stop_reason,
+        fault=None if went_on else transcript.fault,
+        usage=sum(usages, Usage()) if usages and len(usages) == len(turns) else None,
+        cost_usd=None,
+        timing=None,
+    )
+
+
+def find_last_turn(transcript: Transcript, turn_starts: Sequence[int] | None) -> int:
+    """Return the user turn in which the run ended: with its reply, or with a fault instead of one."""
+    if turn_starts:
+        return len(turn_starts) - 1
+    return len(transcript.responses) - (transcript.fault is None)
+
+
+def _list_model_turns(
+    transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None
+) -> tuple[ModelTurn, ...]:
+    """Return the model turns of a user turn.
+
+    Where nobody counted them, each user turn ends with a model turn without calls; () if that is not so.
+    """
+    if turn_starts is not None:
+        bounds = [*turn_starts, len(transcript.turns)]
+        return transcript.turns[bounds[user_turn] : bounds[user_turn + 1]] if user_turn < len(turn_starts) else ()
+    parts: list[list[ModelTurn]] = [[]]
+    for turn in transcript.turns:
+        parts[-1].append(turn)
+        if not turn.calls:
+            parts.append([])
+    if not parts[-1]:
+        parts.pop()
+    if len(parts) < len(transcript.responses) or user_turn >= len(parts):
+        return ()
+    return tuple(parts[user_turn])

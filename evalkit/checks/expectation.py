@@ -1,25 +1,21 @@
-"""The compiled `expected_output`, and how it judges a transcript."""
+"""The compiled `expected_output`: how it judges a transcript, and the judgement that comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
 
 from msgspec import Struct, field
 
-from evalkit.checks.calls import ExpectedCallList
-from evalkit.checks.evidence import Evidence
-from evalkit.checks.judgement import CallResult, CallsResult, Judgement, build_judgement, list_unjudged
-from evalkit.checks.reasons import build_unmeasured, format_place
-from evalkit.checks.run_checks import COMPLETED, StopReason
-from evalkit.errors import KeyPath, MeasurementError
-from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import CheckResult
-
-if TYPE_CHECKING:
-    from evalkit.checks.calls import ForbiddenCalls, GroundedCalls
-    from evalkit.checks.criteria import JudgeCriteria
-
+from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, judge_calls
+from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn
+from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
+from evalkit.checks.reasons import NOT_JUDGED, build_reason, build_unmeasured, rank
+from evalkit.checks.run_checks import JudgeCriteria, StopReason
+from evalkit.errors import KeyPath, MeasurementError, format_path
+from evalkit.model.transcript import RunFault, Transcript
+from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
 
 _COMPLETES = StopReason(COMPLETED, (), is_explicit=False)
 
@@ -35,13 +31,24 @@ class KeyedCheck(Protocol):
 
 
 class RunCheck(KeyedCheck, Protocol):
-    """A demand on the run: a frozen dataclass with one method, its fields the keys of the case."""
+    """A demand on the run: a frozen record with one method, its fields the keys of the case."""
 
     def judge(self, evidence: Evidence) -> CheckResult | None: ...
 
 
+class Judgement(Struct, frozen=True, kw_only=True):
+    """The outcome of judging. `calls` are in the order of the trace, missing ones where they were expected."""
+
+    status: str = PASSED
+    reasons: tuple[Reason, ...] = ()
+    calls: tuple[CallVerdict, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    score: Score | None = None  # None where calls are not judged
+    summary: str = ""
+
+
 class Expectation(Struct, frozen=True):
-    """What a case (or one user turn of it) demands. Made by `compile_expectation`; picklable."""
+    """Demands of a case, or of one user turn of it. Made by `compile_expectation`; picklable."""
 
     calls: ExpectedCallList | None = None
     forbidden: ForbiddenCalls | None = None
@@ -50,18 +57,18 @@ class Expectation(Struct, frozen=True):
     stop_reason: StopReason = _COMPLETES
     checks: tuple[RunCheck, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)  # of the functions that the case declares
-    graded: JudgeCriteria | None = None  # `judge`; the pipeline has it graded before the rest is concluded
+    graded: JudgeCriteria | None = None  # `judge`; the runner has it graded before the rest is concluded
 
     def judge(
         self,
         transcript: Transcript,
         *,
-        input: Any = None,
+        input: object = None,
         mode: str = "run",
         user_turn: int | None = None,
         turn_starts: Sequence[int] | None = None,
     ) -> Judgement:
-        """Hold a transcript against the expectation. Never raises, whatever the transcript holds.
+        """Judge a transcript. Never raises, whatever the transcript contains.
 
         `input` is the case's input, for references and `grounded`; None: the transcript's own. `mode` "judge" judges
         what is there: demands on the run whose evidence is missing are listed as not judged, and decide nothing.
@@ -70,59 +77,131 @@ class Expectation(Struct, frozen=True):
         """
         known_calls = None
         if user_turn is not None:
-            from evalkit.checks.conversation import extract_turn
-
             known_calls = tuple(call for call in transcript.calls if call.user_turn <= user_turn)
             transcript = extract_turn(transcript, user_turn, turn_starts)
         evidence = Evidence(transcript, transcript.input if input is None else input, mode, known_calls, self.aliases)
-        judged = self._judge_calls(evidence)
-        results = judged.results
-        results += self._judge_over_calls(judged.call_results, evidence)
+        judged = self._judge_list(evidence)
+        lines, results = judged.lines, judged.results
+        if any(line.call is not None and (line.call.problem or line.call.violations) for line in lines):
+            results += _guard(self.stop_reason, partial(add_problems, lines, valid_arguments=self.valid_arguments))
+        for call_check in (self.forbidden, self.grounded):
+            if call_check is not None:
+                results += _guard(call_check, partial(call_check.judge, lines, evidence))
         for check in (self.stop_reason, *self.checks):
-            result = _judge_guarded(check, evidence)
-            if result is not None:
-                results.append(result)
+            results += _guard(check, partial(check.judge, evidence))
         if self.graded is not None:
             results += self.graded.judge(evidence)
-        return build_judgement(judged.call_results, results, judged.score, evidence, self.stop_reason)
+        return build_judgement(lines, results, judged.score, evidence, self.stop_reason)
 
-    def _judge_calls(self, evidence: Evidence) -> CallsResult:
-        """The calls held against the list, if there is one."""
-        if self.calls is None:
-            return CallsResult(list_unjudged(evidence.calls), [], None)
-        try:
-            return self.calls.judge(evidence)
-        except Exception as error:
-            return CallsResult(list_unjudged(evidence.calls), [_build_broken(self.calls, error)], None)
-
-    def _judge_over_calls(self, drafts: Sequence[CallResult], evidence: Evidence) -> list[CheckResult]:
+    def _judge_list(self, evidence: Evidence) -> CallsResult:
         results = []
-        try:
-            if any(draft.call is not None and (draft.call.problem or draft.call.violations) for draft in drafts):
-                from evalkit.checks.calls import add_problems
+        if self.calls is not None:
+            try:
+                return judge_calls(self.calls, evidence)
+            except Exception as error:
+                results = [_build_broken(self.calls, error)]
+        return CallsResult([CallResult(call) for call in evidence.calls], results)
 
-                add_problems(drafts, valid_arguments=self.valid_arguments)
-        except Exception as error:
-            results.append(_build_broken(self.stop_reason, error))
-        for check in (self.forbidden, self.grounded):
-            if check is not None:
-                try:
-                    results.append(check.judge(drafts, evidence))
-                except Exception as error:
-                    results.append(_build_broken(check, error))
-        return results
+    def resolve_criteria(
+        self, transcript: Transcript, case_input: object, user_turn: int | None = None
+    ) -> tuple[str, ...]:
+        """Return the criteria of `judge` for what happened up to `user_turn`. Raises TemplateError."""
+        assert self.graded is not None
+        calls = tuple(call for call in transcript.calls if user_turn is None or call.user_turn <= user_turn)
+        return self.graded.render(build_resolver(calls, case_input, self.aliases))
 
 
-def _judge_guarded(check: RunCheck, evidence: Evidence) -> CheckResult | None:
+def _guard(check: KeyedCheck, judge: Callable[[], CheckResult | None]) -> list[CheckResult]:
     try:
-        return check.judge(evidence)
+        result = judge()
     except Exception as error:
-        return _build_broken(check, error)
+        return [_build_broken(check, error)]
+    return [] if result is None else [result]
 
 
 def _build_broken(check: KeyedCheck, error: Exception) -> CheckResult:
-    """A check that could not do its work is no failure of the agent, and no pass either."""
-    message = (
-        str(error) if isinstance(error, MeasurementError) else f"judging it raised {type(error).__name__}: {error}"
+    """Build the result of a check that could not do its work: no failure of the agent, and no pass either."""
+    known = isinstance(error, MeasurementError)
+    message = str(error) if known else f"judging it raised {type(error).__name__}: {error}"
+    return build_unmeasured(check.key, f"can't be judged: {message}", format_path(check.path), "run")
+
+
+def build_judgement(
+    lines: Sequence[CallResult],
+    results: Sequence[CheckResult],
+    score: Score | None,
+    evidence: Evidence,
+    stop_reason: StopReason,
+) -> Judgement:
+    """Draw the conclusion. Failures decide before missing evidence; a fault of the world before both."""
+    fault = evidence.transcript.fault
+    calls = tuple([line.to_verdict() for line in lines])
+    checks = tuple(results)
+    if fault is not None:
+        return _build_faulted(fault, calls, checks, score, evidence, stop_reason)
+    status = _decide_status(calls, checks)
+    if status != PASSED:
+        reasons = sort_reasons(calls, checks)
+    elif evidence.mode == "judge" and checks and all(result.status == NOT_JUDGED for result in checks):
+        # Calls alone say nothing of what is demanded: that is no pass.
+        root = stop_reason.path[:-1] if stop_reason.is_explicit else stop_reason.path
+        status, score = ERROR, None
+        reasons = tuple(
+            build_reason("not_measured", f"{result.check}: {result.message}", format_path((*root, result.check)))
+            for result in checks
+        )
+    else:
+        return Judgement(calls=calls, checks=checks, score=score, summary=format_pass_summary(calls, checks))
+    return Judgement(
+        status=status, reasons=reasons, calls=calls, checks=checks, score=score, summary=format_summary(reasons)
     )
-    return build_unmeasured(check.key, f"can't be judged: {message}", format_place(check.path), "run")
+
+
+def _decide_status(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> str:
+    statuses = [*(verdict.status for verdict in calls), *(result.status for result in results)]
+    return FAILED if FAILED in statuses else ERROR if ERROR in statuses else PASSED
+
+
+def _build_faulted(
+    fault: RunFault,
+    calls: tuple[CallVerdict, ...],
+    checks: tuple[CheckResult, ...],
+    score: Score | None,
+    evidence: Evidence,
+    stop_reason: StopReason,
+) -> Judgement:
+    """Build the judgement of a run that ended early. After a fault of the world, missing calls are no failure."""
+    reason = build_reason(fault.code, fault.message, "")
+    if not fault.measured:
+        made = tuple(verdict for verdict in calls if verdict.call is not None)
+        return Judgement(status=ERROR, reasons=(reason,), calls=made, checks=checks, summary=format_summary((reason,)))
+    expected = stop_reason.is_explicit and stop_reason.stop_reason == evidence.transcript.stop_reason
+    others = tuple(result for result in checks if result.check != stop_reason.key or expected)
+    reasons = sort_reasons(calls, others)
+    if not expected:
+        reasons = (reason, *reasons)
+    status = _decide_status(calls, others) if expected else FAILED
+    summary = format_summary(reasons) if reasons else format_pass_summary(calls, checks)
+    return Judgement(status=status, reasons=reasons, calls=calls, checks=others, score=score, summary=summary)
+
+
+def sort_reasons(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> tuple[Reason, ...]:
+    """Return all reasons, the most specific first."""
+    reasons = [reason for verdict in calls for result in verdict.results for reason in result.reasons]
+    reasons += [reason for result in results for reason in result.reasons]
+    return tuple(sorted(reasons, key=rank))
+
+
+def format_summary(reasons: Sequence[Reason]) -> str:
+    """Return the first line of the first reason, and how many more there are."""
+    if not reasons:
+        return ""
+    first = reasons[0].message.split("\n", 1)[0]
+    return first if len(reasons) == 1 else f"{first} (+{len(reasons) - 1} more)"
+
+
+def format_pass_summary(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> str:
+    """Return what was judged and passed, in one line."""
+    count, passed = len(calls), sum(result.status == PASSED for result in results)
+    suffix = f", {len(results) - passed} not judged" if passed < len(results) else ""
+    return f"{count} call{'' if count == 1 else 's'}, {passed} check{'' if passed == 1 else 's'} passed{suffix}"

@@ -1,12 +1,9 @@
-"""Reading one expected or forbidden call from the case."""
+"""Reading expected and forbidden calls: one call, the list with its groups, and demands that exclude each other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
-
-from msgspec import Struct, field
 
 from evalkit.checks.call_checks import (
     AbsentCheck,
@@ -18,8 +15,11 @@ from evalkit.checks.call_checks import (
     ValidCheck,
     ValuesCheck,
 )
+from evalkit.checks.calls import ForbiddenCalls
+from evalkit.checks.evidence import extract_texts
 from evalkit.checks.expected_calls import ExpectedCall
 from evalkit.checks.keys import CALL_KEYS, CHANNELS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, OUTCOMES
+from evalkit.checks.legacy_keys import EMAIL, TICKET
 from evalkit.checks.matching.plan import (
     MAX_CHILDREN,
     AnyOrder,
@@ -31,11 +31,14 @@ from evalkit.checks.matching.plan import (
     OneOf,
     Position,
 )
-from evalkit.checks.phrases import read_phrases
-from evalkit.checks.reader import ExpectationReader, find_declared_arguments, format_place_cached, suggest
-from evalkit.errors import KeyPath, find_nearest
+from evalkit.checks.reader import ExpectationReader, check_references, find_declared_arguments, read_phrases, suggest
+from evalkit.errors import KeyPath, find_nearest, format_path
+from evalkit.fields.reader import suggest_boolean
+from evalkit.jsonvalue import is_json_equal
 from evalkit.model.case import Declaration
-from evalkit.operators.compile import Mode
+from evalkit.operators.compile import Mode, OperatorProblems, compile_value
+from evalkit.operators.phrases import fold_text
+from evalkit.text.format import format_value
 
 _MATCHING_MODES: dict[str, Mode] = {"arguments": "equal", "arguments_contain": "contain", "result_contains": "partial"}
 _ANYTHING = {"$one_of": [{"$absent": True}, {"$any": True}]}
@@ -43,10 +46,14 @@ _BOOLEANS = frozenset({"yes", "no", "on", "off", "true", "false"})  # texts in Y
 _TEXT_ENDS = ("_contains", "_excludes")
 # These end like a text key, and are never one unless an argument of that name is declared.
 _MISSPELLED = ("arguments_contains", "arguments_excludes", "result_excludes")
+_TIMES_KEYS = ("min", "max")
+_NEVER = "demands that the call is never made; list it under forbidden_function_calls instead"
+_MAX_LEVELS = 2  # of groups inside the list
+_NO_CALLS = InOrder(())
 
 
 class CallReader:
-    """Reads the calls of one expectation; `valid_arguments` is the case's own switch.
+    """Reader of the calls of one expectation; `valid_arguments` is the case's own switch.
 
     Of the arguments `ignored` nothing is demanded where a call does not name them.
     """
@@ -56,33 +63,34 @@ class CallReader:
         self.valid_arguments = valid_arguments
         self._ignored = dict.fromkeys(ignored, _ANYTHING)
 
-    def read_expected(self, path: KeyPath, item: Any, id: int) -> ExpectedCall | None:
-        """An expected call: a mapping with `function_name`, or a bare name."""
+    def read_expected(self, path: KeyPath, item: object, id: int) -> ExpectedCall | None:
+        """Read an expected call: a mapping with `function_name`, or a bare name."""
         keys = self._read_keys(path, item, CALL_KEYS)
         if keys is None:
             return None
-        name = self.reader.read_function(
-            path if isinstance(item, str) else (*path, "function_name"), keys["function_name"]
-        )
+        name = self._read_function(path, item, keys)
         checks = self._read_checks(path, keys, name)
-        minimum, maximum = self._read_times(path, keys)
-        optional = bool(self._read_boolean(path, keys, "optional"))
+        minimum, maximum = read_times(self.reader, (*path, "times"), keys.get("times", 1))
+        optional = "optional" in keys and bool(self.reader.read_boolean((*path, "optional"), keys["optional"]))
         if len(keys) > 2:  # its name, and more than one demand
-            from evalkit.checks.contradictions import check_within_call
-
-            check_within_call(self.reader, path, keys)
+            _check_within_call(self.reader, path, keys)
         per_call = False
         for key, value in keys.items():
-            per_call = self.reader.check_references((*path, key), value, in_call=True) or per_call
+            per_call = check_references(self.reader, (*path, key), value, in_call=True) or per_call
         if name is None:
             return None
+        implied: list[CallCheck] = []  # what is demanded without a word: the call succeeds, its arguments are valid
+        if "outcome" not in keys:
+            implied.append(OutcomeCheck("ok", path))
+        if self.valid_arguments and "valid" not in keys:
+            implied.append(ValidCheck(True, path, "valid_arguments"))
         return ExpectedCall(
             id,
             path,
-            format_place_cached(path),
+            format_path(path),
             name,
             tuple(checks),
-            _build_implied(path, "outcome" not in keys, self.valid_arguments and "valid" not in keys),
+            tuple(implied),
             min=minimum,
             max=maximum,
             optional=optional,
@@ -91,24 +99,27 @@ class CallReader:
             has_templates=any(check.has_templates for check in checks),
         )
 
-    def forbidden(self, path: KeyPath, item: Any) -> ExpectedCall | None:
-        """A forbidden call: what it takes to be one of them. Whether it succeeded does not matter."""
+    def read_forbidden(self, path: KeyPath, item: object) -> ExpectedCall | None:
+        """Read a forbidden call: the demands that a call must meet to be one. Whether it succeeds does not matter."""
         keys = self._read_keys(path, item, FORBIDDEN_KEYS)
         if keys is None:
             return None
-        name = self.reader.read_function(
-            path if isinstance(item, str) else (*path, "function_name"), keys["function_name"]
-        )
+        name = self._read_function(path, item, keys)
         checks = self._read_checks(path, keys, name)
         if name is None:
             return None
         for key, value in keys.items():
-            self.reader.check_references((*path, key), value)
+            check_references(self.reader, (*path, key), value)
         has_templates = any(check.has_templates for check in checks)
-        return ExpectedCall(0, path, format_place_cached(path), name, tuple(checks), has_templates=has_templates)
+        return ExpectedCall(0, path, format_path(path), name, tuple(checks), has_templates=has_templates)
 
-    def _read_keys(self, path: KeyPath, item: Any, known_keys: Mapping[str, object]) -> dict[str, Any] | None:
-        """The mapping that `item` is or stands for, without the keys that it may not have."""
+    def _read_function(self, path: KeyPath, item: object, keys: Mapping[str, Any]) -> str | None:
+        return self.reader.read_function(
+            path if isinstance(item, str) else (*path, "function_name"), keys["function_name"]
+        )
+
+    def _read_keys(self, path: KeyPath, item: object, known_keys: Mapping[str, object]) -> dict[str, Any] | None:
+        """Return the mapping that `item` is or stands for, without the keys that it may not have."""
         if isinstance(item, str) and item.strip():
             return {"function_name": item}
         if not isinstance(item, dict):
@@ -121,14 +132,12 @@ class CallReader:
                 keys[key] = value
             else:
                 is_explained = self._report_unknown_key(path, key, item, known_keys) or is_explained
-        if "function_name" not in keys and is_explained:
-            return None
-        if "function_name" not in keys:
-            self.reader.add_problem(
-                path, f"{self.reader.format_place(path)} has no 'function_name'; write which function is meant"
-            )
-            return None
-        return keys
+        if "function_name" in keys:
+            return keys
+        if not is_explained:
+            message = f"{self.reader.format_place(path)} has no 'function_name'; write which function is meant"
+            self.reader.add_problem(path, message)
+        return None
 
     def _is_text_key(self, key: str, item: Mapping[Any, Any]) -> bool:
         argument = find_text_argument(key)
@@ -144,35 +153,40 @@ class CallReader:
     def _report_unknown_key(
         self, path: KeyPath, key: object, item: Mapping[Any, Any], known_keys: Mapping[str, object]
     ) -> bool:
-        """Report a key. Returns whether what was meant by it explains a missing function_name."""
-        hint = "; it belongs in expected_output, beside the list" if key in EXPECTED_KEYS else ""
-        text_keys = [
-            f"{name}_{end}" for name in self._find_declared_arguments(item) or () for end in ("contains", "excludes")
-        ]
+        """Report a key. Return whether the key that was probably meant explains a missing function_name."""
+        arguments = self._find_declared_arguments(item) or ()
+        text_keys = [f"{name}{end}" for name in arguments for end in _TEXT_ENDS]
         groups = GROUP_KEYS if known_keys is CALL_KEYS and "function_name" not in item else ()
         names = [*known_keys, *groups, *text_keys]
-        self.reader.report_unknown_key(path, key, names, hint or _suggest_text_key(key, names))
-        return isinstance(key, str) and any(f"'{name}'" in suggest(key, names) for name in ("function_name", *groups))
+        suggestion = suggest(key, names) if isinstance(key, str) else ""
+        hint = ""
+        if key in EXPECTED_KEYS:
+            hint = "; it belongs in expected_output, beside the list"
+        elif isinstance(key, str) and not suggestion:
+            # `body_contain` of an argument that nothing declares is meant to be `body_contains`.
+            argument, _, end = key.rpartition("_")
+            ending = find_nearest(end, ("contains", "excludes")) if argument else None
+            hint = f"; did you mean '{argument}_{ending}'?" if ending else ""
+        self.reader.report_unknown_key(path, key, names, hint)
+        return any(f"'{name}'" in suggestion for name in ("function_name", *groups))
 
     def _read_checks(self, path: KeyPath, keys: Mapping[str, Any], name: str | None) -> list[CallCheck]:
         checks: list[CallCheck | None] = []
         judges_arguments = self.valid_arguments and keys.get("valid") is not False
         for key, value in keys.items():
-            if key == "function_name":
-                continue
-            at = (*path, key)
+            key_path = (*path, key)
             argument = find_text_argument(key) if key not in CALL_KEYS else None
             if argument is not None:
                 if judges_arguments:
-                    self.reader.check_argument(at, name, argument, at_key=True)
-                checks.append(self._read_text(at, argument, value))
+                    self.reader.check_argument(key_path, name, argument, at_key=True)
+                checks.append(self._read_text(key_path, argument, value))
             elif key in _MATCHING_MODES:
-                checks.append(self._read_values(at, key, value, name if judges_arguments else None))
+                checks.append(self._read_values(key_path, key, value, name if judges_arguments else None))
             elif key in _READERS:
-                checks.append(_READERS[key](self, at, value, name))
+                checks.append(_READERS[key](self, key_path, value, name))
         return [check for check in checks if check is not None]
 
-    def _read_text(self, path: KeyPath, argument: str, value: Any) -> TextCheck | None:
+    def _read_text(self, path: KeyPath, argument: str, value: object) -> TextCheck | None:
         if isinstance(value, dict):
             self.reader.report_wrong(path, value, "a phrase or a list of phrases", "did you mean 'arguments_contain'?")
             return None
@@ -194,44 +208,33 @@ class CallReader:
         matcher = self.reader.read_matcher(path, expected, _MATCHING_MODES[key])
         return ValuesCheck(key, matcher, path, names, value) if matcher else None
 
-    def _read_absent(self, path: KeyPath, value: Any, name: str | None) -> AbsentCheck | None:
+    def _read_absent(self, path: KeyPath, value: object, name: str | None) -> AbsentCheck | None:
         names = self.reader.read_names(path, value)
         for argument in names or ():
             self.reader.check_argument(path, name, argument)
         return AbsentCheck(names, path) if names else None
 
-    def _read_outcome(self, path: KeyPath, value: Any, name: str | None) -> OutcomeCheck | None:
+    def _read_outcome(self, path: KeyPath, value: object, name: str | None) -> OutcomeCheck | None:
         outcome = self.reader.read_choice(path, value, OUTCOMES)
         return OutcomeCheck(outcome, path) if outcome in ("ok", "error") else None
 
-    def _read_valid(self, path: KeyPath, value: Any, name: str | None) -> ValidCheck | None:
+    def _read_valid(self, path: KeyPath, value: object, name: str | None) -> ValidCheck | None:
         valid = self.reader.read_boolean(path, value)
         return None if valid is None else ValidCheck(valid, path)
 
-    def _read_channel(self, path: KeyPath, value: Any, name: str | None) -> ChannelCheck | None:
+    def _read_channel(self, path: KeyPath, value: object, name: str | None) -> ChannelCheck | None:
         values = value if isinstance(value, list) and value else [value]
         channels = [self.reader.read_choice(path, item, CHANNELS) for item in values]
         valid_channels = tuple(channel for channel in channels if channel is not None)
         return ChannelCheck(valid_channels, path) if len(valid_channels) == len(values) else None
 
-    def _read_grounded(self, path: KeyPath, value: Any, name: str | None) -> GroundedCheck | None:
+    def _read_grounded(self, path: KeyPath, value: object, name: str | None) -> GroundedCheck | None:
         names = read_grounded(self.reader, path, value)
-        for argument in names or ():
+        if names is None:
+            return None
+        for argument in names:
             self.reader.check_argument(path, name, argument)
-        return (
-            None
-            if names is None
-            else GroundedCheck(names, path, list_declared_values(self.reader.declarations.get(name or "")))
-        )
-
-    def _read_boolean(self, path: KeyPath, keys: Mapping[str, Any], key: str) -> bool | None:
-        return self.reader.read_boolean((*path, key), keys[key]) if key in keys else None
-
-    def _read_times(self, path: KeyPath, keys: Mapping[str, Any]) -> tuple[int, int | None]:
-        if "times" not in keys:
-            return 1, 1
-
-        return read_times(self.reader, (*path, "times"), keys["times"])
+        return GroundedCheck(names, path, list_declared_values(self.reader.declarations.get(name or "")))
 
 
 _READERS: dict[str, Callable[[CallReader, KeyPath, Any, str | None], CallCheck | None]] = {
@@ -243,55 +246,34 @@ _READERS: dict[str, Callable[[CallReader, KeyPath, Any, str | None], CallCheck |
 }
 
 
-@lru_cache(maxsize=256)  # the calls of all cases stand at the same few paths
-def _build_implied(path: KeyPath, succeeds: bool, is_valid: bool) -> tuple[CallCheck, ...]:
-    """What goes without saying: the call succeeds, and its arguments are valid."""
-    outcome: tuple[CallCheck, ...] = (OutcomeCheck("ok", path),) if succeeds else ()
-    return (*outcome, ValidCheck(True, path, "valid_arguments")) if is_valid else outcome
-
-
 def find_text_argument(key: str) -> str | None:
-    """The argument that a key like `body_contains` is about; None for other keys."""
+    """Return the argument that a key like `body_contains` is about; None for other keys."""
     if key.endswith(_TEXT_ENDS) and key not in _TEXT_ENDS:
         return key[: -len("_contains")]  # both ends are as long
     return None
 
 
-def _suggest_text_key(key: object, names: list[str]) -> str:
-    """The text key of an argument that nothing declares: `body_contain` is meant to be `body_contains`."""
-    if not isinstance(key, str) or suggest(key, names):
-        return ""
-    argument, _, end = key.rpartition("_")
-    ending = find_nearest(end, ("contains", "excludes")) if argument else None
-    return f"; did you mean '{argument}_{ending}'?" if ending else ""
-
-
 def is_operator(value: Mapping[Any, Any]) -> bool:
-    """Whether a mapping is an operator, and not data."""
-    for key in value:
-        if not (isinstance(key, str) and key.startswith("$")):
-            return False
-    return bool(value)
+    """Return whether a mapping is an operator, and not data."""
+    return bool(value) and all(isinstance(key, str) and key.startswith("$") for key in value)
 
 
-def read_grounded(reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[str, ...] | None:
-    """The names of the arguments that must be grounded, () for all of them; None for none."""
+def read_grounded(reader: ExpectationReader, path: KeyPath, value: object) -> tuple[str, ...] | None:
+    """Read the names of the arguments that must be grounded, () for all of them; None for none."""
     if value is True:
         return ()
     if value is False:
         return None
     if isinstance(value, list) or (isinstance(value, str) and value.lower() not in _BOOLEANS):
         return reader.read_names(path, value)
-    from evalkit.fields.reader import suggest_boolean
-
     listed = f" (an argument of that name: [{value}])" if isinstance(value, str) else ""
     reader.report_wrong(path, value, "true, or names of arguments", suggest_boolean(value) + listed)
     return None
 
 
-def list_declared_values(declaration: Declaration | None) -> tuple[Any, ...]:
-    """The values that a declaration itself offers: every `enum`, `const` and `default` in its parameters."""
-    values: list[Any] = []
+def list_declared_values(declaration: Declaration | None) -> tuple[object, ...]:
+    """Return every `enum`, `const` and `default` in the parameters of a declaration."""
+    values: list[object] = []
     pending: list[Any] = [declaration.parameters] if declaration else []
     while pending:
         schema = pending.pop()
@@ -304,64 +286,44 @@ def list_declared_values(declaration: Declaration | None) -> tuple[Any, ...]:
     return tuple(values)
 
 
-# `times`: how often an expected call is made.
-
-_TIMES_KEYS = ("min", "max")
-_NEVER = "demands that the call is never made; list it under forbidden_function_calls instead"
-
-
-def read_times(reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[int, int | None]:
-    """Least and greatest number of calls. `{max: 3}` is one to three, `{min: 2}` two or more."""
-    if isinstance(value, dict):
-        return _read_range(reader, path, value)
-    if _is_zero(value):
-        reader.add_problem(path, f"{reader.format_place(path)}: 0 {_NEVER}")
-        return 1, 1
-    count = _read_count(reader, path, value, 1) or 1
-    return count, count
-
-
-def _read_range(reader: ExpectationReader, path: KeyPath, value: dict[Any, Any]) -> tuple[int, int | None]:
+def read_times(reader: ExpectationReader, path: KeyPath, value: object) -> tuple[int, int | None]:
+    """Read the least and greatest number of calls. `{max: 3}` is one to three, `{min: 2}` two or more."""
+    if not isinstance(value, dict):
+        if _is_zero(value):
+            reader.add_problem(path, f"{reader.format_place(path)}: 0 {_NEVER}")
+            return 1, 1
+        count = reader.read_count(path, value) or 1
+        return count, count
     for key in value:
         if key not in _TIMES_KEYS:
             reader.report_unknown_key(path, key, _TIMES_KEYS)
     if not value:
         reader.report_wrong(path, value, "a number, or a mapping with 'min' and 'max'")
-    minimum = _read_count(reader, (*path, "min"), value["min"], 0) if "min" in value else 1
+    minimum = reader.read_count((*path, "min"), value["min"], 0) if "min" in value else 1
     if _is_zero(value.get("max")):
         reader.add_problem(path, f"{reader.format_place(path)}: max 0 {_NEVER}")
         return 0, None
-    maximum = _read_count(reader, (*path, "max"), value["max"], 1) if "max" in value else None
+    maximum = reader.read_count((*path, "max"), value["max"]) if "max" in value else None
     if minimum is not None and maximum is not None and minimum > maximum:
         reader.add_problem(path, f"{reader.format_place(path)}: min {minimum} is greater than max {maximum}")
     return minimum or 0, maximum
 
 
-def _is_zero(value: Any) -> bool:
+def _is_zero(value: object) -> bool:
     return value == 0 and not isinstance(value, bool)
 
 
-def _read_count(reader: ExpectationReader, path: KeyPath, value: Any, minimum: int) -> int | None:
-    count = reader.read_number(path, value, is_whole=True, minimum=minimum)
-    return None if count is None else int(count)
+class SequenceReader:
+    """Reader of `expected_function_calls`: a plan for the matching, and the expected calls in the order of the file."""
 
+    def __init__(self, reader: ExpectationReader, calls: CallReader) -> None:
+        self.reader = reader
+        self.calls = calls
+        self.leaves: list[ExpectedCall] = []
+        self.groups: dict[Position, KeyPath] = {}  # where the groups of the plan stand in the case
 
-# Reading `expected_function_calls`: the list and its groups, as a plan for the matching and as expected calls.
-
-MAX_LEVELS = 2  # of groups inside the list
-_NO_CALLS = InOrder(())
-
-
-class SequenceReader(Struct):
-    """Gathers the expected calls of one list, in the order in which they are written."""
-
-    reader: ExpectationReader
-    calls: CallReader
-    leaves: list[ExpectedCall] = field(default_factory=list)
-    groups: dict[Position, KeyPath] = field(default_factory=dict)  # where the groups of the plan stand in the case
-
-    def read_plan(self, path: KeyPath, value: Any, *, in_order: bool, extras: bool) -> CallPlan | None:
-        """The plan of the whole list; None where it is no list."""
+    def read_plan(self, path: KeyPath, value: object, *, in_order: bool, extras: bool) -> CallPlan | None:
+        """Read the whole list; None where it is no list."""
         if not isinstance(value, list):
             advice = "write a list of calls, or [] for no call at all"
             self.reader.report_wrong(path, value, "a list of calls", advice)
@@ -377,72 +339,230 @@ class SequenceReader(Struct):
                 nodes.append(node)
         return tuple(nodes)
 
+    def _report(self, path: KeyPath, message: str) -> None:
+        self.reader.add_problem(path, f"{self.reader.format_place(path)} {message}")
+
     def _read_node(self, path: KeyPath, item: Any, position: Position, level: int) -> Node | None:
         if isinstance(item, list):
-            advice = "write in_order, any_order or one_of before it"
-            self.reader.add_problem(
-                path, f"{self.reader.format_place(path)} is a list where a call is expected; {advice}"
-            )
+            self._report(path, "is a list where a call is expected; write in_order, any_order or one_of before it")
             return None
         keys = [key for key in item if key in GROUP_KEYS] if isinstance(item, dict) else []
         if not keys:
             return self._read_leaf(path, item)
+        key = keys[0]
         if len(item) > 1:
-            other_keys = ", ".join(f"'{key}'" for key in item if key != keys[0])
-            message = (
-                f"{self.reader.format_place(path)} is a group ('{keys[0]}'), and can't have {other_keys} beside it"
-            )
-            self.reader.add_problem(path, message)
+            others = ", ".join(f"'{other_key}'" for other_key in item if other_key != key)
+            self._report(path, f"is a group ('{key}'), and can't have {others} beside it")
             return None
-        if level == MAX_LEVELS:
-            message = (
-                f"{self.reader.format_place(path)} nests groups more than {MAX_LEVELS} levels deep; split the case"
-            )
-            self.reader.add_problem(path, message)
+        if level == _MAX_LEVELS:
+            self._report(path, f"nests groups more than {_MAX_LEVELS} levels deep; split the case")
             return None
-        return self._read_group((*path, keys[0]), keys[0], item[keys[0]], position, level + 1)
+        return self._read_group((*path, key), key, item[key], position, level + 1)
 
-    def _read_group(self, path: KeyPath, key: str, items: Any, position: Position, level: int) -> Node | None:
+    def _read_group(self, path: KeyPath, key: str, items: object, position: Position, level: int) -> Node | None:
         if not isinstance(items, list) or not items:
             description = "a list of calls or of lists of calls" if key == "one_of" else "a list of calls"
             self.reader.report_wrong(path, items, description)
             return None
         if not any(items):
-            self.reader.add_problem(
-                path, f"{self.reader.format_place(path)} has only empty alternatives, which demand nothing; list a call"
-            )
+            self._report(path, "has only empty alternatives, which demand nothing; list a call")
             return None
         if key == "any_order" and len(items) > MAX_CHILDREN:
-            self.reader.add_problem(
-                path,
-                f"{self.reader.format_place(path)} has {len(items)} children, at most {MAX_CHILDREN} can be solved exactly",  # noqa: E501
-            )
+            self._report(path, f"has {len(items)} children, at most {MAX_CHILDREN} can be solved exactly")
             return None
         self.groups[position] = path
         if key == "one_of":
-            return OneOf(
-                tuple(self._read_alternative((*path, i), item, (*position, i), level) for i, item in enumerate(items))
-            )
+            alternatives: list[Node] = []
+            for i, item in enumerate(items):
+                if isinstance(item, list):
+                    alternatives.append(InOrder(self._read_nodes((*path, i), item, (*position, i), level)))
+                else:
+                    alternatives.append(self._read_node((*path, i), item, (*position, i), level) or _NO_CALLS)
+            return OneOf(tuple(alternatives))
         nodes = self._read_nodes(path, items, position, level)
         if key == "in_order":
             return InOrder(nodes)
         return AnyOrder(nodes) if key == "any_order" else InParallel(nodes)
 
-    def _read_alternative(self, path: KeyPath, item: Any, position: Position, level: int) -> Node:
-        if isinstance(item, list):
-            return InOrder(self._read_nodes(path, item, position, level))
-        return self._read_node(path, item, position, level) or _NO_CALLS
-
-    def _read_leaf(self, path: KeyPath, item: Any) -> Node | None:
+    def _read_leaf(self, path: KeyPath, item: object) -> Node | None:
         call = self.calls.read_expected(path, item, len(self.leaves))
         if call is None:
             return None
         self.leaves.append(call)
-        if not call.optional:
-            return _make_leaf(call.id, call.function_name, call.min, call.max)
-        if call.min < 2:
-            return _make_leaf(call.id, call.function_name, 0, call.max)
-        return OneOf((_make_leaf(call.id, call.function_name, call.min, call.max), _NO_CALLS))
+        if call.optional and call.min >= 2:
+            return OneOf((Leaf(call.id, call.function_name, call.min, call.max), _NO_CALLS))
+        return Leaf(call.id, call.function_name, 0 if call.optional else call.min, call.max)
 
 
-_make_leaf = lru_cache(maxsize=256, typed=True)(Leaf)  # the cases of a project name the same few functions
+def read_forbidden(calls: CallReader, path: KeyPath, value: object) -> ForbiddenCalls | None:
+    """Read one forbidden call, or a list of them."""
+    if isinstance(value, list):
+        read = [calls.read_forbidden((*path, index), item) for index, item in enumerate(value)]
+    else:
+        read = [calls.read_forbidden(path, value)]
+    entries = tuple(entry for entry in read if entry is not None)
+    return ForbiddenCalls(entries, path) if entries else None
+
+
+# Demands that no call can meet together are reported when the case is loaded, so that no agent fails them.
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value has neither operators nor templates in it, and so means itself."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and not key.startswith("$") and _is_plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return not (isinstance(value, str) and "{{" in value)
+
+
+def _list_plain_phrases(value: object) -> list[str]:
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, str) and item.strip() and _is_plain(item)]
+
+
+def _check_within_call(reader: ExpectationReader, path: KeyPath, keys: Mapping[str, Any]) -> None:
+    """Report demands of one expected call that exclude each other."""
+    exact = keys.get("arguments")
+    contained = keys.get("arguments_contain")
+    absent = keys.get("arguments_absent")
+    absent_names = [absent] if isinstance(absent, str) else absent if isinstance(absent, list) else []
+    demands: list[tuple[str, object]] = [("arguments_contain", contained)]
+    if "arguments" in keys and (exact is None or isinstance(exact, dict)):
+        exact = exact or {}
+        if not any(isinstance(key, str) and key.startswith("$") for key in exact):
+            _check_against_exact(reader, path, keys, exact)
+            demands.insert(0, ("arguments", exact))
+    for key, value in keys.items():
+        if key.endswith("_excludes"):
+            demanded = keys.get(f"{key.removesuffix('_excludes')}_contains")
+            _check_excluded_phrases(reader, (*path, key), demanded, value)
+    absent_path = (*path, "arguments_absent")
+    for demanding_key, arguments in demands:
+        for name in absent_names:
+            if isinstance(arguments, dict) and name in arguments and _is_plain(arguments[name]):
+                message = f"{reader.format_place(absent_path)} forbids '{name}', which {demanding_key} demands"
+                reader.add_problem(absent_path, message)
+
+
+def _check_against_exact(
+    reader: ExpectationReader, path: KeyPath, keys: Mapping[str, Any], exact: Mapping[Any, Any]
+) -> None:
+    """Report other demands on arguments that `arguments`, which lists all of them, rules out."""
+
+    def report(path: KeyPath, problem: str) -> None:
+        reader.add_problem(path, f"{reader.format_place(path)}{problem}")
+
+    contained = keys.get("arguments_contain")
+    for name, value in contained.items() if isinstance(contained, dict) and _is_plain(contained) else ():
+        value_path = (*path, "arguments_contain", name)
+        if name not in exact:
+            report(value_path, f" can't be: arguments lists all of them, and '{name}' is not among them")
+        elif _is_plain(exact[name]) and not _is_contained(value, exact[name], otherwise=True):
+            report(value_path, f" can't be: arguments says that '{name}' is {format_value(exact[name])}")
+    for key, value in keys.items():
+        text_argument = find_text_argument(key)
+        if text_argument is None or key == "result_contains":
+            continue
+        if text_argument not in exact:
+            report((*path, key), f" can't be: arguments lists all of them, and '{text_argument}' is not among them")
+        elif _is_plain(exact[text_argument]):
+            texts = extract_texts(exact[text_argument])
+            for phrase in _list_plain_phrases(value):
+                if any(fold_text(phrase) in text for text in texts) is key.endswith("_excludes"):
+                    says = f"arguments says that '{text_argument}' is {format_value(exact[text_argument])}"
+                    report((*path, key), f": {format_value(phrase)} can't be: {says}")
+
+
+def _is_contained(value: object, actual: object, *, otherwise: bool) -> bool:
+    """Return whether `actual` contains `value`; `otherwise` where that is not known yet, or the value is a mistake."""
+    try:
+        matcher = compile_value(value, mode="contain")
+    except OperatorProblems:
+        return otherwise
+    return otherwise if matcher.has_templates else matcher.is_match(actual)
+
+
+def _check_excluded_phrases(reader: ExpectationReader, path: KeyPath, demanded: object, excluded: object) -> None:
+    """Report the excluded phrases (at `path`) that stand in a phrase which is demanded of the same text."""
+    for phrase in _list_plain_phrases(excluded):
+        for container in _list_plain_phrases(demanded):
+            if fold_text(phrase) in fold_text(container):
+                problem = f"{format_value(phrase)} can't be excluded, {format_value(container)} is demanded"
+                reader.add_problem(path, f"{reader.format_place(path)}: {problem} of the same text")
+
+
+def check_across_keys(
+    reader: ExpectationReader,
+    expected: Mapping[str, Any],
+    leaves: Sequence[ExpectedCall],
+    forbidden: Sequence[ExpectedCall],
+) -> None:
+    """Report keys of `expected_output` that exclude each other."""
+    for key in ("response", "response_body"):
+        if f"{key}_excludes" in expected:
+            path = (*reader.root, f"{key}_excludes")
+            _check_excluded_phrases(reader, path, expected.get(f"{key}_contains"), expected[f"{key}_excludes"])
+    _check_calls_outside_list(
+        reader, expected, leaves, [entry.function_name for entry in forbidden if not entry.checks]
+    )
+    for entry in forbidden:
+        for leaf in leaves:
+            if leaf.function_name == entry.function_name and _is_always_forbidden(
+                _get_item(expected, leaf.path, reader.root), _get_item(expected, entry.path, reader.root)
+            ):
+                here, there = reader.format_place(leaf.path), reader.format_place(entry.path)
+                reader.add_problem(leaf.path, f"{here} expects {leaf.function_name}, which {there} forbids")
+
+
+def _get_item(expected: Any, path: KeyPath, root: KeyPath) -> Any:
+    """Return what stands at `path` in the mapping that stands at `root`."""
+    for step in path[len(root) :]:
+        expected = expected[step]
+    return expected
+
+
+def _is_always_forbidden(demanded: object, ruled_out: object) -> bool:
+    """Return whether every call that meets an expected call is forbidden by an entry, as far as plain values tell.
+
+    Both are entries as written, of the same function.
+    """
+    if not isinstance(ruled_out, dict):
+        return True
+    if not isinstance(demanded, dict):
+        return ruled_out.keys() == {"function_name"}
+    keys = ruled_out.keys() - {"function_name", "arguments_contain"}
+    if not all(key in demanded and is_json_equal(demanded[key], ruled_out[key]) for key in keys):
+        return False
+    part = ruled_out.get("arguments_contain")
+    exact, contained = demanded.get("arguments"), demanded.get("arguments_contain")
+    if part is None or is_json_equal(part, exact) or is_json_equal(part, contained):
+        return True
+    # A phrase that a text contains is contained in every longer text; operators are not so simple.
+    arguments = exact if isinstance(exact, dict) else contained if _is_plain(part) else None
+    return isinstance(arguments, dict) and _is_plain(arguments) and _is_contained(part, arguments, otherwise=False)
+
+
+def _check_calls_outside_list(
+    reader: ExpectationReader, expected: Mapping[str, Any], leaves: Sequence[ExpectedCall], never: Sequence[str]
+) -> None:
+    """Report calls that one key of `expected_output` demands, and another rules out. `never`: forbidden functions."""
+    final = expected.get("final_function_call")
+    demanded = {"final_function_call": (reader.find_canonical(final) or final) if isinstance(final, str) else None}
+    for key, function in (("email_sent", EMAIL), ("ticket_created", TICKET)):
+        succeeds = expected.get(key)
+        demanded[key] = function if succeeds is True else None
+        for leaf in leaves if succeeds is False else ():
+            outcomes = [check for check in (*leaf.checks, *leaf.implied) if isinstance(check, OutcomeCheck)]
+            if leaf.function_name == function and any(check.outcome == "ok" for check in outcomes):
+                place = reader.format_place(leaf.path)
+                reader.add_problem(leaf.path, f"{place} expects {function}, which {key}: false rules out")
+    demanded["ticket_fields"] = TICKET if "ticket_fields" in expected else None
+    for key, called in demanded.items():
+        path = (*reader.root, key)
+        if called is not None and expected.get("expected_function_calls") == []:
+            reader.add_problem(path, f"{key} can't be: expected_function_calls is [], which means no call at all")
+        elif called in never:
+            reader.add_problem(path, f"{key} can't be: {called} is forbidden")
+    if demanded["ticket_fields"] and expected.get("ticket_created") is False:
+        reader.add_problem((*reader.root, "ticket_fields"), "ticket_fields can't be: ticket_created is false")

@@ -1,17 +1,30 @@
-"""Reading values of `expected_output`: what is wrong with one is collected, never raised, and says what to write."""
+"""Reading values of `expected_output`: functions and their arguments, matchers, phrases and references."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.fields.reader import FieldReader, suggest_key
 from evalkit.model.case import Declaration
-from evalkit.model.template import has_braces
-from evalkit.operators.base import Matcher
+from evalkit.model.template import (
+    Reference,
+    Template,
+    TemplateError,
+    follow_path,
+    has_braces,
+    parse_template,
+    render_templates,
+    strip_literals,
+)
+from evalkit.operators.base import Matcher, Resolve
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
+from evalkit.operators.phrases import fold_text
+from evalkit.text.format import format_value
 
 # What people write for a key, where no similarity of letters leads to the right one.
 SYNONYMS = {
@@ -40,83 +53,68 @@ SYNONYMS = {
 }
 
 
-# Where something stands in the case file, as reasons write it. The calls of all cases stand at the same few paths.
-format_place_cached = lru_cache(maxsize=512)(format_path)
-
-
 def suggest(key: str, names: list[str]) -> str:
     """End a message with the key that was probably meant; with all keys where they are few and none is near."""
     return suggest_key(key, names, SYNONYMS)
 
 
 class ExpectationReader(FieldReader):
-    """Typed values of `expected_output`: functions and their arguments, matchers, references."""
+    """Typed values of `expected_output`: functions and their arguments, matchers."""
 
-    def __init__(self, root: KeyPath, declarations: Mapping[str, Declaration], case_input: Any = None) -> None:
+    def __init__(self, root: KeyPath, declarations: Mapping[str, Declaration], case_input: object = None) -> None:
         super().__init__(root, synonyms=SYNONYMS)
         self.case_input = case_input  # the case's input, where it is known
         self.declarations = declarations
-        self._canonical = {name: name for name in declarations}
-        self.aliases: dict[str, str] = {}  # each to the name of its function
-        for name, declaration in declarations.items():
-            self.aliases.update(dict.fromkeys(declaration.aliases, name))
-        self._canonical.update(self.aliases)
+        self.aliases = {alias: name for name, declaration in declarations.items() for alias in declaration.aliases}
+        self._canonical = {**{name: name for name in declarations}, **self.aliases}
+
+    def report_empty_list(self, path: KeyPath, advice: str) -> None:
+        """Report a list without the items that the key is about."""
+        message = f"{self.format_place(path)} is an empty list, which demands nothing; {advice}, or leave it out"
+        self.add_problem(path, message)
 
     def read_arguments(self, path: KeyPath, value: object) -> dict[str, Any] | None:
         """Read a mapping of arguments; null means that there are none."""
         return {} if value is None else self.read_mapping(path, value, "a mapping of argument names to values")
 
-    def read_matcher(self, path: KeyPath, value: Any, mode: Mode) -> Matcher | None:
-        """`value` compiled by the operators' rules; their problems become problems of the case."""
+    def read_matcher(self, path: KeyPath, value: object, mode: Mode) -> Matcher | None:
+        """Compile `value` by the operators' rules; their problems become problems of the case."""
         try:
             return compile_value(value, mode=mode, path=path)
         except OperatorProblems as error:
             self.problems.extend(error.problems)
             return None
 
-    def read_function(self, path: KeyPath, value: Any) -> str | None:
-        """A function's name, in its canonical form where it is an alias; unknown if functions are declared."""
+    def read_function(self, path: KeyPath, value: object) -> str | None:
+        """Read a function's name, and return its canonical form; where functions are declared, it must be one."""
         name = self.read_name(path, value, "the name of a function")
         if name is None or not self.declarations:
             return name
         if name not in self._canonical:
-            known = ", ".join(sorted(self.declarations))
-            hint = did_you_mean(name, self._canonical) or f"; declared are: {known}"
-            self.add_problem(
-                path, f"{self.format_place(path)}: no function '{name}' is declared{hint}", "unknown_function"
-            )
+            declared = ", ".join(sorted(self.declarations))
+            hint = did_you_mean(name, self._canonical) or f"; declared are: {declared}"
+            message = f"{self.format_place(path)}: no function '{name}' is declared{hint}"
+            self.add_problem(path, message, "unknown_function")
             return None
         return self._canonical[name]
 
     def find_canonical(self, name: str) -> str | None:
-        """The declared name that `name` is or is an alias of; None if nothing of that name is declared."""
+        """Return the declared name that `name` is or is an alias of; None if nothing of that name is declared."""
         return self._canonical.get(name)
 
     def check_argument(self, path: KeyPath, function: str | None, argument: str, *, at_key: bool = False) -> None:
         """Report `argument` if the declaration of `function` rules it out."""
         declaration = self.declarations.get(function or "")
-        if declaration is None or declaration.parameters is None or _has_property(declaration.parameters, argument):
+        if declaration is None or declaration.parameters is None:
             return
-        known = find_declared_arguments(declaration)
-        if known is not None and argument not in known:
-            has = ", ".join(sorted(known)) or "no arguments"
-            hint = did_you_mean(argument, known) or f"; it has: {has}"
+        properties = declaration.parameters.get("properties") if type(declaration.parameters) is dict else None
+        if type(properties) is dict and argument in properties:
+            return  # known, whatever else the schema says
+        names = find_declared_arguments(declaration)
+        if names is not None and argument not in names:
+            hint = did_you_mean(argument, names) or f"; it has: {', '.join(sorted(names)) or 'no arguments'}"
             message = f"function '{function}' has no argument '{argument}'{hint}"
             self.add_problem(path, message, "unknown_argument", at_key=at_key)
-
-    def check_references(self, path: KeyPath, value: Any, *, in_call: bool = False) -> bool:
-        """`references.check_references`, for values that may hold any."""
-        if not has_braces(value):
-            return False
-        from evalkit.checks.evidence import check_references
-
-        return check_references(self, path, value, in_call=in_call)
-
-
-def _has_property(schema: Mapping[str, Any], argument: str) -> bool:
-    """Whether the schema itself says that there is such an argument: then it is known, whatever else it says."""
-    properties = schema.get("properties") if type(schema) is dict else None
-    return type(properties) is dict and argument in properties
 
 
 _OPEN_KEYWORDS = frozenset(
@@ -125,7 +123,7 @@ _OPEN_KEYWORDS = frozenset(
 
 
 def find_declared_arguments(declaration: Declaration | None) -> frozenset[str] | None:
-    """The names that a function's schema allows; None where it does not say (or says so elsewhere in the schema)."""
+    """Return the names that a function's schema allows; None where it does not say, or not in `properties` alone."""
     if declaration is None or declaration.parameters is None:
         return None
     schema = declaration.parameters
@@ -133,3 +131,152 @@ def find_declared_arguments(declaration: Declaration | None) -> frozenset[str] |
         return None
     properties = schema.get("properties")
     return frozenset(properties) if isinstance(properties, Mapping) else frozenset()
+
+
+_PARTS = ("result", "arguments")  # of a call, in ``{{ calls.X[n].result.path }}``
+
+
+def check_references(reader: ExpectationReader, path: KeyPath, value: object, *, in_call: bool = False) -> bool:
+    """Report references that can lead nowhere, whatever happens. Return whether `{{ arguments... }}` is used."""
+    if not has_braces(value):
+        return False
+    needs_call = False
+    for reference in _find_references(value):
+        problem = _find_problem(reader, reference, in_call)
+        if problem:
+            reader.add_problem(path, f"{reader.format_place(path)}: template {reference.text} {problem}")
+        needs_call = needs_call or reference.root == "arguments"
+    return needs_call
+
+
+def _find_references(value: object) -> Iterator[Reference]:
+    """Find every reference in the strings of an expected value; below `$literal` there are none."""
+    if isinstance(value, str):
+        try:
+            template = parse_template(value)
+        except TemplateError:
+            return  # reported where the value is compiled
+        if isinstance(template, Template):
+            yield from (part for part in template.parts if isinstance(part, Reference))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key != "$literal":
+                yield from _find_references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _find_references(item)
+
+
+def _find_problem(reader: ExpectationReader, reference: Reference, in_call: bool) -> str:
+    if reference.root == "state":
+        return "can't be known here: state belongs to the mocks; expectations may use calls, input and arguments"
+    if reference.root == "arguments":
+        return "" if in_call else "can't be known here: arguments are those of one expected call"
+    if reference.root == "calls":
+        return _find_calls_problem(reader, reference)
+    if reader.case_input is not None:
+        try:
+            follow_path(reader.case_input, reference.path, "")
+        except TemplateError as error:
+            return str(error).removeprefix("template  ")
+    return ""
+
+
+def _find_calls_problem(reader: ExpectationReader, reference: Reference) -> str:
+    if not reference.path or not isinstance(reference.path[0], str):
+        return "names no function; write {{ calls.create_ticket.result.ticket_id }}"
+    name, *rest = reference.path
+    if reader.declarations and reader.find_canonical(str(name)) is None:
+        return f"names '{name}', which is not declared{did_you_mean(str(name), reader.declarations)}"
+    if rest and isinstance(rest[0], int):
+        if rest[0] < 1:
+            return "counts calls from 0; the first call is [1], as in the trace"
+        rest = rest[1:]
+    if not rest or rest[0] not in _PARTS:
+        hint = did_you_mean(rest[0] if rest else "", _PARTS)
+        return f"must go on with .result or .arguments after the function{hint}"
+    return ""
+
+
+class Phrase(Struct, frozen=True):
+    """A phrase as it was written, and as texts are searched for it: `folded`, empty until a template is bound."""
+
+    text: str | Template
+    folded: str
+    place: str  # in the case
+
+    def bind(self, resolve: Resolve) -> Phrase:
+        """Render the template. Raises TemplateError, also if the outcome is no text."""
+        if isinstance(self.text, str):
+            return self
+        value = strip_literals(render_templates(self.text, resolve))
+        text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+        if not isinstance(text, str):
+            raise TemplateError(f"template {self.text} gave {format_value(value)}, which is no text to look for")
+        folded = fold_text(text)
+        if not folded:
+            raise TemplateError(f"template {self.text} gave an empty text, which every text contains")
+        return replace(self, text=text, folded=folded)
+
+
+class Phrases(Struct, frozen=True):
+    """All phrases of one key."""
+
+    items: tuple[Phrase, ...]
+
+    @property
+    def has_templates(self) -> bool:
+        return any(isinstance(phrase.text, Template) for phrase in self.items)
+
+    def bind(self, resolve: Resolve) -> Phrases:
+        """Render the templates. Raises TemplateError."""
+        return Phrases(tuple(phrase.bind(resolve) for phrase in self.items))
+
+    def find_missing(self, texts: list[str]) -> list[Phrase]:
+        """Return the phrases that stand in none of these folded texts."""
+        return [phrase for phrase in self.items if not any(phrase.folded in text for text in texts)]
+
+    def find_present(self, texts: list[str]) -> list[Phrase]:
+        """Return the phrases that stand in one of these folded texts."""
+        return [phrase for phrase in self.items if any(phrase.folded in text for text in texts)]
+
+    def format_list(self) -> str:
+        """Return the phrases as messages show them."""
+        return ", ".join(format_value(str(phrase.text)) for phrase in self.items)
+
+
+def read_phrases(reader: ExpectationReader, path: KeyPath, value: object) -> Phrases | None:
+    """Read one phrase or a list of phrases. Empty lists, empty phrases and values that are not strings are problems."""
+    if isinstance(value, str):
+        phrase = _read_phrase(reader, path, value)
+        return Phrases((phrase,)) if phrase is not None else None
+    if not isinstance(value, list):
+        advice = "quote it" if isinstance(value, (int, float)) else ""
+        reader.report_wrong(path, value, "a phrase or a list of phrases", advice)
+        return None
+    if not value:
+        reader.report_empty_list(path, "list a phrase")
+        return None
+    read = [_read_phrase(reader, (*path, index), item) for index, item in enumerate(value)]
+    phrases = tuple(phrase for phrase in read if phrase is not None)
+    return Phrases(phrases) if len(phrases) == len(value) else None
+
+
+def _read_phrase(reader: ExpectationReader, path: KeyPath, value: object) -> Phrase | None:
+    if not isinstance(value, str):
+        advice = "quote it" if isinstance(value, (int, float)) or value is None else ""
+        reader.report_wrong(path, value, "a phrase", advice)
+        return None
+    try:
+        text = parse_template(value)
+    except TemplateError as error:
+        reader.add_problem(path, f"{reader.format_place(path)}: {error}")
+        return None
+    if isinstance(text, Template):
+        return Phrase(text, "", format_path(path))
+    folded = fold_text(text)
+    if folded:
+        return Phrase(text, folded, format_path(path))
+    place = reader.format_place(path)
+    reader.add_problem(path, f"{place} is an empty phrase, which every text contains; write the text to look for")
+    return None

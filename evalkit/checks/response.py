@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.evidence import Evidence, check_references
-from evalkit.checks.phrases import Phrases, read_phrases
-from evalkit.checks.reader import ExpectationReader
-from evalkit.checks.reasons import build_failure, build_pass, build_run_failure, build_run_reason, format_place
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.reader import ExpectationReader, Phrases, check_references, read_phrases
+from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.model.template import TemplateError
 from evalkit.model.verdict import CheckResult, Reason
@@ -38,9 +37,9 @@ def judge_phrases(
     reasons = []
     for phrase in wrong:
         message = f"{subject} {verb} {format_value(phrase.text)}"
-        reason = build_run_reason(code, message, phrase.place, expected=phrase.text, actual=value)
+        reason = build_reason(code, message, phrase.place, expected=phrase.text, actual=value)
         reasons.append(replace(reason, call=call))
-    return build_failure(key, reasons)
+    return build_failures(key, reasons)
 
 
 class ResponseText(Struct, frozen=True):
@@ -55,11 +54,11 @@ class ResponseText(Struct, frozen=True):
         try:
             phrases = self.phrases.bind(evidence.resolve) if self.phrases.has_templates else self.phrases
         except TemplateError as error:
-            return build_run_failure(self.key, "unresolved_reference", str(error), format_place(self.path))
+            return build_failure(self.key, "unresolved_reference", str(error), format_path(self.path))
         excludes = self.key == "response_excludes"
         if not response and not excludes:
             message = f"the response is empty, expected it to contain {phrases.format_list()}"
-            return build_run_failure(self.key, "text_missing", message, format_place(self.path))
+            return build_failure(self.key, "text_missing", message, format_path(self.path))
         return judge_phrases(self.key, "response", phrases, excludes, response, evidence.fold_texts(response))
 
 
@@ -78,11 +77,11 @@ class ResponseMatches(Struct, frozen=True):
             try:
                 bound_pattern = pattern.bind(evidence.resolve) if pattern.has_templates else pattern
             except TemplateError as error:
-                return build_run_failure(self.key, "unresolved_reference", str(error), place)
+                return build_failure(self.key, "unresolved_reference", str(error), place)
             for mismatch in bound_pattern.explain(response):
                 message = f"response: {mismatch.message}"
-                reasons.append(build_run_reason("text_missing", message, place, expected=mismatch.expected))
-        return build_failure(self.key, reasons) if reasons else build_pass(self.key, "found in the response")
+                reasons.append(build_reason("text_missing", message, place, expected=mismatch.expected))
+        return build_failures(self.key, reasons) if reasons else build_pass(self.key, "found in the response")
 
 
 class ResponseJson(Struct, frozen=True):
@@ -96,21 +95,21 @@ class ResponseJson(Struct, frozen=True):
     def judge(self, evidence: Evidence) -> CheckResult:
         value, wrong = parse_response(evidence.transcript.response)
         if wrong:
-            return build_run_failure(self.key, "response_mismatch", wrong, format_place(self.path))
+            return build_failure(self.key, "response_mismatch", wrong, format_path(self.path))
         try:
             matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
         except TemplateError as error:
-            return build_run_failure(self.key, "unresolved_reference", str(error), format_place(self.path))
+            return build_failure(self.key, "unresolved_reference", str(error), format_path(self.path))
         if matcher.is_match(value):
             return build_pass(self.key, "the response is as expected")
-        return build_failure(
+        return build_failures(
             self.key, [self._build_reason(mismatch) for mismatch in matcher.explain(value, ("response",))]
         )
 
     def _build_reason(self, mismatch: Mismatch) -> Reason:
         inside = mismatch.path[1:]
         detail = {"path": inside, "expected": mismatch.expected, "actual": mismatch.actual}
-        return build_run_reason("response_mismatch", str(mismatch), format_place((*self.path, *inside)), **detail)
+        return build_reason("response_mismatch", str(mismatch), format_path((*self.path, *inside)), **detail)
 
 
 def parse_response(response: str) -> tuple[Any, str]:
@@ -146,7 +145,7 @@ def read_response_matches(reader: ExpectationReader, path: KeyPath, value: Any) 
         at = (*path, index) if isinstance(value, list) else path
         matcher = _compile_pattern(reader, at, item)
         if matcher is not None:
-            patterns.append((format_place(at), matcher))
+            patterns.append((format_path(at), matcher))
     check_references(reader, path, value)
     return ResponseMatches(tuple(patterns), path)
 
@@ -205,10 +204,10 @@ class ResponseSchema(Struct, frozen=True):
     def judge(self, evidence: Evidence) -> CheckResult:
         value, wrong = parse_response(evidence.transcript.response)
         if wrong:
-            return build_run_failure(self.key, "response_mismatch", wrong, format_place(self.path))
+            return build_failure(self.key, "response_mismatch", wrong, format_path(self.path))
         reasons = list(self._find_reasons(value))
         return (
-            build_failure(self.key, reasons) if reasons else build_pass(self.key, "the response satisfies the schema")
+            build_failures(self.key, reasons) if reasons else build_pass(self.key, "the response satisfies the schema")
         )
 
     def _find_reasons(self, value: Any) -> Iterator[Reason]:
@@ -219,8 +218,8 @@ class ResponseSchema(Struct, frozen=True):
             at = tuple(error.absolute_path)
             schema_path = tuple(error.absolute_schema_path)
             message = f"{format_path(('response', *at))}: {error.message} (schema: {format_path(schema_path)})"
-            place = format_place((*self.path, *schema_path))
-            yield build_run_reason("response_mismatch", message, place, path=at, actual=error.instance)
+            place = format_path((*self.path, *schema_path))
+            yield build_reason("response_mismatch", message, place, path=at, actual=error.instance)
 
 
 @lru_cache(maxsize=256)

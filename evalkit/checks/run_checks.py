@@ -1,28 +1,35 @@
-"""What the run as a whole must be: what it called last, which instruction it used, what it cost."""
+"""Demands on the run as a whole: how it ends, its instruction and last call, budgets, and criteria of `judge`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from evalkit.checks.evidence import Evidence
-from evalkit.checks.reader import ExpectationReader
-from evalkit.checks.reasons import build_detailed_pass, build_pass, build_run_failure, build_unmeasured, format_place
-from evalkit.errors import KeyPath, find_nearest
-from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import CheckResult
+from evalkit.checks.evidence import COMPLETED, Evidence
+from evalkit.checks.reader import ExpectationReader, check_references
+from evalkit.checks.reasons import (
+    NOT_JUDGED,
+    build_failure,
+    build_pass,
+    build_reason,
+    build_unmeasured,
+    escape_surrogates,
+)
+from evalkit.errors import KeyPath, find_nearest, format_path
+from evalkit.model.template import Template, TemplateError, parse_template
+from evalkit.model.transcript import Grade, Grading, Transcript
+from evalkit.model.verdict import FAILED, CheckResult
+from evalkit.operators.base import Resolve
 
-# How the run must end. Every case says so, if only by its silence: `completed`.
-
-COMPLETED = "completed"
 _STOP_REASON_CODES = ("agent_raised", "deadline", "crashed")  # stop reasons that are codes of their own
 _WORLD_STOP_REASONS = ("provider_error",)  # ends that are no fault of the agent
 
 
 class StopReason(Struct, frozen=True):
-    """`stop_reason`: why the run ended. `written`: the case says it; `completed` goes without saying."""
+    """`stop_reason`: why the run ended. Not `is_explicit`: the case does not say it, and `completed` is expected."""
 
     stop_reason: str
     path: KeyPath
@@ -31,34 +38,27 @@ class StopReason(Struct, frozen=True):
     key = "stop_reason"
 
     def judge(self, evidence: Evidence) -> CheckResult | None:
-        """None where nothing is to be said: the run completed, as it should."""
-        actual = evidence.transcript.stop_reason
+        """Compare the stop reason; None where there is nothing to say: the run completed, as it should."""
+        transcript = evidence.transcript
+        actual = transcript.stop_reason
         if evidence.mode == "judge" and actual == COMPLETED:
-            return (
-                build_unmeasured(self.key, "not judged: calls alone do not tell how the run ended", "", "judge")
-                if self.is_explicit
-                else None
-            )
+            message = "not judged: calls alone do not tell how the run ended"
+            return build_unmeasured(self.key, message, "", "judge") if self.is_explicit else None
         if actual == self.stop_reason:
-            return build_detailed_pass(self.key, f"ended with '{actual}'") if self.is_explicit else None
-        message = (
-            f"the run ended with '{actual}', expected '{self.stop_reason}'{_describe_last_turn(evidence.transcript)}"
-        )
+            return build_pass(self.key, f"ended with '{actual}'") if self.is_explicit else None
+        message = f"the run ended with '{actual}', expected '{self.stop_reason}'"
+        last = transcript.turns[-1] if transcript.turns else None
+        if last is not None and last.finish_message and not last.calls:  # the reply that ended the run
+            message += f": {last.finish_message}"
+        place = format_path(self.path)
         if actual in _WORLD_STOP_REASONS:
-            return build_unmeasured(self.key, message, format_place(self.path), evidence.mode, code=actual)
+            return build_unmeasured(self.key, message, place, evidence.mode, code=actual)
         code = actual if actual in _STOP_REASON_CODES else "stop_reason"
-        return build_run_failure(
-            self.key, code, message, format_place(self.path), expected=self.stop_reason, actual=actual
-        )
+        return build_failure(self.key, code, message, place, expected=self.stop_reason, actual=actual)
 
 
-def _describe_last_turn(transcript: Transcript) -> str:
-    """What the model's service said of the reply that ended the run, as the end of a sentence."""
-    last = transcript.turns[-1] if transcript.turns else None
-    return f": {last.finish_message}" if last is not None and last.finish_message and not last.calls else ""
-
-
-def read_stop_reason(reader: ExpectationReader, path: KeyPath, value: Any) -> StopReason | None:
+def read_stop_reason(reader: ExpectationReader, path: KeyPath, value: object) -> StopReason | None:
+    """Read `stop_reason`."""
     name = reader.read_name(path, value, "a stop reason such as 'completed' or 'max_iterations'")
     return StopReason(name, path) if name else None
 
@@ -72,25 +72,30 @@ class InstructionUsed(Struct, frozen=True):
     key = "scenario_instruction_used"
 
     def judge(self, evidence: Evidence) -> CheckResult:
-        used = evidence.transcript.instruction_used
+        """Compare the names."""
+        used, expected = evidence.transcript.instruction_used, self.scenario_instruction_used
         if used is None:
             message = "can't be judged: the agent did not report which instruction it used"
-            return build_unmeasured(self.key, message, format_place(self.path), evidence.mode)
-        expected = self.scenario_instruction_used
+            return build_unmeasured(self.key, message, format_path(self.path), evidence.mode)
         if _fold_name(used) == _fold_name(expected):
-            return build_detailed_pass(self.key, f"used '{used}'")
+            return build_pass(self.key, f"used '{used}'")
         message = f"the agent used instruction '{used}', expected '{expected}'"
-        return build_run_failure(
-            self.key, "wrong_instruction", message, format_place(self.path), expected=expected, actual=used
-        )
+        place = format_path(self.path)
+        return build_failure(self.key, "wrong_instruction", message, place, expected=expected, actual=used)
 
 
 def _fold_name(name: str) -> str:
     return name.casefold().replace("_", "-").strip()
 
 
+def read_instruction(reader: ExpectationReader, path: KeyPath, value: object) -> InstructionUsed | None:
+    """Read `scenario_instruction_used`."""
+    name = reader.read_name(path, value, "the name of an instruction")
+    return InstructionUsed(name, path) if name else None
+
+
 class FinalCall(Struct, frozen=True):
-    """`final_function_call`: the function that is called last; whether that call succeeded is another question."""
+    """`final_function_call`: the function that is called last, whether or not that call succeeds."""
 
     final_function_call: str
     path: KeyPath
@@ -98,23 +103,28 @@ class FinalCall(Struct, frozen=True):
     key = "final_function_call"
 
     def judge(self, evidence: Evidence) -> CheckResult:
-        calls, expected = evidence.calls, self.final_function_call
-        if calls and calls[-1].name == expected:
+        """Compare the name of the last call."""
+        names, expected = [call.name for call in evidence.calls], self.final_function_call
+        place = format_path(self.path)
+        if not names:
+            return build_failure(self.key, "missing_call", f"no call was made, expected {expected} as the last", place)
+        if names[-1] == expected:
             return build_pass(self.key, f"{expected} was called last")
-        place = format_place(self.path)
-        names = [call.name for call in calls]
-        if not calls:
-            return build_run_failure(
-                self.key, "missing_call", f"no call was made, expected {expected} as the last", place
-            )
-        last = f"the last call is {calls[-1].name}, expected {expected}"
+        message = f"the last call is {names[-1]}, expected {expected}"
         if expected in names:
-            at = len(names) - names[::-1].index(expected)
-            message = f"{last}, which was call {at} of {len(calls)}"
-            return build_run_failure(self.key, "wrong_order", message, place, expected=expected, actual=calls[-1].name)
-        nearest_name = find_nearest(expected, names)
-        message = f"{last}, which was not called{f' ({nearest_name!r} was)' if nearest_name else ''}"
-        return build_run_failure(self.key, "missing_call", message, place, expected=expected, actual=calls[-1].name)
+            number = len(names) - names[::-1].index(expected)
+            code, message = "wrong_order", f"{message}, which was call {number} of {len(names)}"
+        else:
+            nearest = find_nearest(expected, names)
+            hint = f" ({nearest!r} was)" if nearest else ""
+            code, message = "missing_call", f"{message}, which was not called{hint}"
+        return build_failure(self.key, code, message, place, expected=expected, actual=names[-1])
+
+
+def read_final_call(reader: ExpectationReader, path: KeyPath, value: object) -> FinalCall | None:
+    """Read `final_function_call`."""
+    name = reader.read_function(path, value)
+    return FinalCall(name, path) if name else None
 
 
 class Budget(Struct, frozen=True):
@@ -125,27 +135,22 @@ class Budget(Struct, frozen=True):
     path: KeyPath
 
     def judge(self, evidence: Evidence) -> CheckResult:
+        """Compare the quantity with the limit."""
         measure, template, missing = _BUDGETS[self.key]
         actual = measure(evidence.transcript)
+        place = format_path(self.path)
         if isinstance(actual, bool) or not isinstance(actual, (int, float)) or actual != actual:
-            message = f"can't be judged: {missing}"
-            return build_unmeasured(self.key, message, format_place(self.path), evidence.mode)
+            return build_unmeasured(self.key, f"can't be judged: {missing}", place, evidence.mode)
         measured = template.format(format_number(actual), "" if actual == 1 else "s")
         if actual <= self.limit:
-            return build_detailed_pass(self.key, f"{measured}, at most {format_number(self.limit)}")
+            return build_pass(self.key, f"{measured}, at most {format_number(self.limit)}")
         message = f"{measured}, expected at most {format_number(self.limit)}"
-        return build_run_failure(
-            self.key, "budget_exceeded", message, format_place(self.path), expected=self.limit, actual=actual
-        )
+        return build_failure(self.key, "budget_exceeded", message, place, expected=self.limit, actual=actual)
 
 
 def format_number(value: float) -> str:
-    """A quantity as messages write it: ``12.5``, ``0.003``, ``60000``."""
+    """Return a quantity as messages write it: ``12.5``, ``0.003``, ``60000``."""
     return str(int(value)) if value == int(value) else f"{value:.6g}"
-
-
-def _count_turns(transcript: Transcript) -> float | None:
-    return len(transcript.turns) or None
 
 
 def _count_tokens(transcript: Transcript) -> float | None:
@@ -164,32 +169,132 @@ def _get_overhead_ms(transcript: Transcript) -> float | None:
 
 
 _NO_TIME = "the run's time was not measured"
+_NO_PRICE = "the model has no known price; [tool.evalkit.prices] has none"
+_NO_TOKENS = "the model's usage of tokens was not reported"
 _BUDGETS: dict[str, tuple[Callable[[Transcript], float | None], str, str]] = {
-    "max_model_turns": (_count_turns, "{} model turn{}", "no model turn was recorded"),
-    "max_function_calls": (lambda transcript: len(transcript.calls), "{} function call{}", ""),
-    "max_tokens": (_count_tokens, "{} token{}", "the model's usage of tokens was not reported"),
-    "max_cost_usd": (
-        lambda transcript: transcript.cost_usd,
-        "{} USD",
-        "the model has no known price; [tool.evalkit.prices] has none",
+    "max_model_turns": (
+        lambda transcript: len(transcript.turns) or None,
+        "{} model turn{}",
+        "no model turn was recorded",
     ),
+    "max_function_calls": (lambda transcript: len(transcript.calls), "{} function call{}", ""),
+    "max_tokens": (_count_tokens, "{} token{}", _NO_TOKENS),
+    "max_cost_usd": (lambda transcript: transcript.cost_usd, "{} USD", _NO_PRICE),
     "processing_time_ms": (_get_total_ms, "{} ms", _NO_TIME),
     "max_overhead_ms": (_get_overhead_ms, "{} ms in the agent's own code", _NO_TIME),
 }
 _COUNTS = ("max_model_turns", "max_function_calls", "max_tokens")
 
 
-def read_budget(reader: ExpectationReader, path: KeyPath, value: Any) -> Budget | None:
+def read_budget(reader: ExpectationReader, path: KeyPath, value: object) -> Budget | None:
+    """Read a budget; the last step of the path says which."""
     key = str(path[-1])
     limit = reader.read_number(path, value, is_whole=key in _COUNTS, minimum=0)
     return None if limit is None else Budget(key, limit, path)
 
 
-def read_instruction(reader: ExpectationReader, path: KeyPath, value: Any) -> InstructionUsed | None:
-    name = reader.read_name(path, value, "the name of an instruction")
-    return InstructionUsed(name, path) if name else None
+class JudgeCriteria(Struct, frozen=True):
+    """`judge`: criteria in words, which a model grades after the run. Here its grades become results.
+
+    Nothing here asks a model: the runner does, and puts the grades into the transcript. A criterion without a grade is
+    an error, never a pass. Criteria are words of the case's author. The values of templates in them are not: they are
+    inserted as JSON, so that they can only be quoted text. `is_list`: each criterion has a place of its own.
+    """
+
+    criteria: tuple[str | Template, ...]
+    path: KeyPath
+    is_list: bool = True
+
+    key = "judge"
+
+    def judge(self, evidence: Evidence) -> list[CheckResult]:
+        """Build a result for each criterion, or one that says why there are no grades."""
+        place = format_path(self.path)
+        grading = next((grading for grading in evidence.transcript.gradings if grading.place == place), None)
+        if grading is None and evidence.mode == "judge":
+            message = "not judged: {} is for a model to grade, in a run"
+            return [
+                build_unmeasured(self.key, message.format(_quote(str(criterion))), place, "judge")
+                for criterion in self.criteria
+            ]
+        if grading is not None and grading.skipped:
+            return [CheckResult(check=self.key, status=NOT_JUDGED, message=grading.skipped)]
+        if grading is not None and grading.fault is not None:
+            fault = grading.fault
+            if fault.measured:
+                return [build_failure(self.key, fault.code, f"{self.key}: {fault.message}", place)]
+            return [build_unmeasured(self.key, f"can't be graded: {fault.message}", place, "run", fault.code)]
+        if grading is None or not self._has_criteria_of(grading.grades):
+            return [build_unmeasured(self.key, "can't be judged: no model has graded it", place, "run")]
+        return [self._build_result(number, grade, grading) for number, grade in enumerate(grading.grades)]
+
+    def _has_criteria_of(self, grades: Sequence[Grade]) -> bool:
+        """Return whether these criteria were graded. The values of templates are not known here, and not compared."""
+        return len(grades) == len(self.criteria) and all(
+            criterion == grade.criterion
+            for criterion, grade in zip(self.criteria, grades, strict=True)
+            if isinstance(criterion, str)
+        )
+
+    def _build_result(self, number: int, grade: Grade, grading: Grading) -> CheckResult:
+        grader = describe_grader(grading)
+        words, explanation = _quote(grade.criterion), f": {grade.reason}" if grade.reason else ""
+        # Reasons get the number of the user turn where the turns are judged, this message gets it here.
+        turn = f"user turn {int(self.path[2]) + 1}: " if self.path[:2] == ("input", "turns") else ""
+        message = escape_surrogates(f"{turn}{words}{explanation}")
+        if grade.passed:
+            return CheckResult(check=self.key, message=message, note=grader)
+        place = format_path((*self.path, number) if self.is_list else self.path)
+        failure = f"{self.key}: not met: {words} ({grader}){explanation}"
+        reason = build_reason("judge_failed", failure, place, expected=grade.criterion, actual=grade.reason)
+        return CheckResult(check=self.key, status=FAILED, message=message, reasons=(reason,), note=grader)
+
+    def render(self, resolve: Resolve) -> tuple[str, ...]:
+        """Return the criteria as the model gets them. Raises TemplateError for a reference that leads nowhere."""
+
+        def render_part(part: Any) -> str:
+            return part if isinstance(part, str) else json.dumps(resolve(part), ensure_ascii=False, default=repr)
+
+        return tuple(
+            criterion if isinstance(criterion, str) else "".join(map(render_part, criterion.parts))
+            for criterion in self.criteria
+        )
 
 
-def read_final_call(reader: ExpectationReader, path: KeyPath, value: Any) -> FinalCall | None:
-    name = reader.read_function(path, value)
-    return FinalCall(name, path) if name else None
+def describe_grader(grading: Grading) -> str:
+    """Return who graded, so that nobody takes the result for that of a deterministic check."""
+    if grading.is_hand_written:
+        return "hand-written grade"
+    recorded = ", recorded" if grading.cassette else ""
+    return f"graded by {(grading.grader or 'a model').partition('?')[0]}{recorded}"
+
+
+def _quote(text: str) -> str:
+    return f'"{" ".join(text.split())}"'
+
+
+def read_criteria(reader: ExpectationReader, path: KeyPath, value: object) -> JudgeCriteria | None:
+    """Read a criterion, or a list of them. A mapping is words with a colon that nobody quoted."""
+    is_list = isinstance(value, list)
+    items = value if isinstance(value, list) else [value]
+    criteria: list[str | Template] = []
+    for index, item in enumerate(items):
+        at = (*path, index) if is_list else path
+        if isinstance(item, dict) and item:  # tone: it is friendly
+            words = "; ".join(
+                f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+                for key, value in item.items()
+            )
+        elif isinstance(item, str) and item.strip():
+            words = item.strip()
+        else:
+            reader.report_wrong(at, item, "a criterion in words, or a mapping")
+            continue
+        check_references(reader, at, item)
+        try:
+            criteria.append(parse_template(words))
+        except TemplateError as error:
+            reader.add_problem(at, f"{reader.format_place(at)}: {error}")
+    if not items:
+        reader.report_empty_list(path, "list a criterion")
+    return JudgeCriteria(tuple(criteria), path, is_list) if criteria else None

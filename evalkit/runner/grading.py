@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.grader import Grader, build_grading_request, read_grades, select_grader
-from evalkit.checks.criteria import resolve_criteria
 from evalkit.errors import (
     BudgetSpentError,
     EvalkitError,
@@ -103,7 +102,7 @@ async def _grade_questions(
 async def _grade_question(plan: CasePlan, grader: Grader, transcript: Transcript, question: Question) -> Grading:
     by: dict[str, Any] = {"place": question.place, "grader": grader.name, "cassette": grader.cassette}
     try:
-        criteria = resolve_criteria(question.expectation, transcript, plan.case.input, question.user_turn)
+        criteria = question.expectation.resolve_criteria(transcript, plan.case.input, question.user_turn)
     except TemplateError as error:
         return Grading(place=question.place, fault=RunFault(code="unresolved_reference", message=str(error)))
     extra = plan.settings.extra

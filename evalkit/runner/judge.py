@@ -10,8 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.expectation import Expectation
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Expectation, Judgement
 from evalkit.checks.keys import merge_turn_keys
 from evalkit.errors import (
     BudgetSpentError,

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.expectation import Expectation
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Expectation, Judgement
 from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS
 from evalkit.model.transcript import FunctionCall, Transcript

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalkit.checks.criteria import resolve_criteria
-from evalkit.checks.expectation import Expectation
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Expectation, Judgement
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall, Grade, Grading, RunFault, Transcript
 
@@ -132,15 +130,15 @@ CALLS = (
 def test_a_criterion_is_asked_in_words_and_values_stand_in_it_as_json(
     criterion: Any, asked: str, compiled: Callable[..., Expectation]
 ) -> None:
-    assert resolve_criteria(compiled({"judge": criterion}), Transcript(calls=CALLS), {"message": "hi"}) == (asked,)
+    assert compiled({"judge": criterion}).resolve_criteria(Transcript(calls=CALLS), {"message": "hi"}) == (asked,)
 
 
 def test_a_criterion_of_a_user_turn_knows_no_later_call(compiled: Callable[..., Expectation]) -> None:
     expectation = compiled({"judge": "It names {{ calls.create[2].result.id }}."})
 
-    assert resolve_criteria(expectation, Transcript(calls=CALLS), {}, 1) == ('It names "late".',)
+    assert expectation.resolve_criteria(Transcript(calls=CALLS), {}, 1) == ('It names "late".',)
     with pytest.raises(TemplateError, match="leads nowhere"):
-        resolve_criteria(expectation, Transcript(calls=CALLS), {}, 0)
+        expectation.resolve_criteria(Transcript(calls=CALLS), {}, 0)
 
 
 @pytest.mark.parametrize(

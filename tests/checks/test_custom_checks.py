@@ -11,7 +11,7 @@ import pytest
 
 import evalkit
 from evalkit.checks.custom import check
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Judgement
 from evalkit.errors import UsageError
 from evalkit.model.registry import Registry
 from evalkit.model.transcript import Transcript

@@ -9,8 +9,8 @@ import pytest
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.evidence import Evidence
+from evalkit.checks.expectation import Judgement
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.judgement import Judgement
 from evalkit.model.transcript import FunctionCall, Transcript, Violation
 
 CALLS = "expected_function_calls"

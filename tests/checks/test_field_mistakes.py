@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Judgement
 from evalkit.operators.compile import OperatorProblems, compile_value
 
 CALLS = "expected_function_calls"

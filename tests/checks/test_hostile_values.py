@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.expectation import Expectation
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Expectation, Judgement
 from evalkit.model.codec import encode
 from evalkit.model.registry import CHECKS
 from evalkit.model.transcript import FunctionCall, RunFault, Timing, Transcript, Usage, Violation
@@ -249,13 +248,14 @@ def test_evidence_of_the_wrong_kind_is_not_measured(compiled: Callable[..., Expe
 
 def test_a_check_of_our_own_that_breaks_is_an_error(judged: Callable[..., Judgement], monkeypatch: Any) -> None:
     """Nothing is green by accident, and no exception reaches the pipeline."""
-    from evalkit.checks.calls import ExpectedCallList, ForbiddenCalls
+    from evalkit.checks import expectation
+    from evalkit.checks.calls import ForbiddenCalls
     from evalkit.checks.run_checks import FinalCall
 
     def broken(*arguments: Any) -> Any:
         raise ZeroDivisionError("boom")
 
-    monkeypatch.setattr(ExpectedCallList, "judge", broken)
+    monkeypatch.setattr(expectation, "judge_calls", broken)
     monkeypatch.setattr(FinalCall, "judge", broken)
     monkeypatch.setattr(ForbiddenCalls, "judge", broken)
     for expected in ({CALLS: ["a"]}, {"final_function_call": "a"}, {"forbidden_function_calls": "a"}):
@@ -268,13 +268,13 @@ def test_a_check_of_our_own_that_breaks_is_an_error(judged: Callable[..., Judgem
 
 
 def test_a_group_that_is_too_ambiguous_is_not_measured(judged: Callable[..., Judgement], monkeypatch: Any) -> None:
-    import evalkit.checks.matching
+    from evalkit.checks import expected_calls
     from evalkit.checks.matching.plan import SearchTooLargeError
 
     def too_large(*arguments: Any) -> Any:
         raise SearchTooLargeError("the groups are too ambiguous")
 
-    monkeypatch.setattr(evalkit.checks.matching, "solve", too_large)
+    monkeypatch.setattr(expected_calls, "solve", too_large)
     (reason,) = judged({CALLS: ["a"]}, []).reasons
     assert (reason.code, reason.message) == (
         "not_measured",

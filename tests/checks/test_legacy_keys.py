@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Judgement
 
 MAIL = ("send_email", {"to": "jan@example.com", "body": "Your ticket is TKT-1."})
 FAILED_MAIL = {

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Judgement
 from evalkit.model.transcript import FunctionCall, Transcript
 
 CALLS = "expected_function_calls"

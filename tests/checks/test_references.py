@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Judgement
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import FunctionCall, Transcript
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Judgement
 
 SCHEMA = {
     "type": "object",

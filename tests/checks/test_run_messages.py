@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Judgement
 from evalkit.model.transcript import ModelCall, ModelTurn, RunFault, Timing, Usage
 
 TIMING = Timing(model_ms=800, function_ms=250.5, overhead_ms=12.25)

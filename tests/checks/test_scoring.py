@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.judgement import Judgement
+from evalkit.checks.expectation import Judgement
 from evalkit.model.transcript import FunctionCall, Transcript, Violation
 from evalkit.model.verdict import Score
 

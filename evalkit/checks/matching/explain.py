@@ -5,17 +5,134 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from msgspec import Struct, field
 
 from evalkit.checks.matching.bipartite import BipartiteMatching, FitTable, match_calls
-from evalkit.checks.matching.scoring import EXACT, CallSlot, Weights, find_best_pairs
 from evalkit.checks.matching.search import Bag, Chain, LeafPart, ParallelPart, Part, Rules, Shuffle, find_most_in_order
 
+
+def find_cheapest_pairs(cost: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Pairs (row, column), as many as the shorter side has, of least total cost; by row.
+
+    The Hungarian method with potentials (Jonker and Volgenant's shortest augmenting paths), O(rows² · columns) for
+    rows <= columns. Whole numbers of any size, so that several aims can be packed into one cost without rounding.
+    """
+    if not cost or not cost[0]:
+        return []
+    if len(cost) > len(cost[0]):
+        return sorted((row, column) for column, row in find_cheapest_pairs(list(zip(*cost, strict=True))))
+    solver = _AugmentingPaths(cost)
+    for row in range(len(cost)):
+        solver.insert(row)
+    return sorted((row, column) for column, row in enumerate(solver.row_of[:-1]) if row is not None)
+
+
+class _AugmentingPaths:
+    """Rows with a column so far; potentials keep the reduced cost of every pair at 0 or more, and of these at 0."""
+
+    def __init__(self, cost: Sequence[Sequence[int]]) -> None:
+        self.cost = cost
+        self.start = len(cost[0])  # a column of its own, where each new row starts
+        self.row_of: list[int | None] = [None] * (self.start + 1)
+        self.row_potential = [0] * len(cost)
+        self.column_potential = [0] * (self.start + 1)
+
+    def insert(self, row: int) -> None:
+        """Give `row` a column along the shortest augmenting path."""
+        self.row_of[self.start] = row
+        slack: dict[int, tuple[int | None, int]] = dict.fromkeys(range(self.start), (None, self.start))
+        came_from = {self.start: self.start}  # by column that was visited
+        column = self.start
+        while (current := self.row_of[column]) is not None:
+            best, nearest = self._relax(current, column, slack)
+            self._shift(best, came_from, slack)
+            came_from[nearest] = slack.pop(nearest)[1]
+            column = nearest
+        while column != self.start:
+            previous = came_from[column]
+            self.row_of[column] = self.row_of[previous]
+            column = previous
+
+    def _relax(self, row: int, column: int, slack: dict[int, tuple[int | None, int]]) -> tuple[int, int]:
+        """Whether open columns are nearer by way of `column`; the least distance of one, and which."""
+        costs, base = self.cost[row], self.row_potential[row]
+        best: tuple[int, int] | None = None
+        for candidate, (distance, _) in slack.items():
+            reduced = costs[candidate] - base - self.column_potential[candidate]
+            if distance is None or reduced < distance:
+                slack[candidate], distance = (reduced, column), reduced
+            if best is None or distance < best[0]:
+                best = distance, candidate
+        assert best is not None  # there are at least as many columns as rows
+        return best
+
+    def _shift(self, by: int, visited: dict[int, int], slack: dict[int, tuple[int | None, int]]) -> None:
+        for column in visited:
+            row = self.row_of[column]
+            assert row is not None  # only columns with a row are visited
+            self.row_potential[row] += by
+            self.column_potential[column] -= by
+        for column, (distance, origin) in slack.items():
+            assert distance is not None  # every open column was reached from the first row
+            slack[column] = distance - by, origin
+
+
+EXACT = 4_096  # pairs up to which explanations are optimal; beyond, they are cheaper and the verdict is the same
+
+
+_STEPS = 10**6  # resolution of distances
+
+
+class CallSlot(NamedTuple):
+    """Room for one call of a leaf. Not `required`: it may stay empty, and then nothing is missing."""
+
+    leaf: int
+    required: bool
+    mismatch: bool = True  # whether a call that does not fit may stand here
+
+
+class Weights:
+    """Scores that add up: first pairs that fit, then required places, then pairs of the name, then least distance."""
+
+    def __init__(self, table: FitTable, most_pairs: int) -> None:
+        self._table = table
+        self._pair = _STEPS * (most_pairs + 1)
+        self._required = self._pair * (most_pairs + 1)
+        self._fits = self._required * (most_pairs + 1)
+
+    def score(self, slot: CallSlot, call: int) -> int | None:
+        """What the pair adds; None: it may not be made. The two must have one name."""
+        worth = self._pair + (self._required if slot.required else 0)
+        if self._table.is_fit(slot.leaf, call):
+            return worth + self._fits
+        if not slot.mismatch:
+            return None
+        return worth - round(self._table.measure_distance(slot.leaf, call) * _STEPS)
+
+
+def find_best_pairs(slots: Sequence[CallSlot], calls: Sequence[int], table: FitTable) -> dict[int, int]:
+    """The best pairing call -> leaf of places and calls that all have one name, whatever their order.
+
+    On ties the earliest calls, and in their order. Beyond `EXACT` possible pairs the first call takes the first
+    place that may take it, required places first.
+    """
+    if len(slots) * len(calls) > EXACT:
+        open_slots = sorted((slot for slot in slots if slot.mismatch), key=lambda slot: not slot.required)
+        return {call: slot.leaf for call, slot in zip(calls, open_slots, strict=False)}
+    weights = Weights(table, min(len(slots), len(calls)))
+    scores = [[weights.score(slot, call) for call in calls] for slot in slots]
+    spread = len(slots) * len(calls) + 1  # more than any i * j below: earlier calls first, then their order
+    unit = spread * (len(calls) + 1) * (len(calls) + 1)  # more than all of these together
+    cost = [
+        [0 if score is None else j * spread - i * j - score * unit for j, score in enumerate(row)]
+        for i, row in enumerate(scores)
+    ]
+    return {calls[j]: slots[i].leaf for i, j in find_cheapest_pairs(cost) if scores[i][j] is not None}
+
+
 # What of an assignment stands in order, and the best alignment of a plain ordered list.
-
-
 def keep_in_order(part: Part, owner: dict[int, int]) -> dict[int, int]:
     """Of a matching call -> leaf a large part in which nothing stands out of order: along each chain the longest run
     of calls that never steps back. Exact for a plain list; a chain's chains are cut after it."""

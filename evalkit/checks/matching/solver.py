@@ -11,7 +11,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from evalkit.checks.matching.bipartite import FitTable, match_calls
-from evalkit.checks.matching.explain import PairingDraft, fill_between, find_drafts, is_plain
+from evalkit.checks.matching.explain import EXACT, PairingDraft, fill_between, find_drafts, is_plain
 from evalkit.checks.matching.plan import (
     ActualCall,
     AnyOrder,
@@ -28,7 +28,6 @@ from evalkit.checks.matching.plan import (
     list_children,
     walk,
 )
-from evalkit.checks.matching.scoring import EXACT
 from evalkit.checks.matching.search import Bag, LeafPart, Rules, build_part, find_most_in_order, find_satisfying
 
 Fits = Callable[[int, int], bool]

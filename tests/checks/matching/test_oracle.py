@@ -11,7 +11,6 @@ import pytest
 
 from evalkit.checks.matching import bipartite as cover
 from evalkit.checks.matching import explain, search
-from evalkit.checks.matching import scoring as weigh
 from evalkit.checks.matching import solver as task
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, InParallel, Leaf, Node, OneOf, Pair
 
@@ -72,11 +71,11 @@ def test_a_plan_that_only_lacks_turns_is_unproven(toolbox: Any) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_shortcut_alters_a_verdict(toolbox: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cheaper explanations of large plans, and what a long search turns to, on plans that oracles can check."""
-    for module in (weigh, explain, task):
+    for module in (explain, task):
         monkeypatch.setattr(module, "EXACT", 0)
     monkeypatch.setattr(search, "_PATIENCE", 1)
     monkeypatch.setattr(search, "MAX_WIDTH", 1)
-    monkeypatch.setattr(cover, "_FEW", 0)
+    monkeypatch.setattr(cover, "_MAX_SINGLE_QUESTIONS", 0)
     monkeypatch.setattr(task, "MAX_TRIES", 1)
     for problem in toolbox.generate(6, 700, **KINDS[kind]):
         found = problem.solve()

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.matching import scoring as weigh
+from evalkit.checks.matching import explain
 from evalkit.checks.matching.bipartite import BipartiteMatching, FitTable, list_bits, match_calls
-from evalkit.checks.matching.explain import _find_longest_run
-from evalkit.checks.matching.hungarian import find_cheapest_pairs
+from evalkit.checks.matching.explain import CallSlot, _find_longest_run, find_best_pairs, find_cheapest_pairs
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf, Node, OneOf
-from evalkit.checks.matching.scoring import CallSlot, find_best_pairs
 from evalkit.checks.matching.solver import count_combinations, find_best, list_combinations, solve
 
 
@@ -172,7 +170,7 @@ def test_the_best_pairing_is_the_best_of_all() -> None:
 
 def test_of_many_pairs_those_that_must_be_made_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many to compare: the first call takes the first place that may take it."""
-    monkeypatch.setattr(weigh, "EXACT", 0)
+    monkeypatch.setattr(explain, "EXACT", 0)
     table = FitTable([Leaf(leaf, "f") for leaf in range(4)], [], lambda *_: False, lambda *_: 0.0)
     places = [
         CallSlot(0, required=False),
