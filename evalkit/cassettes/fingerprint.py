@@ -23,14 +23,14 @@ _SECRET_NAMES = frozenset(name.replace("-", "_") for name in SECRET_KEYS)
 
 @lru_cache(maxsize=8)
 def build_redactor(secrets: tuple[str, ...]) -> Redactor:
-    """The redactor for these known secrets; compiling its patterns is dear."""
+    """Build the redactor for these known secrets. It is cached, because compiling its patterns is slow."""
     return Redactor(secrets)
 
 
 def redact_secrets(data: Any, secrets: tuple[str, ...] = ()) -> Any:
-    """A copy of JSON `data` with every secret replaced: in each string, and as the value of a key that names one.
+    """Copy JSON `data` with every secret replaced: in each string, and as the value of a key that names one.
 
-    String by string, so that what a request looks like does not depend on what else stands in it.
+    This goes string by string, so that a request does not look different because of what else stands in it.
     """
     redact = build_redactor(secrets)
     if isinstance(data, str):
@@ -50,7 +50,7 @@ def _is_secret(key: Any) -> bool:
 
 
 def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> dict[str, Any]:
-    """`request` as data: `system`, `functions`, `settings` and `messages`."""
+    """Describe `request` as data: `system`, `functions`, `settings` and `messages`."""
     settings = {
         "temperature": request.temperature,
         "seed": request.seed,
@@ -81,7 +81,7 @@ def _describe_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_reply(turn: ModelTurn) -> dict[str, Any]:
-    """What a model turn says, without what changes from one recording to the next."""
+    """Describe a model turn, without what changes from one recording to the next."""
     data: dict[str, Any] = {"text": turn.text} if turn.text or not turn.calls else {}
     if turn.calls:
         data["calls"] = [_describe_call(call) for call in turn.calls]
@@ -95,7 +95,7 @@ def _describe_call(call: ModelCall) -> dict[str, Any]:
 
 
 def compute_fingerprint(data: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that stand for `asked` data."""
+    """Compute the fingerprint of a described request: 16 hexadecimal digits."""
     text = json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
     if "\\ud" in text:  # perhaps half a surrogate pair
         text = json.dumps(
@@ -116,7 +116,7 @@ def replace_lone_surrogates(data: Any) -> Any:
 
 
 def compare_requests(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What changed between two requests, one sentence each, the most telling first."""
+    """List what changed between two requests, one sentence each, the most telling first."""
     changes = [*_compare_instructions(was.get("system"), now.get("system"))]
     changes += compare_declarations(was.get("functions") or [], now.get("functions") or [])
     changes += [f"settings: {line}" for line in compare_values(was.get("settings") or {}, now.get("settings") or {})]
@@ -145,7 +145,7 @@ def _cut(line: str, max_length: int | None) -> str:
 
 
 def compare_declarations(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
-    """What changed between two lists of declarations, which have names."""
+    """List what changed between two lists of declarations, which have names."""
     old = {function.get("name"): function for function in was}
     new = {function.get("name"): function for function in now}
     yield from (f"function '{name}' is no longer declared" for name in old if name not in new)
@@ -169,7 +169,7 @@ def _compare_messages(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
 
 
 def compare_values(was: Any, now: Any) -> Iterator[str]:
-    """The paths at which two JSON values differ, with both values; an item put into a list is one difference."""
+    """List the paths at which two JSON values differ, with both values; an item put into a list is one difference."""
     from deepdiff import DeepDiff
     from deepdiff.helper import notpresent
 

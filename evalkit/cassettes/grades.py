@@ -33,13 +33,13 @@ _MAX_CHANGES = 6  # differences that are told
 
 
 def build_grades_path(base: Path, run: int) -> Path:
-    """Where the grades of run `run` (from 0) are recorded, beside the model's cassette `base`."""
+    """Return the path of the grades of run `run` (from 0), beside the model's cassette `base`."""
     of_run = build_run_path(base, run)
     return of_run.with_name(f"{of_run.stem}{ENDING}")
 
 
 def find_grades(base: Path, run: int, root: Path) -> Cassette | None:
-    """The grades of a run: its own, or hand-written ones, which serve all runs; None if there are none.
+    """Find the grades of a run: its own, or hand-written ones, which serve all runs; None if there are none.
 
     Raises SpecError for a file that breaks the format.
     """
@@ -52,7 +52,8 @@ def find_grades(base: Path, run: int, root: Path) -> Cassette | None:
 
 
 def describe_grading_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> dict[str, Any]:
-    """`asked`, with a fingerprint for what is evalkit's own and the same in all cases."""
+    """Describe a request to a grader, with a fingerprint in place of evalkit's own parts, which are the same in all
+    cases."""
     data = describe_request(request, secrets)
     digest = compute_fingerprint({"system": data["system"], "functions": data["functions"]})
     return {**data, "system": f"the instruction of evalkit to graders {digest}", "functions": []}
@@ -73,7 +74,7 @@ class RecordedGrades:
         self._position = 0
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
-        """The next turn. Raises MissingCassetteError and StaleCassetteError; the message has what to do."""
+        """Return the next turn. Raises MissingCassetteError and StaleCassetteError; the message says what to do."""
         turns = self.cassette.turns
         if self._position >= len(turns):
             raise MissingCassetteError(
@@ -110,7 +111,7 @@ class RecordedGrades:
 
 
 def _compare_documents(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """What changed, told of the documents that were graded where both can be read."""
+    """List what changed, by the documents that were graded where both can be read."""
     was, new = _parse_document(recorded), _parse_document(now)
     if was is None or new is None:
         yield from compare_requests(recorded, now)

@@ -57,8 +57,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 class CassetteTurn(Struct, frozen=True):
-    """One reply; `request` is the recorded request, or None if a person wrote the turn. `chunks`: the stream as which
-    the reply was written."""
+    """A reply with its recorded `request`, None if a person wrote it. `chunks`: the stream as which it was written."""
 
     reply: ModelTurn
     request: JsonObject | None = None
@@ -160,7 +159,8 @@ def build_cassette_name(case_id: str) -> str:
 
 
 def build_run_path(base: Path, run: int) -> Path:
-    """Where run `run` (from 0) of a case is recorded: the first at `base`, later ones beside it as ``*.run-2.yaml``."""
+    """Return the path of run `run` (from 0) of a case: the first is `base`, later ones are beside it as
+    ``*.run-2.yaml``."""
     return base if run == 0 else base.with_name(f"{base.stem}.run-{run + 1}{base.suffix}")
 
 
@@ -371,7 +371,7 @@ class RecordingProvider:
         self._checked = False
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
-        """The live provider's turn. Raises MissingCassetteError rather than record over a hand-written cassette."""
+        """Return the live turn. Raises MissingCassetteError rather than record over a hand-written cassette."""
         if not self._checked:
             self._refuse_to_overwrite()
             self._checked = True
@@ -380,7 +380,7 @@ class RecordingProvider:
         return reply
 
     async def aclose(self) -> None:
-        """The live provider is shared, and closed by whoever opened it."""
+        """Do nothing: the live provider is shared, and closed where it was opened."""
 
     def save(self) -> None:
         """Write the cassette, in one step; nothing if the model got no request."""

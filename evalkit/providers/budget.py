@@ -44,7 +44,7 @@ class Account:
             return self._compute_total()
 
     def check(self) -> None:
-        """Raises BudgetSpentError if nothing is left."""
+        """Raise BudgetSpentError if nothing is left."""
         with self._lock:
             self._check(0)
 
@@ -166,7 +166,7 @@ class MeteredProvider:
         return reply
 
     async def aclose(self) -> None:
-        """The live provider is shared, and closed by whoever opened it."""
+        """Do nothing: the live provider is shared, and closed where it was opened."""
 
 
 def get_run_account(settings: Settings) -> Account | None:
@@ -186,7 +186,7 @@ class ClientBudget:
         self._prices = settings.prices
 
     def check(self) -> None:
-        """Raises BudgetSpentError if nothing is left."""
+        """Raise BudgetSpentError if nothing is left."""
         self._account.check()
 
     def add(self, turn: ModelTurn) -> None:
@@ -205,7 +205,7 @@ def create_client_budget(settings: Settings) -> ClientBudget | None:
 
 
 def check_budget(settings: Settings) -> None:
-    """Raises BudgetSpentError if the run goes live and nothing is left to spend."""
+    """Raise BudgetSpentError if the run goes live and nothing is left to spend."""
     account = get_run_account(settings)
     if account is not None and (settings.record is not None or settings.model is not None):
         account.check()

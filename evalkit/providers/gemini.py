@@ -73,7 +73,7 @@ class _Client:
 
 
 class GeminiProvider:
-    """One Gemini model. Holds one client per event loop; `aclose` releases the running loop's."""
+    """A Gemini model. There is a client for each event loop; `aclose` releases the running loop's."""
 
     name = "gemini"
 

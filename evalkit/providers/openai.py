@@ -47,7 +47,8 @@ class OpenAIOptions(Struct, frozen=True, kw_only=True):
 
 
 class OpenAIProvider:
-    """One model behind a chat-completions API. One client per event loop; `aclose` releases the running loop's."""
+    """A model behind a chat-completions API. There is a client for each event loop; `aclose` releases the running
+    loop's."""
 
     name = "openai"
 

@@ -47,8 +47,8 @@ class Rates(Struct, frozen=True):
 
 
 def find_rates(kind: str, model: str, limits: Mapping[str, Any], workers: int = 1) -> Rates:
-    """What `limits` say of a model: under ``kind:model``, else under ``kind``, else for all. Shared by `workers`
-    processes, each of which keeps to its part."""
+    """Find the rates of a model in `limits`: under ``kind:model``, else under ``kind``, else for all. Each of
+    `workers` processes gets its share."""
     rates: dict[str, float] = {}
     for table in (limits, limits.get(kind), limits.get(f"{kind}:{model}")):
         if isinstance(table, Mapping):
@@ -108,7 +108,7 @@ class Limiter:
         return pause_s
 
     def leave(self, reserved_tokens: float, usage: Usage | None) -> None:
-        """The reply has come, and took so many tokens."""
+        """Record that a reply came, and the tokens that it took."""
         with self._lock:
             if usage is not None:
                 used = float(usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.reasoning_tokens)
@@ -123,7 +123,7 @@ class Limiter:
             self._tokens.take(-reserved_tokens, self._clock())
 
     def record_refusal(self, retry_after_s: float | None) -> None:
-        """The service answered 429, and asked to be left alone for `asked_s` seconds, if it said so."""
+        """Record an answer 429, and the seconds after which the service may be asked again, if it says so."""
         with self._lock:
             now = self._clock()
             is_first = now >= self._paused_until  # the others that were under way are refused for the same reason
@@ -134,7 +134,7 @@ class Limiter:
                 self._requests.reduce_rate(max(rate_per_s / 2, SLOWEST), now)
 
     def _measure_rate(self, now: float) -> float:
-        """Requests per second of late."""
+        """Measure the requests per second of the last ten seconds."""
         recent = [moment for moment in self._recent if now - 10 <= moment <= now]
         if len(recent) < 2:
             return 1.0
@@ -196,7 +196,7 @@ _limiters_lock = threading.Lock()
 
 
 def get_limiter(provider: str, rates: Rates) -> Limiter:
-    """The one limiter of this process for `provider`, a model at its address."""
+    """Return the one limiter of this process for `provider`, a model at its address."""
     with _limiters_lock:
         return _limiters.setdefault((provider, rates), Limiter(rates))
 
@@ -219,22 +219,23 @@ class RetryPolicy(Struct, frozen=True):
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def wait_s(self, attempt: int, retry_after_s: float | None) -> float:
-        """How long to wait after failed attempt number `attempt` (from 0); `asked_s` is the service's own wish."""
+        """Return the seconds to wait after failed attempt number `attempt` (from 0). `retry_after_s` is what the
+        service asks for."""
         backoff = min(self.first_s * 2**attempt, self.cap_s)
         jittered = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads requests, keeps no secret
         return float(jittered) if retry_after_s is None else max(retry_after_s, jittered / 10)
 
 
 def is_transient(error: ProviderError) -> bool:
-    """Whether it makes sense to ask again. No status: the connection broke or timed out."""
+    """Tell whether a second attempt makes sense. No status: the connection broke or timed out."""
     status = error.status
     return status is None or status in (408, 429) or 500 <= status <= 599
 
 
 async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolicy) -> T:
-    """What `ask` gives. Raises the last ProviderError when the attempts are used up or waiting is pointless.
+    """Return the result of `send`, which takes its turn at the current limiter in each attempt.
 
-    Each attempt waits for its turn at the limiter in force, which is told of what came of it.
+    Raises the last ProviderError when the attempts are used up or waiting is pointless.
     """
     limiter = current_limiter.get()
     for attempt in range(policy.retries + 1):
@@ -258,7 +259,7 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
 
 
 def _build_final_error(error: ProviderError, attempts: int, wait_s: float, policy: RetryPolicy) -> ProviderError:
-    """`error`, and why nobody tries any longer."""
+    """Build `error` with the reason why there is no further attempt."""
     notes = []
     if attempts > 1:
         notes.append(f"gave up after {attempts} attempts")
@@ -275,7 +276,8 @@ _TRANSPORT_PACKAGES = ("httpx", "httpcore", "aiohttp", "ssl", "anyio", "h11")
 
 
 def to_transport_error(error: BaseException, service: str) -> ProviderError | None:
-    """The ProviderError for a timeout, a broken connection or an answer that is no JSON; None for other exceptions."""
+    """Convert a timeout, a broken connection or an answer that is no JSON to a ProviderError; None for other
+    exceptions."""
     kind = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower():
         return ProviderError(f"{service} did not answer in time: {kind}")
@@ -288,7 +290,7 @@ def to_transport_error(error: BaseException, service: str) -> ProviderError | No
 
 
 def parse_seconds(value: Any) -> float | None:
-    """``7``, ``7s`` or ``7.5s`` as seconds."""
+    """Parse ``7``, ``7s`` or ``7.5s`` as seconds."""
     try:
         delay_s = float(str(value).removesuffix("s"))
     except ValueError:
@@ -297,8 +299,8 @@ def parse_seconds(value: Any) -> float | None:
 
 
 def read_retry_after(response: Any) -> float | None:
-    """Seconds in the `Retry-After` header of a response, if there is one: a number, or a date, which is held against
-    the service's own clock where it tells the time."""
+    """Read the `Retry-After` header of a response as seconds: a number, or a date, which is compared with the
+    service's own clock where the response has a date."""
     headers = getattr(response, "headers", None)
     if headers is None:
         return None

@@ -29,11 +29,11 @@ class ScriptedProvider:
         self.requests: list[ModelRequest] = []
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
-        """The next turn of the script. Raises MissingCassetteError when there is none left."""
+        """Return the next turn of the script. Raises MissingCassetteError when there is none left."""
         return self._take_turn(request)[0]
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk | ModelTurn]:
-        """The same in pieces, and then whole."""
+        """Return the next turn in pieces, and then whole."""
         return replay_pieces(*self._take_turn(request))
 
     def _take_turn(self, request: ModelRequest) -> tuple[ModelTurn, tuple[Chunk, ...]]:

@@ -36,7 +36,7 @@ FINISH_REASONS = (
 
 
 def read_turn(data: Any, path: KeyPath, problems: list[PathProblem]) -> ModelTurn:
-    """The turn that `data` describes. Whatever is wrong with it is added to `problems`."""
+    """Read a turn. Whatever is wrong with `data` is added to `problems`."""
     if isinstance(data, str):
         return ModelTurn(text=data)
     if not isinstance(data, Mapping):
@@ -160,7 +160,7 @@ def _read_number(data: Mapping[str, Any], key: str, path: KeyPath, problems: lis
 
 
 def read_text(data: Mapping[str, Any], key: str, path: KeyPath, problems: list[PathProblem]) -> str | None:
-    """``data[key]``, a string, or None if it is not there. Anything else is a problem."""
+    """Read ``data[key]``, a string, or None if it is not there. Anything else is a problem."""
     value = data.get(key)
     if value is None or isinstance(value, str):
         return value
@@ -171,7 +171,7 @@ def read_text(data: Mapping[str, Any], key: str, path: KeyPath, problems: list[P
 def report_unknown_keys(
     data: Mapping[str, Any], allowed: tuple[str, ...], path: KeyPath, problems: list[PathProblem], subject: str
 ) -> None:
-    """One problem for each key of `data` that is not in `known`, with the nearest name."""
+    """Add a problem for each key of `data` that is not in `allowed`, with the nearest name."""
     for key in data:
         if key not in allowed:
             hint = did_you_mean(key, allowed) or f"; {subject} has {', '.join(allowed)}"
@@ -201,7 +201,7 @@ _ANTHROPIC_ENDS = {
 
 
 class Chunk(Struct, frozen=True):
-    """One piece of a streamed reply. `wire` is ``openai``, ``anthropic``, ``gemini`` or ``text``; `data` its JSON."""
+    """A piece of a streamed reply. `wire` is ``openai``, ``anthropic``, ``gemini`` or ``text``; `data` its JSON."""
 
     wire: str
     data: Any
@@ -260,7 +260,7 @@ def _read_anthropic(chunks: Sequence[Chunk]) -> ModelTurn:
 
 
 def _read_anthropic_usage(chunks: Sequence[Chunk]) -> tuple[Usage | None, str | None]:
-    """What the reply took, and the model that said it."""
+    """Read the tokens of a reply, and the name of its model."""
     counts: dict[str, int] = {}
     model = None
     for chunk in chunks:
@@ -278,7 +278,7 @@ def _read_anthropic_usage(chunks: Sequence[Chunk]) -> tuple[Usage | None, str | 
 
 
 def split_turn(turn: ModelTurn) -> Iterator[Chunk]:
-    """A turn that came whole, in as few pieces as it takes: for providers and cassettes that don't stream."""
+    """Split a turn that came whole into as few pieces as possible: for providers and cassettes that don't stream."""
     if not turn.calls:
         yield Chunk("text", turn.text)
         return
@@ -295,7 +295,7 @@ def _serialize_arguments(call: ModelCall) -> str:
 
 
 async def fetch_pieces(provider: Provider, request: ModelRequest) -> AsyncGenerator[Chunk | ModelTurn]:
-    """The reply to `request` in pieces, and the whole turn at last."""
+    """Fetch the reply to `request` in pieces, and the whole turn at last."""
     stream = getattr(provider, "stream", None)
     if stream is not None:
         async for piece in stream(request):
@@ -308,7 +308,7 @@ async def fetch_pieces(provider: Provider, request: ModelRequest) -> AsyncGenera
 
 
 async def replay_pieces(turn: ModelTurn, chunks: Iterable[Chunk]) -> AsyncIterator[Chunk | ModelTurn]:
-    """`turn` as the stream in which it came, or, without one, in whole pieces."""
+    """Replay `turn` as the stream in which it came, or, without one, in whole pieces."""
     for chunk in chunks or split_turn(turn):
         yield chunk
     yield turn
@@ -321,7 +321,7 @@ _FORMS = "{openai: [...]}, {anthropic: [...]}, {gemini: [...]} or {text: [...]}"
 
 
 def read_written_reply(data: Any, path: KeyPath, problems: list[PathProblem]) -> tuple[ModelTurn, tuple[Chunk, ...]]:
-    """The turn that `data` describes, and the pieces in which it comes; none if it comes whole."""
+    """Read a turn, and the pieces in which it comes; none if it comes whole."""
     if not isinstance(data, Mapping) or "stream" not in data:
         return read_turn(data, path, problems), ()
     chunks = read_chunks(data["stream"], (*path, "stream"), problems)
@@ -349,7 +349,8 @@ def _check_keys(data: Mapping[str, Any], chunks: tuple[Chunk, ...], path: KeyPat
 
 
 def read_chunks(data: Any, path: KeyPath, problems: list[PathProblem]) -> tuple[Chunk, ...]:
-    """The pieces under a turn's `stream` key, ``{openai: [...]}``. What is wrong with them is added to `problems`."""
+    """Read the pieces under a turn's `stream` key, ``{openai: [...]}``. What is wrong with them is added to
+    `problems`."""
     if not isinstance(data, Mapping) or len(data) != 1:
         problems.append(PathProblem(path, f"'stream' is one wire and its pieces, {_FORMS}, got {describe_value(data)}"))
         return ()
@@ -365,7 +366,7 @@ def read_chunks(data: Any, path: KeyPath, problems: list[PathProblem]) -> tuple[
 
 
 def _read_pieces(wire: str, pieces: list[Any], path: KeyPath, problems: list[PathProblem]) -> Iterator[Chunk]:
-    """Each piece that an accumulator takes."""
+    """Read the pieces that an accumulator takes."""
     accumulator = StreamAccumulator()
     kind, expected_kind = (str, "text") if wire == "text" else (Mapping, "a mapping")
     for index, piece in enumerate(pieces):

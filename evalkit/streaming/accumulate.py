@@ -53,8 +53,8 @@ class StreamAccumulator:
     # -- OpenAI's chat completions, and those that resemble it
 
     def feed(self, delta: Any) -> None:
-        """One `delta` (``{"tool_calls": [...]}``), a tool call's delta, a list of them, or a whole chunk: JSON, or the
-        objects of a client library, here as for the other wires."""
+        """Add one `delta` (``{"tool_calls": [...]}``), a tool call's delta, a list of them, or a whole chunk: JSON,
+        or the objects of a client library, here as for the other wires."""
         delta = _to_json(delta)
         if isinstance(delta, list):
             for piece in map(_to_json, delta):
@@ -77,7 +77,7 @@ class StreamAccumulator:
             self.finish(delta["finish_reason"])
 
     def finish(self, reason: str) -> None:
-        """The wire's finish reason: every call begun is whole now, or never will be."""
+        """Record the wire's finish reason: every call that began is whole now, or never will be."""
         self.finish_reason = reason
         for slot in self._slots:
             cut = reason in CUT_OFF and slot is self._slots[-1]
@@ -99,7 +99,7 @@ class StreamAccumulator:
             slot.add(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
     def _find_slot(self, index: object, id: str, name: str, has_arguments: bool) -> Slot:
-        """The call that a fragment belongs to: by index, else by id, else the last; or a new one."""
+        """Find the call that a fragment belongs to: by index, else by id, else the last; or start a new one."""
         if index is not None:
             slots = [slot for slot in self._slots if slot.index == index]
         elif id:
@@ -133,7 +133,7 @@ class StreamAccumulator:
     # -- other wires
 
     def feed_anthropic(self, event: Any) -> None:
-        """One event of Anthropic's messages stream."""
+        """Add one event of Anthropic's messages stream."""
         event = _to_json(event)
         kind = event.get("type")
         if kind == "message_start":
@@ -175,11 +175,11 @@ class StreamAccumulator:
                 slot.add(delta["partial_json"])
 
     def _find_slots_at(self, index: object) -> list[Slot]:
-        """The latest call at `index`, if there is one."""
+        """Return the latest call at `index`, if there is one."""
         return [slot for slot in self._slots if slot.index == index][-1:]
 
     def feed_gemini(self, part: Any) -> None:
-        """One `part` of Gemini's content, or a whole chunk with `candidates`; camelCase or snake_case."""
+        """Add one `part` of Gemini's content, or a whole chunk with `candidates`; camelCase or snake_case."""
         part = _to_json(part)
         if "candidates" in part:
             for candidate in part["candidates"] or ():
@@ -193,7 +193,7 @@ class StreamAccumulator:
         self._gemini.add_part(part)
 
     def feed_text(self, text: str) -> None:
-        """A piece of model text in which calls may be written; they are complete when their closing tag came."""
+        """Add a piece of model text in which calls may be written; they are complete when their closing tag came."""
         self._text.append(text)
 
     # -- what came out
@@ -214,14 +214,14 @@ class StreamAccumulator:
         return calls
 
     def begun(self, *, certain: bool = False) -> list[dict[str, Any]]:
-        """Every call that came over OpenAI's wire, as in a reply that comes whole, readable or not; or only those that
-        are `certain`."""
+        """List every call that came over OpenAI's wire, as in a reply that comes whole, readable or not; or only
+        those that are `certain`."""
         slots = [slot for slot in sort_slots(self._slots) if not slot.is_blank]
         return [slot.to_message() for slot in slots if not certain or (slot.is_ended and slot.to_call() is not None)]
 
     def take(self) -> list[StreamCall]:
-        """The calls that have become certain since it was last asked, each of them once: for code that makes calls
-        while the stream still runs. Behind `close`, whatever is left."""
+        """Return the calls that have become certain since the last `take`, each of them once: for code that makes
+        calls while the stream still runs. After `close`, return whatever is left."""
         slots = [slot for slot in self._slots if not slot.is_taken and (slot.is_ended or self._closed)]
         calls = []
         for slot in slots:
@@ -236,7 +236,7 @@ class StreamAccumulator:
         return calls[before:]
 
     def close(self) -> list[StreamCall]:
-        """All calls of the ended stream. Raises IncompleteCall when it ended inside one."""
+        """End the stream and return all its calls. Raises IncompleteCall when it ended inside one."""
         self._closed = True
         unfinished = self._find_unfinished()
         if unfinished is not None:
@@ -244,7 +244,7 @@ class StreamAccumulator:
         return self.completed
 
     def _find_unfinished(self) -> str | None:
-        """What there is of the first call that is not whole."""
+        """Describe the first call that is not whole."""
         self._slots = [slot for slot in self._slots if not slot.is_blank]
         for slot in self._slots:
             slot.is_finished = slot.is_finished or (slot.is_closed and self.finish_reason is None)
@@ -259,7 +259,8 @@ class StreamAccumulator:
         return parse_text_calls(self._text[0], self._functions)
 
     def _find_text_calls(self, *, certain: bool) -> list[StreamCall]:
-        """Calls in the fed text. While the stream runs, only those behind which the text has gone on or was closed."""
+        """Find the calls in the fed text. While the stream runs, only those that are followed by text or a closing
+        tag."""
         text = "".join(self._text)
         length, certain_calls = self._certain_calls
         if certain and length and not _MAY_CLOSE.search(text, length):
@@ -277,7 +278,7 @@ class StreamAccumulator:
 
 
 def _to_json(data: Any) -> Any:
-    """JSON, of what a client library has made an object (openai, google-genai, anthropic)."""
+    """Convert the object of a client library (openai, google-genai, anthropic) to JSON."""
     dump = getattr(data, "model_dump", None)
     return data if dump is None else dump(mode="json")
 
@@ -301,9 +302,9 @@ _PLACEHOLDER = 4  # fragments in which an empty object may come that is none
 
 
 class StreamCall(FieldAccess, Struct, frozen=True):
-    """One complete call. `id` is the wire's, None where it gave none. Fields are also read by key.
+    """A complete call. `id` is the wire's, None where it gave none. Fields are also read by key.
 
-    `extra` is what a server hung on the call and wants to see again, e.g. Gemini's signatures behind OpenAI's API.
+    `extra` is what a server attached to the call and wants to see again, e.g. Gemini's signatures behind OpenAI's API.
     """
 
     name: str
@@ -314,7 +315,7 @@ class StreamCall(FieldAccess, Struct, frozen=True):
 
 
 class Slot:
-    """One call as far as it has arrived."""
+    """A call as far as it has arrived."""
 
     def __init__(self, index: object = None) -> None:
         self.index = index
@@ -336,7 +337,7 @@ class Slot:
         return self.fragments[0] if self.fragments else ""
 
     def add(self, fragment: str) -> None:
-        """A further piece of the arguments' text."""
+        """Add a piece of the arguments' text."""
         is_short = len(self.fragments) <= _PLACEHOLDER  # a long text is not joined anew with each piece
         if is_short and fragment.lstrip().startswith("{") and self.text.strip() == "{}":
             self.fragments = []  # the `{}` was a placeholder
@@ -347,7 +348,7 @@ class Slot:
         return bool(self.fragments) or self.arguments_object is not None
 
     def read_arguments(self) -> dict[str, Any] | None:
-        """The arguments object, or None while it is not whole."""
+        """Return the arguments object, or None while it is not whole."""
         if self.arguments_object is not None:
             return self.arguments_object
         text = self.text
@@ -366,7 +367,7 @@ class Slot:
         return not (self.id or self.name or self.fragments or self.arguments_object)
 
     def to_message(self) -> dict[str, Any]:
-        """The call as its server would have sent it whole, readable or not."""
+        """Build the call as its server would have sent it whole, readable or not."""
         arguments = self.text if self.arguments_object is None else self.arguments_object
         call = {"id": self.id or None, "type": "function", "function": {"name": self.name, "arguments": arguments}}
         return call if self.extra is None else {**call, "extra_content": self.extra}
@@ -383,7 +384,7 @@ def sort_slots(slots: list[Slot]) -> list[Slot]:
 
 
 def explain_cut_off(fragment: str, reason: str | None, source: str = "stream") -> str:
-    """What to say of a stream or reply that ended before its call was whole."""
+    """Explain that a stream or reply ended before its call was whole."""
     excerpt = fragment if len(fragment) <= 200 else fragment[:200] + "…"
     why = f" (finish reason '{reason}')" if reason else ""
     return f"the {source} ended inside a function call{why}: {excerpt}; the call was not made"
@@ -426,7 +427,7 @@ class CallParts:
 
     @property
     def unfinished(self) -> str | None:
-        """What there is of a call that is not whole."""
+        """The description of a call that is not whole."""
         part = self.lost_part or self.open_part
         return None if part is None else format_call(part["functionCall"])
 
@@ -443,7 +444,7 @@ def _start_part(part: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, A
 
 
 def format_call(call: Mapping[str, Any]) -> str:
-    """A call for a message."""
+    """Format a call for a message."""
     return f"{call.get('name')}({call.get('args')})"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def parse_values(body: str) -> list[Any]:
-    """The JSON values of a streamed body. Raises ValueError where one does not parse."""
+    """Parse the JSON values of a streamed body. Raises ValueError where one does not parse."""
     values: list[Any] = []
     data: list[str] = []
     bare: list[str] = []  # an error that breaks into the stream, and whole answers without events
@@ -24,7 +24,8 @@ def parse_values(body: str) -> list[Any]:
 
 
 def _parse_event(lines: list[str]) -> list[Any]:
-    """One event's data: a value over all its lines, or, from servers that save the empty line, a value on each."""
+    """Parse one event's data: a value over all its lines, or, from servers that omit the empty line, a value on
+    each."""
     lines = [line for line in lines if line.strip() not in ("", "[DONE]")]
     try:
         return [json.loads("\n".join(lines))] if lines else []

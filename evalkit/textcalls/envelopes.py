@@ -17,7 +17,7 @@ from evalkit.textcalls.python_calls import NotACallError, read_calls
 
 
 class TextCall(FieldAccess, Struct, frozen=True):
-    """One recovered call. Fields are also read by key: ``call["name"]``."""
+    """A recovered call. Fields are also read by key: ``call["name"]``."""
 
     name: str
     arguments: dict[str, Any]
@@ -34,7 +34,7 @@ class TextCall(FieldAccess, Struct, frozen=True):
 
 
 class Rejected(Struct, frozen=True):
-    """Something that looks like a call and may not be made, with the reason."""
+    """A text that looks like a call and may not be made, with the reason."""
 
     raw: str
     reason: str
@@ -188,7 +188,7 @@ class Envelopes:
         return self._add(begin, end, calls)
 
     def _decode_json(self, start: int, first: int, tag: str) -> tuple[Any, int, list[str]]:
-        """(value, end, repairs); the value is None when there is none."""
+        """Read (value, end, repairs) of JSON in an envelope; the value is None when there is none."""
         closer = self._find_next_closer(first, tag)
         for end, closed in (
             ((len(self.text), False), (closer, True)) if closer is not None else ((len(self.text), False),)
@@ -210,7 +210,7 @@ class Envelopes:
         return None, first, []
 
     def _close_envelope(self, position: int, tag: str, named: str | None) -> tuple[int, str | None]:
-        """The end of the envelope whose content ended at `position`, and what was odd about it."""
+        """Find the end of the envelope whose content ended at `position`, and describe what is odd about it."""
         fence = _FENCE_CLOSE.match(self.text, position)
         position = fence.end() if fence else position
         extra = _EXTRA_CLOSERS.match(self.text, position)
@@ -234,7 +234,7 @@ class Envelopes:
         )
 
     def _find_next_closer(self, position: int, tag: str) -> int | None:
-        """Where the next closing tag that may close a `tag` begins."""
+        """Find the position of the next closing tag that may close a `tag`."""
         if self._closers is None:
             self._closers = [(m.start(), m.end(), m[1].lower()) for m in _CLOSE_TAG.finditer(self.text)]
         for index in range(bisect_left(self._closers, (position, 0, "")), len(self._closers)):
@@ -244,7 +244,7 @@ class Envelopes:
         return None
 
     def _read_text_envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
-        """An envelope whose content is no JSON: child tags, `name: "arg"`, `name(...)`, or other envelopes."""
+        """Read an envelope whose content is no JSON: child tags, `name: "arg"`, `name(...)`, or other envelopes."""
         closer = self._find_own_closer(content, named or "" if not _ENVELOPE.fullmatch(tag) else tag)
         if closer is None:
             if self.forms.is_call_start(self.text, content, named):
@@ -278,7 +278,7 @@ class Envelopes:
     def _read_calls(
         self, value: Any, notes: list[str], *, explicit: bool, named: str | None = None
     ) -> list[tuple[str, dict[str, Any], list[str]]]:
-        """The calls of a JSON value: an object, a list of them, or `{"tool_calls": [...]}`."""
+        """Read the calls of a JSON value: an object, a list of them, or `{"tool_calls": [...]}`."""
         if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
             value = value["tool_calls"]
         if isinstance(value, list) and not value:
@@ -292,7 +292,7 @@ class Envelopes:
 
 
 def _has_open_tag(value: Any) -> bool:
-    """Whether a strictly read value swallowed an envelope: then the text is to be read up to its closing tag."""
+    """Tell whether a strictly read value swallowed an envelope: then the text is to be read up to its closing tag."""
     return isinstance(value, str) and "<function" in value
 
 
@@ -318,7 +318,7 @@ class Forms:
         self.names = names
 
     def is_call_start(self, text: str, position: int, named: str | None) -> bool:
-        """Whether a call's content has begun here (the envelope's end never came)."""
+        """Tell whether a call's content has begun here (the envelope's end never came)."""
         rest = text[position : position + 200].lstrip()
         if named is not None:
             return rest.startswith("<") or not rest
@@ -331,7 +331,7 @@ class Forms:
         )
 
     def read(self, body: str, named: str | None) -> Calls:
-        """The calls in `body`. `named`: the tag gave the function's name."""
+        """Read the calls in `body`. `named`: the tag gave the function's name."""
         if named is not None:
             return self._read_named(body, named)
         if not body.strip():
@@ -354,7 +354,7 @@ class Forms:
         return []
 
     def read_python(self, source: str, *, explicit: bool) -> Calls:
-        """Calls in Python's syntax. Raises NotACallError when it is none."""
+        """Read calls in Python's syntax. Raises NotACallError when it is none."""
         calls: Calls = []
         for written_name, positional, keywords, notes in read_calls(source):
             repairs = list(notes)
@@ -390,7 +390,7 @@ class Forms:
         return self._try_python(body) if body.lstrip().startswith("[") else []
 
     def _read_bare_name(self, written_name: str) -> Calls:
-        """A name and nothing else is a call only where it is declared and needs no arguments."""
+        """Read a name without anything else, which is a call only where it is declared and needs no arguments."""
         if not self.names.has_declarations:
             return []
         repairs: list[str] = []
@@ -454,7 +454,7 @@ class Forms:
 
 
 def _split_children(body: str) -> list[tuple[str, str]] | None:
-    """Names and contents of the child tags, if nothing else stands in `body`."""
+    """Split `body` into names and contents of child tags; None if anything else stands in it."""
     ends: dict[str, list[tuple[int, int]]] = {}
     for end in _CHILD_END.finditer(body):
         ends.setdefault(end[1], []).append(end.span())
@@ -470,7 +470,7 @@ def _split_children(body: str) -> list[tuple[str, str]] | None:
 
 
 def _find_pairs(rest: str) -> Iterator[tuple[str, str]]:
-    """``<arg_key>...</arg_key><arg_value>...</arg_value>``, one after the other."""
+    """Find ``<arg_key>...</arg_key><arg_value>...</arg_value>``, one after the other."""
     position, key = 0, None
     while (opened := _PAIR_PART.match(rest, position)) is not None:
         end = rest.find(f"</arg_{opened[1]}>", opened.end())
@@ -486,6 +486,6 @@ def _find_pairs(rest: str) -> Iterator[tuple[str, str]]:
 
 
 def _trim_lines(text: str) -> str:
-    """A value on lines of its own: the line breaks beside the tags belong to them."""
+    """Trim a value on lines of its own: the line breaks beside the tags belong to them."""
     inner = text.removeprefix("\r").removeprefix("\n")
     return text if inner == text else inner.removesuffix("\n").removesuffix("\r")

@@ -100,7 +100,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
 class MalformedJsonError(ValueError):
-    """What stands here is not JSON, however kindly read. `work` is what it took to find out, in characters read."""
+    """The text is not JSON, even with repairs. `work` is the cost of finding out, in characters read."""
 
     work = 0
 

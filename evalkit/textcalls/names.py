@@ -14,7 +14,7 @@ _PYTHON = {"True": True, "False": False, "None": None}
 
 
 class RejectedCallError(ValueError):
-    """Looks like a call, and is none that may be made; the text says why."""
+    """A text that looks like a call may not be made; the message says why."""
 
 
 class Names:
@@ -31,7 +31,7 @@ class Names:
             self._folded.setdefault(name.casefold(), []).append(name)
 
     def resolve(self, written_name: object, repairs: list[str], *, explicit: bool) -> str:
-        """The declared name that was written; without declarations any name, if the envelope is explicit."""
+        """Return the declared name that was written; without declarations any name, if the envelope is explicit."""
         if not isinstance(written_name, str) or not written_name.strip():
             raise RejectedCallError("the call has no name")
         name = written_name.strip()
@@ -51,7 +51,7 @@ class Names:
         raise RejectedCallError(f"'{name}' is not declared")
 
     def is_known(self, written_name: str) -> bool:
-        """Whether `written`, in whatever case, is a declared name."""
+        """Tell whether `written_name`, in whatever case, is a declared name."""
         return written_name.casefold() in self._folded
 
     def get_properties(self, name: str) -> Mapping[str, Any]:
@@ -59,7 +59,7 @@ class Names:
         return properties if isinstance(properties, Mapping) else {}
 
     def parse_typed(self, name: str, argument: str, text: str) -> Any:
-        """What stood between tags, as the declared type; text where nothing else is declared."""
+        """Parse the text between tags as the declared type; it stays text where nothing else is declared."""
         schema = self.get_properties(name).get(argument)
         kinds = _find_types(schema, self.parameters.get(name, {}))
         if not kinds or kinds == {"string"}:
@@ -74,7 +74,7 @@ class Names:
         return text if "string" in kinds and _get_type(value) not in kinds else value
 
     def bind_positional(self, name: str, values: list[Any], repairs: list[str]) -> dict[str, Any]:
-        """Arguments given by position, under their declared names."""
+        """Bind arguments given by position to their declared names."""
         if not values:
             return {}
         order = list(self.get_properties(name))
@@ -113,7 +113,7 @@ class Names:
         return name, {}
 
     def _is_declaration(self, name: str, value: Any) -> bool:
-        """Whether `held` is a JSON Schema of arguments, which models repeat, and not what the function takes."""
+        """Tell whether `value` is a JSON Schema of arguments, which models repeat, and not the arguments."""
         is_schema = (
             isinstance(value, dict) and value.get("type") == "object" and isinstance(value.get("properties"), dict)
         )
@@ -178,7 +178,7 @@ def _get_type(value: Any) -> str:
 
 
 def _to_mapping(value: Any) -> dict[str, Any]:
-    """The arguments object; a JSON text of one is read, as on OpenAI's wire."""
+    """Return the arguments object; a JSON text of one is parsed, as on OpenAI's wire."""
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.strip() else {}

@@ -23,8 +23,8 @@ class NotACallError(ValueError):
 
 
 def find_balanced_end(text: str, start: int) -> tuple[int | None, int]:
-    """The position behind the bracket that closes the one at `start`, None if it is not closed within bounds; and how
-    many characters were read to find out."""
+    """Find the position behind the bracket that closes the one at `start`, None if it is not closed within bounds;
+    and the number of characters that were read."""
     stack: list[str] = []
     limit = min(len(text), start + MAX_LENGTH)
     for token in _TOKEN.finditer(text, start, limit):
@@ -42,7 +42,8 @@ def find_balanced_end(text: str, start: int) -> tuple[int | None, int]:
 
 
 def read_calls(source: str) -> list[tuple[str, list[Any], dict[str, Any], list[str]]]:
-    """(name, positional, named, repairs) for one call or a list of calls; raises NotACallError for anything else."""
+    """Read (name, positional, named, repairs) of one call or a list of calls. Raises NotACallError for anything
+    else."""
     repairs: list[str] = []
     tree = _parse_expression(source)
     if tree is None:

@@ -95,7 +95,7 @@ class Marks(Envelopes):
             first = between.end() if between else end
 
     def _read_pythonic(self, start: int, first: int, *, explicit: bool) -> int | None:
-        """`[f(a=1), g()]` or `f(a=1)` at `first`."""
+        """Read `[f(a=1), g()]` or `f(a=1)` at `first`."""
         opener = _PYTHONIC.match(self.text, first)
         if opener is None:
             return None
@@ -145,7 +145,7 @@ _DATA = re.compile(
 
 
 class Search(Marks):
-    """One pass over the text. `run` gives the result."""
+    """A pass over the text; `run` returns the result."""
 
     def run(self) -> ParsedText:
         position = 0
@@ -246,14 +246,14 @@ class Search(Marks):
         return self._add(start, extra.end() if extra else decoded.end, calls)
 
     def _is_call_like(self, start: int) -> bool:
-        """Whether what begins here sets out to name a declared function."""
+        """Tell whether the text at `start` begins like a call of a declared function."""
         if not _CALL_LIKE.match(self.text, start):
             return False
         head = self.text[start : start + 300]
         return any(f'"{name}"' in head or f"'{name}'" in head for name in self.names.parameters)
 
     def _read_line_call(self, start: int, position: int) -> int | None:
-        """`name(arg=1)` alone on its line, or ReAct's `Action:` with `Action Input:`."""
+        """Read `name(arg=1)` alone on its line, or ReAct's `Action:` with `Action Input:`."""
         react = _REACT.match(self.text, position)
         if react and self.names.has_declarations and self.names.is_known(react[1]):
             value, close, notes = self._decode_json(start, react.end(), "")

@@ -45,7 +45,8 @@ _find_current: Callable[[], Player | None] = _find_no_player
 
 
 def install(find_current: Callable[[], Player | None]) -> None:
-    """Catch requests from now on; `find` tells whose the one is that is being sent. To be undone by `uninstall`."""
+    """Catch requests from now on; `find_current` returns the player of the code that sends one. `uninstall` undoes
+    it."""
     global _users, _find_current
     with _lock:
         _users += 1
@@ -59,7 +60,7 @@ def install(find_current: Callable[[], Player | None]) -> None:
 
 
 def uninstall() -> None:
-    """One user less; the last one takes the interception away."""
+    """Release one use of the interception; the last one removes it."""
     global _users
     with _lock:
         _users -= 1
@@ -71,7 +72,7 @@ def uninstall() -> None:
 
 @contextmanager
 def bypass_interception() -> Iterator[None]:
-    """Inside, requests go out as they are: evalkit's own, which are no agent's."""
+    """Let requests go out unchanged: evalkit's own, which are no agent's."""
     token = _is_bypassed.set(True)
     try:
         yield
@@ -80,7 +81,7 @@ def bypass_interception() -> Iterator[None]:
 
 
 def find_player(authority: str) -> Player | None:
-    """The tape that a request to ``host`` or ``host:port`` is of, if it is of any."""
+    """Find the player of a request to ``host`` or ``host:port``; None if it goes its own way."""
     if _is_bypassed.get():
         return None
     player = _find_current()
@@ -166,8 +167,10 @@ def _list_session_patches() -> _Patches:
 
 
 def _make_stubbed(library: str, method: str, real: Any) -> Any:
-    """The real method for requests that are nobody's, and else vcrpy's stub, which is imported with the first of them:
-    vcrpy imports every client library that is installed."""
+    """Make a method that sends requests without a player by the real one, and others by vcrpy's stub.
+
+    The stub is imported with the first of them: vcrpy imports every client library that is installed.
+    """
 
     @functools.cache
     def get_stub() -> Any:
@@ -211,7 +214,7 @@ _REAL = "_evalkit_real"  # on a connection: the request is really being sent
 
 
 class NoSocket:
-    """In the place of a connection's socket until it is known whether one is needed."""
+    """A placeholder for a connection's socket until it is certain whether one is needed."""
 
     def settimeout(self, timeout: float | None) -> None: ...
 
@@ -223,7 +226,7 @@ class NoSocket:
 
 
 class _ResponseBytes:
-    """What http.client reads a response from."""
+    """The bytes of a response, in place of the socket from which http.client reads."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -233,7 +236,7 @@ class _ResponseBytes:
 
 
 def make_connect(real: Callable[[Any], None], find: FindPlayer) -> Callable[[Any], None]:
-    """`connect`, which urllib3 calls before it sends anything over TLS."""
+    """Make `connect`, which urllib3 calls before it sends anything over TLS."""
 
     def connect(self: Any) -> None:
         if _REAL in vars(self) or find(_get_authority(self)) is None:
@@ -293,7 +296,7 @@ def make_close(real: Callable[[Any], None], find: FindPlayer) -> Callable[[Any],
 
 
 def _fetch_live_response(connection: Any, content: bytes, getresponse: Callable[[Any], Any]) -> HttpResponse:
-    """Send what was gathered and read the whole response."""
+    """Send the collected request and read the whole response."""
     vars(connection)[_REAL] = True
     try:
         if isinstance(connection.sock, NoSocket):
@@ -309,7 +312,7 @@ def _fetch_live_response(connection: Any, content: bytes, getresponse: Callable[
 
 
 def _build_response(connection: Any, recorded: HttpResponse) -> Any:
-    """`answer` as http.client's response, read from bytes."""
+    """Build http.client's response from recorded bytes."""
     gone = ("transfer-encoding", "content-length", "connection")
     headers = [(name, value) for name, value in recorded.headers if name.lower() not in gone]
     length = recorded.get_header("content-length") if connection._method == "HEAD" else str(len(recorded.body))
@@ -337,7 +340,7 @@ def _parse_request(connection: Any, content: bytes) -> HttpRequest:
 
 
 def _get_authority(connection: Any, data: Any = b"") -> str:
-    """``host`` or ``host:port``, of the server behind a proxy rather than the proxy."""
+    """Return ``host`` or ``host:port``, of the server behind a proxy rather than the proxy."""
     if isinstance(data, bytes) and b" http://" in data[:20]:
         return urlsplit(data.split(b" ", 2)[1].decode("latin-1")).netloc
     tunnel = getattr(connection, "_tunnel_host", None)
@@ -361,7 +364,7 @@ def _split_data(data: Any) -> Iterable[bytes]:
 
 
 def _join_chunks(body: bytes) -> bytes:
-    """A body without the sizes between its chunks."""
+    """Join the chunks of a body, without their sizes."""
     content = bytearray()
     while body:
         size, _, rest = body.partition(b"\r\n")
@@ -377,12 +380,12 @@ def _join_chunks(body: bytes) -> bytes:
 
 
 class Router:
-    """What vcrpy's stubs take for a cassette. What was found for a request is kept on the request."""
+    """A stand-in for vcrpy's cassette. The outcome for a request is stored on the request."""
 
     write_protected = False
 
     def can_play_response_for(self, request: Any) -> bool:
-        """Whether the answer is recorded. Raises where it should be, and is not."""
+        """Tell whether the response is recorded. Raises where it should be, and is not."""
         sent = _to_http_request(request)
         player = find_player(urlsplit(sent.url).netloc.rpartition("@")[2])
         if player is None:
@@ -411,12 +414,13 @@ class Router:
         return request
 
     def find_requests_with_most_matches(self, request: Any) -> list[tuple[Any, list[str], list[str]]]:
-        """aiohttp's stub asks this for the requests that redirects lead to: they stand in the cassette themselves."""
+        """Return the request itself: aiohttp's stub looks up the targets of redirects, which have their own
+        exchanges."""
         return [(request, [], [])]
 
 
 def _to_http_request(request: Any) -> HttpRequest:
-    """A request of vcrpy's as ours. aiohttp's stub gives a body as the caller gave it: data, a form, text or bytes."""
+    """Convert a request of vcrpy's. aiohttp's stub gives a body as the caller gave it: data, a form, text or bytes."""
     body, content_type = request.body, str(request.headers.get("content-type", ""))
     if isinstance(body, bytes):
         content = body
@@ -432,7 +436,7 @@ def _to_http_request(request: Any) -> HttpRequest:
 
 
 def build_stub(client: str, method: str) -> Callable[[Any], Any]:
-    """vcrpy's stub for one method of a client library: given the real method, it makes the one to call instead."""
+    """Build vcrpy's stub for one method of a client library: a function from the real method to its replacement."""
     router = Router()
     if client == "aiohttp":
         from vcr.stubs.aiohttp_stubs import vcr_request

@@ -67,7 +67,8 @@ class HttpResponse(Struct, frozen=True):
 
 
 def serialize_request(request: HttpRequest, secrets: tuple[str, ...], ignored: Iterable[str] = ()) -> dict[str, Any]:
-    """`request` as a cassette has it. `ignored` are paths below a JSON body (``metadata.run_id``) that are left out."""
+    """Serialize `request` for a cassette. `ignored` are paths below a JSON body (``metadata.run_id``) that are left
+    out."""
     body = read_body(request.body, request.content_type)
     value = _redact_value(body.value, secrets)
     for path in ignored if body.form == "json" else ():
@@ -77,7 +78,7 @@ def serialize_request(request: HttpRequest, secrets: tuple[str, ...], ignored: I
 
 
 def serialize_response(response: HttpResponse, secrets: tuple[str, ...]) -> dict[str, Any]:
-    """`answer` as a cassette has it."""
+    """Serialize `response` for a cassette."""
     encoding = response.get_header("content-encoding")
     content = unpack_content(response.body, encoding) if encoding else response.body
     headers = {key.lower(): value for key, value in response.headers if key.lower() in KEPT_HEADERS}
@@ -91,7 +92,7 @@ def serialize_response(response: HttpResponse, secrets: tuple[str, ...]) -> dict
 
 
 def to_response(data: Mapping[str, Any]) -> HttpResponse:
-    """The answer that `answer_data` described."""
+    """Convert serialized data back to a response."""
     from http import HTTPStatus
 
     headers = {str(key).lower(): str(value) for key, value in (data.get("headers") or {}).items()}
@@ -106,7 +107,7 @@ def to_response(data: Mapping[str, Any]) -> HttpResponse:
 
 
 def clean_url(url: str, secrets: tuple[str, ...]) -> str:
-    """`url` without user, password, fragment, and the values of parameters that are secret."""
+    """Clean `url` of user, password, fragment, and the values of parameters that are secret."""
     parts = urlsplit(url)
     query = parts.query
     names = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
@@ -121,7 +122,8 @@ def clean_url(url: str, secrets: tuple[str, ...]) -> str:
 
 
 def _redact_value(value: Any, secrets: tuple[str, ...]) -> Any:
-    """`value` without secrets. ``{"token": "Hel"}`` is a piece of text in a model's reply, and stays if it is short."""
+    """Copy `value` without secrets. ``{"token": "Hel"}`` is a piece of text in a model's reply, and stays if it is
+    short."""
     if isinstance(value, Mapping):
         return {
             key: item
@@ -137,7 +139,7 @@ def _redact_value(value: Any, secrets: tuple[str, ...]) -> Any:
 
 
 def _remove_path(value: Any, path: list[str]) -> Any:
-    """`value` without what is at `path`; ``*`` stands for every item of a list and every key."""
+    """Copy `value` without what is at `path`; ``*`` stands for every item of a list and every key."""
     step, rest = path[0], path[1:]
     if isinstance(value, Mapping):
         if not rest:
@@ -170,7 +172,7 @@ class Body(Struct, frozen=True):
 
 
 def read_body(content: bytes, content_type: str) -> Body:
-    """`content` in the most readable form that loses nothing but the white space of JSON."""
+    """Read `content` in the most readable form that loses nothing but the white space of JSON."""
     if not content:
         return Body()
     kind, charset = _parse_content_type(content_type)
@@ -190,7 +192,7 @@ def read_body(content: bytes, content_type: str) -> Body:
 
 
 def encode_body(body: Body, content_type: str) -> bytes:
-    """The bytes that `read_body` read, but for the white space of JSON."""
+    """Encode a body to the bytes that were read, but for the white space of JSON."""
     if body.value is None and body.form != "json":
         return b""
     if body.form == "base64":
@@ -201,7 +203,7 @@ def encode_body(body: Body, content_type: str) -> bytes:
 
 
 def unpack_content(content: bytes, encoding: str) -> bytes | None:
-    """`content` without its ``Content-Encoding``; None for an encoding that the standard library does not know."""
+    """Undo a ``Content-Encoding``; None for an encoding that the standard library does not know."""
     for name in reversed([part.strip().lower() for part in encoding.split(",") if part.strip()]):
         if name in ("gzip", "x-gzip", "deflate"):
             try:
@@ -217,7 +219,7 @@ def unpack_content(content: bytes, encoding: str) -> bytes | None:
 
 
 def _parse_content_type(value: str) -> tuple[str, str]:
-    """The media type, in lower case, and the charset."""
+    """Parse the media type, in lower case, and the charset."""
     message = Message()
     message["content-type"] = value or "application/octet-stream"
     return message.get_content_type().lower(), message.get_content_charset("utf-8")
@@ -235,7 +237,7 @@ def _parse_form(content: bytes) -> dict[str, Any] | None:
 
 
 def _replace_boundary(content: bytes, content_type: str) -> bytes:
-    """Clients draw the boundary by lot for each request."""
+    """Replace the boundary of a form, which clients draw at random for each request."""
     message = Message()
     message["content-type"] = content_type
     boundary = message.get_boundary("")
@@ -243,7 +245,7 @@ def _replace_boundary(content: bytes, content_type: str) -> bytes:
 
 
 def _parse_json(text: str) -> Any:
-    """The data, or None for what is no JSON or would not come back as it was."""
+    """Parse JSON data; None for what is no JSON, or would not come back as it was."""
     if len(text) > MAX_READABLE:
         return None
     try:
@@ -266,7 +268,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _is_unwritable(data: Any, depth: int) -> bool:
-    """Whether YAML could not hold it: nested too deeply, or with half a surrogate pair."""
+    """Tell whether YAML can't hold the data: nested too deeply, or with half a surrogate pair."""
     if isinstance(data, str):
         return any("\ud800" <= char <= "\udfff" for char in data) if not data.isascii() else False
     if isinstance(data, Mapping):
