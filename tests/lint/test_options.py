@@ -103,9 +103,9 @@ def test_tests_are_no_code_to_lint_but_may_hold_cases() -> None:
 
 def test_severities_may_be_set_for_groups() -> None:
     read = options(severity={"L3": "note", "not-dispatched": "warning"})
-    assert read.severity_of("alias-target") == "note"
-    assert read.severity_of("not-dispatched") == "warning"
-    assert read.severity_of("not-implemented") == "error"
+    assert read.get_severity("alias-target") == "note"
+    assert read.get_severity("not-dispatched") == "warning"
+    assert read.get_severity("not-implemented") == "error"
 
 
 def test_codes_and_names_are_distinct_and_grouped() -> None:

@@ -196,7 +196,7 @@ def read_key_parameters(node: Function, file: PythonFile, implementation: Implem
     if result is None:
         return None
     parameters, handed_on = result
-    return replace(implementation, parameters=parameters, takes_any=handed_on, reads=True)
+    return replace(implementation, parameters=parameters, takes_any=handed_on, has_key_parameters=True)
 
 
 def read_branch(

@@ -77,7 +77,7 @@ class DeclarationFinder:
         if isinstance(declaration, Location):
             self._code.opaque_places.append(declaration)
         else:
-            self._code.declarations.append(replace(declaration, bound=self._implementations.get(id(node))))
+            self._code.declarations.append(replace(declaration, implementation=self._implementations.get(id(node))))
 
     def _read_call(self, node: ast.Call, visit: NodeVisit) -> None:
         name = get_last_name(node.func)
