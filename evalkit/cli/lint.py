@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import evalkit
 from evalkit.config import read_project_table, read_value
-from evalkit.lint.baseline import serialize_baseline
+from evalkit.lint.report import serialize_baseline
 from evalkit.lint.fix import apply_changes, plan_changes
 from evalkit.lint.formats import render_report
 from evalkit.lint.options import PROJECT_KEYS, LintOptions, read_project_options

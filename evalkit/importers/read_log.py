@@ -18,9 +18,16 @@ from evalkit.importers.conversation import (
     merge_events,
     parse_json,
 )
-from evalkit.importers.messages import is_anthropic, read_anthropic, read_chat, read_gemini, read_responses
-from evalkit.importers.spans import is_export, read_spans
-from evalkit.lint.facts.forms import read_declaration
+from evalkit.importers.log_formats import (
+    is_anthropic,
+    is_export,
+    read_anthropic,
+    read_chat,
+    read_gemini,
+    read_responses,
+    read_spans,
+)
+from evalkit.lint.facts.declared_data import read_declaration
 from evalkit.lint.facts.records import GEMINI, DeclaredFunction
 
 PartsReader = Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[str, list[Event]]]

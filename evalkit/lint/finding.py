@@ -1,4 +1,4 @@
-"""One thing that lint found, and how `--fix` would mend it."""
+"""Rules of lint, findings by them, and the edits by which `--fix` mends a finding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import re
 from msgspec import Struct
 
 from evalkit.errors import Location
-from evalkit.lint.rules.table import RULES_BY_NAME, Rule
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+SEVERITIES = (ERROR, WARNING, NOTE)
 
 
 class Edit(Struct, frozen=True):
@@ -26,29 +28,52 @@ class Rename(Struct, frozen=True):
     new_file: str
 
 
-class Finding(Struct, frozen=True, kw_only=True):
-    """`message` says what is wrong, `advice` what to do, each in one line. `related`: the other place, if any."""
+class Rule(Struct, frozen=True):
+    """One kind of finding. `fixable`: `--fix` can mend some of them; `optional`: off unless it is selected."""
 
+    code: str
     name: str
+    severity: str
+    summary: str
+    fixable: bool = False
+    optional: bool = False
+
+    def report(
+        self,
+        location: Location,
+        message: str,
+        advice: str,
+        *,
+        related: Location | None = None,
+        fix: Edit | Rename | None = None,
+    ) -> Finding:
+        """Return a finding of this rule."""
+        return Finding(self, location, message, advice, related, self.severity, fix)
+
+
+class Finding(Struct, frozen=True):
+    """A violation of a rule. `message` says the fault, `advice` the remedy, in a line each; `related` another place."""
+
+    rule: Rule
     location: Location
     message: str
     advice: str
-    related: Location | None = None
-    severity: str = ""  # as configured; the rule's own until then
-    fix: Edit | Rename | None = None
+    related: Location | None
+    severity: str  # as configured
+    fix: Edit | Rename | None
 
     @property
-    def rule(self) -> Rule:
-        return RULES_BY_NAME[self.name]
+    def name(self) -> str:
+        return self.rule.name
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What stays the same when lines move: the finding's identity in a baseline."""
+        """Rule, file and message, which stay the same when lines move: the finding's identity in a baseline."""
         return (self.name, self.location.file, self.message)
 
 
 def add_line_below(text: str, file: str, line: int, indent: int, new: str) -> Edit | None:
-    """Add a line below `line`, which must be a key (and its value) alone on its line; None where it is not."""
+    """Add a line below `line`, which must be a key (and its value) alone on its line; return None where it is not."""
     lines = text.splitlines(keepends=True)
     line_text = lines[line - 1] if line <= len(lines) else ""
     if not re.match(r"""\s*(?:- )?[\w.:"'-]+:(?:[ \t]+[\w.:"'-]+)?[ \t]*(?:#.*)?$""", line_text.rstrip("\r\n")):

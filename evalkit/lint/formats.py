@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import quote
 
 from evalkit.errors import Location
-from evalkit.lint.finding import Finding
+from evalkit.lint.finding import ERROR, NOTE, SEVERITIES, WARNING, Finding
 from evalkit.lint.report import LintReport
-from evalkit.lint.rules.table import ERROR, NOTE, RULES, SEVERITIES, WARNING
+from evalkit.lint.rules.table import RULES
 
 # Names and texts come from files that anybody may have written: no line breaks, terminal commands, or turns of
 # direction reach a terminal or a log.

@@ -11,7 +11,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.lint.rules.table import DEFAULT_RULES, NOTE, RULES_BY_NAME, SEVERITIES, WARNING, select_rules
+from evalkit.lint.finding import NOTE, SEVERITIES, WARNING
+from evalkit.lint.rules.table import DEFAULT_RULES, RULES_BY_NAME, select_rules
 from evalkit.spec.discover import drop_modules
 
 # Tests hold broken and made-up declarations on purpose; what tools generate is nobody's to mend.

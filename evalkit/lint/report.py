@@ -1,33 +1,35 @@
-"""One run of lint: everything read, everything judged, and what is left of it after the configuration."""
+"""One run of lint: facts are gathered, rules checked, and findings that settings, comments or the baseline hide removed.
+
+A comment on a finding's line silences it: ``# evalkit: ignore[never-expected]``. The baseline is a file of known
+findings, so that only new ones are reported.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.errors import find_nearest
-from evalkit.lint.baseline import read_baseline, remove_known
-from evalkit.lint.facts.gather import ProjectFacts, gather
-from evalkit.lint.facts.records import SUITE
-from evalkit.lint.finding import Finding
+from evalkit.errors import UsageError
+from evalkit.lint.finding import SEVERITIES, Finding
+from evalkit.lint.gather import gather
 from evalkit.lint.options import LintOptions
-from evalkit.lint.rules import cases, declarations, parameters
-from evalkit.lint.rules import enum_pairs as pairs
-from evalkit.lint.rules import instructions as prompts
-from evalkit.lint.rules.by_name import find_patched
-from evalkit.lint.rules.cases import KnownFunctionsFinder
-from evalkit.lint.rules.dispatch import DispatchMatcher
-from evalkit.lint.rules.service_limits import check_service_limits
-from evalkit.lint.rules.table import SEVERITIES
-from evalkit.lint.scope import DeclarationScope
+from evalkit.lint.rules.table import FAMILIES, RULES_BY_NAME
+
+VERSION = 1  # of the baseline
+FindingKey = tuple[str, str, str]  # rule, file and message; lines do not count, because they move
+_COMMENT = re.compile(r"evalkit: *ignore(?:\[(?P<rules>[\w, -]+)\])?")
 
 
 class LintReport(Struct, frozen=True, kw_only=True):
-    """`findings` in the order of their places; `known` are hidden by the baseline, `gone` no longer found."""
+    """Findings in the order of their places. The baseline hides `known_count`; `gone_count` of it are no longer found."""
 
     findings: tuple[Finding, ...]
     functions: int = 0
@@ -38,7 +40,7 @@ class LintReport(Struct, frozen=True, kw_only=True):
 
     @property
     def exit_status(self) -> int:
-        """1 if a finding is at least as severe as `fail_on`, else 0."""
+        """Return 1 if a finding is at least as severe as `fail_on`, else 0."""
         failing = SEVERITIES[: SEVERITIES.index(self.fail_on) + 1]
         return int(any(finding.severity in failing for finding in self.findings))
 
@@ -51,10 +53,19 @@ def check_project(options: LintOptions) -> LintReport:
     facts = gather(options)
     selected = (
         replace(finding, severity=options.get_severity(finding.name))
-        for finding in (*facts.findings, *_check_facts(facts))
+        for finding in (*facts.findings, *chain.from_iterable(family.check(facts) for family in FAMILIES))
         if not options.is_off(finding.name, finding.location.file)
     )
-    findings = sorted(remove_silenced(dict.fromkeys(selected), options.root), key=_get_sort_key)
+    findings = sorted(
+        remove_silenced(dict.fromkeys(selected), options.root),
+        key=lambda finding: (
+            finding.location.file,
+            finding.location.line,
+            finding.location.column,
+            finding.rule.code,
+            finding.message,
+        ),
+    )
     known_count, gone_count = 0, 0
     if options.baseline is not None:
         findings, known_count, gone_count = remove_known(findings, read_baseline(options.root / options.baseline))
@@ -68,74 +79,16 @@ def check_project(options: LintOptions) -> LintReport:
     )
 
 
-def _get_sort_key(finding: Finding) -> tuple[object, ...]:
-    location = finding.location
-    return (location.file, location.line, location.column, finding.rule.code, finding.message)
-
-
-def _check_facts(facts: ProjectFacts) -> Iterator[Finding]:
-    declared, scope = facts.declarations, DeclarationScope(facts.declarations)
-    yield from declarations.check_declarations(declared)
-    yield from declarations.check_duplicates([*declared])
-    yield from declarations.check_conflicts(declared)
-    for function in declared:
-        yield from check_service_limits(function, facts.options.providers)
-    yield from pairs.check_pairs(declared, _find_trees(facts))
-    matched = DispatchMatcher(declared, facts.code).match()
-    yield from matched.findings
-    yield from parameters.check_parameters([*matched.pairs, *find_patched(declared, facts.code)])
-    yield from prompts.check_instructions(
-        [*facts.prompts, *facts.code.prompts], scope, facts.code.aliases, facts.code.native_call_files
-    )
-    yield from _check_cases(facts, scope)
-
-
-def _find_trees(facts: ProjectFacts) -> Iterator[pairs.ValueTree]:
-    yield from facts.code.value_trees
-    for text in facts.documents:
-        tree = pairs.read_headings(text)
-        if tree is not None:
-            yield tree
-
-
-def _check_cases(facts: ProjectFacts, scope: DeclarationScope) -> Iterator[Finding]:
-    yield from (cases.report_misnamed(path, problem) for path, problem in facts.misnamed_files)
-    yield from map(cases.report_problem, facts.case_problems)
-    finder = KnownFunctionsFinder(facts, scope)
-    expected: dict[str, set[str]] = {}
-    tested: dict[str, set[str]] = {}
-    for case in facts.cases:
-        known_functions = finder.find_known(case)
-        yield from cases.check_case(case, known_functions)
-        names = {call.name for call in case.list_calls() if not call.is_forbidden}
-        names |= {
-            declared_name
-            for name in names
-            if not known_functions.find_declarations(name)
-            and (declared_name := find_nearest(name, known_functions.names))
-        }
-        for function in known_functions.functions:
-            tested.setdefault(function.file, set()).add(function.name)
-            if names & {function.name, *function.aliases}:
-                expected.setdefault(function.file, set()).add(function.name)
-    ordered = sorted(facts.declarations, key=lambda function: function.form == SUITE)
-    yield from cases.find_never_expected(ordered, expected, tested)
-
-
-# Findings that a comment on their line silences: ``# evalkit: ignore[never-expected]``.
-
-_COMMENT = re.compile(r"evalkit: *ignore(?:\[(?P<rules>[\w, -]+)\])?")
-
-
 def remove_silenced(findings: Iterable[Finding], root: Path) -> Iterator[Finding]:
-    """Findings whose line has no such comment, or one about other rules."""
+    """Yield the findings whose line has no comment that silences their rule."""
     lines: dict[str, list[str]] = {}
     for finding in findings:
         file, line = finding.location.file, finding.location.line
         if line and file not in lines:
             lines[file] = _read_lines(root / file)
-        text = lines[file][line - 1] if line and line <= len(lines[file]) else ""
-        if not _is_silenced(text, finding):
+        match = _COMMENT.search(lines[file][line - 1]) if line and line <= len(lines[file]) else None
+        rules = {rule.strip() for rule in ((match["rules"] if match else "") or "").split(",")} - {""}
+        if match is None or (rules and not rules & {finding.name, finding.rule.code}):
             yield finding
 
 
@@ -147,9 +100,46 @@ def _read_lines(path: Path) -> list[str]:
     return text.splitlines() if "evalkit:" in text else []
 
 
-def _is_silenced(text: str, finding: Finding) -> bool:
-    match = _COMMENT.search(text)
-    if match is None:
-        return False
-    rules = {rule.strip() for rule in (match["rules"] or "").split(",")} - {""}
-    return not rules or bool(rules & {finding.name, finding.rule.code})
+def read_baseline(path: Path) -> Counter[FindingKey]:
+    """Return the known findings, and how often each was there. Raise UsageError for what is no baseline."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path.name}: there is no such baseline; --write-baseline makes one") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path.name}: not a baseline of evalkit lint: {error}") from None
+    if not isinstance(data, dict) or data.get("version") != VERSION or not isinstance(data.get("findings"), list):
+        raise UsageError(f"{path.name}: not a baseline of evalkit lint, version {VERSION}")
+    counts: Counter[FindingKey] = Counter()
+    for entry in data["findings"]:
+        if not isinstance(entry, dict) or not {"rule", "file", "message"} <= entry.keys():
+            raise UsageError(f"{path.name}: an entry needs rule, file and message; got {entry!r}")
+        counts[entry["rule"], entry["file"], entry["message"]] += entry.get("count", 1)
+    return counts
+
+
+def serialize_baseline(findings: Iterable[Finding]) -> str:
+    """Return the text of a baseline that makes `findings` known ones."""
+    counts = Counter(finding.key for finding in findings)
+    entries: list[dict[str, Any]] = [
+        {"rule": rule, "code": RULES_BY_NAME[rule].code, "file": file, "message": message}
+        | ({"count": count} if count > 1 else {})
+        for (rule, file, message), count in sorted(
+            counts.items(), key=lambda item: (item[0][1], item[0][0], item[0][2])
+        )
+    ]
+    return json.dumps({"version": VERSION, "findings": entries}, indent=1, ensure_ascii=False) + "\n"
+
+
+def remove_known(findings: Iterable[Finding], baseline: Counter[FindingKey]) -> tuple[list[Finding], int, int]:
+    """Return the new findings, the number of known ones, and the number of known ones that are gone."""
+    remaining = baseline.copy()
+    new: list[Finding] = []
+    hidden = 0
+    for finding in findings:
+        if remaining[finding.key] > 0:
+            remaining[finding.key] -= 1
+            hidden += 1
+        else:
+            new.append(finding)
+    return new, hidden, sum(count for count in remaining.values() if count > 0)

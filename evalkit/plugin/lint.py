@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.lint.finding import Finding
+from evalkit.lint.finding import NOTE, Finding
 from evalkit.lint.formats import escape_unprintable
 from evalkit.lint.options import LintOptions
 from evalkit.lint.report import check_project
-from evalkit.lint.rules.table import NOTE
 
 
 class LintWarning(UserWarning):

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import Location
-from evalkit.lint.facts import forms as shapes
+from evalkit.lint.facts.declared_data import is_server_tool, normalize_schema, read_declaration
 from evalkit.lint.facts.evaluate import Evaluator, NodeVisit, ValuePlaces, get_last_name
 from evalkit.lint.facts.python_files import Function
 from evalkit.lint.facts.records import (
@@ -65,10 +65,10 @@ class DeclarationFinder:
 
     def _read_dictionary(self, node: ast.Dict, visit: NodeVisit) -> None:
         data, reading = self._evaluator.read(node, visit.scope)
-        if not isinstance(data, dict) or shapes.is_server_tool(data):
+        if not isinstance(data, dict) or is_server_tool(data):
             return
         form = GEMINI_SCHEMA if id(node) in self._gemini_dictionaries else None
-        self._keep(shapes.read_declaration(data, reading.locate, form=form, listed_in=_get_list_key(visit)), node)
+        self._keep(read_declaration(data, reading.locate, form=form, listed_in=_get_list_key(visit)), node)
 
     def _keep(self, declaration: DeclaredFunction | Location | None, node: ast.AST) -> None:
         if declaration is None:
@@ -164,7 +164,7 @@ class DeclarationFinder:
                 reading.by_path |= {(keyword.arg, *path): place for path, place in inner.by_path.items()}
         if any(keyword.arg is None for keyword in node.keywords) and "name" not in data:
             return file.locate(node)
-        return shapes.read_declaration(data, reading.locate, form=form, listed_in=_get_list_key(visit))
+        return read_declaration(data, reading.locate, form=form, listed_in=_get_list_key(visit))
 
     def _read_from_function(self, node: ast.Call, visit: NodeVisit) -> None:
         """``StructuredTool.from_function(func=search, name="search")``: the declaration names its code."""
@@ -241,7 +241,7 @@ class DeclarationFinder:
             return
         schema, inner = self._evaluator.read(tool.parameters, visit.scope)
         reading.by_path |= {("parameters", *path): place for path, place in inner.by_path.items()}
-        parameters = shapes.normalize_schema(schema)
+        parameters = normalize_schema(schema)
         self._code.declarations.append(replace(declaration, form=PLAIN, parameters=parameters, locate=reading.locate))
 
 

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from evalkit.errors import Location
-from evalkit.lint.facts.argument_keys import MAPPING_NAMES, read_branch
 from evalkit.lint.facts.evaluate import Evaluator, NodeVisit, get_dotted_name, get_last_name
 from evalkit.lint.facts.find_declarations import DECORATORS
 from evalkit.lint.facts.python_files import Function, PythonFile
 from evalkit.lint.facts.records import Alias, CodeFacts, DispatchEntry, DispatchTable, Implementation
-from evalkit.lint.facts.signatures import Resolver
+from evalkit.lint.facts.signatures import MAPPING_NAMES, Resolver, read_branch
 from evalkit.lint.finding import Edit
 
 _ALIASES = re.compile(r"alias|renam|legacy|native|tool_?names|name_?map", re.IGNORECASE)

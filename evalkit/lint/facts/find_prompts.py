@@ -10,8 +10,16 @@ from msgspec import Struct
 
 from evalkit.agents.instruction import FRONTMATTER_KEYS, parse_instruction, split_instruction
 from evalkit.errors import Location, SpecError
-from evalkit.lint.facts.forms import normalize_schema
-from evalkit.lint.facts.records import INSTRUCTION, DataPath, DeclaredFunction, Mention, Prompt, TextFormat
+from evalkit.lint.facts.declared_data import normalize_schema
+from evalkit.lint.facts.records import (
+    INSTRUCTION,
+    INVALID_DECLARATION,
+    DataPath,
+    DeclaredFunction,
+    Mention,
+    Prompt,
+    TextFormat,
+)
 from evalkit.lint.finding import Edit, Finding, add_line_below
 from evalkit.yamlfile.parse import read
 from evalkit.yamlfile.positions import Positions, read_positions
@@ -207,10 +215,7 @@ def _read_with_frontmatter(text: str, file: str) -> tuple[list[DeclaredFunction]
         parse_instruction(text, file, check_targets=False)
     except SpecError as error:
         advice = "correct the file; docs/agents.md describes it"
-        findings = [
-            Finding(name="invalid-declaration", location=p.location, message=p.message, advice=advice)
-            for p in error.problems
-        ]
+        findings = [INVALID_DECLARATION.report(p.location, p.message, advice) for p in error.problems]
     listed = data.get("available_functions")
     declared = list(_read_functions(listed, frontmatter, text, file))
     start = text.index("\n---", 3) + 4

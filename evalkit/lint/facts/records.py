@@ -8,9 +8,22 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from evalkit.errors import Location
-from evalkit.lint.finding import Edit
+from evalkit.lint.finding import ERROR, WARNING, Edit, Rule
+
+INVALID_DECLARATION = Rule(
+    "L101", "invalid-declaration", ERROR, "A declaration or an instruction file breaks its format."
+)
+UNREADABLE = Rule("L601", "unreadable", WARNING, "A file could not be read, so that nothing in it was checked.")
+IMPORT_FAILED = Rule("L602", "import-failed", WARNING, "A module could not be imported (with --import).")
+RULES = (
+    INVALID_DECLARATION,
+    UNREADABLE,
+    IMPORT_FAILED,
+)
+
 
 DataPath = tuple[str | int, ...]
+ValueTree = Mapping[str, frozenset[str]]  # outer values, and the inner ones that belong to each
 
 
 class _Unknown:
@@ -182,13 +195,9 @@ class CodeFacts(Struct):
     dynamic_lookups: list[Location] = field(default_factory=list)  # getattr(self, name), globals()[name]
     affixes: set[tuple[str, str]] = field(default_factory=set)  # getattr(self, f"do_{name}"): what stands around it
     prompts: list[Prompt] = field(default_factory=list)
-    native_call_files: set[str] = field(
-        default_factory=set
-    )  # files with a call to which functions are given: tools=...
+    native_call_files: set[str] = field(default_factory=set)  # files that pass functions to a call: tools=...
     agents: dict[str, str] = field(default_factory=dict)  # registered name -> file
     registered_names: dict[str, set[str]] = field(default_factory=dict)  # "check", "operator" -> names
     # Whether some file uses both, by imports; None where that is not known.
     is_used_with: Callable[[str, str], bool] | None = None
-    value_trees: list[Mapping[str, frozenset[str]]] = field(
-        default_factory=list
-    )  # dictionaries of texts to lists of texts
+    value_trees: list[ValueTree] = field(default_factory=list)  # dictionaries of texts to lists of texts

@@ -1,4 +1,4 @@
-"""Cases and mocks held against the declarations: names, arguments, values, answers."""
+"""Rules of cases and mocks: names, arguments, values and answers compared with the declarations."""
 
 from __future__ import annotations
 
@@ -8,132 +8,154 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.errors import Problem, did_you_mean
+from evalkit.errors import KeyPath, Problem, did_you_mean, find_nearest
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.arguments import find_argument_names
 from evalkit.functions.mocks.reader import find_return_problems
-from evalkit.lint.facts.cases import CaseCall, CaseFacts, is_operator
-from evalkit.lint.facts.gather import ProjectFacts
-from evalkit.lint.facts.records import SUITE, UNKNOWN, DataPath, DeclaredFunction
-from evalkit.lint.finding import Edit, Finding, Rename
+from evalkit.lint.facts.project import CaseCall, CaseFacts, ProjectFacts, is_operator
+from evalkit.lint.facts.records import SUITE, UNKNOWN, DeclaredFunction
+from evalkit.lint.finding import ERROR, WARNING, Edit, Finding, Rename, Rule
 from evalkit.lint.names import find_relative, is_alike, is_related
 from evalkit.lint.scope import DeclarationScope, list_folders
 from evalkit.spec.discover import make_case_name
 from evalkit.spec.source import SUITE_FILE
 
-_RULE_OF_PROBLEM = {"unknown_function": "case-function", "unknown_argument": "case-argument"}
+CASE_FUNCTION = Rule("L501", "case-function", ERROR, "A case expects a function that is not declared.", fixable=True)
+CASE_ARGUMENT = Rule("L502", "case-argument", ERROR, "A case expects an argument that the function does not have.")
+CASE_VALUE = Rule("L503", "case-value", ERROR, "A case expects a value that the function's schema rules out.")
+CASE_ARGUMENT_MISSING = Rule("L504", "case-argument-missing", ERROR, "A case's exact arguments lack a required one.")
+MOCK_FUNCTION = Rule("L505", "mock-function", ERROR, "A function is mocked, and not declared.", fixable=True)
+MOCK_ARGUMENT = Rule("L506", "mock-argument", ERROR, "A mock matches on an argument that the function does not have.")
+MOCK_RESULT = Rule("L507", "mock-result", ERROR, "A mock answers what the function's `returns` schema rules out.")
+NEVER_EXPECTED = Rule("L508", "never-expected", WARNING, "A declared function is expected by no case.")
+INVALID_CASE = Rule("L509", "invalid-case", ERROR, "A case file breaks the format.")
+CASE_NAME = Rule(
+    "L510",
+    "case-name",
+    ERROR,
+    "A file holds a case, and its name or scenario_id keeps it from being one.",
+    fixable=True,
+)
+RULES = (
+    CASE_FUNCTION,
+    CASE_ARGUMENT,
+    CASE_VALUE,
+    CASE_ARGUMENT_MISSING,
+    MOCK_FUNCTION,
+    MOCK_ARGUMENT,
+    MOCK_RESULT,
+    NEVER_EXPECTED,
+    INVALID_CASE,
+    CASE_NAME,
+)
+
+_RULE_OF_PROBLEM = {"unknown_function": CASE_FUNCTION, "unknown_argument": CASE_ARGUMENT}
 
 
-def check_case(case: CaseFacts, known_functions: KnownFunctions) -> Iterator[Finding]:
-    """Every finding of one case."""
-    findings = [*_check_label(case), *_check_functions(case, known_functions)]
+def check(facts: ProjectFacts) -> Iterator[Finding]:
+    """Check the cases of a project, and which functions none of them expects."""
+    yield from (_report_misnamed(path, problem) for path, problem in facts.misnamed_files)
+    yield from map(_report_problem, facts.case_problems)
+    finder = KnownFunctionsFinder(facts)
+    expected: dict[str, set[str]] = {}  # file of declarations -> names of functions
+    tested: dict[str, set[str]] = {}
+    for case in facts.cases:
+        known = finder.find_known(case)
+        yield from check_case(case, known)
+        names = {call.name for call in case.list_calls() if not call.is_forbidden}
+        unknown = [name for name in names if not known.find_declarations(name)]
+        names.update(filter(None, (find_nearest(name, known.names) for name in unknown)))
+        for function in known.functions:
+            tested.setdefault(function.file, set()).add(function.name)
+            if names & {function.name, *function.aliases}:
+                expected.setdefault(function.file, set()).add(function.name)
+    reported: set[str] = set()
+    for function in sorted(facts.declarations, key=lambda function: function.form == SUITE):
+        file, name = function.file, function.name
+        if name in tested.get(file, ()) and name not in expected.get(file, ()) and name not in reported:
+            reported.add(name)
+            message = f"'{name}' is declared, and no case expects a call of it"
+            advice = "write a case in which it must be called, or take it away"
+            yield NEVER_EXPECTED.report(function.place, message, advice)
+
+
+def check_case(case: CaseFacts, known: KnownFunctions) -> Iterator[Finding]:
+    """Yield the findings of one case; problems of its loader only where no rule found one in the same place."""
+    findings = [*check_label(case), *check_functions(case, known)]
     yield from findings
     places = {finding.location for finding in findings}
     for problem in case.examined.problems:
         if problem.location not in places or not problem.location.line:
-            yield report_problem(problem)
+            yield _report_problem(problem)
 
 
-def report_problem(problem: Problem) -> Finding:
-    """A problem that the loader of cases has found, as a finding."""
-    return Finding(
-        name=_RULE_OF_PROBLEM.get(problem.code, "invalid-case"),
-        location=problem.location,
-        message=problem.message,
-        advice="correct the case; docs/case-format.md describes it",
-    )
+def _report_problem(problem: Problem) -> Finding:
+    rule = _RULE_OF_PROBLEM.get(problem.code, INVALID_CASE)
+    return rule.report(problem.location, problem.message, "correct the case; docs/case-format.md describes it")
 
 
-def report_misnamed(path: FilePath, problem: Problem) -> Finding:
-    """A file that holds a case, and has not a case's name."""
+def _report_misnamed(path: FilePath, problem: Problem) -> Finding:
     is_suite = path.stem.lower() in ("suite", "suites")
     name = SUITE_FILE if is_suite else make_case_name(path.name)
     folder = problem.location.file.rpartition("/")[0]
-    to = f"{folder}/{name}" if folder else name
-    return Finding(
-        name="case-name",
-        location=problem.location,
-        message=problem.message,
-        advice=f"rename it to {name}",
-        fix=None if path.with_name(name).exists() else Rename(problem.location.file, to),
-    )
+    rename = Rename(problem.location.file, f"{folder}/{name}" if folder else name)
+    fix = None if path.with_name(name).exists() else rename
+    return CASE_NAME.report(problem.location, problem.message, f"rename it to {name}", fix=fix)
 
 
-def _check_label(case: CaseFacts) -> Iterator[Finding]:
+def check_label(case: CaseFacts) -> Iterator[Finding]:
+    """Compare `scenario_id` with the name of the file."""
     label = case.examined.data.get("scenario_id")
     stem = case.file.rpartition("/")[2].partition(".")[0]
     if isinstance(label, str) and label != stem:
-        yield Finding(
-            name="case-name",
-            location=case.locate(("scenario_id",)),
-            message=f"scenario_id is '{label}', but the file's name says '{stem}'",
-            advice=f"write scenario_id: {stem}, or leave it out",
+        yield CASE_NAME.report(
+            case.locate(("scenario_id",)),
+            f"scenario_id is '{label}', but the file's name says '{stem}'",
+            f"write scenario_id: {stem}, or leave it out",
             fix=_make_replacement(case, ("scenario_id",), label, stem, key=False),
         )
 
 
-def _check_functions(case: CaseFacts, known_functions: KnownFunctions) -> Iterator[Finding]:
-    if not known_functions:
+def check_functions(case: CaseFacts, known: KnownFunctions) -> Iterator[Finding]:
+    """Check the calls and mocks of a case, unless it expects invalid arguments or nothing is declared."""
+    if not known or any(output.get("valid_arguments") is False for output, _ in case.list_expectations()):
         return
-    for output, _ in case.list_expectations():
-        if output.get("valid_arguments") is False:
-            return
+    listed = f"; declared are {', '.join(sorted(known.names)) or 'none'}"
     for call in case.list_calls():
-        functions = known_functions.find_declarations(call.name)
-        if not functions:
-            if known_functions.has_similar(call.name) or (known_functions.is_complete and not call.is_forbidden):
-                yield _report_unknown_function(case, call, known_functions)
-            continue
-        if call.data.get("valid") is not False:
-            yield from _check_arguments(case, call, functions)
+        functions = known.find_declarations(call.name)
+        if functions and call.data.get("valid") is not False:
+            yield from check_arguments(case, call, functions)
+        elif not functions and (known.has_similar(call.name) or (known.is_complete and not call.is_forbidden)):
+            verb = "forbids" if call.is_forbidden else "expects"
+            yield CASE_FUNCTION.report(
+                case.locate(call.path),
+                f"the case {verb} '{call.name}', which is not declared{did_you_mean(call.name, known.names) or listed}",
+                "write the declared name, or declare the function",
+                fix=None if call.is_forbidden else _make_renaming(case, call.path, call.name, known, key=False),
+            )
     for name in case.mocks:
-        if not known_functions.find_declarations(name) and (
-            known_functions.is_complete or known_functions.has_similar(name)
-        ):
-            yield _report_undeclared_mock(case, name, known_functions)
-    yield from _check_conditions(case, known_functions)
-    yield from _check_answers(case, known_functions)
+        if not known.find_declarations(name) and (known.is_complete or known.has_similar(name)):
+            path = case.build_mock_path(name)
+            yield MOCK_FUNCTION.report(
+                case.locate(path, key=True),
+                f"'{name}' is mocked, and not declared{did_you_mean(name, known.names) or listed}",
+                "mock the declared name, or declare the function",
+                fix=_make_renaming(case, path, name, known, key=True),
+            )
+    yield from check_mocks(case, known)
 
 
-def _report_unknown_function(case: CaseFacts, call: CaseCall, known_functions: KnownFunctions) -> Finding:
-    place = case.locate(call.path)
-    listed = ", ".join(sorted(known_functions.names)) or "none"
-    verb = "forbids" if call.is_forbidden else "expects"
-    return Finding(
-        name="case-function",
-        location=place,
-        message=f"the case {verb} '{call.name}', which is not declared"
-        f"{did_you_mean(call.name, known_functions.names) or f'; declared are {listed}'}",
-        advice="write the declared name, or declare the function",
-        fix=None if call.is_forbidden else _make_renaming(case, call.path, call.name, known_functions, key=False),
-    )
-
-
-def _report_undeclared_mock(case: CaseFacts, name: str, known_functions: KnownFunctions) -> Finding:
-    path = case.build_mock_path(name)
-    listed = ", ".join(sorted(known_functions.names)) or "none"
-    return Finding(
-        name="mock-function",
-        location=case.locate(path, key=True),
-        message=f"'{name}' is mocked, and not declared{did_you_mean(name, known_functions.names) or f'; declared are {listed}'}",  # noqa: E501
-        advice="mock the declared name, or declare the function",
-        fix=_make_renaming(case, path, name, known_functions, key=True),
-    )
-
-
-def _make_renaming(
-    case: CaseFacts, path: DataPath, name: str, known_functions: KnownFunctions, *, key: bool
-) -> Edit | None:
-    """The edit that writes the declared name instead, where only one is meant."""
-    declared_name = find_relative(name, known_functions.names)
+def _make_renaming(case: CaseFacts, path: KeyPath, name: str, known: KnownFunctions, *, key: bool) -> Edit | None:
+    """Return the edit that writes the declared name instead, where only one is meant."""
+    declared_name = find_relative(name, known.names)
     is_there = key and declared_name in case.mocks  # a key can't be there twice
     return None if declared_name is None or is_there else _make_replacement(case, path, name, declared_name, key=key)
 
 
-def _make_replacement(case: CaseFacts, path: DataPath, old: str, new: str, *, key: bool) -> Edit | None:
-    """The edit that writes `new` for `old` at `path`, if it stands there as it is."""
+def _make_replacement(case: CaseFacts, path: KeyPath, old: str, new: str, *, key: bool) -> Edit | None:
+    """Return the edit that writes `new` for `old` at `path`, if it stands there as it is."""
     place = case.locate(path, key=key)
-    layer = next((candidate for candidate in case.examined.source.layers if candidate.file == place.file), None)
+    layer = next((layer for layer in case.examined.source.layers if layer.file == place.file), None)
     if layer is None or layer.path is None or not place.column:
         return None
     with open(layer.path, encoding="utf-8-sig") as file:
@@ -143,105 +165,68 @@ def _make_replacement(case: CaseFacts, path: DataPath, old: str, new: str, *, ke
     return Edit(place.file, start, start + len(old), new) if text.startswith(old, start) else None
 
 
-def _check_arguments(case: CaseFacts, call: CaseCall, functions: list[DeclaredFunction]) -> Iterator[Finding]:
+def check_arguments(case: CaseFacts, call: CaseCall, functions: list[DeclaredFunction]) -> Iterator[Finding]:
+    """Compare the arguments of an expected call with the schemas of its function."""
     names = _collect_argument_names(functions)
-    if names is not None:
-        for argument, path, is_sent in call.list_arguments():
-            slip = any(is_alike(argument, name) for name in names)
-            if argument not in names and (slip or (is_sent and not call.is_forbidden)):
-                yield _report_unknown_argument(case, call, argument, path, names)
+    for argument, path, is_sent in call.list_arguments() if names is not None else ():
+        is_slip = any(is_alike(argument, name) for name in names)
+        if argument not in names and (is_slip or (is_sent and not call.is_forbidden)):
+            hint = did_you_mean(argument, names) or f"; it has: {', '.join(sorted(names)) or 'no arguments'}"
+            yield CASE_ARGUMENT.report(
+                case.locate(path, key=True),
+                f"function '{call.name}' has no argument '{argument}'{hint}",
+                "write a declared argument, or declare this one",
+            )
     function = functions[0]
     if len(functions) > 1 or function.properties is None:
         return
-    exact = call.data.get("arguments")
-    if exact is None and "arguments" in call.data:
-        exact = {}
+    exact = call.data.get("arguments", UNKNOWN)
+    exact = {} if exact is None else exact
     if isinstance(exact, Mapping) and not is_operator(exact) and not call.is_forbidden:
-        yield from _check_required_arguments(case, call, function, exact)
+        missing = [name for name in function.required if name not in exact]
+        if missing and call.data.get("outcome") != "error":
+            quoted = ", ".join(f"'{name}'" for name in missing)
+            yield CASE_ARGUMENT_MISSING.report(
+                case.locate((*call.root, "arguments"), key=True),
+                f"exact arguments of '{call.name}' lack {quoted}, which the function requires",
+                "add the argument, or write arguments_contain: no valid call can match",
+            )
     for key in ("arguments", "arguments_contain"):
         values = call.data.get(key)
-        if isinstance(values, Mapping) and not is_operator(values):
-            for argument, value in values.items():
-                schema = (function.properties or {}).get(argument)
-                if isinstance(schema, Mapping):
-                    path = (*call.root, key, argument)
-                    yield from _check_value(case, function, argument, value, schema, path, partial=key != "arguments")
+        for argument, value in values.items() if isinstance(values, Mapping) and not is_operator(values) else ():
+            schema = function.properties.get(argument)
+            problem = _find_value_problem(value, schema, is_part=key != "arguments")
+            if problem:
+                yield CASE_VALUE.report(
+                    case.locate((*call.root, key, argument)),
+                    f"'{function.name}': no valid call has this '{argument}': {problem}",
+                    "expect a value that the schema allows, or correct the schema",
+                )
 
 
-def _collect_argument_names(functions: Iterable[DeclaredFunction]) -> frozenset[str] | None:
-    """All arguments that any of the declarations allows; None where one allows others."""
-    allowed: set[str] = set()
-    for function in functions:
-        names = find_argument_names(function.parameters) if isinstance(function.parameters, Mapping) else None
-        if names is None:
-            return None
-        allowed |= names
-    return frozenset(allowed)
-
-
-def _report_unknown_argument(
-    case: CaseFacts, call: CaseCall, argument: str, path: DataPath, names: Iterable[str]
-) -> Finding:
-    listed = ", ".join(sorted(names)) or "no arguments"
-    return Finding(
-        name="case-argument",
-        location=case.locate(path, key=True),
-        message=f"function '{call.name}' has no argument '{argument}'"
-        f"{did_you_mean(argument, names) or f'; it has: {listed}'}",
-        advice="write a declared argument, or declare this one",
-    )
-
-
-def _check_required_arguments(
-    case: CaseFacts, call: CaseCall, function: DeclaredFunction, exact: Mapping[str, Any]
-) -> Iterator[Finding]:
-    missing = [name for name in function.required if name not in exact]
-    if missing and call.data.get("outcome") != "error":
-        names = ", ".join(f"'{name}'" for name in missing)
-        yield Finding(
-            name="case-argument-missing",
-            location=case.locate((*call.root, "arguments"), key=True),
-            message=f"exact arguments of '{call.name}' lack {names}, which the function requires",
-            advice="add the argument, or write arguments_contain: no valid call can match",
-        )
-
-
-def _check_value(
-    case: CaseFacts,
-    function: DeclaredFunction,
-    name: str,
-    value: Any,
-    schema: Mapping[str, Any],
-    path: DataPath,
-    *,
-    partial: bool,
-) -> Iterator[Finding]:
+def _find_value_problem(value: Any, schema: object, *, is_part: bool) -> str:
+    """Say why no valid argument can be `value`, or contain it; "" where one can."""
     if isinstance(value, Mapping) and value.keys() == {"$literal"}:
         value = value["$literal"]
-    if _is_open(value) or "$ref" in schema:
-        return
-    if partial and not _can_be_part(value, schema):
-        problem = f"{value!r} is part of none of {', '.join(map(repr, schema['enum']))}" if "enum" in schema else ""
-        problem = problem or f"{value!r} is not of type {schema.get('type')}"
-    elif partial:
-        return
+    if not isinstance(schema, Mapping) or _is_open(value) or "$ref" in schema:
+        return ""
+    enum = schema.get("enum")
+    if is_part:
+        if _can_be_part(value, schema):
+            return ""
+        problem = f"{value!r} is not of type {schema.get('type')}"
+        if "enum" in schema:
+            problem = f"{value!r} is part of none of {', '.join(map(repr, schema['enum']))}"
+    elif next(iter(compile_schema(schema).find_errors(value)), None) is None:
+        return ""
     else:
-        error = next(iter(compile_schema(schema).find_errors(value)), None)
-        if error is None:
-            return
         problem = "; ".join(message for _, message in find_return_problems(value, schema)[:1])
-    words = schema.get("enum") if isinstance(schema.get("enum"), list) else ()
-    hint = did_you_mean(value, [word for word in words or () if isinstance(word, str)]) if "mean" not in problem else ""
-    yield Finding(
-        name="case-value",
-        location=case.locate(path),
-        message=f"'{function.name}': no valid call has this '{name}': {problem}{hint}",
-        advice="expect a value that the schema allows, or correct the schema",
-    )
+    words = [word for word in enum if isinstance(word, str)] if isinstance(enum, list) else []
+    return problem if "mean" in problem else problem + did_you_mean(value, words)
 
 
 def _is_open(value: Any) -> bool:
-    """Whether the value is known only in the run, or judged by an operator."""
+    """Return whether the value is known only in the run, or judged by an operator."""
     if isinstance(value, str):
         return "{{" in value
     if isinstance(value, Mapping):
@@ -250,7 +235,7 @@ def _is_open(value: Any) -> bool:
 
 
 def _can_be_part(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether some valid value may contain this one, by type and enum, as `arguments_contain` understands it."""
+    """Return whether a valid value may contain this one, by type and enum, as `arguments_contain` understands it."""
     kinds = schema.get("type")
     kinds = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
     if kinds and not any(compile_schema({"type": kind}).is_valid(value) for kind in kinds):
@@ -262,63 +247,46 @@ def _can_be_part(value: Any, schema: Mapping[str, Any]) -> bool:
     return value in values or (isinstance(value, str) and any(folded in str(item).casefold() for item in values))
 
 
-def _check_conditions(case: CaseFacts, known_functions: KnownFunctions) -> Iterator[Finding]:
-    for function, argument, path in case.list_conditions():
-        names = (
-            _collect_argument_names(known_functions.find_declarations(function))
-            if known_functions.find_declarations(function)
-            else None
-        )
+def _collect_argument_names(functions: Iterable[DeclaredFunction]) -> frozenset[str] | None:
+    """Return the arguments that any of the declarations allows; None where one allows others."""
+    allowed: set[str] = set()
+    for function in functions:
+        names = find_argument_names(function.parameters) if isinstance(function.parameters, Mapping) else None
+        if names is None:
+            return None
+        allowed |= names
+    return frozenset(allowed)
+
+
+def check_mocks(case: CaseFacts, known: KnownFunctions) -> Iterator[Finding]:
+    """Compare the conditions and answers of mocks with the schemas of their functions."""
+    for name, argument, path in case.list_conditions():
+        functions = known.find_declarations(name)
+        names = _collect_argument_names(functions) if functions else None
         if names is not None and argument not in names:
-            listed = ", ".join(sorted(names)) or "none"
-            yield Finding(
-                name="mock-argument",
-                location=case.locate(path, key=True),
-                message=f"the mock of '{function}' matches on '{argument}', which the function does not have"
-                f"{did_you_mean(argument, names) or f'; it has: {listed}'}",
-                advice="match on a declared argument: this rule never answers",
+            hint = did_you_mean(argument, names) or f"; it has: {', '.join(sorted(names)) or 'none'}"
+            yield MOCK_ARGUMENT.report(
+                case.locate(path, key=True),
+                f"the mock of '{name}' matches on '{argument}', which the function does not have{hint}",
+                "match on a declared argument: this rule never answers",
             )
-
-
-def _check_answers(case: CaseFacts, known_functions: KnownFunctions) -> Iterator[Finding]:
     for answer in case.list_answers():
-        functions = [function for function in known_functions.find_declarations(answer.name) if function.form != SUITE]
-        schemas = [function.returns for function in functions if function.returns is not None]
-        if len(schemas) != len(functions) or not schemas:
-            continue
-        problems = [find_return_problems(answer.value, schema) for schema in schemas]
-        if all(problems):
+        functions = [function for function in known.find_declarations(answer.name) if function.form != SUITE]
+        problems = [
+            find_return_problems(answer.value, function.returns) if function.returns is not None else []
+            for function in functions
+        ]
+        if problems and all(problems):
             inner_path, message = problems[0][0]
-            yield Finding(
-                name="mock-result",
-                location=case.locate((*answer.path, *inner_path)),
-                message=f"the mock of '{answer.name}' breaks its 'returns' schema: {message}",
-                advice="answer what the function could return",
+            yield MOCK_RESULT.report(
+                case.locate((*answer.path, *inner_path)),
+                f"the mock of '{answer.name}' breaks its 'returns' schema: {message}",
+                "answer what the function could return",
             )
-
-
-def find_never_expected(
-    declared: Iterable[DeclaredFunction], expected: Mapping[str, set[str]], tested: Mapping[str, set[str]]
-) -> Iterator[Finding]:
-    """Functions that cases could expect, and none does. Both mappings: file of the declaration -> names."""
-    reported: set[str] = set()
-    for function in declared:
-        file, name = function.file, function.name
-        if name in tested.get(file, ()) and name not in expected.get(file, ()) and name not in reported:
-            reported.add(name)
-            yield Finding(
-                name="never-expected",
-                location=function.place,
-                message=f"'{name}' is declared, and no case expects a call of it",
-                advice="write a case in which it must be called, or take it away",
-            )
-
-
-# Which functions a case may name: its own, its agent's, and those declared around it.
 
 
 class KnownFunctions:
-    """Declared functions by name and alias. `is_complete`: there are no others that can't be told."""
+    """Functions that a case may name, by name and alias. `is_complete`: there are no others that can't be told."""
 
     def __init__(self, functions: Iterable[DeclaredFunction], *, is_complete: bool) -> None:
         self.functions = tuple(functions)
@@ -336,7 +304,7 @@ class KnownFunctions:
         return list(self._by_name)
 
     def find_declarations(self, name: str) -> list[DeclaredFunction]:
-        """The declarations of a name; of several, those that say something of the parameters."""
+        """Return the declarations of a name; of several, those that say something of the parameters."""
         declarations = self._by_name.get(name, [])
         described = [function for function in declarations if function.parameters not in (None, UNKNOWN)]
         return described or declarations
@@ -346,11 +314,11 @@ class KnownFunctions:
 
 
 class KnownFunctionsFinder:
-    """Finds what each case may name. Cases of one place and agent share the answer."""
+    """Finder of the functions that each case may name: its own, its agent's, and those declared around it."""
 
-    def __init__(self, facts: ProjectFacts, scope: DeclarationScope) -> None:
+    def __init__(self, facts: ProjectFacts) -> None:
         self._facts = facts
-        self._scope = scope
+        self._scope = DeclarationScope(facts.declarations)
         self._by_key: dict[object, KnownFunctions] = {}
         self._suites = {case.file.rpartition("/")[0] for case in facts.cases}
         self._suite_functions: dict[str, list[DeclaredFunction]] = {}
@@ -359,53 +327,38 @@ class KnownFunctionsFinder:
                 self._suite_functions.setdefault(function.file, []).append(function)
 
     def find_known(self, case: CaseFacts) -> KnownFunctions:
+        """Return the functions of a case. Cases of one folder and agent share the answer."""
         functions = case.examined.data.get("functions")
         agent = case.agent if isinstance(case.agent, str) else ""
         key = (case.file.rpartition("/")[0], agent, id(functions))
         if key not in self._by_key:
-            self._by_key[key] = self._find(case, agent, functions)
+            own: list[DeclaredFunction] = []
+            if functions:
+                own = list(self._suite_functions.get(case.find_suite_file(functions) or case.file, ()))
+            self._by_key[key] = self._find_of_agent(case, agent, own)
         return self._by_key[key]
 
-    def _find(self, case: CaseFacts, agent: str, functions: object) -> KnownFunctions:
-        own_functions = (
-            list(self._suite_functions.get(case.find_suite_file(functions) or case.file, ())) if functions else []
-        )
+    def _find_of_agent(self, case: CaseFacts, agent: str, own: list[DeclaredFunction]) -> KnownFunctions:
         if agent.endswith(".md"):
             file = case.find_instruction_file(agent)
-            instruction_functions = [function for function in self._facts.declarations if function.file == file]
-            return KnownFunctions(
-                [*own_functions, *instruction_functions], is_complete=bool(own_functions or instruction_functions)
-            )
+            functions = [*own, *(function for function in self._facts.declarations if function.file == file)]
+            return KnownFunctions(functions, is_complete=bool(functions))
+        module, colon, _ = agent.partition(":")
+        agent_file = module.replace(".", "/") + ".py" if colon else self._facts.code.agents.get(agent, case.file)
+        outer_folders = list_folders(case.file)  # functions inside a folder of other cases are another suite's
         surrounding = [
             function
-            for function in self._find_agent_functions(case, agent)
-            if not self._is_of_other_suite(function, case)
+            for function in self._scope.find_around(agent_file)
+            if not any(folder in self._suites and folder not in outer_folders for folder in list_folders(function.file))
         ]
         folders = {function.file.rpartition("/")[0] for function in surrounding}
         is_complete = not any(place.file.rpartition("/")[0] in folders for place in self._facts.code.opaque_places)
-        candidates = [*own_functions, *surrounding]
-        return KnownFunctions(
-            [*candidates, *self._apply_aliases(candidates)], is_complete=is_complete and bool(candidates)
-        )
-
-    def _is_of_other_suite(self, function: DeclaredFunction, case: CaseFacts) -> bool:
-        """Whether the function is declared inside a folder of cases that is not around this case: another suite's."""
-        folders = list_folders(case.file)
-        return any(folder in self._suites and folder not in folders for folder in list_folders(function.file))
-
-    def _apply_aliases(self, functions: list[DeclaredFunction]) -> list[DeclaredFunction]:
-        """Declared functions under the other names that the code's alias maps give them."""
+        functions = [*own, *surrounding]
         by_name = {function.name: function for function in functions}
-        pairs = [(alias.name, alias.target) for alias in self._facts.code.aliases]
-        return [
-            replace(by_name[known_name], name=new_name, aliases=())
-            for alias_name, target in pairs
-            for new_name, known_name in ((alias_name, target), (target, alias_name))
-            if known_name in by_name and new_name not in by_name
+        aliased = [
+            replace(by_name[known_name], name=name, aliases=())
+            for alias in self._facts.code.aliases
+            for name, known_name in ((alias.name, alias.target), (alias.target, alias.name))
+            if known_name in by_name and name not in by_name
         ]
-
-    def _find_agent_functions(self, case: CaseFacts, agent: str) -> tuple[DeclaredFunction, ...]:
-        module, colon, _ = agent.partition(":")
-        if colon:
-            return self._scope.find_around(module.replace(".", "/") + ".py")
-        return self._scope.find_around(self._facts.code.agents.get(agent, case.file))
+        return KnownFunctions([*functions, *aliased], is_complete=is_complete and bool(functions))

@@ -1,16 +1,66 @@
-"""What is wrong with declarations by themselves: doubles, conflicts, descriptions, required names."""
+"""Rules of declarations by themselves: schemas, descriptions, duplicates, conflicts, pairs of enums, services' limits.
+
+Sources of the limits: google-genai 3.4 (`types.Schema` forbids unknown fields), Gemini's "Function calling" page
+(names), OpenAI's "Function calling" and "Structured outputs" pages (names, root, arrays, strict mode).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from evalkit.errors import did_you_mean, format_path
 from evalkit.fields.schema import compile_schema
-from evalkit.lint.facts.records import DECORATED, INSTRUCTION, SUITE, UNKNOWN, DataPath, DeclaredFunction
-from evalkit.lint.finding import Finding
+from evalkit.lint.facts.project import ProjectFacts
+from evalkit.lint.facts.records import (
+    DECORATED,
+    GEMINI,
+    GEMINI_SCHEMA,
+    INSTRUCTION,
+    INVALID_DECLARATION,
+    OPENAI,
+    PLAIN,
+    SUITE,
+    UNKNOWN,
+    DataPath,
+    DeclaredFunction,
+    ValueTree,
+)
+from evalkit.lint.finding import ERROR, NOTE, WARNING, Finding, Rule
+from evalkit.lint.names import split_words
 from evalkit.lint.scope import select_closest
+
+DUPLICATE_DECLARATION = Rule("L102", "duplicate-declaration", ERROR, "A function is declared twice in one list.")
+CONFLICTING_DECLARATIONS = Rule(
+    "L103", "conflicting-declarations", WARNING, "Two declarations of a function differ in their parameters."
+)
+DESCRIPTION_MISSING = Rule("L104", "description-missing", WARNING, "A function is declared without a description.")
+PARAMETER_DESCRIPTION_MISSING = Rule(
+    "L105", "parameter-description-missing", NOTE, "A parameter has no description.", optional=True
+)
+DESCRIPTION_CONTRADICTS = Rule(
+    "L106", "description-contradicts", WARNING, "A description says something else than the schema."
+)
+GEMINI_REJECTS = Rule("L107", "gemini-rejects", ERROR, "Gemini refuses the function's name or a keyword of its schema.")
+OPENAI_REJECTS = Rule("L108", "openai-rejects", ERROR, "OpenAI refuses the function's name or a keyword of its schema.")
+REQUIRED_UNDECLARED = Rule(
+    "L109", "required-undeclared", ERROR, "`required` names a parameter that `properties` lacks."
+)
+IMPOSSIBLE_PAIRS = Rule("L110", "impossible-pairs", WARNING, "Two enums allow pairs that do not belong together.")
+RULES = (
+    DUPLICATE_DECLARATION,
+    CONFLICTING_DECLARATIONS,
+    DESCRIPTION_MISSING,
+    PARAMETER_DESCRIPTION_MISSING,
+    DESCRIPTION_CONTRADICTS,
+    GEMINI_REJECTS,
+    OPENAI_REJECTS,
+    REQUIRED_UNDECLARED,
+    IMPOSSIBLE_PAIRS,
+)
+
 
 _OPTIONAL = re.compile(r"^\(?optional\b|\(optional[,;) ]|[,;.] optional[,;.]?$", re.IGNORECASE)
 # "Required for refunds", "Required parameter of `create`", "mandatory if ..." name a condition, and contradict nothing.
@@ -28,144 +78,139 @@ _TYPE = re.compile(
 )
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
 _PARAMETER = re.compile(r"(?:parameter|argument)s? [`'\"](\w+)[`'\"]|[`'\"](\w+)[`'\"] (?:parameter|argument)\b")
+_TYING = ("anyOf", "oneOf", "allOf", "if", "dependentSchemas")
+_GEMINI_FIELDS_WORDS = """additionalProperties any_of anyOf default defs description enum example format items
+    maxItems maxLength maxProperties maximum minItems minLength minProperties minimum nullable
+    pattern properties propertyOrdering ref required title type"""
+_GEMINI_FIELDS = frozenset(_GEMINI_FIELDS_WORDS.split())
+_GEMINI_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+_OPENAI_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_OPENAI_ROOT = ("anyOf", "oneOf", "allOf", "enum", "not")
+_OPENAI_STRICT_WORDS = """allOf oneOf not dependentRequired dependentSchemas if then else patternProperties
+    propertyNames minProperties maxProperties unevaluatedProperties unevaluatedItems contains
+    minContains maxContains uniqueItems default"""
+_OPENAI_STRICT = frozenset(_OPENAI_STRICT_WORDS.split())
+_INSTEAD = {
+    "oneOf": "write anyOf",
+    "allOf": "write the parts as one schema",
+    "const": "write an enum of one",
+    "$ref": "write the schema where it is used",
+    "$defs": "write the schemas where they are used",
+    "exclusiveMinimum": "write minimum",
+    "exclusiveMaximum": "write maximum",
+    "examples": "write example, or put them into the description",
+    "not": "say it in the description",
+}
+_JSON_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
-def check_declarations(declared: Iterable[DeclaredFunction]) -> Iterator[Finding]:
-    """The findings in single declarations."""
-    for function in declared:
-        yield from _check_schema(function)
-        yield from _check_descriptions(function)
-        yield from _check_required(function)
-        yield from _check_texts(function)
+def check(facts: ProjectFacts) -> Iterator[Finding]:
+    """Find what is wrong with the declarations of a project, whatever its code does."""
+    for function in facts.declarations:
+        yield from check_schema(function)
+        yield from check_descriptions(function)
+        yield from check_texts(function)
+        yield from check_service_limits(function, facts.providers)
+    yield from check_duplicates(facts.declarations)
+    yield from check_conflicts(facts.declarations)
+    yield from check_pairs(facts.declarations, facts.code.value_trees)
 
 
-def _check_schema(function: DeclaredFunction) -> Iterator[Finding]:
-    """What is wrong with the schema itself. Instruction files and cases are checked where they are read."""
-    if function.form in (INSTRUCTION, SUITE, DECORATED) or not isinstance(function.parameters, Mapping):
-        return
-    for path, message in compile_schema(function.parameters).find_problems():
-        path_text = format_path(("parameters", *path))
-        yield Finding(
-            name="invalid-declaration",
-            location=function.locate(("parameters", *path)),
-            message=f"'{function.name}': {path_text}: {message}",
-            advice="correct the schema: services refuse it, or ignore what they do not know",
-        )
-
-
-def _check_descriptions(function: DeclaredFunction) -> Iterator[Finding]:
-    if function.form == SUITE:
-        return  # a suite may declare no more than a patch or an alias
-    is_private = function.form == DECORATED and function.name.startswith("_")  # made into a tool by more code
-    if is_private:
-        return
-    if function.description is None or (isinstance(function.description, str) and not function.description.strip()):
-        kind = "a docstring" if function.form == DECORATED else "a description"
-        yield Finding(
-            name="description-missing",
-            location=function.place,
-            message=f"'{function.name}' is declared without {kind}",
-            advice="say what the function does and when to call it: models choose by the description",
-        )
-    properties = function.properties or {}
-    bare = [
-        name
-        for name, schema in properties.items()
-        if isinstance(schema, Mapping) and not {"description", "enum", "$ref", "const", "title"} & schema.keys()
-    ]
-    if bare and function.form != DECORATED:
-        yield Finding(
-            name="parameter-description-missing",
-            location=function.locate(("parameters", "properties", bare[0])),
-            message=f"'{function.name}': no description of {', '.join(repr(name) for name in bare)}",
-            advice="say what is expected there, with an example",
-        )
-
-
-def _check_required(function: DeclaredFunction) -> Iterator[Finding]:
+def check_schema(function: DeclaredFunction) -> Iterator[Finding]:
+    """Check the schema itself. Those of instruction files and cases are checked where they are read."""
+    if function.form not in (INSTRUCTION, SUITE, DECORATED) and isinstance(function.parameters, Mapping):
+        for path, message in compile_schema(function.parameters).find_problems():
+            yield INVALID_DECLARATION.report(
+                function.locate(("parameters", *path)),
+                f"'{function.name}': {format_path(('parameters', *path))}: {message}",
+                "correct the schema: services refuse it, or ignore what they do not know",
+            )
     properties = function.properties
-    if properties is None:
-        return
-    for name in function.required:
+    for name in function.required if properties is not None else ():
         if name not in properties:
-            yield Finding(
-                name="required-undeclared",
-                location=function.locate(("parameters", "required")),
-                message=f"'{function.name}': 'required' names '{name}', which is no parameter"
-                f"{did_you_mean(name, properties)}",
-                advice="declare it under 'properties', or take it out of 'required'",
+            yield REQUIRED_UNDECLARED.report(
+                function.locate(("parameters", "required")),
+                f"'{function.name}': 'required' names '{name}', which is no parameter{did_you_mean(name, properties)}",
+                "declare it under 'properties', or take it out of 'required'",
             )
 
 
-def _check_texts(function: DeclaredFunction) -> Iterator[Finding]:
+def check_descriptions(function: DeclaredFunction) -> Iterator[Finding]:
+    """Find missing descriptions. A suite may declare no more than a patch; code makes private functions into tools."""
+    is_private = function.form == DECORATED and function.name.startswith("_")
+    if function.form == SUITE or is_private:
+        return
+    if function.description is None or (isinstance(function.description, str) and not function.description.strip()):
+        yield DESCRIPTION_MISSING.report(
+            function.place,
+            f"'{function.name}' is declared without {'a docstring' if function.form == DECORATED else 'a description'}",
+            "say what the function does and when to call it: models choose by the description",
+        )
+    bare = [
+        name
+        for name, schema in (function.properties or {}).items()
+        if isinstance(schema, Mapping) and not {"description", "enum", "$ref", "const", "title"} & schema.keys()
+    ]
+    if bare and function.form != DECORATED:
+        yield PARAMETER_DESCRIPTION_MISSING.report(
+            function.locate(("parameters", "properties", bare[0])),
+            f"'{function.name}': no description of {', '.join(map(repr, bare))}",
+            "say what is expected there, with an example",
+        )
+
+
+def check_texts(function: DeclaredFunction) -> Iterator[Finding]:
+    """Compare the descriptions with the schema."""
     properties = function.properties or {}
+    contradictions: list[tuple[DataPath, str, str]] = []
     for name, schema in properties.items():
         text = schema.get("description") if isinstance(schema, Mapping) else None
         if isinstance(text, str):
+            path: DataPath = ("parameters", "properties", name, "description")
             other_names = properties.keys() - {name}
-            for message, advice in _compare_with_schema(text, name, schema, name in function.required, other_names):
-                at: DataPath = ("parameters", "properties", name, "description")
-                yield _report_contradiction(function, at, message, advice)
+            found = _compare_with_schema(text, name, schema, name in function.required, other_names)
+            contradictions += [(path, message, advice) for message, advice in found]
     if isinstance(function.description, str) and function.properties is not None and function.form != DECORATED:
         for match in _PARAMETER.finditer(function.description):
             name = match[1] or match[2]
             if name not in properties:
                 message = f"the description speaks of a parameter '{name}', and there is none"
                 hint = did_you_mean(name, properties).removeprefix("; ")
-                yield _report_contradiction(
-                    function, ("description",), message, hint or "declare it, or correct the text"
-                )
-
-
-def _report_contradiction(function: DeclaredFunction, path: DataPath, message: str, advice: str) -> Finding:
-    return Finding(
-        name="description-contradicts",
-        location=function.locate(path),
-        message=f"'{function.name}': {message}",
-        advice=advice,
-    )
+                contradictions.append((("description",), message, hint or "declare it, or correct the text"))
+    for path, message, advice in contradictions:
+        yield DESCRIPTION_CONTRADICTS.report(function.locate(path), f"'{function.name}': {message}", advice)
 
 
 def _compare_with_schema(
     text: str, name: str, schema: Mapping[str, Any], is_required: bool, other_names: Container[str]
 ) -> Iterator[tuple[str, str]]:
+    """Yield a message and advice for each contradiction of a parameter's description `text` to its schema."""
+    correct = "correct one of them"
     if is_required and _OPTIONAL.search(text):
-        yield f"'{name}' is optional by its description and required by the schema", "correct one of them"
+        yield f"'{name}' is optional by its description and required by the schema", correct
     if not is_required and _REQUIRED.search(text) and "default" not in schema:
         yield f"'{name}' is required by its description and optional by the schema", f"add '{name}' to 'required'"
-    default_match = _DEFAULT.search(text)
-    if default_match and "default" in schema and not _is_same_default(default_match[1], schema["default"]):
-        yield (
-            f"'{name}' defaults to {default_match[1]} by its description and to {_format_value(schema['default'])} by the schema",  # noqa: E501
-            ("correct one of them"),
-        )
+    default = _DEFAULT.search(text)
+    if default and "default" in schema and not _is_same_default(default[1], schema["default"]):
+        by_schema = _format_value(schema["default"])
+        yield f"'{name}' defaults to {default[1]} by its description and to {by_schema} by the schema", correct
     type_match = _TYPE.search(text)
     kind = schema.get("type")
     if type_match and isinstance(kind, str) and type_match[1] not in other_names:
-        word = type_match[2].lower()
-        described_type = _TYPES.get(word, word)
-        if described_type != kind and {described_type, kind} != {"number", "integer"}:
-            yield (
-                f"'{name}' is of type {described_type} by its description and of type {kind} by the schema",
-                ("correct one of them"),
-            )
-    yield from _compare_with_enum(text, name, schema.get("enum"))
-
-
-def _compare_with_enum(text: str, name: str, values: Any) -> Iterator[tuple[str, str]]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        return
-    listed = [words for words in _find_enumerations(text) if any(word in values for word in words)]
-    strange = list(dict.fromkeys(word for words in listed for word in words if word not in values))
-    if strange:
-        yield (
-            f"the description of '{name}' names {', '.join(map(repr, strange))}, which its enum lacks",
-            ("add it to the enum, or correct the text"),
-        )
+        described = _TYPES.get(type_match[2].lower(), type_match[2].lower())
+        if described != kind and {described, kind} != {"number", "integer"}:
+            yield f"'{name}' is of type {described} by its description and of type {kind} by the schema", correct
+    values = schema.get("enum")
+    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+        listed = [words for words in _find_enumerations(text) if any(word in values for word in words)]
+        strange = list(dict.fromkeys(word for words in listed for word in words if word not in values))
+        if strange:
+            message = f"the description of '{name}' names {', '.join(map(repr, strange))}, which its enum lacks"
+            yield message, "add it to the enum, or correct the text"
 
 
 def _find_enumerations(text: str) -> Iterator[list[str]]:
-    """Quoted words that are listed together; one that stands alone may be anything."""
+    """Yield quoted words that are listed together; one that stands alone may be anything."""
     words: list[str] = []
     end = 0
     for match in _QUOTED.finditer(text):
@@ -189,30 +234,29 @@ def _is_same_default(text: str, default: Any) -> bool:
 
 
 def _format_value(value: Any) -> str:
-    return (
-        {True: "true", False: "false", None: "null"}.get(value, str(value)) if not isinstance(value, list) else "a list"
-    )
+    if isinstance(value, list):
+        return "a list"
+    return {True: "true", False: "false", None: "null"}.get(value, str(value))
 
 
 def check_duplicates(declared: Iterable[DeclaredFunction]) -> Iterator[Finding]:
-    """The same name twice in one list."""
+    """Find the same name twice in one list."""
     first_by_name: dict[tuple[object, str], DeclaredFunction] = {}
     for function in declared:
         if function.list_key is None:
             continue
         first = first_by_name.setdefault((function.list_key, function.name), function)
         if first is not function:
-            yield Finding(
-                name="duplicate-declaration",
-                location=function.place,
-                message=f"'{function.name}' is declared twice in one list",
-                advice="keep one; services refuse doubles or take the last",
+            yield DUPLICATE_DECLARATION.report(
+                function.place,
+                f"'{function.name}' is declared twice in one list",
+                "keep one; services refuse doubles or take the last",
                 related=first.place,
             )
 
 
-def check_conflicts(declared: list[DeclaredFunction]) -> Iterator[Finding]:
-    """Declarations of one function that tell the model different things about its parameters."""
+def check_conflicts(declared: Iterable[DeclaredFunction]) -> Iterator[Finding]:
+    """Find declarations of one function that say different things about its parameters."""
     by_name: dict[str, list[DeclaredFunction]] = {}
     for function in declared:
         if function.form != DECORATED and function.properties is not None:
@@ -221,38 +265,34 @@ def check_conflicts(declared: list[DeclaredFunction]) -> Iterator[Finding]:
         outside_suites = [function for function in same if function.form != SUITE]
         for function in same:
             candidates = outside_suites if function.form == SUITE else outside_suites[: outside_suites.index(function)]
-            for other_function in _select_comparable(function, candidates):
-                difference = _describe_difference(other_function, function)
+            for other in _select_comparable(function, candidates):
+                difference = _describe_difference(other, function)
                 if difference:
-                    yield _report_conflict(function, other_function, difference)
+                    yield CONFLICTING_DECLARATIONS.report(
+                        function.place,
+                        f"'{function.name}' is declared otherwise in {other.file}: {difference}",
+                        "declare it once, or make both say the same",
+                        related=other.place,
+                    )
                     break
 
 
-def _report_conflict(function: DeclaredFunction, other_function: DeclaredFunction, difference: str) -> Finding:
-    return Finding(
-        name="conflicting-declarations",
-        location=function.place,
-        message=f"'{function.name}' is declared otherwise in {other_function.file}: {difference}",
-        advice="declare it once, or make both say the same",
-        related=other_function.place,
-    )
-
-
 def _select_comparable(function: DeclaredFunction, candidates: list[DeclaredFunction]) -> list[DeclaredFunction]:
-    """Those of `others` that mean the same function: of the same folder's instructions, or the nearest elsewhere.
+    """Return the candidates that mean the same function: instructions of the same folder, or the nearest elsewhere.
 
     Two lists of tools in code may belong to two agents; they are not compared.
     """
+    layer, folder = _get_layer(function), function.file.rpartition("/")[0]
     comparable = [
         candidate
         for candidate in candidates
-        if _get_layer(candidate) != _get_layer(function)
-        or (function.form == INSTRUCTION and _get_folder(candidate) == _get_folder(function))
+        if _get_layer(candidate) != layer
+        or (function.form == INSTRUCTION and candidate.file.rpartition("/")[0] == folder)
     ]
     if function.form == SUITE and not function.parameters:
         return []  # it says nothing of them
-    closest_functions = select_closest(comparable, function.file, [candidate.file for candidate in comparable])
-    return closest_functions[:1] if len(closest_functions) == 1 or function.form == INSTRUCTION else []
+    nearest = select_closest(comparable, function.file, [candidate.file for candidate in comparable])
+    return nearest[:1] if len(nearest) == 1 or function.form == INSTRUCTION else []
 
 
 def _get_layer(function: DeclaredFunction) -> str:
@@ -261,12 +301,8 @@ def _get_layer(function: DeclaredFunction) -> str:
     return "data" if function.file.endswith(".json") else "code"
 
 
-def _get_folder(function: DeclaredFunction) -> str:
-    return function.file.rpartition("/")[0]
-
-
 def _describe_difference(first: DeclaredFunction, second: DeclaredFunction) -> str:
-    """How the parameters of `other` differ from those of `one`."""
+    """Say how the parameters of `second` differ from those of `first`; "" where they don't."""
     mine, theirs = first.properties or {}, second.properties or {}
     if UNKNOWN in (first.parameters, second.parameters):
         return ""
@@ -283,9 +319,150 @@ def _describe_difference(first: DeclaredFunction, second: DeclaredFunction) -> s
 
 
 def _is_open(function: DeclaredFunction) -> bool:
-    """Whether the declaration says that it leaves parameters out."""
+    """Return whether the declaration says that it leaves parameters out."""
     return isinstance(function.parameters, Mapping) and bool(function.parameters.get("additionalProperties"))
 
 
 def _format_type(value: Any) -> str:
     return " or ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def check_pairs(declared: Iterable[DeclaredFunction], trees: Iterable[ValueTree]) -> Iterator[Finding]:
+    """Find enums that belong together and are declared apart (`section`, `subsection`), where wrong pairs are possible.
+
+    `trees` are mappings of outer to inner values, from the code and the documents of the project.
+    """
+    for function in declared:
+        schema, properties = function.parameters, function.properties
+        if properties is None or any(key in schema for key in _TYING):
+            continue
+        enums = {
+            name: part["enum"]
+            for name, part in properties.items()
+            if isinstance(part, Mapping) and isinstance(part.get("enum"), list) and len(part["enum"]) > 1
+        }
+        for inner, outer in ((inner, outer) for inner in enums for outer in enums if inner != outer):
+            if "".join(split_words(inner)) != "sub" + "".join(split_words(outer)):
+                continue
+            counted = _count_wrong_pairs(enums[outer], enums[inner], trees)
+            if counted is not None:
+                yield IMPOSSIBLE_PAIRS.report(
+                    function.locate(("parameters", "properties", inner, "enum")),
+                    f"'{function.name}': '{outer}' ({len(enums[outer])} values) and '{inner}' ({len(enums[inner])}) "
+                    f"are chosen apart{counted}",
+                    f"offer one enum of pairs, or check in the code that '{inner}' belongs to '{outer}' and say so",
+                )
+
+
+def _count_wrong_pairs(outer: list[Any], inner: list[Any], trees: Iterable[ValueTree]) -> str | None:
+    """Say how many pairs do not exist, where a tree of them is found; None if all do."""
+    fitting = (tree for tree in trees if set(outer) <= tree.keys() and set(inner) <= frozenset().union(*tree.values()))
+    tree = next(fitting, None)
+    if tree is None:
+        return ", so that pairs are possible that do not belong together"
+    wrong = [(above, below) for above in outer for below in inner if below not in tree[above]]
+    if not wrong:
+        return None
+    example = f"{wrong[0][0]!r} with {wrong[0][1]!r}"
+    return f": {len(wrong)} of {len(outer) * len(inner)} pairs do not exist, such as {example}"
+
+
+def check_service_limits(function: DeclaredFunction, providers: tuple[str, ...] | None) -> Iterator[Finding]:
+    """Find what the services that the declaration is for refuse; `providers` are those that the project names."""
+    services: tuple[str, ...] = ()
+    if function.form in (INSTRUCTION, SUITE, PLAIN):
+        both = () if function.form == PLAIN else ("gemini", "openai")  # a plain dictionary may be for anybody
+        services = both if providers is None else providers
+    if function.form in (GEMINI, GEMINI_SCHEMA) or "gemini" in services:
+        for path, message, advice in _check_gemini(function):
+            yield GEMINI_REJECTS.report(function.locate(path), f"'{function.name}': {message}", advice)
+    if function.form == OPENAI or "openai" in services:
+        for path, message, advice in _check_openai(function):
+            yield OPENAI_REJECTS.report(function.locate(path), f"'{function.name}': {message}", advice)
+
+
+def _check_gemini(function: DeclaredFunction) -> Iterator[tuple[DataPath, str, str]]:
+    if not _GEMINI_NAME.fullmatch(function.name):
+        advice = "a letter or _ first, then letters, digits, _ . : -, at most 128"
+        yield ("name",), "Gemini refuses this name", advice
+    if function.form != GEMINI_SCHEMA:
+        return
+    instead = "or declare with parameters_json_schema"
+    for schema, path in _walk_schema(function.parameters):
+        at = ("parameters", *path)
+        for key in schema:
+            if key not in _GEMINI_FIELDS:
+                yield (*at, key), f"Gemini's Schema has no '{key}'", f"{_INSTEAD.get(key, 'leave it out')}, {instead}"
+        if isinstance(schema.get("type"), list):
+            message = "Gemini's Schema takes no list of types"
+            yield (*at, "type"), message, f"write one type and nullable: true, {instead}"
+        values = schema.get("enum")
+        if isinstance(values, list) and not all(isinstance(value, str) for value in values):
+            message = "Gemini's Schema takes texts alone as enum values"
+            yield (*at, "enum"), message, f"write the values as text, {instead}"
+        if schema.get("type") == "array" and "items" not in schema:
+            yield at, f"{_describe_schema(path)} is an array without 'items'", "say what its items are"
+
+
+def _check_openai(function: DeclaredFunction) -> Iterator[tuple[DataPath, str, str]]:
+    if not _OPENAI_NAME.fullmatch(function.name):
+        advice = "letters, digits, _ and -, at most 64; or set providers in [tool.evalkit.lint]"
+        yield ("name",), "OpenAI refuses this name", advice
+    root = function.parameters
+    if not isinstance(root, Mapping):
+        return
+    kind = root.get("type")
+    is_other = kind is None or (kind in _JSON_TYPES and kind != "object")  # check_schema finds what is no type at all
+    if root and is_other and "$ref" not in root:
+        yield ("parameters",), "OpenAI wants parameters of type 'object'", "write type: object"
+    for key in _OPENAI_ROOT:
+        if key in root:
+            advice = "say in the description which parameters go together"
+            yield ("parameters", key), f"OpenAI refuses '{key}' at the root", advice
+    for schema, path in _walk_schema(root):
+        at = ("parameters", *path)
+        if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
+            yield at, f"{_describe_schema(path)} is an array without 'items'", "say what its items are"
+        if function.strict:
+            yield from _check_strict(schema, at)
+
+
+def _check_strict(schema: Mapping[str, Any], at: DataPath) -> Iterator[tuple[DataPath, str, str]]:
+    for key in sorted(_OPENAI_STRICT & schema.keys()):
+        if at != ("parameters",) or key not in _OPENAI_ROOT:  # else it is refused in any mode
+            yield (*at, key), f"strict mode refuses '{key}'", "leave it out, or drop strict"
+    if schema.get("type") != "object" and "properties" not in schema:
+        return
+    if schema.get("additionalProperties") is not False:
+        message = f"strict mode wants 'additionalProperties: false' in {_describe_schema(at[1:])}"
+        yield at, message, "add it, or drop strict"
+    properties, required = schema.get("properties"), schema.get("required")
+    names = properties if isinstance(properties, Mapping) else ()
+    missing = [name for name in names if name not in (required or ())]
+    if missing:
+        listed = f"{', '.join(map(repr, missing))} {'is' if len(missing) == 1 else 'are'}"
+        message = f"strict mode wants every parameter in 'required'; {listed} not"
+        yield at, message, "list it and let it be null (type: [string, 'null']), or drop strict"
+
+
+def _walk_schema(schema: object, path: DataPath = ()) -> Iterator[tuple[Mapping[str, Any], DataPath]]:
+    """Yield the schema and every schema inside it, with their paths."""
+    if not isinstance(schema, Mapping):
+        return
+    yield schema, path
+    for key in ("properties", "$defs", "definitions", "patternProperties"):
+        named = schema.get(key)
+        for name, item in named.items() if isinstance(named, Mapping) else ():
+            yield from _walk_schema(item, (*path, key, name))
+    for key in ("items", "additionalProperties", "not", "if", "then", "else", "contains"):
+        yield from _walk_schema(schema.get(key), (*path, key))
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        inner = schema.get(key)
+        for index, item in enumerate(inner if isinstance(inner, list) else ()):
+            yield from _walk_schema(item, (*path, key, index))
+
+
+def _describe_schema(path: DataPath) -> str:
+    """Return a schema in words: ``'tags'``, or the parameters themselves."""
+    names = [step for before, step in pairwise(path) if before in ("properties", "$defs")]
+    return f"'{'.'.join(map(str, names))}'" if names else "the parameters"

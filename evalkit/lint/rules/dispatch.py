@@ -1,12 +1,12 @@
-"""Which code belongs to a declared function: by dispatch tables, else by name; and what is wrong with the names."""
+"""Rules of dispatch: which code belongs to a declared function, by tables or else by name, and names that differ."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
-from msgspec import Struct, field
-
 from evalkit.errors import did_you_mean, find_nearest
+from evalkit.lint.facts.project import MatchResult, ProjectFacts
+from evalkit.lint.facts.python_files import measure_closeness
 from evalkit.lint.facts.records import (
     DECORATED,
     SUITE,
@@ -16,94 +16,143 @@ from evalkit.lint.facts.records import (
     DispatchTable,
     Implementation,
 )
-from evalkit.lint.finding import Edit, Finding
+from evalkit.lint.facts.signatures import read_types
+from evalkit.lint.finding import ERROR, WARNING, Finding, Rule
 from evalkit.lint.names import describe_difference, find_relative, is_alike, is_part, is_related, split_words
-from evalkit.lint.rules.by_name import ImplementationsByName, TablesByFile, find_main_dispatch
-from evalkit.lint.scope import select_closest
+from evalkit.lint.scope import is_beside, is_near, select_closest
+
+NOT_IMPLEMENTED = Rule("L201", "not-implemented", ERROR, "A function is declared, and no code implements it.")
+IMPLEMENTATION_NAME = Rule(
+    "L202", "implementation-name", ERROR, "A function is declared under one name and implemented under another."
+)
+NOT_DISPATCHED = Rule("L301", "not-dispatched", ERROR, "A declared function has no entry where all others have one.")
+DISPATCH_NAME = Rule(
+    "L302", "dispatch-name", ERROR, "A function is declared under one name and dispatched under another.", fixable=True
+)
+UNDECLARED_DISPATCH = Rule(
+    "L303", "undeclared-dispatch", WARNING, "A function is dispatched, and no model is told of it."
+)
+ALIAS_TARGET = Rule("L304", "alias-target", ERROR, "An alias leads to a function that does not exist.")
+RULES = (
+    NOT_IMPLEMENTED,
+    IMPLEMENTATION_NAME,
+    NOT_DISPATCHED,
+    DISPATCH_NAME,
+    UNDECLARED_DISPATCH,
+    ALIAS_TARGET,
+)
 
 
-class MatchResult(Struct):
-    """Declared functions with the code that carries them out, and the findings about names."""
+def check(facts: ProjectFacts) -> Iterator[Finding]:
+    """Find declarations without code, code without a declaration, and names of one function that differ."""
+    yield from find_matches(facts).findings
 
-    pairs: list[tuple[DeclaredFunction, Implementation]] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+
+def find_matches(facts: ProjectFacts) -> MatchResult:
+    """Match the declarations of a project with its code, once."""
+    if facts.matches is None:
+        facts.matches = DispatchMatcher(facts.declarations, facts.code).match()
+    return facts.matches
+
+
+def find_patched(
+    declared: Sequence[DeclaredFunction], code: CodeFacts
+) -> Iterator[tuple[DeclaredFunction, Implementation]]:
+    """Yield functions of cases with the real ones that they swap: ``patch: shop.clients:Client.check``."""
+    for function in declared:
+        module, _, name = function.patch.partition(":")
+        path = module.replace(".", "/")
+        candidates = [
+            implementation
+            for implementation in code.implementations.get(name.rpartition(".")[2], ())
+            if f"/{implementation.place.file}".endswith((f"/{path}.py", f"/{path}/__init__.py"))
+            and implementation.is_method == ("." in name)
+        ]
+        if module and len(candidates) == 1:
+            yield function, candidates[0]
 
 
 class DispatchMatcher:
-    """Matches the declarations of each file with the dispatch tables and functions that are nearest to it."""
+    """Matcher of the declarations of each file with the dispatch tables and functions that are nearest to it."""
 
     def __init__(self, declared: Sequence[DeclaredFunction], code: CodeFacts) -> None:
         self._code = code
-        self._decorated = [function for function in declared if function.form == DECORATED]
-        self._declarations = [function for function in declared if function.form not in (DECORATED, SUITE)]
+        self._result = MatchResult()
         self._files: dict[str, list[DeclaredFunction]] = {}
-        for function in self._declarations:
-            self._files.setdefault(function.file, []).append(function)
-        self._by_name = ImplementationsByName(declared, self._decorated, code)
+        for function in declared:
+            if function.form not in (DECORATED, SUITE):
+                self._files.setdefault(function.file, []).append(function)
+        self._by_name = ImplementationsByName(declared, code)
         self._declared_names = {function.name for function in declared}
         self._tables_by_file = TablesByFile(self._files, self._declared_names, code.tables)
 
     def match(self) -> MatchResult:
-        matched = MatchResult()
         for file, functions in self._files.items():
             tables = self._tables_by_file.find_tables(file)
             if tables:
-                self._match_by_tables(functions, tables, matched)
+                self.match_by_tables(functions, tables)
             else:
-                self._match_by_name(functions, matched)
-        matched.findings += check_undeclared_entries(self._files, self._tables_by_file, self._by_name, self._code)
-        matched.findings += check_aliases(self._by_name.names, self._code)
-        return matched
+                self.match_by_name(functions)
+        self._result.findings += self.check_entries()
+        self._result.findings += self.check_aliases()
+        return self._result
 
-    # With tables
-
-    def _match_by_tables(
-        self, functions: list[DeclaredFunction], tables: list[DispatchTable], matched: MatchResult
-    ) -> None:
+    def match_by_tables(self, functions: list[DeclaredFunction], tables: list[DispatchTable]) -> None:
+        """Match functions with the entries of their tables."""
         entries = {entry.name: entry for table in reversed(tables) for entry in table.entries}
-        compared = {entry.name for table in tables if table.is_chain for entry in table.entries}
-        names = {function.name for function in functions}
         undispatched = [function for function in functions if not self._is_dispatched(function, entries)]
-        free = {
-            entry.name: entry
-            for table in reversed(tables)
-            for entry in (table.entries if self._is_used_with([table], functions[0]) else ())
-            if entry.name not in names | self._declared_names
-        }
-        renamed = {
-            function.name: free[name]
-            for function in undispatched
-            if (name := _find_partner(function, undispatched, free, compared))
-        }
+        renamed = self._find_renamed_entries(functions, undispatched, tables)
         main = find_main_dispatch(functions, renamed, tables)
         for function in functions:
             if function.implementation is not None:
-                matched.pairs.append((function, function.implementation))
+                self._result.pairs.append((function, function.implementation))
                 continue
             entry = entries.get(function.name) or entries.get(self._by_name.aliases.get(function.name, ""))
             if function.name in renamed:
                 entry = renamed[function.name]
-                matched.findings.append(_report_dispatch_name(function, entry))
-            elif (
-                function in undispatched
-                and self._is_used_with(main, function)
-                and not any(table.is_open for table in main)
-            ):
-                matched.findings.append(self._report_no_entry(function, main))
-            self._record_pair(function, entry, matched)
+                difference = describe_difference(entry.name, function.name)
+                finding = DISPATCH_NAME.report(
+                    function.place,
+                    f"declared as '{function.name}', dispatched as '{entry.name}' in {entry.place.file}: {difference}",
+                    "give both one name, or let the table know both while the code migrates",
+                    related=entry.place,
+                    fix=entry.add(function.name) if entry.add is not None else None,
+                )
+                self._result.findings.append(finding)
+            elif function in undispatched and self._is_used_with(main, function):
+                if not any(table.is_open for table in main):
+                    self._result.findings.append(self._report_no_entry(function, main))
+            implementation = self._by_name.find_implementation(function) if entry is None else entry.target
+            if implementation is not None:
+                self._result.pairs.append((function, implementation))
+
+    def _find_renamed_entries(
+        self, functions: list[DeclaredFunction], undispatched: list[DeclaredFunction], tables: list[DispatchTable]
+    ) -> dict[str, DispatchEntry]:
+        """Return the entries under other names that functions were meant to have, by the functions' names."""
+        names = {function.name for function in functions} | self._declared_names
+        free = {
+            entry.name: entry
+            for table in reversed(tables)
+            for entry in (table.entries if self._is_used_with([table], functions[0]) else ())
+            if entry.name not in names
+        }
+        compared = {entry.name for table in tables if table.is_chain for entry in table.entries}
+        partners = {function.name: _find_partner(function, undispatched, free, compared) for function in undispatched}
+        return {name: free[partner] for name, partner in partners.items() if partner}
 
     def _is_used_with(self, tables: list[DispatchTable], function: DeclaredFunction) -> bool:
-        """Whether the code that has the tables is used with the declaration: another script may know the names, too."""
+        """Return whether code with the tables is used with the declaration: another script may know the names, too."""
         return any(self._by_name.is_used_with(function.file, table.place.file) for table in tables)
 
-    def _is_dispatched(self, function: DeclaredFunction, entries: dict[str, DispatchEntry]) -> bool:
+    def _is_dispatched(self, function: DeclaredFunction, entries: Mapping[str, DispatchEntry]) -> bool:
         if function.implementation is not None:
             return True
         names = {function.name, *function.aliases, self._by_name.aliases.get(function.name, function.name)}
         return bool(names & entries.keys()) or any(self._is_mentioned(name, function.file) for name in names)
 
     def _is_mentioned(self, name: str, file: str) -> bool:
-        """Whether code speaks of the name elsewhere: a comparison, a registration, a lookup by getattr.
+        """Return whether code names it elsewhere: in a comparison, a registration, a lookup by getattr.
 
         Where the functions of `file` have a dispatch, only what stands in the same files counts: other agents of the
         project may have functions of the same names.
@@ -117,33 +166,20 @@ class DispatchMatcher:
         table, names = tables[0], {name for table in tables for name in table.names}
         similar = find_nearest(function.name, [name for name in sorted(names) if name not in self._by_name.names])
         hint = f"; '{similar}' is there" if similar else ""
-        return Finding(
-            name="not-dispatched",
-            location=function.place,
-            message=f"'{function.name}' is declared and has no entry in the dispatch of {table.place.file}{hint}",
-            advice="add the entry, or take the declaration away: a call of it fails",
+        return NOT_DISPATCHED.report(
+            function.place,
+            f"'{function.name}' is declared and has no entry in the dispatch of {table.place.file}{hint}",
+            "add the entry, or take the declaration away: a call of it fails",
             related=table.place,
         )
 
-    def _record_pair(self, function: DeclaredFunction, entry: DispatchEntry | None, matched: MatchResult) -> None:
-        if entry is not None and entry.target is not None:
-            matched.pairs.append((function, entry.target))
-        elif entry is None or not entry.target_name:
-            implementation = self._by_name.find_implementation(function)
-            if implementation is not None and entry is None:
-                matched.pairs.append((function, implementation))
-
-    # Without tables
-
-    def _match_by_name(self, functions: list[DeclaredFunction], matched: MatchResult) -> None:
-        matched.pairs += [
-            (function, function.implementation) for function in functions if function.implementation is not None
-        ]
+    def match_by_name(self, functions: list[DeclaredFunction]) -> None:
+        """Match functions that no table dispatches with code of their name, or nearly of it."""
+        pairs, by_name = self._result.pairs, self._by_name
+        pairs += [(function, function.implementation) for function in functions if function.implementation is not None]
         functions = [function for function in functions if function.implementation is None]
         exact = {
-            function.name: self._by_name.find_implementation(function)
-            for function in functions
-            if self._by_name.has_name(function)
+            function.name: by_name.find_implementation(function) for function in functions if by_name.has_name(function)
         }
         renamed = {
             function.name: implementation
@@ -152,24 +188,33 @@ class DispatchMatcher:
         }
         if len(renamed) == 1 and all(len(split_words(name)) == 1 for name in renamed):
             renamed = {}  # one word with an affix: `search` and `run_search` may be two things
-        enough = 2 * (len(exact) + len(renamed)) >= len(functions) and all(
+        is_enough = 2 * (len(exact) + len(renamed)) >= len(functions) and all(
             self._is_conventional(function.file) for function in functions[:1]
         )
         for function in functions:
             implementation = exact.get(function.name)
-            entry = self._by_name.find_entry(function)
+            entry = by_name.find_entry(function)
             if entry is not None and not entry.target_name:
                 implementation = entry.target  # a branch, which says best what is run
             if implementation is not None:
-                matched.pairs.append((function, implementation))
-            elif function.name in renamed and enough:
-                matched.findings.append(_report_implementation_name(function, renamed[function.name]))
-                matched.pairs.append((function, renamed[function.name]))
-            elif function.name not in exact and exact and enough and self._is_expected(function):
-                matched.findings.append(self._report_no_code(function))
+                pairs.append((function, implementation))
+            elif function.name in renamed and is_enough:
+                implementation = renamed[function.name]
+                difference = describe_difference(implementation.name, function.name)
+                finding = IMPLEMENTATION_NAME.report(
+                    function.place,
+                    f"declared as '{function.name}', implemented as '{implementation.name}' in "
+                    f"{implementation.place.file}: {difference}",
+                    "give both one name, or dispatch the declared name to the function",
+                    related=implementation.place,
+                )
+                self._result.findings.append(finding)
+                pairs.append((function, implementation))
+            elif function.name not in exact and exact and is_enough:
+                self._result.findings += self._report_no_code(function)
 
     def _is_conventional(self, file: str) -> bool:
-        """Whether code carries the names of functions that files beside this one declare: half of them, at least.
+        """Return whether code carries the names of half the functions, at least, that files beside this one declare.
 
         In a folder of files with one declaration each, what is true of one file says little.
         """
@@ -180,166 +225,265 @@ class DispatchMatcher:
             if neighbour_file.rpartition("/")[0] == folder
             for function in functions
         ]
-        known_count = sum(
-            function.implementation is not None or self._by_name.has_name(function) for function in neighbours
-        )
-        return len(self._files[file]) > 1 or len(neighbours) < 3 or 2 * known_count >= len(neighbours)
+        known = [
+            function
+            for function in neighbours
+            if function.implementation is not None or self._by_name.has_name(function)
+        ]
+        return len(self._files[file]) > 1 or len(neighbours) < 3 or 2 * len(known) >= len(neighbours)
 
     def _find_renamed(self, function: DeclaredFunction) -> Implementation | None:
-        name = find_relative(
-            function.name,
-            [candidate for candidate in self._code.implementations if candidate not in self._by_name.names],
-        )
+        free = [name for name in self._code.implementations if name not in self._by_name.names]
+        name = find_relative(function.name, free)
         if name is None or self._is_mentioned(function.name, function.file):
             return None
-        implementations = self._by_name.find_implementations(name, function.file)
-        nearby = select_closest(
-            implementations, function.file, [implementation.place.file for implementation in implementations]
-        )
-        return nearby[0] if nearby else None
+        candidates = self._by_name.find_implementations(name, function.file)
+        nearest = select_closest(candidates, function.file, [candidate.place.file for candidate in candidates])
+        return nearest[0] if nearest else None
 
-    def _is_expected(self, function: DeclaredFunction) -> bool:
-        """Whether a Python function could have the name, and no code speaks of it in another way."""
-        return function.name.replace("-", "_").isidentifier() and not self._is_mentioned(function.name, function.file)
-
-    def _report_no_code(self, function: DeclaredFunction) -> Finding:
+    def _report_no_code(self, function: DeclaredFunction) -> Iterator[Finding]:
+        """Report a function without code, if Python could have its name and no code names it in another way."""
+        name = function.name
+        if not name.replace("-", "_").isidentifier() or self._is_mentioned(name, function.file):
+            return
         similar_names = [
-            name
-            for name in self._code.implementations
-            if name not in self._by_name.names
-            and self._by_name.find_implementations(name, function.file)
-            and (is_alike(name, function.name) or is_part(name, function.name))
+            candidate
+            for candidate in self._code.implementations
+            if candidate not in self._by_name.names
+            and self._by_name.find_implementations(candidate, function.file)
+            and (is_alike(candidate, name) or is_part(candidate, name))
         ]
-        return Finding(
-            name="not-implemented",
-            location=function.place,
-            message=f"'{function.name}' is declared, and no function of that name is in the code"
-            f"{did_you_mean(function.name, similar_names)}",
-            advice="implement it, or take the declaration away: a call of it fails",
+        yield NOT_IMPLEMENTED.report(
+            function.place,
+            f"'{name}' is declared, and no function of that name is in the code{did_you_mean(name, similar_names)}",
+            "implement it, or take the declaration away: a call of it fails",
         )
+
+    def check_entries(self) -> Iterator[Finding]:
+        """Find entries of functions that no model knows, in tables that are about declared functions."""
+        names, aliases = self._by_name.names, self._by_name.aliases
+        for table in self._code.tables:
+            files = self._tables_by_file.find_files(table)
+            declared = [entry for entry in table.entries if entry.name in names]
+            if table.is_chain or not files or 2 * len(declared) < len(table.entries) or self._code.opaque_places:
+                continue
+            functions = [function.name for file in files for function in self._files[file]]
+            for entry in table.entries:
+                is_aliased = entry.name in aliases.values() or aliases.get(entry.name, "") in names
+                # The same code under a declared name as well: both work while code migrates.
+                is_double = bool(entry.target_name) and any(
+                    double.target_name == entry.target_name for double in declared
+                )
+                if entry.name not in names and not is_aliased and not is_double:
+                    if not _is_partner(entry.name, functions, table):
+                        message = f"'{entry.name}' is dispatched, and no model is told of it"
+                        yield UNDECLARED_DISPATCH.report(entry.place, message, "declare it, or take the entry away")
+
+    def check_aliases(self) -> Iterator[Finding]:
+        """Find aliases of functions that do not exist."""
+        names, code = self._by_name.names, self._code
+        known_names = {*names, *code.implementations, *(name for table in code.tables for name in table.names)}
+        about = {
+            alias.map_place
+            for alias in code.aliases
+            if any(is_alike(part, name) or part == name for part in (alias.name, alias.target) for name in names)
+        }
+        for alias in code.aliases:
+            if alias.map_place in about and not {alias.target, alias.target.rpartition(".")[2]} & known_names:
+                yield ALIAS_TARGET.report(
+                    alias.place,
+                    f"the alias '{alias.name}' leads to '{alias.target}', which does not exist"
+                    f"{did_you_mean(alias.target, known_names - {alias.name})}",
+                    "correct the target, or take the alias away",
+                )
 
 
 def _find_partner(
     function: DeclaredFunction, undispatched: list[DeclaredFunction], free: Iterable[str], compared: Container[str]
 ) -> str | None:
-    """The entry under another name that `function` was meant to have: each is the other's nearest.
+    """Return the entry under another name that `function` was meant to have: each is the other's nearest.
 
     What code merely compares something with may be no name of a function: a slip of a key is not assumed there.
     """
-    names = list(free)
-    match = find_relative(function.name, names)
+    match = find_relative(function.name, free)
     if match is not None:
         return match
-    similar = find_nearest(
-        function.name, [name for name in names if is_alike(name, function.name) and name not in compared]
-    )
+    names = [name for name in free if name not in compared]
+    similar = find_nearest(function.name, [name for name in names if is_alike(name, function.name)])
     back = find_nearest(similar, [candidate.name for candidate in undispatched]) if similar is not None else None
     if back == function.name:
         return similar
-    parts = [name for name in names if is_part(name, function.name) and name not in compared]
+    parts = [name for name in names if is_part(name, function.name)]
     back_parts = [candidate.name for candidate in undispatched if parts and is_part(parts[0], candidate.name)]
     return parts[0] if len(parts) == 1 and back_parts == [function.name] else None
 
 
-def _report_dispatch_name(function: DeclaredFunction, entry: DispatchEntry) -> Finding:
-    fix: Edit | None = entry.add(function.name) if entry.add is not None else None
-    return Finding(
-        name="dispatch-name",
-        location=function.place,
-        message=f"declared as '{function.name}', dispatched as '{entry.name}' in {entry.place.file}: "
-        f"{describe_difference(entry.name, function.name)}",
-        advice="give both one name, or let the table know both while the code migrates",
-        related=entry.place,
-        fix=fix,
-    )
-
-
-def _report_implementation_name(function: DeclaredFunction, implementation: Implementation) -> Finding:
-    return Finding(
-        name="implementation-name",
-        location=function.place,
-        message=f"declared as '{function.name}', implemented as '{implementation.name}' in {implementation.place.file}: "  # noqa: E501
-        f"{describe_difference(implementation.name, function.name)}",
-        advice="give both one name, or dispatch the declared name to the function",
-        related=implementation.place,
-    )
-
-
-# Entries of dispatch tables that no declaration knows, and aliases that lead nowhere.
-
-
-def check_undeclared_entries(
-    files: Mapping[str, list[DeclaredFunction]],
-    tables_by_file: TablesByFile,
-    by_name: ImplementationsByName,
-    code: CodeFacts,
-) -> Iterator[Finding]:
-    """Entries that no model is told of, in tables that are about declared functions."""
-    for table in code.tables:
-        about = tables_by_file.find_files(table)
-        share = sum(entry.name in by_name.names for entry in table.entries)
-        if table.is_chain or not about or 2 * share < len(table.entries) or code.opaque_places:
-            continue
-        functions = [function.name for file in about for function in files[file]]
-        for entry in table.entries:
-            aliased = entry.name in by_name.aliases.values() or by_name.aliases.get(entry.name, "") in by_name.names
-            if (
-                entry.name not in by_name.names
-                and not aliased
-                and not _is_partner(entry.name, functions, table)
-                and not _has_another_name(entry, table, by_name.names)
-            ):
-                yield Finding(
-                    name="undeclared-dispatch",
-                    location=entry.place,
-                    message=f"'{entry.name}' is dispatched, and no model is told of it",
-                    advice="declare it, or take the entry away",
-                )
-
-
-def _has_another_name(entry: DispatchEntry, table: DispatchTable, names: Collection[str]) -> bool:
-    """Whether the table has the same code under a declared name as well: both work while code migrates."""
-    declared_entries = (candidate for candidate in table.entries if candidate.name in names)
-    return bool(entry.target_name) and any(candidate.target_name == entry.target_name for candidate in declared_entries)
-
-
-def check_aliases(names: Collection[str], code: CodeFacts) -> Iterator[Finding]:
-    """Aliases of functions that do not exist."""
-    known_names = {
-        *names,
-        *code.implementations,
-        *(n for table in code.tables for n in table.names),
-    }
-    about = {
-        alias.map_place
-        for alias in code.aliases
-        if any(
-            is_alike(alias_part, name) or alias_part == name
-            for alias_part in (alias.name, alias.target)
-            for name in names
-        )
-    }
-    for alias in code.aliases:
-        if alias.map_place in about and not {alias.target, alias.target.rpartition(".")[2]} & known_names:
-            yield Finding(
-                name="alias-target",
-                location=alias.place,
-                message=f"the alias '{alias.name}' leads to '{alias.target}', which does not exist"
-                f"{did_you_mean(alias.target, known_names - {alias.name})}",
-                advice="correct the target, or take the alias away",
-            )
-
-
 def _is_partner(name: str, functions: list[str], table: DispatchTable) -> bool:
-    """Whether the entry is a declared function under another name: beside its own, or instead, which is told there."""
+    """Return whether the entry is a declared function under another name, beside its own or instead of it.
+
+    A part of a name means a function if it is part of one name alone, as `_find_partner` demands.
+    """
+    parts = [function for function in functions if function not in table.names and is_part(name, function)]
     return any(
-        is_related(name, function)
-        if function in table.names
-        else is_alike(name, function) or (is_part(name, function) and _has_free_partner(name, functions, table))
+        is_related(name, function) if function in table.names else is_alike(name, function) or parts == [function]
         for function in functions
     )
 
 
-def _has_free_partner(name: str, functions: list[str], table: DispatchTable) -> bool:
-    """Whether one function alone could be meant by the part of a name, as `_partner` wants it."""
-    return len([function for function in functions if function not in table.names and is_part(name, function)]) == 1
+class ImplementationsByName:
+    """Implementations of declared functions by their names. `aliases`: what the code's own alias maps say."""
+
+    def __init__(self, declared: Sequence[DeclaredFunction], code: CodeFacts) -> None:
+        self._decorated = [function for function in declared if function.form == DECORATED]
+        self._code = code
+        # The code's own; an `alias` in YAML is for evalkit's dispatcher, and of no help where the code runs.
+        self.aliases = {alias.name: alias.target for alias in code.aliases}
+        self.names = {name for function in declared for name in (function.name, *function.aliases)}
+
+    def list_spellings(self, name: str) -> set[str]:
+        """Return the name, what the code's alias map makes of it, and how getattr spells it: ``do_search``."""
+        affixed = {f"{before}{name}{after}" for before, after in self._code.affixes}
+        return {name, self.aliases.get(name, name), *affixed}
+
+    def has_name(self, function: DeclaredFunction) -> bool:
+        """Return whether the code knows the name at all."""
+        names = {*function.aliases, *self.list_spellings(function.name)}
+        return (
+            any(decorated.name in names for decorated in self._decorated)
+            or any(self.find_implementations(name, function.file) for name in names)
+            or any(function.name in table.names for table in self._code.tables)
+        )
+
+    def find_implementations(self, name: str, file: str) -> list[Implementation]:
+        """Return the functions of a name that lie near enough to be meant: other agents have functions as well."""
+        return [
+            implementation
+            for implementation in self._code.implementations.get(name, ())
+            if is_beside(file, implementation.place.file)
+            or (is_near(file, implementation.place.file) and self.is_used_with(file, implementation.place.file))
+        ]
+
+    def is_used_with(self, file: str, code_file: str) -> bool:
+        """Return whether the files lie in one folder or a file imports both; True for files that are no code."""
+        if file.rpartition("/")[0] == code_file.rpartition("/")[0] or not file.endswith(".py"):
+            return True
+        return self._code.is_used_with is None or self._code.is_used_with(file, code_file)
+
+    def find_implementation(self, function: DeclaredFunction) -> Implementation | None:
+        """Return the function of that name that is nearest; None where several are, or there is none."""
+        decorated = [
+            declaration.implementation
+            for declaration in self._decorated
+            if declaration.name == function.name and declaration.implementation is not None
+        ]
+        candidates = decorated or [
+            implementation
+            for name in self.list_spellings(function.name)
+            for implementation in self.find_implementations(name, function.file)
+        ]
+        nearest = select_closest(candidates, function.file, [candidate.place.file for candidate in candidates])
+        only = nearest[0] if len(nearest) == 1 else None
+        if only is None or decorated or not is_namesake(function, only):
+            return only
+        by_getattr = any(place.file in (function.file, only.place.file) for place in self._code.dynamic_lookups)
+        return only if by_getattr else None
+
+    def find_entry(self, function: DeclaredFunction) -> DispatchEntry | None:
+        """Return the entry for the function in the nearest table; that table is about another file's functions, too."""
+        tables = (table for table in self._code.tables if function.name in table.names)
+        about = (table for table in tables if is_dispatch(table, self.names))
+        entries = [entry for table in about for entry in table.entries if entry.name == function.name]
+        nearest = select_closest(entries, function.file, [entry.place.file for entry in entries])
+        return nearest[0] if nearest else None
+
+
+def is_namesake(function: DeclaredFunction, code: Implementation) -> bool:
+    """Return whether a function has the declared name by chance: code that asks the model is often called like the answer.
+
+    Of two declared parameters or more it takes none; of one, it takes another one of another type.
+    """
+    properties = function.properties
+    if not properties or code.takes_any or not code.is_comparable:
+        return False
+    parameters = [parameter for parameter in code.parameters if not parameter.name.startswith("_")]
+    if any(parameter.name == name or is_alike(parameter.name, name) for parameter in parameters for name in properties):
+        return False
+    if len(properties) > 1:
+        return not parameters or len(parameters) != len(properties)
+    declared = read_types(next(iter(properties.values())))
+    only = parameters[0].types if len(parameters) == 1 else None
+    return only is not None and bool(declared) and not declared & only
+
+
+class TablesByFile:
+    """The dispatch tables of each file's functions: those that have most of their names, the nearest of them."""
+
+    def __init__(
+        self, files: Mapping[str, list[DeclaredFunction]], declared: Collection[str], tables: Sequence[DispatchTable]
+    ) -> None:
+        self._files = files
+        self._assigned: dict[str, list[DispatchTable]] = {}
+        for table in tables:
+            for file in self.find_files(table) if is_dispatch(table, declared) else ():
+                self._assigned.setdefault(file, []).append(table)
+        for file, assigned in self._assigned.items():
+            own_tables = [table for table in assigned if table.place.file == file]
+            share = max((self._count_shared_names(files[file], table) for table in own_tables), default=0)
+            if 2 * share >= len(files[file]):
+                self._assigned[file] = own_tables  # what lies elsewhere is another agent's
+
+    def find_tables(self, file: str) -> list[DispatchTable]:
+        """Return the tables that dispatch what `file` declares."""
+        return self._assigned.get(file, [])
+
+    def find_files(self, table: DispatchTable) -> list[str]:
+        """Return the files whose functions `table` dispatches: those with most of its names, the nearest of them.
+
+        Besides, files as near of whose functions it has half: one table may dispatch many small files'.
+        """
+        shares = {file: self._count_shared_names(functions, table) for file, functions in self._files.items()}
+        largest_share = max(shares.values(), default=0)
+        best = [file for file, share in shares.items() if share == largest_share and largest_share]
+        best = select_closest(best, table.place.file, best)
+        threshold = min((measure_closeness(table.place.file, file) for file in best), default=0)
+        return [
+            file
+            for file, share in shares.items()
+            if file in best
+            or (
+                share and 2 * share >= len(self._files[file]) and measure_closeness(table.place.file, file) >= threshold
+            )
+        ]
+
+    def _count_shared_names(self, functions: list[DeclaredFunction], table: DispatchTable) -> int:
+        names = {function.name for function in functions}
+        # Code compares many things with a word; two words and an affix are no chance.
+        others = [entry.name for entry in table.entries if not table.is_chain or len(split_words(entry.name)) > 1]
+        related = [other for other in others if any(is_related(other, name) for name in names)]
+        return len(names & table.names) + len(related)
+
+
+def is_dispatch(table: DispatchTable, declared: Collection[str]) -> bool:
+    """Return whether a mapping's names are functions': half of them, or several. One of many is there by chance."""
+    known = [name for name in table.names if name in declared or any(is_related(name, other) for other in declared)]
+    return len(known) > 2 or 2 * len(known) >= len(table.names)
+
+
+def find_main_dispatch(
+    functions: list[DeclaredFunction], renamed: Mapping[str, DispatchEntry], tables: list[DispatchTable]
+) -> list[DispatchTable]:
+    """Return the tables of one file or one registry that have most of the functions; none without half of them."""
+    groups: dict[str, list[DispatchTable]] = {}
+    for table in tables:
+        groups.setdefault(table.registry or table.place.file, []).append(table)
+    best: list[DispatchTable] = []
+    best_count = 0
+    for group in groups.values():
+        names = {name for table in group for name in table.names}
+        count = 0
+        for function in functions:
+            renamed_names = [renamed[function.name].name] if function.name in renamed else []
+            is_covered = bool(names & {function.name, *function.aliases, *renamed_names})
+            count += function.implementation is not None or is_covered
+        best, best_count = (group, count) if count > best_count else (best, best_count)
+    return best if 2 * best_count >= len(functions) else []

@@ -1,26 +1,50 @@
-"""A declaration held against the signature of the code that carries it out."""
+"""Rules of parameters: declarations compared with the signatures of the code that carries them out."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evalkit.errors import Location, find_nearest
-from evalkit.lint.facts.argument_keys import MAPPING_NAMES
+from evalkit.errors import find_nearest
+from evalkit.lint.facts.project import ProjectFacts
 from evalkit.lint.facts.records import DECORATED, UNKNOWN, DeclaredFunction, Implementation, Parameter
-from evalkit.lint.finding import Finding
+from evalkit.lint.facts.signatures import MAPPING_NAMES, read_types
+from evalkit.lint.finding import ERROR, WARNING, Finding, Rule
 from evalkit.lint.names import is_related
+from evalkit.lint.rules.dispatch import find_matches, find_patched
 
-ImplementedFunction = tuple[DeclaredFunction, Implementation]
+PARAMETER_MISSING = Rule(
+    "L203", "parameter-missing", ERROR, "A declared parameter is one that the implementation does not take."
+)
+PARAMETER_EXTRA = Rule("L204", "parameter-extra", ERROR, "The implementation needs a parameter that is not declared.")
+PARAMETER_NAME = Rule(
+    "L205", "parameter-name", ERROR, "A parameter is declared under one name and taken under another."
+)
+PARAMETER_TYPE = Rule(
+    "L206", "parameter-type", WARNING, "A parameter's declared type is not the one it is annotated with."
+)
+PARAMETER_REQUIRED = Rule(
+    "L207", "parameter-required", ERROR, "A parameter is optional in the declaration and needed by the code."
+)
+PARAMETER_ENUM = Rule("L208", "parameter-enum", WARNING, "The declared enum and the annotation's values differ.")
+PARAMETER_DEFAULT = Rule("L209", "parameter-default", WARNING, "The declared default is not the implementation's.")
+RULES = (
+    PARAMETER_MISSING,
+    PARAMETER_EXTRA,
+    PARAMETER_NAME,
+    PARAMETER_TYPE,
+    PARAMETER_REQUIRED,
+    PARAMETER_ENUM,
+    PARAMETER_DEFAULT,
+)
+
+
 # A function that takes all arguments as one value; the dispatcher hands it the model's mapping.
 _MAPPINGS = re.compile(
     r"\b(?:dict|Dict|Mapping|MutableMapping|Any|Request|Input|Args|Params|Model|Schema|ToolCall)\b|Input$|Args$"
 )
-# Types as Python names them, which are no JSON Schema types; that is told at the declaration.
-_PYTHON_NAMES = {"dict": "object", "list": "array", "tuple": "array", "str": "string", "int": "integer"}
-_PYTHON_NAMES |= {"float": "number", "bool": "boolean"}
 # What dispatchers hand to functions beside the model's arguments.
 _INJECTED_WORDS = """self cls ctx context state session db client config deps runtime run_context tool_context
     callback callbacks agent app logger user user_id store request_context tool tool_use"""
@@ -30,35 +54,33 @@ _INJECTED_TYPES = re.compile(
 )
 
 
-def check_parameters(pairs: Iterable[ImplementedFunction]) -> Iterator[Finding]:
-    """What differs between each declaration and its code."""
-    comparable_pairs = [
-        (function, code) for function, code in pairs if function.form != DECORATED and function.properties is not None
+def check(facts: ProjectFacts) -> Iterator[Finding]:
+    """Compare each declaration with its code."""
+    pairs = [
+        (function, code)
+        for function, code in (*find_matches(facts).pairs, *find_patched(facts.declarations, facts.code))
+        if function.form != DECORATED and function.properties is not None
     ]
-    common = _find_common(comparable_pairs)
-    for function, code in comparable_pairs:
-        if not code.is_comparable:
-            continue
-        if not _has_one_mapping(function, code):
-            yield from _compare_parameters(function, code, common)
-        elif code.read_keys is not None and (by_keys := code.read_keys(code)) is not None:
-            yield from _compare_parameters(function, by_keys, frozenset())
-
-
-def _find_common(pairs: list[ImplementedFunction]) -> frozenset[str]:
-    """First parameters that several functions take and none declares: the dispatcher gives them."""
+    # First parameters that several functions take and none declares come from the dispatcher. A function that is
+    # declared twice is one.
     firsts = {
-        (code.parameters[0].name, function.name)  # a function that is declared twice is one
+        (code.parameters[0].name, function.name)
         for function, code in pairs
         if code.parameters and code.parameters[0].name not in (function.properties or {})
     }
-    return frozenset(name for name, number in Counter(name for name, _ in firsts).items() if number > 1)
+    counts = Counter(name for name, _ in firsts)
+    common = frozenset(name for name, count in counts.items() if count > 1)
+    for function, code in pairs:
+        if not code.is_comparable:
+            continue
+        if not _takes_one_mapping(function, code):
+            yield from compare_parameters(function, code, common)
+        elif code.read_keys is not None and (by_keys := code.read_keys(code)) is not None:
+            yield from compare_parameters(function, by_keys, frozenset())
 
 
-def _has_one_mapping(function: DeclaredFunction, code: Implementation) -> bool:
-    if any(parameter.name in (function.properties or {}) for parameter in code.parameters):
-        return False
-    if code.has_key_parameters:
+def _takes_one_mapping(function: DeclaredFunction, code: Implementation) -> bool:
+    if code.has_key_parameters or any(parameter.name in (function.properties or {}) for parameter in code.parameters):
         return False
     needed = [parameter for parameter in code.parameters if parameter.required and not _is_injected(parameter)]
     if not needed:  # def search(arguments=None)
@@ -77,189 +99,109 @@ def _is_injected(parameter: Parameter) -> bool:
     )
 
 
-def _compare_parameters(function: DeclaredFunction, code: Implementation, common: frozenset[str]) -> Iterator[Finding]:
+def compare_parameters(function: DeclaredFunction, code: Implementation, common: frozenset[str]) -> Iterator[Finding]:
+    """Compare the declared parameters with those of the code, `common` ones and injected ones aside."""
     properties = function.properties or {}
-    code_parameters = {parameter.name: parameter for parameter in code.parameters}
-    missing = [] if code.takes_any else [name for name in properties if name not in code_parameters]
+    parameters = {parameter.name: parameter for parameter in code.parameters}
+    missing = [] if code.takes_any else [name for name in properties if name not in parameters]
+    undeclared = [parameter for parameter in code.parameters if parameter.name not in properties]
     extra = [
         parameter
-        for parameter in code.parameters
-        if parameter.name not in properties
-        and parameter.required
-        and not _is_injected(parameter)
-        and parameter.name not in common
+        for parameter in undeclared
+        if parameter.required and not _is_injected(parameter) and parameter.name not in common
     ]
-    optional = [
-        parameter.name for parameter in code.parameters if parameter.name not in properties and not parameter.required
-    ]
+    optional = [parameter.name for parameter in undeclared if not parameter.required]
+    title, verb = _describe_code(code), "read" if code.has_key_parameters else "take"
     for name in missing:
-        counterpart = _find_counterpart(name, missing, extra, optional)
-        if (
-            counterpart is None
-            and code.has_key_parameters
-            and not code.takes_any
-            and len(missing) == len(optional) == 1
-            and not extra
-        ):
+        place = function.locate(("parameters", "properties", name))
+        counterpart = _find_counterpart(name, missing, [parameter.name for parameter in extra], optional)
+        is_only_key = code.has_key_parameters and len(missing) == len(optional) == 1 and not extra
+        if counterpart is None and is_only_key:
             counterpart = optional[0]
-        if counterpart is not None:
-            extra = [parameter for parameter in extra if parameter.name != counterpart]
-            yield _report_renamed(function, code, name, code_parameters[counterpart])
-        else:
-            yield _report_missing(function, code, name)
+        if counterpart is None:
+            message = f"'{function.name}': '{name}' is declared, and {title} does not {verb} it"
+            advice = "add the parameter to the code, or take it out of the declaration"
+            yield PARAMETER_MISSING.report(place, message, advice, related=code.place)
+            continue
+        extra = [parameter for parameter in extra if parameter.name != counterpart]
+        message = f"'{function.name}': '{name}' is declared, and {title} {verb}s '{counterpart}'"
+        failure = "what the model sends is never read"
+        if not code.has_key_parameters:
+            failure = "the call fails with an unexpected argument"
+        advice = f"give the parameter one name: {failure}"
+        yield PARAMETER_NAME.report(place, message, advice, related=parameters[counterpart].place)
     for parameter in extra:
-        yield _report_extra(function, code, parameter)
+        yield PARAMETER_EXTRA.report(
+            function.place,
+            f"'{function.name}': {title} needs '{parameter.name}', which is not declared",
+            "declare it, or give it a default: no model can send it",
+            related=parameter.place,
+        )
     for name, schema in properties.items():
-        if name in code_parameters and isinstance(schema, Mapping):
-            yield from _compare_parameter(function, code, code_parameters[name], schema)
+        if name in parameters and isinstance(schema, Mapping):
+            yield from compare_parameter(function, code, parameters[name], schema)
 
 
-def _find_counterpart(name: str, missing: list[str], extra: list[Parameter], optional: list[str]) -> str | None:
-    """The parameter of the code that the declared `name` was meant to be."""
-    candidates = [parameter.name for parameter in extra]
-    if len(missing) == 1 and len(candidates) == 1:
-        return candidates[0]
-    return find_nearest(name, candidates) or next(
-        (candidate for candidate in optional if is_related(candidate, name)), None
-    )
-
-
-def _locate(function: DeclaredFunction, name: str) -> Location:
-    return function.locate(("parameters", "properties", name))
-
-
-def _report_renamed(function: DeclaredFunction, code: Implementation, name: str, parameter: Parameter) -> Finding:
-    return Finding(
-        name="parameter-name",
-        location=_locate(function, name),
-        message=f"'{function.name}': '{name}' is declared, and {_describe_code(code)} {_get_verb(code)}s '{parameter.name}'",  # noqa: E501
-        advice=f"give the parameter one name: {_describe_failure(code)}",
-        related=parameter.place,
-    )
-
-
-def _report_missing(function: DeclaredFunction, code: Implementation, name: str) -> Finding:
-    return Finding(
-        name="parameter-missing",
-        location=_locate(function, name),
-        message=f"'{function.name}': '{name}' is declared, and {_describe_code(code)} does not {_get_verb(code)} it",
-        advice="add the parameter to the code, or take it out of the declaration",
-        related=code.place,
-    )
-
-
-def _report_extra(function: DeclaredFunction, code: Implementation, parameter: Parameter) -> Finding:
-    return Finding(
-        name="parameter-extra",
-        location=function.place,
-        message=f"'{function.name}': {_describe_code(code)} needs '{parameter.name}', which is not declared",
-        advice="declare it, or give it a default: no model can send it",
-        related=parameter.place,
-    )
+def _find_counterpart(name: str, missing: list[str], extra: list[str], optional: list[str]) -> str | None:
+    """Return the parameter of the code that the declared `name` was meant to be."""
+    if len(missing) == 1 and len(extra) == 1:
+        return extra[0]
+    related = (candidate for candidate in optional if is_related(candidate, name))
+    return find_nearest(name, extra) or next(related, None)
 
 
 def _describe_code(code: Implementation) -> str:
     return f"{code.name}{'' if ' ' in code.name else '()'} in {code.place.file}"
 
 
-def _get_verb(code: Implementation) -> str:
-    return "read" if code.has_key_parameters else "take"
-
-
-def _describe_failure(code: Implementation) -> str:
-    return (
-        "what the model sends is never read"
-        if code.has_key_parameters
-        else "the call fails with an unexpected argument"
-    )
-
-
-def _compare_parameter(
+def compare_parameter(
     function: DeclaredFunction, code: Implementation, parameter: Parameter, schema: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Type, requiredness, values and default of a parameter that both have."""
-    name = parameter.name
-    declared = read_types(schema)
-    if declared and parameter.types is not None and not declared <= parameter.types and parameter.values is None:
-        yield Finding(
-            name="parameter-type",
-            location=function.locate(("parameters", "properties", name, "type")),
-            message=f"'{function.name}': '{name}' is declared as {_join_names(declared)}, "
-            f"and {_describe_code(code)} takes {parameter.annotation}",
-            advice="declare the type that the code takes",
+    """Compare type, requiredness, default and values of a parameter that both have."""
+    name, title = parameter.name, _describe_code(code)
+    path = ("parameters", "properties", name)
+    types = read_types(schema)
+    if types and parameter.types is not None and not types <= parameter.types and parameter.values is None:
+        yield PARAMETER_TYPE.report(
+            function.locate((*path, "type")),
+            f"'{function.name}': '{name}' is declared as {' or '.join(sorted(types))}, "
+            f"and {title} takes {parameter.annotation}",
+            "declare the type that the code takes",
             related=parameter.place,
         )
     if parameter.required and name not in function.required and "default" not in schema:
-        yield Finding(
-            name="parameter-required",
-            location=_locate(function, name),
-            message=f"'{function.name}': '{name}' is optional in the declaration, and {_describe_code(code)} needs it",
-            advice=f"add '{name}' to 'required', or give it a default in the code",
+        yield PARAMETER_REQUIRED.report(
+            function.locate(path),
+            f"'{function.name}': '{name}' is optional in the declaration, and {title} needs it",
+            f"add '{name}' to 'required', or give it a default in the code",
             related=parameter.place,
         )
-    yield from _compare_values(function, code, parameter, schema)
-    yield from _compare_default(function, code, parameter, schema)
-
-
-def _compare_default(
-    function: DeclaredFunction, code: Implementation, parameter: Parameter, schema: Mapping[str, Any]
-) -> Iterator[Finding]:
-    name = parameter.name
-    if (
-        "default" in schema
-        and parameter.default is not UNKNOWN
-        and not _is_equal_default(schema["default"], parameter.default)
-    ):
-        yield Finding(
-            name="parameter-default",
-            location=function.locate(("parameters", "properties", name, "default")),
-            message=f"'{function.name}': '{name}' defaults to {schema['default']!r} in the declaration "
-            f"and to {parameter.default!r} in {_describe_code(code)}",
-            advice="make both the same: the model is told what the code does not do",
-            related=parameter.place,
-        )
-
-
-def _is_equal_default(first: Any, second: Any) -> bool:
-    """JSON equality of two defaults; None in code stands for whatever the code makes of it."""
-    return second is None or (isinstance(first, bool) == isinstance(second, bool) and first == second)
-
-
-def _compare_values(
-    function: DeclaredFunction, code: Implementation, parameter: Parameter, schema: Mapping[str, Any]
-) -> Iterator[Finding]:
+    # None in code stands for whatever the code makes of it.
+    if "default" in schema and parameter.default is not UNKNOWN and parameter.default is not None:
+        declared, default = schema["default"], parameter.default
+        if isinstance(declared, bool) != isinstance(default, bool) or declared != default:
+            yield PARAMETER_DEFAULT.report(
+                function.locate((*path, "default")),
+                f"'{function.name}': '{name}' defaults to {declared!r} in the declaration and to {default!r} in {title}",
+                "make both the same: the model is told what the code does not do",
+                related=parameter.place,
+            )
     values = schema.get("enum")
     if parameter.values is None or not isinstance(values, list):
         return
-    code_values = [value for value in parameter.values if value is not None]
     unknown = [value for value in values if value not in parameter.values and value is not None]
-    hidden = [value for value in code_values if value not in values]
-    differences = [f"{_format_values(unknown)} unknown to {_describe_code(code)}"] if unknown else []
+    hidden = [value for value in parameter.values if value is not None and value not in values]
+    differences = [f"{_format_values(unknown)} unknown to {title}"] if unknown else []
     differences += [f"{_format_values(hidden)} missing from the declaration"] if hidden else []
     if differences:
-        yield Finding(
-            name="parameter-enum",
-            location=function.locate(("parameters", "properties", parameter.name, "enum")),
-            message=f"'{function.name}': values of '{parameter.name}' differ: {'; '.join(differences)}",
-            advice="list the same values in both",
+        yield PARAMETER_ENUM.report(
+            function.locate((*path, "enum")),
+            f"'{function.name}': values of '{name}' differ: {'; '.join(differences)}",
+            "list the same values in both",
             related=parameter.place,
         )
 
 
 def _format_values(values: list[Any]) -> str:
-    return ", ".join(repr(value) for value in values[:4]) + (
-        " and others are" if len(values) > 4 else " is" if len(values) == 1 else " are"
-    )
-
-
-def read_types(schema: Any) -> frozenset[str]:
-    """The JSON types that a schema names."""
-    if not isinstance(schema, Mapping):
-        return frozenset()
-    kind = schema.get("type")
-    named = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else ()
-    return frozenset(_PYTHON_NAMES.get(name, name) for name in named if isinstance(name, str))
-
-
-def _join_names(names: Iterable[str]) -> str:
-    return " or ".join(sorted(names))
+    verb = " and others are" if len(values) > 4 else " is" if len(values) == 1 else " are"
+    return ", ".join(map(repr, values[:4])) + verb

@@ -10,15 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
-
-from evalkit.errors import Location, Problem, SpecError, UsageError
-from evalkit.lint.facts.cases import CaseFacts
-from evalkit.lint.facts.data_files import YAML_ENDINGS, read_data_file
+from evalkit.errors import Location, SpecError, UsageError
+from evalkit.lint.facts.declared_data import YAML_ENDINGS, read_data_file
 from evalkit.lint.facts.find_prompts import INSTRUCTION_ENDINGS, build_declaration, read_instruction
-from evalkit.lint.facts.python_code import CodeReader, list_problems
+from evalkit.lint.facts.project import CaseFacts, ProjectFacts
+from evalkit.lint.facts.python_code import CodeReader, import_declaring_files, list_problems
 from evalkit.lint.facts.python_files import PythonFile
-from evalkit.lint.facts.records import SUITE, CodeFacts, DeclaredFunction, Prompt
+from evalkit.lint.facts.records import SUITE, UNREADABLE, CodeFacts, DeclaredFunction, Prompt, ValueTree
 from evalkit.lint.finding import Finding
 from evalkit.lint.options import LintOptions
 from evalkit.lint.scope import list_folders
@@ -30,23 +28,9 @@ _LARGEST = 1_000_000  # bytes; nobody writes such files by hand
 _READ = (".py", ".json", *YAML_ENDINGS, *INSTRUCTION_ENDINGS)
 
 
-class ProjectFacts(Struct):
-    """What a project says. `findings` are those that reading itself gave."""
-
-    options: LintOptions
-    declarations: list[DeclaredFunction] = field(default_factory=list)
-    code: CodeFacts = field(default_factory=CodeFacts)
-    prompts: list[Prompt] = field(default_factory=list)
-    cases: list[CaseFacts] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    misnamed_files: list[tuple[Path, Problem]] = field(default_factory=list)  # files that are nearly cases
-    case_problems: list[Problem] = field(default_factory=list)  # of files that hold no case at all
-    documents: list[str] = field(default_factory=list)  # Markdown texts
-
-
 def gather(options: LintOptions) -> ProjectFacts:
     """Everything that lint looks at. Raises UsageError for a path that does not exist."""
-    facts = ProjectFacts(options)
+    facts = ProjectFacts(options.providers)
     python: list[PythonFile] = []
     for path, relative_path in _find_files(options):
         text = _read_file(path, relative_path, facts)
@@ -56,11 +40,10 @@ def gather(options: LintOptions) -> ProjectFacts:
             _read_document(path, relative_path, text, facts)
     reader = CodeReader(python)
     facts.code = reader.read_declaring()
+    facts.code.value_trees += filter(None, map(read_headings, facts.documents))
     if options.imports:
-        from evalkit.lint.facts.import_modules import import_declaring_files
-
         facts.findings += import_declaring_files(reader, options.root)
-    _read_cases(facts)
+    _read_cases(facts, options)
     facts.declarations = _remove_duplicates([*facts.declarations, *facts.code.declarations])
     patched = {
         function.patch.rpartition(":")[2].rpartition(".")[2] for function in facts.declarations if function.patch
@@ -138,9 +121,7 @@ def _read_file(path: Path, relative_path: str, facts: ProjectFacts) -> str | Non
         message = f"can't be read: {error.strerror}"
     if path.suffix == ".py":
         advice = "correct the file, or leave it out with `exclude`"
-        facts.findings.append(
-            Finding(name="unreadable", location=Location(relative_path), message=message, advice=advice)
-        )
+        facts.findings.append(UNREADABLE.report(Location(relative_path), message, advice))
     return None
 
 
@@ -153,8 +134,7 @@ def _remove_duplicates(declared: list[DeclaredFunction]) -> list[DeclaredFunctio
     return list(distinct.values())
 
 
-def _read_cases(facts: ProjectFacts) -> None:
-    options = facts.options
+def _read_cases(facts: ProjectFacts, options: LintOptions) -> None:
     folders = options.cases if options.cases is not None else ("scenarios",)
     if options.cases is None and not (options.root / folders[0]).exists():
         return
@@ -250,17 +230,16 @@ def report_unreadable(problems: Iterable[tuple[Location, str]], root: Path) -> I
     for at, message in problems:
         place = _find_newer_python(at.file, root)
         if place is None:
-            yield Finding(name="unreadable", location=at, message=message, advice=_EACH)
+            yield UNREADABLE.report(at, message, _EACH)
         else:
             newer.setdefault(place, []).append(at)
     for place, files in newer.items():
         rest = f" and {len(files) - 1} more files" if len(files) > 1 else ""
-        yield Finding(
-            name="unreadable",
-            location=place,
-            message=f"the project requires a newer Python than {sys.version_info.major}.{sys.version_info.minor}, "
+        yield UNREADABLE.report(
+            place,
+            f"the project requires a newer Python than {sys.version_info.major}.{sys.version_info.minor}, "
             f"by which {files[0].file}{rest} can't be read",
-            advice=_ALL,
+            _ALL,
             related=files[0],
         )
 
@@ -278,3 +257,29 @@ def _find_newer_python(file: str, root: Path) -> Location | None:
                 f"{folder}/pyproject.toml" if folder else "pyproject.toml", text.count("\n", 0, match.start()) + 1, 1
             )
     return None
+
+
+def read_headings(text: str) -> ValueTree | None:
+    """The headings of a Markdown text, two neighbouring levels of them: sections and what stands below each."""
+    levels = [(len(line) - len(line.lstrip("#")), line.lstrip("#").strip()) for line in _find_headings(text)]
+    for level in (1, 2):
+        sections: dict[str, set[str]] = {}
+        current = ""
+        for depth, title in levels:
+            if depth <= level:
+                current = title if depth == level else ""
+                sections.setdefault(title, set()) if current else None
+            elif depth == level + 1 and current:
+                sections[current].add(title)
+        if sum(map(bool, sections.values())) > 1:
+            return {title: frozenset(inner) for title, inner in sections.items()}
+    return None
+
+
+def _find_headings(text: str) -> Iterator[str]:
+    fenced = False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif line.startswith("#") and not fenced and line.lstrip("#").startswith(" "):
+            yield line

@@ -1,16 +1,17 @@
-"""What cases say of functions: whom they expect, with which arguments, and what is mocked."""
+"""Facts of a whole project, and of its cases: the calls that they expect, with which arguments, and their mocks."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path as FilePath
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from evalkit.errors import Location
-from evalkit.lint.facts.records import DataPath
-from evalkit.lint.finding import Edit, add_line_below
+from evalkit.errors import Location, Problem
+from evalkit.lint.facts.records import CodeFacts, DataPath, DeclaredFunction, Implementation, Prompt
+from evalkit.lint.finding import Edit, Finding, add_line_below
 from evalkit.lint.scope import list_folders
 from evalkit.spec.load import ExaminedCase
 from evalkit.spec.suites import load_suites
@@ -167,6 +168,32 @@ class CaseFacts(Struct, frozen=True):
                 is_directive = isinstance(value, Mapping) and any(str(key).startswith("$") for key in value)
                 if not is_directive and "{{" not in str(value):
                     yield MockAnswer(name, path, value)
+
+
+class MatchResult(Struct):
+    """Declared functions with the code that carries them out, and the findings about their names."""
+
+    pairs: list[tuple[DeclaredFunction, Implementation]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+class ProjectFacts(Struct):
+    """Declarations, code, instructions and cases of a project. `findings` are those that reading itself gave.
+
+    `providers` are the services whose limits declarations in no service's own form must keep; None: both, for what
+    evalkit itself offers to models.
+    """
+
+    providers: tuple[str, ...] | None = None
+    declarations: list[DeclaredFunction] = field(default_factory=list)
+    code: CodeFacts = field(default_factory=CodeFacts)
+    prompts: list[Prompt] = field(default_factory=list)
+    cases: list[CaseFacts] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    misnamed_files: list[tuple[FilePath, Problem]] = field(default_factory=list)  # files that are nearly cases
+    case_problems: list[Problem] = field(default_factory=list)  # of files that hold no case at all
+    documents: list[str] = field(default_factory=list)  # Markdown texts
+    matches: MatchResult | None = None  # the code of each declaration, once it has been looked for
 
 
 def _list_calls(listed: Any, path: DataPath) -> Iterator[CaseCall]:
