@@ -58,9 +58,9 @@ class Finding(Struct, frozen=True):
     location: Location
     message: str
     advice: str
-    related: Location | None
-    severity: str  # as configured
-    fix: Edit | Rename | None
+    related: Location | None = None
+    severity: str = ""  # as configured
+    fix: Edit | Rename | None = None
 
     @property
     def name(self) -> str:

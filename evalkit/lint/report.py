@@ -1,4 +1,4 @@
-"""One run of lint: facts are gathered, rules checked, and findings that settings, comments or the baseline hide removed.
+"""One run of lint: gathers facts, checks the rules, and removes findings that settings, comments or a baseline hide.
 
 A comment on a finding's line silences it: ``# evalkit: ignore[never-expected]``. The baseline is a file of known
 findings, so that only new ones are reported.
@@ -29,7 +29,7 @@ _COMMENT = re.compile(r"evalkit: *ignore(?:\[(?P<rules>[\w, -]+)\])?")
 
 
 class LintReport(Struct, frozen=True, kw_only=True):
-    """Findings in the order of their places. The baseline hides `known_count`; `gone_count` of it are no longer found."""
+    """Findings in the order of their places. The baseline hides `known_count`; `gone_count` of it are found no more."""
 
     findings: tuple[Finding, ...]
     functions: int = 0

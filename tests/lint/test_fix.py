@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from evalkit.cli.lint import load_lint_options
-from evalkit.lint.finding import Edit
+from evalkit.errors import Location
+from evalkit.lint.finding import Edit, Finding
 from evalkit.lint.fix import apply_changes, plan_changes
 from evalkit.lint.report import check_project
+from evalkit.lint.rules.table import RULES_BY_NAME
 
 BROKEN = sorted((Path(__file__).with_name("corpus") / "broken").glob("*.txt"))
 TOOLS = """\
@@ -171,24 +173,22 @@ def test_the_diff_shows_what_would_change_and_changes_nothing(project: Any) -> N
 
 def test_a_change_that_would_break_the_code_is_not_made(project: Any) -> None:
     """The new text of a Python file must still be Python."""
-    from evalkit.errors import Location
-    from evalkit.lint.finding import Finding
-
     project.write({"agent.py": "TOOLS = {}\n"})
     broken = Finding(
-        name="dispatch-name", location=Location("agent.py", 1), message="m", advice="a", fix=Edit("agent.py", 8, 8, "(")
+        rule=RULES_BY_NAME["dispatch-name"],
+        location=Location("agent.py", 1),
+        message="m",
+        advice="a",
+        fix=Edit("agent.py", 8, 8, "("),
     )
     changes = plan_changes([broken], project.root)
     assert (changes.fixed_count, changes.texts) == (0, {})
 
 
 def test_edits_that_reach_into_each_other_are_not_both_made(project: Any) -> None:
-    from evalkit.errors import Location
-    from evalkit.lint.finding import Finding
-
     project.write({"a.md": "abcdef"})
     findings = [
-        Finding(name="case-name", location=Location("a.md", 1), message="m", advice="a", fix=edit)
+        Finding(rule=RULES_BY_NAME["case-name"], location=Location("a.md", 1), message="m", advice="a", fix=edit)
         for edit in (Edit("a.md", 1, 3, "X"), Edit("a.md", 2, 4, "Y"), Edit("a.md", 1, 3, "X"), Edit("a.md", 5, 5, "Z"))
     ]
     assert plan_changes(findings, project.root).texts == {"a.md": ("abcdef", "aXdeZf")}

@@ -12,11 +12,13 @@ from evalkit.errors import Location
 from evalkit.lint.finding import Finding
 from evalkit.lint.formats import as_github, as_json, as_sarif, as_text
 from evalkit.lint.report import LintReport
-from evalkit.lint.rules.table import RULES
+from evalkit.lint.rules.table import RULES, RULES_BY_NAME
+
+NEVER_EXPECTED = RULES_BY_NAME["never-expected"]
 
 FINDINGS = (
     Finding(
-        name="dispatch-name",
+        rule=RULES_BY_NAME["dispatch-name"],
         severity="error",
         location=Location("src/tools, old.py", 14, 9),
         message="declared as 'search', dispatched as 'tool_search' in src/a.py: 100 %",
@@ -24,13 +26,13 @@ FINDINGS = (
         related=Location("src/a.py", 3, 5),
     ),
     Finding(
-        name="invalid-case",
+        rule=RULES_BY_NAME["invalid-case"],
         severity="warning",
         location=Location("scenarios/żółw 1.yaml"),
         message="a\nb\x1b[31mc\u202e",
         advice="d",
     ),
-    Finding(name="never-expected", severity="note", location=Location("a.md", 2), message="m", advice="n"),
+    Finding(rule=NEVER_EXPECTED, severity="note", location=Location("a.md", 2), message="m", advice="n"),
 )
 REPORT = LintReport(findings=FINDINGS, functions=1, cases=12, known_count=3, gone_count=1)
 
@@ -227,7 +229,11 @@ def test_a_fingerprint_survives_moved_lines() -> None:
 
     def fingerprint(line: int, message: str) -> str:
         finding = Finding(
-            name="never-expected", severity="note", location=Location("a.md", line), message=message, advice="n"
+            rule=NEVER_EXPECTED,
+            severity="note",
+            location=Location("a.md", line),
+            message=message,
+            advice="n",
         )
         data = json.loads(as_sarif(LintReport(findings=(finding,)), "1"))
         found: str = data["runs"][0]["results"][0]["partialFingerprints"]["evalkitFinding/v1"]
@@ -248,6 +254,6 @@ def test_a_fingerprint_survives_moved_lines() -> None:
     ],
 )
 def test_the_exit_status_follows_the_least_severity_that_fails(fail_on: str, severity: str, status: int) -> None:
-    finding = Finding(name="never-expected", severity=severity, location=Location("a"), message="m", advice="n")
+    finding = Finding(rule=NEVER_EXPECTED, severity=severity, location=Location("a"), message="m", advice="n")
     assert LintReport(findings=(finding,), fail_on=fail_on).exit_status == status
     assert LintReport(findings=(), fail_on=fail_on).exit_status == 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from evalkit.errors import Location
+from evalkit.errors import KeyPath, Location
 from evalkit.lint.facts.evaluate import remove_unknown
-from evalkit.lint.facts.records import (UNREADABLE,
+from evalkit.lint.facts.records import (
     ANTHROPIC,
     GEMINI,
     GEMINI_SCHEMA,
@@ -18,14 +18,14 @@ from evalkit.lint.facts.records import (UNREADABLE,
     OPENAI,
     PLAIN,
     UNKNOWN,
-    DataPath,
+    UNREADABLE,
     DeclaredFunction,
 )
 from evalkit.lint.finding import Finding
 from evalkit.yamlfile.parse import read
 from evalkit.yamlfile.positions import Positions, read_positions
 
-Locate = Callable[[DataPath], Location]
+Locate = Callable[[KeyPath], Location]
 _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "parametersJsonSchema")
 _SERVER_TOOLS = frozenset(
     ("web_search", "code_interpreter", "file_search", "computer_use", "mcp", "bash", "text_editor")
@@ -73,7 +73,7 @@ def read_declaration(
     if form is None:
         return None
     body: Mapping[str, Any] = data
-    inside: DataPath = ()
+    inside: KeyPath = ()
     if form == OPENAI and data.get("function") is not None:
         if not isinstance(data["function"], Mapping):
             return locate(("function",))
@@ -85,7 +85,7 @@ def read_declaration(
         return None  # a tool_choice; a call in a conversation
     key = next((key for key in _SCHEMA_KEYS if key in body), "")
     parameters = body.get(key) if key else None
-    deeper: DataPath = ()
+    deeper: KeyPath = ()
     if isinstance(parameters, Mapping) and parameters.keys() == {"json"}:  # Bedrock's inputSchema: {json: {...}}
         parameters, deeper = parameters["json"], ("json",)
     if form in (GEMINI, GEMINI_SCHEMA):
@@ -104,10 +104,10 @@ def read_declaration(
     )
 
 
-def _make_locator(locate: Locate, inside: DataPath, key: str, deeper: DataPath) -> Locate:
+def _make_locator(locate: Locate, inside: KeyPath, key: str, deeper: KeyPath) -> Locate:
     """Places in a declaration that stands at `inside`, with its parameters under `key`, or `deeper` in that."""
 
-    def place(path: DataPath) -> Location:
+    def place(path: KeyPath) -> Location:
         changed = (key, *deeper, *path[1:]) if path[:1] == ("parameters",) and key else path
         return locate((*inside, *changed))
 
@@ -210,10 +210,14 @@ def _read_json_lines(text: str, file: str) -> Iterator[DeclaredFunction]:
         except (ValueError, RecursionError):
             continue
         if isinstance(data, Mapping) and find_form(data) is not None:
-            place = Location(file, number, 1)
-            function = read_declaration(data, lambda path, place=place: place, file=file, listed_in=file)
+            locate = partial(_locate_line, Location(file, number, 1))
+            function = read_declaration(data, locate, file=file, listed_in=file)
             if isinstance(function, DeclaredFunction):
                 yield function
+
+
+def _locate_line(line: Location, path: KeyPath) -> Location:
+    return line
 
 
 class _DataPlaces:
@@ -225,11 +229,11 @@ class _DataPlaces:
     def _table(self) -> Positions:
         return read_positions(self._text)
 
-    def locate(self, path: DataPath) -> Location:
+    def locate(self, path: KeyPath) -> Location:
         return Location(self.file, *self._table.locate(path))
 
 
-def _find_declarations(data: Any, path: DataPath, places: _DataPlaces) -> Iterator[DeclaredFunction]:
+def _find_declarations(data: Any, path: KeyPath, places: _DataPlaces) -> Iterator[DeclaredFunction]:
     if isinstance(data, list):
         for index, item in enumerate(data):
             if isinstance(item, Mapping):
@@ -244,7 +248,7 @@ def _find_declarations(data: Any, path: DataPath, places: _DataPlaces) -> Iterat
                 yield from _find_by_name(data[key], (*path, key), places)
 
 
-def _find_by_name(data: Any, path: DataPath, places: _DataPlaces) -> Iterator[DeclaredFunction]:
+def _find_by_name(data: Any, path: KeyPath, places: _DataPlaces) -> Iterator[DeclaredFunction]:
     """``tools: {search: {description: ..., parameters: ...}}``."""
     for name, item in data.items() if isinstance(data, Mapping) else ():
         if isinstance(name, str) and isinstance(item, Mapping) and "name" not in item:
@@ -254,7 +258,7 @@ def _find_by_name(data: Any, path: DataPath, places: _DataPlaces) -> Iterator[De
 
 
 def _read_item(
-    item: Mapping[str, Any], path: DataPath, places: _DataPlaces, *, listed_in: object
+    item: Mapping[str, Any], path: KeyPath, places: _DataPlaces, *, listed_in: object
 ) -> Iterator[DeclaredFunction]:
     nested = [key for key in _LISTS[2:4] if key in item]
     if nested:  # Gemini's tools: [{"functionDeclarations": [...]}]

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from evalkit.errors import Location
+from evalkit.errors import KeyPath, Location
 from evalkit.lint.facts.python_files import Function, PythonFile, PythonFiles, find_bound_once
-from evalkit.lint.facts.records import UNKNOWN, DataPath
+from evalkit.lint.facts.records import UNKNOWN
 
 _DEPTH = 60
 _CONTAINERS = {"dict": dict, "list": list, "tuple": list}
@@ -45,10 +45,10 @@ class LexicalScope(Struct):
 class ValuePlaces(Struct):
     """The places of a value's parts, by their paths."""
 
-    by_path: dict[DataPath, Location] = field(default_factory=dict)
-    keys_by_path: dict[DataPath, Location] = field(default_factory=dict)
+    by_path: dict[KeyPath, Location] = field(default_factory=dict)
+    keys_by_path: dict[KeyPath, Location] = field(default_factory=dict)
 
-    def locate(self, path: DataPath) -> Location:
+    def locate(self, path: KeyPath) -> Location:
         """The place of the value at `path`, else of what is nearest above it."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.by_path:
@@ -70,7 +70,7 @@ class Evaluator:
     def evaluate(self, node: ast.expr | None, scope: LexicalScope) -> Any:
         return None if node is None else self._evaluate(node, scope, (), ValuePlaces(), 0)
 
-    def _evaluate(self, node: ast.expr, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int) -> Any:
+    def _evaluate(self, node: ast.expr, scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int) -> Any:
         reading.by_path.setdefault(path, scope.file.locate(node))
         if depth > _DEPTH:
             return UNKNOWN
@@ -98,7 +98,7 @@ class Evaluator:
         return UNKNOWN
 
     def _evaluate_items(
-        self, nodes: list[ast.expr], scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+        self, nodes: list[ast.expr], scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int
     ) -> Any:
         values: list[Any] = []
         for node in nodes:
@@ -112,7 +112,7 @@ class Evaluator:
         return values
 
     def _evaluate_mapping(
-        self, node: ast.Dict, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+        self, node: ast.Dict, scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int
     ) -> Any:
         values: dict[Any, Any] = {}
         for key_node, value_node in zip(node.keys, node.values, strict=True):
@@ -131,7 +131,7 @@ class Evaluator:
         return values
 
     def _evaluate_name(
-        self, node: ast.Name, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+        self, node: ast.Name, scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int
     ) -> Any:
         for index, names in enumerate(scope.locals):
             if node.id in names:
@@ -154,7 +154,7 @@ class Evaluator:
         return None
 
     def _evaluate_attribute(
-        self, node: ast.Attribute, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+        self, node: ast.Attribute, scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int
     ) -> Any:
         base = node.value
         if isinstance(base, ast.Name) and base.id in ("self", "cls") and scope.owner is not None:
@@ -185,7 +185,7 @@ class Evaluator:
         return (source.classes[inner], source) if source is not None and inner in source.classes else None
 
     def _evaluate_call(
-        self, node: ast.Call, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+        self, node: ast.Call, scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int
     ) -> Any:
         name = get_last_name(node.func)
         keywords = {keyword.arg for keyword in node.keywords}
@@ -209,7 +209,7 @@ class Evaluator:
         self,
         node: ast.Call,
         scope: LexicalScope,
-        path: DataPath,
+        path: KeyPath,
         reading: ValuePlaces,
         depth: int,
         names: Mapping[str, str],
@@ -243,7 +243,7 @@ class Evaluator:
         return "".join(parts)
 
     def _evaluate_sum(
-        self, node: ast.BinOp, scope: LexicalScope, path: DataPath, reading: ValuePlaces, depth: int
+        self, node: ast.BinOp, scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int
     ) -> Any:
         first = self._evaluate(node.left, scope, path, reading, depth + 1)
         second = self._evaluate(node.right, scope, path, reading, depth + 1)

@@ -9,12 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.agents.instruction import FRONTMATTER_KEYS, parse_instruction, split_instruction
-from evalkit.errors import Location, SpecError
+from evalkit.errors import KeyPath, Location, SpecError
 from evalkit.lint.facts.declared_data import normalize_schema
 from evalkit.lint.facts.records import (
     INSTRUCTION,
     INVALID_DECLARATION,
-    DataPath,
     DeclaredFunction,
     Mention,
     Prompt,
@@ -247,7 +246,7 @@ def _read_functions(listed: Any, frontmatter: str, text: str, file: str) -> Iter
         entry = {} if entry is None else entry
         name = key if isinstance(key, str) else entry.get("name") if isinstance(entry, Mapping) else None
         if isinstance(name, str) and isinstance(entry, Mapping):
-            root: DataPath = ("available_functions", key)
+            root: KeyPath = ("available_functions", key)
             yield build_declaration(
                 name,
                 entry,
@@ -272,15 +271,15 @@ class _FrontmatterPlaces:
         return self._table
 
 
-def _make_locator(places: _FrontmatterPlaces, root: DataPath, file: str) -> Callable[[DataPath], Location]:
-    def locate(path: DataPath) -> Location:
+def _make_locator(places: _FrontmatterPlaces, root: KeyPath, file: str) -> Callable[[KeyPath], Location]:
+    def locate(path: KeyPath) -> Location:
         is_name = path == ("name",) and isinstance(root[-1], str)
         return Location(file, *places.table.locate(root if is_name else (*root, *path), key=is_name))
 
     return locate
 
 
-def _make_alias_adder(places: _FrontmatterPlaces, root: DataPath, text: str, file: str) -> Callable[[str], Edit | None]:
+def _make_alias_adder(places: _FrontmatterPlaces, root: KeyPath, text: str, file: str) -> Callable[[str], Edit | None]:
     def add(alias: str) -> Edit | None:
         if places.table.has((*root, "alias")):
             return None
@@ -299,7 +298,7 @@ def build_declaration(
     *,
     file: str,
     form: str,
-    locate: Callable[[DataPath], Location],
+    locate: Callable[[KeyPath], Location],
     listed_in: object = None,
     add_alias: Callable[[str], Edit | None] | None = None,
 ) -> DeclaredFunction:

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from evalkit.errors import Location, Problem
-from evalkit.lint.facts.records import CodeFacts, DataPath, DeclaredFunction, Implementation, Prompt
+from evalkit.errors import KeyPath, Location, Problem
+from evalkit.lint.facts.records import CodeFacts, DeclaredFunction, Implementation, Prompt
 from evalkit.lint.finding import Edit, Finding, add_line_below
 from evalkit.lint.scope import list_folders
 from evalkit.spec.load import ExaminedCase
@@ -26,12 +26,12 @@ class CaseCall(Struct, frozen=True):
     """One expected (or forbidden) call as it is written: a mapping, or a bare name."""
 
     name: str
-    path: DataPath  # of the name
+    path: KeyPath  # of the name
     data: Mapping[str, Any]
-    root: DataPath  # of the call
+    root: KeyPath  # of the call
     is_forbidden: bool = False
 
-    def list_arguments(self) -> Iterator[tuple[str, DataPath, bool]]:
+    def list_arguments(self) -> Iterator[tuple[str, KeyPath, bool]]:
         """Every argument that the call names, where, and whether the call is to have it.
 
         What must not be sent need not be declared: models invent arguments, and cases guard against it.
@@ -54,7 +54,7 @@ class MockAnswer(Struct, frozen=True):
     """A mock's plain answer."""
 
     name: str
-    path: DataPath
+    path: KeyPath
     value: Any
 
 
@@ -76,7 +76,7 @@ class CaseFacts(Struct, frozen=True):
     def agent(self) -> Any:
         return self.examined.data.get("agent")
 
-    def locate(self, path: DataPath, *, key: bool = False) -> Location:
+    def locate(self, path: KeyPath, *, key: bool = False) -> Location:
         return self.examined.source.locate(path, key=key)
 
     def find_suite_file(self, functions: Any) -> str | None:
@@ -91,16 +91,16 @@ class CaseFacts(Struct, frozen=True):
         candidates = (f"{folder}/{name}" if folder else name for folder in folders)
         return next((file for file in candidates if os.path.isfile(os.path.join(self.root, file))), None)
 
-    def make_locator(self, root: DataPath) -> Callable[[DataPath], Location]:
+    def make_locator(self, root: KeyPath) -> Callable[[KeyPath], Location]:
         """Places in the declaration at `root`."""
 
-        def locate(path: DataPath) -> Location:
+        def locate(path: KeyPath) -> Location:
             is_name = path == ("name",) and isinstance(root[-1], str)
             return self.locate(root, key=True) if is_name else self.locate((*root, *path))
 
         return locate
 
-    def make_alias_adder(self, root: DataPath) -> Callable[[str], Edit | None]:
+    def make_alias_adder(self, root: KeyPath) -> Callable[[str], Edit | None]:
         """How to give the declaration at `root` an alias."""
 
         def add(alias: str) -> Edit | None:
@@ -119,7 +119,7 @@ class CaseFacts(Struct, frozen=True):
 
         return add
 
-    def list_expectations(self) -> Iterator[tuple[Mapping[str, Any], DataPath]]:
+    def list_expectations(self) -> Iterator[tuple[Mapping[str, Any], KeyPath]]:
         """`expected_output` of the case and of its turns."""
         data = self.examined.data
         if isinstance(data.get("expected_output"), Mapping):
@@ -147,10 +147,10 @@ class CaseFacts(Struct, frozen=True):
         mocks = case_input.get("mock_function_responses") if isinstance(case_input, Mapping) else None
         return mocks if isinstance(mocks, Mapping) else {}
 
-    def build_mock_path(self, name: str) -> DataPath:
+    def build_mock_path(self, name: str) -> KeyPath:
         return ("input", "mock_function_responses", name)
 
-    def list_conditions(self) -> Iterator[tuple[str, str, DataPath]]:
+    def list_conditions(self) -> Iterator[tuple[str, str, KeyPath]]:
         """Function, argument and place of every argument that a mock matches on."""
         for name, mock in self.mocks.items():
             for value, path in _walk_mock(mock, self.build_mock_path(name)):
@@ -196,7 +196,7 @@ class ProjectFacts(Struct):
     matches: MatchResult | None = None  # the code of each declaration, once it has been looked for
 
 
-def _list_calls(listed: Any, path: DataPath) -> Iterator[CaseCall]:
+def _list_calls(listed: Any, path: KeyPath) -> Iterator[CaseCall]:
     for index, item in enumerate(listed if isinstance(listed, list) else [listed]):
         root = (*path, index) if isinstance(listed, list) else path
         if isinstance(item, str):
@@ -212,7 +212,7 @@ def _list_calls(listed: Any, path: DataPath) -> Iterator[CaseCall]:
                     yield from _list_calls(item[group], (*root, group))
 
 
-def _walk_mock(value: Any, path: DataPath) -> Iterator[tuple[Any, DataPath]]:
+def _walk_mock(value: Any, path: KeyPath) -> Iterator[tuple[Any, KeyPath]]:
     """A mock and every place inside it where an answer may stand."""
     yield value, path
     if not isinstance(value, Mapping):
@@ -228,6 +228,6 @@ def _walk_mock(value: Any, path: DataPath) -> Iterator[tuple[Any, DataPath]]:
             )
 
 
-def _walk_rule(rule: Any, path: DataPath) -> Iterator[tuple[Any, DataPath]]:
+def _walk_rule(rule: Any, path: KeyPath) -> Iterator[tuple[Any, KeyPath]]:
     if isinstance(rule, Mapping) and "$return" in rule:
         yield from _walk_mock(rule["$return"], (*path, "$return"))

@@ -19,8 +19,9 @@ from evalkit.lint.facts.find_declarations import DeclarationFinder
 from evalkit.lint.facts.find_dispatch import DispatchFinder
 from evalkit.lint.facts.find_prompts import PromptSource, has_form, is_listing, read_prompt
 from evalkit.lint.facts.python_files import PythonFile, PythonFiles
-from evalkit.lint.facts.records import (IMPORT_FAILED,
+from evalkit.lint.facts.records import (
     GEMINI_SCHEMA,
+    IMPORT_FAILED,
     UNKNOWN,
     CodeFacts,
     DeclaredFunction,
@@ -116,7 +117,8 @@ class CodeReader:
             self._read_text(visit)
             self._record_native_calls(visit)
             self._record_registration(visit)
-            self.code.value_trees.extend(find_trees([visit.node]))
+            if isinstance(visit.node, ast.Dict) and (tree := read_value_tree(visit.node)) is not None:
+                self.code.value_trees.append(tree)
         tables.finish()
         self._collect_implementations(file)
 
@@ -204,19 +206,14 @@ def list_problems(files: list[PythonFile]) -> Iterator[tuple[Location, str]]:
     return (file.problem for file in files if file.problem is not None)
 
 
-def find_trees(nodes: Iterable[ast.AST]) -> Iterator[ValueTree]:
-    """Dictionaries of texts to lists of texts."""
-    for node in nodes:
-        if isinstance(node, ast.Dict) and len(node.keys) > 1:
-            tree = {
-                key.value: frozenset(str(item.value) for item in value.elts if isinstance(item, ast.Constant))
-                for key, value in zip(node.keys, node.values, strict=True)
-                if isinstance(key, ast.Constant)
-                and isinstance(key.value, str)
-                and isinstance(value, (ast.List, ast.Tuple))
-            }
-            if len(tree) == len(node.keys):
-                yield tree
+def read_value_tree(node: ast.Dict) -> ValueTree | None:
+    """Return a dictionary of texts to lists of texts; None for any other."""
+    tree = {
+        key.value: frozenset(str(item.value) for item in value.elts if isinstance(item, ast.Constant))
+        for key, value in zip(node.keys, node.values, strict=True)
+        if isinstance(key, ast.Constant) and isinstance(key.value, str) and isinstance(value, (ast.List, ast.Tuple))
+    }
+    return tree if len(node.keys) > 1 and len(tree) == len(node.keys) else None
 
 
 # `--import`: what modules hold once they run, where the syntax alone does not tell. This runs the project's code.
@@ -249,7 +246,11 @@ def _import_file(file: PythonFile, findings: list[Finding]) -> ModuleType | None
     except (Exception, SystemExit) as error:
         lines = str(error).splitlines()
         findings.append(
-            IMPORT_FAILED.report(Location(file.relative_path, 1, 1), f"importing {name} raised {type(error).__name__}: {lines[0] if lines else ''}", "make it importable from the project's root, or leave it out with `exclude`")
+            IMPORT_FAILED.report(
+                Location(file.relative_path, 1, 1),
+                f"importing {name} raised {type(error).__name__}: {lines[0] if lines else ''}",
+                "make it importable from the project's root, or leave it out with `exclude`",
+            )
         )
         return None
 

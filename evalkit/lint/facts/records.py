@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from evalkit.errors import Location
+from evalkit.errors import KeyPath, Location
 from evalkit.lint.finding import ERROR, WARNING, Edit, Rule
 
 INVALID_DECLARATION = Rule(
@@ -22,7 +22,6 @@ RULES = (
 )
 
 
-DataPath = tuple[str | int, ...]
 ValueTree = Mapping[str, frozenset[str]]  # outer values, and the inner ones that belong to each
 
 
@@ -81,7 +80,7 @@ class DeclaredFunction(Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     patch: str = ""  # the real function that a case swaps: package.module:Class.method
     strict: bool = False
-    locate: Callable[[DataPath], Location]
+    locate: Callable[[KeyPath], Location]
     list_key: object = None
     implementation: Implementation | None = None
     add_alias: Callable[[str], Edit | None] | None = None

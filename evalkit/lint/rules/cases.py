@@ -168,9 +168,10 @@ def _make_replacement(case: CaseFacts, path: KeyPath, old: str, new: str, *, key
 def check_arguments(case: CaseFacts, call: CaseCall, functions: list[DeclaredFunction]) -> Iterator[Finding]:
     """Compare the arguments of an expected call with the schemas of its function."""
     names = _collect_argument_names(functions)
-    for argument, path, is_sent in call.list_arguments() if names is not None else ():
-        is_slip = any(is_alike(argument, name) for name in names)
-        if argument not in names and (is_slip or (is_sent and not call.is_forbidden)):
+    for argument, path, is_sent in call.list_arguments():
+        if names is None or argument in names:
+            continue
+        if any(is_alike(argument, name) for name in names) or (is_sent and not call.is_forbidden):
             hint = did_you_mean(argument, names) or f"; it has: {', '.join(sorted(names)) or 'no arguments'}"
             yield CASE_ARGUMENT.report(
                 case.locate(path, key=True),

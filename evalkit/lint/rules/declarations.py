@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from evalkit.errors import did_you_mean, format_path
+from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.fields.schema import compile_schema
 from evalkit.lint.facts.project import ProjectFacts
 from evalkit.lint.facts.records import (
@@ -24,7 +24,6 @@ from evalkit.lint.facts.records import (
     PLAIN,
     SUITE,
     UNKNOWN,
-    DataPath,
     DeclaredFunction,
     ValueTree,
 )
@@ -126,8 +125,8 @@ def check_schema(function: DeclaredFunction) -> Iterator[Finding]:
                 "correct the schema: services refuse it, or ignore what they do not know",
             )
     properties = function.properties
-    for name in function.required if properties is not None else ():
-        if name not in properties:
+    for name in function.required:
+        if properties is not None and name not in properties:
             yield REQUIRED_UNDECLARED.report(
                 function.locate(("parameters", "required")),
                 f"'{function.name}': 'required' names '{name}', which is no parameter{did_you_mean(name, properties)}",
@@ -162,11 +161,11 @@ def check_descriptions(function: DeclaredFunction) -> Iterator[Finding]:
 def check_texts(function: DeclaredFunction) -> Iterator[Finding]:
     """Compare the descriptions with the schema."""
     properties = function.properties or {}
-    contradictions: list[tuple[DataPath, str, str]] = []
+    contradictions: list[tuple[KeyPath, str, str]] = []
     for name, schema in properties.items():
         text = schema.get("description") if isinstance(schema, Mapping) else None
         if isinstance(text, str):
-            path: DataPath = ("parameters", "properties", name, "description")
+            path: KeyPath = ("parameters", "properties", name, "description")
             other_names = properties.keys() - {name}
             found = _compare_with_schema(text, name, schema, name in function.required, other_names)
             contradictions += [(path, message, advice) for message, advice in found]
@@ -381,7 +380,7 @@ def check_service_limits(function: DeclaredFunction, providers: tuple[str, ...] 
             yield OPENAI_REJECTS.report(function.locate(path), f"'{function.name}': {message}", advice)
 
 
-def _check_gemini(function: DeclaredFunction) -> Iterator[tuple[DataPath, str, str]]:
+def _check_gemini(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, str]]:
     if not _GEMINI_NAME.fullmatch(function.name):
         advice = "a letter or _ first, then letters, digits, _ . : -, at most 128"
         yield ("name",), "Gemini refuses this name", advice
@@ -404,7 +403,7 @@ def _check_gemini(function: DeclaredFunction) -> Iterator[tuple[DataPath, str, s
             yield at, f"{_describe_schema(path)} is an array without 'items'", "say what its items are"
 
 
-def _check_openai(function: DeclaredFunction) -> Iterator[tuple[DataPath, str, str]]:
+def _check_openai(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, str]]:
     if not _OPENAI_NAME.fullmatch(function.name):
         advice = "letters, digits, _ and -, at most 64; or set providers in [tool.evalkit.lint]"
         yield ("name",), "OpenAI refuses this name", advice
@@ -427,7 +426,7 @@ def _check_openai(function: DeclaredFunction) -> Iterator[tuple[DataPath, str, s
             yield from _check_strict(schema, at)
 
 
-def _check_strict(schema: Mapping[str, Any], at: DataPath) -> Iterator[tuple[DataPath, str, str]]:
+def _check_strict(schema: Mapping[str, Any], at: KeyPath) -> Iterator[tuple[KeyPath, str, str]]:
     for key in sorted(_OPENAI_STRICT & schema.keys()):
         if at != ("parameters",) or key not in _OPENAI_ROOT:  # else it is refused in any mode
             yield (*at, key), f"strict mode refuses '{key}'", "leave it out, or drop strict"
@@ -445,7 +444,7 @@ def _check_strict(schema: Mapping[str, Any], at: DataPath) -> Iterator[tuple[Dat
         yield at, message, "list it and let it be null (type: [string, 'null']), or drop strict"
 
 
-def _walk_schema(schema: object, path: DataPath = ()) -> Iterator[tuple[Mapping[str, Any], DataPath]]:
+def _walk_schema(schema: object, path: KeyPath = ()) -> Iterator[tuple[Mapping[str, Any], KeyPath]]:
     """Yield the schema and every schema inside it, with their paths."""
     if not isinstance(schema, Mapping):
         return
@@ -462,7 +461,7 @@ def _walk_schema(schema: object, path: DataPath = ()) -> Iterator[tuple[Mapping[
             yield from _walk_schema(item, (*path, key, index))
 
 
-def _describe_schema(path: DataPath) -> str:
+def _describe_schema(path: KeyPath) -> str:
     """Return a schema in words: ``'tags'``, or the parameters themselves."""
     names = [step for before, step in pairwise(path) if before in ("properties", "$defs")]
     return f"'{'.'.join(map(str, names))}'" if names else "the parameters"

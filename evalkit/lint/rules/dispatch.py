@@ -119,9 +119,8 @@ class DispatchMatcher:
                     fix=entry.add(function.name) if entry.add is not None else None,
                 )
                 self._result.findings.append(finding)
-            elif function in undispatched and self._is_used_with(main, function):
-                if not any(table.is_open for table in main):
-                    self._result.findings.append(self._report_no_entry(function, main))
+            elif function in undispatched and not any(table.is_open for table in main):
+                self._result.findings += self._report_no_entry(function, main)
             implementation = self._by_name.find_implementation(function) if entry is None else entry.target
             if implementation is not None:
                 self._result.pairs.append((function, implementation))
@@ -162,11 +161,13 @@ class DispatchMatcher:
         places = [*self._code.compared_texts.get(name, ()), *(self._code.dynamic_lookups if by_name else ())]
         return any(not table_files or place.file in {*table_files, file} for place in places)
 
-    def _report_no_entry(self, function: DeclaredFunction, tables: list[DispatchTable]) -> Finding:
+    def _report_no_entry(self, function: DeclaredFunction, tables: list[DispatchTable]) -> Iterator[Finding]:
+        if not self._is_used_with(tables, function):
+            return
         table, names = tables[0], {name for table in tables for name in table.names}
         similar = find_nearest(function.name, [name for name in sorted(names) if name not in self._by_name.names])
         hint = f"; '{similar}' is there" if similar else ""
-        return NOT_DISPATCHED.report(
+        yield NOT_DISPATCHED.report(
             function.place,
             f"'{function.name}' is declared and has no entry in the dispatch of {table.place.file}{hint}",
             "add the entry, or take the declaration away: a call of it fails",
@@ -268,16 +269,14 @@ class DispatchMatcher:
             if table.is_chain or not files or 2 * len(declared) < len(table.entries) or self._code.opaque_places:
                 continue
             functions = [function.name for file in files for function in self._files[file]]
+            targets = {entry.target_name for entry in declared if entry.target_name}
             for entry in table.entries:
                 is_aliased = entry.name in aliases.values() or aliases.get(entry.name, "") in names
-                # The same code under a declared name as well: both work while code migrates.
-                is_double = bool(entry.target_name) and any(
-                    double.target_name == entry.target_name for double in declared
-                )
-                if entry.name not in names and not is_aliased and not is_double:
-                    if not _is_partner(entry.name, functions, table):
-                        message = f"'{entry.name}' is dispatched, and no model is told of it"
-                        yield UNDECLARED_DISPATCH.report(entry.place, message, "declare it, or take the entry away")
+                is_double = entry.target_name in targets  # both names work while code migrates
+                if entry.name in names or is_aliased or is_double or _is_partner(entry.name, functions, table):
+                    continue
+                message = f"'{entry.name}' is dispatched, and no model is told of it"
+                yield UNDECLARED_DISPATCH.report(entry.place, message, "declare it, or take the entry away")
 
     def check_aliases(self) -> Iterator[Finding]:
         """Find aliases of functions that do not exist."""
@@ -398,7 +397,7 @@ class ImplementationsByName:
 
 
 def is_namesake(function: DeclaredFunction, code: Implementation) -> bool:
-    """Return whether a function has the declared name by chance: code that asks the model is often called like the answer.
+    """Return whether a function has the declared name by chance: code often asks the model in a function of that name.
 
     Of two declared parameters or more it takes none; of one, it takes another one of another type.
     """

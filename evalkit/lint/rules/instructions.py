@@ -126,8 +126,9 @@ def _check_arguments(mention: Mention, function: DeclaredFunction) -> Iterator[F
 def check_formats(prompt: Prompt, functions: Sequence[DeclaredFunction]) -> Iterator[Finding]:
     """Find forms of text calls in an instruction whose functions are declared for native calls."""
     native = next((function for function in functions if function.form != SUITE), None)
-    first_of_form = {form.example: form for form in reversed(prompt.formats)}
-    for form in first_of_form.values() if native is not None else ():
+    if native is None:
+        return
+    for form in {form.example: form for form in reversed(prompt.formats)}.values():  # the first of each form
         yield TEXT_FORMAT.report(
             form.place,
             f"the instruction shows calls as text, {form.example}, while functions are declared for native calls",

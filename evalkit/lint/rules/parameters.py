@@ -182,7 +182,8 @@ def compare_parameter(
         if isinstance(declared, bool) != isinstance(default, bool) or declared != default:
             yield PARAMETER_DEFAULT.report(
                 function.locate((*path, "default")),
-                f"'{function.name}': '{name}' defaults to {declared!r} in the declaration and to {default!r} in {title}",
+                f"'{function.name}': '{name}' defaults to {declared!r} in the declaration "
+                f"and to {default!r} in {title}",
                 "make both the same: the model is told what the code does not do",
                 related=parameter.place,
             )

@@ -1,4 +1,4 @@
-"""The table of all rules, made of what the modules of this folder say: `RULES`, and `check`, which yields findings.
+"""The table of all rules: each module of this folder has its `RULES`, and `check`, which yields their findings.
 
 A new rule is a `Rule` in the `RULES` of the module that its findings come from. Codes and names are stable; docs/lint.md
 lists them.
