@@ -1,7 +1,7 @@
 """The table of all rules: each module of this folder has its `RULES`, and `check`, which yields their findings.
 
-A new rule is a `Rule` in the `RULES` of the module that its findings come from. Codes and names are stable; docs/lint.md
-lists them.
+A new rule is a `Rule` in the `RULES` of the module that its findings come from. Codes and names are stable, and
+docs/lint.md lists them.
 """
 
 from __future__ import annotations
