@@ -26,7 +26,7 @@ from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, Reason, Verdict
 from evalkit.runner.agent_threads import LoopPool, get_closing_timeout, list_open_agents, wait_for_teardown
-from evalkit.runner.judge import apply_quarantine
+from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.runner.run_case import Watchdog, arun_case
 
 # A case on its way: asked for, perhaps started ahead of its turn, and in the end a verdict.
@@ -236,20 +236,8 @@ def build_defect_verdict(case: Case, error: BaseException) -> Verdict:
 
 
 def build_error_verdict(case: Case, code: str, message: str) -> Verdict:
-    """The verdict of a case that could not be measured, through no fault of its own."""
-    verdict = Verdict(
-        case_id=case.id,
-        status=ERROR,
-        reasons=(Reason(code=code, message=message),),
-        summary=message.partition("\n")[0],
-        description=case.description,
-        category=case.category,
-        tags=case.tags,
-        must_pass=case.must_pass,
-        path=case.path.as_posix() if case.path else "",
-        case=case.merged,
-    )
-    return apply_quarantine(case, verdict)
+    """Return the verdict of a case that could not be measured, through no fault of its own."""
+    return build_unjudged_verdict(case, ERROR, Reason(code=code, message=message))
 
 
 # One event loop in a daemon thread, on which cases overlap, and which can be told from outside that it is stuck.

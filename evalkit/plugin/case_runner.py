@@ -22,11 +22,11 @@ from evalkit.plugin.verdicts import (
     apply_verdict_to_report,
     build_invalid_file_verdict,
     build_properties,
-    build_verdict,
     from_report,
     get_first_reason,
 )
 from evalkit.reports.serialization import from_line, to_line, to_plain_line
+from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.spec.load import load_case
 from evalkit.text.escape import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
@@ -209,7 +209,7 @@ class CaseRunner:
             case = load_case(self._configuration.root / case_id, root=self._configuration.root)
         except EvalkitError:
             return Verdict(case_id=case_id, status=ERROR, reasons=(reason,), path=case_id)
-        return build_verdict(case, ERROR, reason)
+        return build_unjudged_verdict(case, ERROR, reason, summary="")
 
     def serialize(self, verdict: Verdict) -> WireVerdict:
         """`verdict` as it may be shown: without secrets, and as who reads the line back knows it."""

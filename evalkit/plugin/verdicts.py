@@ -12,7 +12,7 @@ from evalkit.errors import Problem
 from evalkit.gate.outcomes import SKIPPED_CODE
 from evalkit.model.case import Case
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
-from evalkit.runner.judge import apply_quarantine
+from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.text.escape import escape_controls, escape_lines
 
 if TYPE_CHECKING:
@@ -73,22 +73,7 @@ def from_report(item: CaseItem, call: pytest.CallInfo[None], report: pytest.Test
         status, reason = ERROR, Reason(code="not_measured", message=report.longreprtext)
     if item.case is None:
         return Verdict(case_id=item.case_id, status=status, reasons=(reason,))
-    return build_verdict(item.case, status, reason)
-
-
-def build_verdict(case: Case, status: str, reason: Reason) -> Verdict:
-    verdict = Verdict(
-        case_id=case.id,
-        status=status,
-        reasons=(reason,),
-        description=case.description,
-        category=case.category,
-        tags=case.tags,
-        must_pass=case.must_pass,
-        path=case.path.as_posix() if case.path else "",
-        case=case.merged,
-    )
-    return apply_quarantine(case, verdict)
+    return build_unjudged_verdict(item.case, status, reason, summary="")
 
 
 # The verdict of a case that a test runs: the agent's, unless the test or its fixtures say worse.
@@ -126,18 +111,23 @@ def has_own_text(verdict: Verdict, report: pytest.TestReport) -> bool:
 
 def _build_unrun_verdict(case: Case, item: pytest.Item, report: pytest.TestReport) -> Verdict:
     if report.skipped and not hasattr(report, "wasxfail"):
-        return build_verdict(case, NOT_RUN, Reason(code=SKIPPED_CODE, message=_read_skip_reason(report)))
+        reason = Reason(code=SKIPPED_CODE, message=_read_skip_reason(report))
+        return build_unjudged_verdict(case, NOT_RUN, reason, summary="")
     if report.passed:
         name = getattr(item, "originalname", item.name)
         message = f"{name} did not run its case: evalkit_case.run(agent) does"
     elif report.when == "setup":
         message = f"a fixture failed: {_read_crash_message(report)}"
     elif report.when == "call" and "timeout" in _read_crash_message(report).lower():
-        return build_verdict(case, FAILED, Reason(code=DEADLINE, message=_read_crash_message(report)))
+        reason = Reason(code=DEADLINE, message=_read_crash_message(report))
+        return build_unjudged_verdict(case, FAILED, reason, summary="")
     else:
         message = f"the test failed before its case was run: {_read_crash_message(report)}"
-    return build_verdict(
-        case, ERROR, Reason(code=CASE_NOT_RUN, message=message, location=_locate_failure(item, report))
+    return build_unjudged_verdict(
+        case,
+        ERROR,
+        Reason(code=CASE_NOT_RUN, message=message, location=_locate_failure(item, report)),
+        summary="",
     )
 
 

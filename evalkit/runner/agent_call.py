@@ -1,4 +1,4 @@
-"""Calling one agent once: sync or async, within its deadline, whatever it raises or returns."""
+"""Calls of an agent: one at a time, sync or async, within a deadline, whatever it raises or returns."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from functools import partial
 from traceback import FrameSummary, StackSummary
 from types import FrameType, coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -18,13 +19,9 @@ from msgspec import Struct
 from evalkit.agents.clock import now
 from evalkit.agents.resolve import AgentUnderTest
 from evalkit.agents.task import Task
-from evalkit.runner.agent_threads import current_agent_thread
+from evalkit.runner.agent_threads import Work, current_agent_thread
 
-if TYPE_CHECKING:
-    from traceback import FrameSummary
-
-
-# How long a cancelled agent may take to clean up before it is left behind.
+# How long a cancelled agent may take to clean up before it is abandoned.
 GRACE_S = 0.5
 
 _abandoned: list[str] = []
@@ -32,10 +29,10 @@ _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, asyncio.Semaphore
 
 
 class CallOutcome(Struct, frozen=True):
-    """What came of a call: a value, an exception, or nothing within the deadline.
+    """Outcome of a call: a value, an exception, or nothing within the deadline.
 
-    `abandoned` tells that the agent is still running somewhere: a thread can't be killed. `stuck_in` are the calls that
-    it was in when its time was over, outermost first.
+    `abandoned`: the agent is still running somewhere, since a thread can't be killed. `stuck_in` are the calls that it
+    was in when its time was over, outermost first.
     """
 
     value: Any = None
@@ -50,19 +47,19 @@ async def call_agent(
 ) -> CallOutcome:
     """Run ``agent.run(task)`` for at most `timeout_s` seconds.
 
-    `ended_late` is called, from any thread, when an abandoned agent ends after all. Raises nothing but CancelledError,
+    `on_late_end` is called, from any thread, when an abandoned agent ends after all. Raises nothing but CancelledError,
     when the caller itself is cancelled; the agent is cancelled with it.
     """
     if agent.is_async:
-        return await _run_within(_run_and_capture(agent.run, task), task, timeout_s, agent, on_late_end)
+        return await _run_within(partial(agent.run, task), task, timeout_s, agent, on_late_end)
     outcome = await _run_in_thread(agent, task, timeout_s, on_late_end)
     if outcome.error is None and inspect.isawaitable(outcome.value):
-        return await _run_within(_await_outcome(outcome.value), task, timeout_s, agent, on_late_end)
+        return await _run_within(lambda: outcome.value, task, timeout_s, agent, on_late_end)
     return outcome
 
 
 def get_slot(agent: AgentUnderTest) -> AbstractAsyncContextManager[Any]:
-    """The right to run: at most `threads` runs of a sync agent overlap on a loop, async ones as many as there are.
+    """Return the right to run. At most `threads` runs of a sync agent overlap on a loop, any number of async ones.
 
     A run that was abandoned gives its slot back.
     """
@@ -75,42 +72,34 @@ def get_slot(agent: AgentUnderTest) -> AbstractAsyncContextManager[Any]:
         return slots.setdefault(id(agent.run), asyncio.Semaphore(agent.threads))
 
 
-async def _run_and_capture(run: Any, task: Task) -> CallOutcome:
-    """The agent's coroutine with its exceptions as values: asyncio would let SystemExit tear the loop down."""
+async def _capture_outcome(start: Callable[[], Any]) -> CallOutcome:
+    """Await what `start` returns. Exceptions become values: asyncio would let SystemExit end the loop."""
     try:
-        value = run(task)
+        value = start()
         return CallOutcome(await value if inspect.isawaitable(value) else value)
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+        current = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling() > 0:
             raise
         return CallOutcome(error=error)
-
-
-async def _await_outcome(value: Any) -> CallOutcome:
-    try:
-        return CallOutcome(await value)
-    except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
-            raise
-        return CallOutcome(error=error)
-
-
-def _is_being_cancelled() -> bool:
-    current = asyncio.current_task()
-    return current is not None and current.cancelling() > 0
 
 
 async def _run_within(
-    coroutine: Any, task: Task, timeout_s: float, agent: AgentUnderTest, on_late_end: Callable[[], None]
+    start: Callable[[], Any], task: Task, timeout_s: float, agent: AgentUnderTest, on_late_end: Callable[[], None]
 ) -> CallOutcome:
-    running: asyncio.Task[CallOutcome] = asyncio.create_task(coroutine, context=current_agent_thread.get().context)
+    running: asyncio.Task[CallOutcome] = asyncio.create_task(
+        _capture_outcome(start), context=current_agent_thread.get().context
+    )
     grace_s = max(GRACE_S, agent.grace_s)
     until = _read_clock(task) + timeout_s
     try:
         await _yield_to_others()  # an agent that waits for nothing is done then: there is nothing to be timed
         if running.done() or await _wait_until_done(running, task, until):
-            return _get_outcome(running)
-        stuck_in = _list_calls(running)
+            try:
+                return running.result()
+            except asyncio.CancelledError as error:  # the agent, or a library, cancelled its own task
+                return CallOutcome(error=error)
+        stuck_in = list_task_calls(running)
         running.cancel()
         done, _ = await asyncio.wait({running}, timeout=grace_s)
         if not done:
@@ -125,70 +114,66 @@ async def _run_within(
         raise
 
 
-def _get_outcome(ended: asyncio.Task[CallOutcome]) -> CallOutcome:
-    """An agent may cancel its own task, or have it cancelled by a library: it has then raised like any other."""
-    try:
-        return ended.result()
-    except asyncio.CancelledError as error:
-        return CallOutcome(error=error)
-
-
 async def _run_in_thread(
     agent: AgentUnderTest, task: Task, timeout_s: float, on_late_end: Callable[[], None]
 ) -> CallOutcome:
     """Run a sync agent in its thread, with this context's variables."""
-    loop = asyncio.get_running_loop()
-    finished: asyncio.Future[CallOutcome] = loop.create_future()
     agent_thread = current_agent_thread.get()
     context = agent_thread.get_thread_context()
-
-    def set_outcome(outcome: CallOutcome) -> None:
-        if not finished.done():
-            finished.set_result(outcome)
-
     late = _BothEvents(on_late_end)
     threads: list[int] = []
 
-    def run_work() -> None:
+    def run_agent() -> Any:
         threads.append(threading.get_ident())
         try:
-            outcome = CallOutcome(context.run(agent.run, task))
-        except BaseException as error:
-            outcome = CallOutcome(error=error)
-        late.record()
-        with suppress(RuntimeError):  # the loop is closed: this run was abandoned long ago
-            loop.call_soon_threadsafe(set_outcome, outcome)
+            return context.run(agent.run, task)
+        finally:
+            late.record()
 
     until = _read_clock(task) + timeout_s
-    agent_thread.submit(run_work)
+    finished = start_in_thread(agent_thread.submit, run_agent)
     if await _wait_until_done(finished, task, until):
         return finished.result()
-
     stuck_in = [call for ident in threads for call in list_thread_calls(ident)]
     register_abandoned_agent(agent.name)
     late.record()
     return CallOutcome(timed_out=True, abandoned=True, stuck_in=stuck_in)
 
 
-def _list_calls(running: asyncio.Task[Any]) -> list[FrameSummary]:
-    """Imported for the first agent that does not come back."""
+def start_in_thread(submit: Callable[[Work], None], function: Callable[[], Any]) -> asyncio.Future[CallOutcome]:
+    """Start `function` in the thread that `submit` gives work to. Return a future of its outcome, for this loop."""
+    loop = asyncio.get_running_loop()
+    finished: asyncio.Future[CallOutcome] = loop.create_future()
 
-    return list_task_calls(running)
+    def set_outcome(outcome: CallOutcome) -> None:
+        if not finished.done():
+            finished.set_result(outcome)
+
+    def run_function() -> None:
+        try:
+            outcome = CallOutcome(function())
+        except BaseException as error:
+            outcome = CallOutcome(error=error)
+        with suppress(RuntimeError):  # the loop is closed: this run was abandoned long ago
+            loop.call_soon_threadsafe(set_outcome, outcome)
+
+    submit(run_function)
+    return finished
 
 
 @coroutine
 def _yield_to_others() -> Generator[None]:
-    """Give every task that is ready one step. What `asyncio.sleep(0)` does, which tests of agents may replace."""
+    """Give every ready task one step, like `asyncio.sleep(0)`, which tests of agents may replace."""
     yield
 
 
 def _read_clock(task: Task) -> float:
-    """A clock in seconds that stands still while the case waits for its turn at the model."""
+    """Return the time of a clock, in seconds, that stands still while the case waits for its turn at the model."""
     return now() - task.queueing_time.seconds
 
 
 async def _wait_until_done(future: asyncio.Future[CallOutcome], task: Task, until: float) -> bool:
-    """Whether `future` is done before `_spent` is `until`."""
+    """Wait until `future` is done or `_read_clock` is `until`. Return whether it is done."""
     while True:
         remaining = until - _read_clock(task)
         done, _ = await asyncio.wait({future}, timeout=max(remaining, 0.02 if task.queueing_time.is_running else 0.0))
@@ -197,7 +182,7 @@ async def _wait_until_done(future: asyncio.Future[CallOutcome], task: Task, unti
 
 
 class _BothEvents:
-    """Calls `then` when two things have happened: the agent was given up, and it ended."""
+    """Callback `then` that runs once both have happened: the agent was abandoned, and it ended."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
@@ -212,25 +197,25 @@ class _BothEvents:
 
 
 def register_abandoned_agent(name: str) -> None:
-    """Count a run of agent `name` that is left behind."""
+    """Count a run of agent `name` that could not be stopped."""
     _abandoned.append(name)
 
 
 def count_abandoned_agents() -> int:
-    """How many agents of this process ran past their deadline and could not be stopped."""
+    """Return how many agents of this process ran past their deadline and could not be stopped."""
     return len(_abandoned)
 
 
-# Where an agent is that does not come back: the calls that it is in, outermost first.
+# The calls that an agent hangs in, outermost first.
 
 
 def list_task_calls(task: asyncio.Task[Any]) -> list[FrameSummary]:
-    """The coroutines that a suspended task is in, through what each of them awaits, as far as a task or a future."""
+    """Return the coroutines that a suspended task is in: each awaits the next, as far as a task or a future."""
     return _extract_summaries(_walk_awaited_frames(task.get_coro()))
 
 
 def list_thread_calls(ident: int) -> list[FrameSummary]:
-    """The functions that a running thread is in; [] if it has ended."""
+    """Return the functions that a running thread is in; [] if it has ended."""
     frame = sys._current_frames().get(ident)
     frames = []
     while frame is not None:

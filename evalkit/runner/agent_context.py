@@ -1,7 +1,7 @@
-"""An agent that is opened for one run: its set-up, its tear-down, and what is said where one of them goes wrong.
+"""An agent with a set-up and a tear-down, open for one run.
 
-Both belong to the run (functions answer from the mocks meanwhile), and neither counts as the agent's time. The
-tear-down follows every set-up that came to its end: after a failure, after the deadline, after Ctrl-C.
+Both belong to the run (functions answer from the mocks meanwhile), and neither counts as the agent's time. Each set-up
+that has ended is followed by its tear-down: after a failure, after the deadline, after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evalkit.agents.resolve import AgentUnderTest, build_called_agent
 from evalkit.model.transcript import RunFault
-from evalkit.runner.agent_call import GRACE_S, CallOutcome, register_abandoned_agent
+from evalkit.runner.agent_call import GRACE_S, CallOutcome, register_abandoned_agent, start_in_thread
 from evalkit.runner.agent_threads import (
     TEARDOWN_S,
     AgentThread,
@@ -25,13 +26,11 @@ from evalkit.runner.agent_threads import (
     run_in_daemon_thread,
 )
 from evalkit.runner.faults import SET_UP, TEAR_DOWN, build_phase_error_fault, build_phase_fault, find_interrupt
-
-if TYPE_CHECKING:
-    from evalkit.runner.run_state import RunState
+from evalkit.runner.run_state import RunState
 
 
 class AgentContext:
-    """``async with Lifetime(going) as agent:``, None if there is none; `going.fault` then says why."""
+    """``async with AgentContext(run) as agent:`` opens the agent. It is None if the set-up failed: see `run.fault`."""
 
     def __init__(self, run: RunState) -> None:
         opening = run.plan.agent.opening
@@ -101,7 +100,7 @@ class AgentContext:
         return self._ready.done() and self._ready.result().error is None
 
     async def _give_up(self) -> None:
-        """On a set-up that has not come to its end. One that comes to it after all is torn down at once."""
+        """Abandon a set-up that has not ended. If it ends after all, it is torn down at once."""
         self._is_thread_lost = True
         self._teardown_due.set()
         if self._opening.is_async and not self._is_set_up():
@@ -117,7 +116,7 @@ class AgentContext:
     async def _tear_down(self) -> None:
         run, name = self._run, self._run.plan.agent.name
         run.phase = TEAR_DOWN
-        run.task.queueing_time.add(TEARDOWN_S)  # whoever watches the case waits for so much longer
+        run.task.queueing_time.add(TEARDOWN_S)  # the watchdog waits for so much longer
         self._teardown_due.set()
         done, _ = await asyncio.wait({self._task}, timeout=TEARDOWN_S)
         if not done:
@@ -137,7 +136,7 @@ class AgentContext:
         self._record_fault(build_phase_error_fault(error, phase, plan.agent.name, plan.root))
 
     def _record_fault(self, fault: RunFault) -> None:
-        """What ended the run before comes first; what else went wrong is a warning then."""
+        """Record `fault` as the run's, or as a warning if the run has a fault already."""
         if self._run.fault is None:
             self._run.fault = fault
         else:
@@ -181,24 +180,9 @@ class AgentContext:
         self._manager.__exit__(None, None, None)
 
     async def _run_in_agent_thread(self, step: Callable[[], Any]) -> Any:
-        loop = asyncio.get_running_loop()
-        finished: asyncio.Future[CallOutcome] = loop.create_future()
         context = self._context.copy() if self._is_thread_lost else self._context
-
-        def set_outcome(outcome: CallOutcome) -> None:
-            if not finished.done():
-                finished.set_result(outcome)
-
-        def run_work() -> None:
-            try:
-                outcome = CallOutcome(context.run(step))
-            except BaseException as error:
-                outcome = CallOutcome(error=error)
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-                loop.call_soon_threadsafe(set_outcome, outcome)
-
-        (run_in_daemon_thread if self._is_thread_lost else self._submit)(run_work)
-        outcome = await finished
+        submit = run_in_daemon_thread if self._is_thread_lost else self._submit
+        outcome = await start_in_thread(submit, partial(context.run, step))
         if outcome.error is not None:
             raise outcome.error
         return outcome.value

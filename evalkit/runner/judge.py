@@ -10,11 +10,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
+from evalkit.checks.conversation import judge_conversation
 from evalkit.checks.expectation import Expectation, Judgement
 from evalkit.checks.keys import merge_turn_keys
 from evalkit.errors import (
     BudgetSpentError,
     EvalkitError,
+    KeyPath,
     Location,
     PathProblem,
     Problem,
@@ -23,67 +25,58 @@ from evalkit.errors import (
     did_you_mean,
     format_path,
 )
+from evalkit.functions.arguments import find_argument_violations
+from evalkit.functions.declarations import parse_declarations
 from evalkit.jsonvalue import MAX_SAFE_DEPTH, to_json_safe
 from evalkit.model.case import Case, Declaration, Repeat
 from evalkit.model.template import Template, parse_template
-from evalkit.model.transcript import FunctionCall, RunFault, Transcript, Violation
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
+from evalkit.model.transcript import FunctionCall, RunFault, Transcript
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.run_state import CasePlan
 
 # A step of a place, as text: few verdicts name one, and `re` keeps what it has compiled.
 _STEP = r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]"
-# Codes of calls that were refused: an agent that stumbles over the refusal failed because of the call.
+# Codes of refused calls: an agent that breaks down after one failed because of the call.
 REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
-# How an agent ends that stumbles: it raises, or its process does not answer as agreed.
+# Codes of agents that broke down: they raised, or their process did not answer in the agreed form.
 BREAKDOWNS = frozenset({"agent_raised", "crashed", "invalid_reply"})
 
 
 def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declaration] = ()) -> Verdict:
-    """The verdict of one run, in which `declared` were declared. One that had nothing left to spend was not run."""
+    """Return the verdict of one run, in which `declared` were declared. Without budget left, the run was not made."""
     case = plan.case
     if transcript.fault is not None and transcript.fault.code == BudgetSpentError.code:
         reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
-        return _build_verdict(case, NOT_RUN, (reason,), transcript)
+        return build_verdict(case, NOT_RUN, (reason,), transcript)
     expectation, turns = plan.expectation, [turn.expectation for turn in case.turns]
     if any(function.aliases for function in declared):
         expectation, turns = compile_with_aliases(case, expectation, declared)
-    judgement = _judge_transcript(case, transcript, expectation, turns)
-    unused = () if judgement.status == ERROR else _find_unused_mocks(plan, transcript)
-    return _build_verdict(
+    if turns:
+        judgement = judge_conversation(transcript, expectation, turns, input=case.input)
+    else:
+        judgement = (expectation or Expectation()).judge(transcript, input=case.input)
+    unused: tuple[Reason, ...] = ()
+    if plan.task_settings.strict_mocks and judgement.status != ERROR:
+        place = "input.mock_function_responses"
+        unused = tuple(
+            Reason(code="unused_mock", message=f"{mock} (strict_mocks is on)", place=place)
+            for mock in transcript.unused_mocks
+        )
+    return build_verdict(
         case,
         FAILED if unused else judgement.status,
         _locate_reasons(case, _order_by_cause(transcript, judgement.reasons) + unused),
         transcript,
-        calls=judgement.calls,
-        checks=judgement.checks,
-        score=judgement.score,
-        summary=judgement.summary,
+        judgement,
     )
 
 
-def _judge_transcript(case: Case, transcript: Transcript, expectation: Any, turns: Sequence[Any]) -> Judgement:
-    if not turns:
-        return (expectation or Expectation()).judge(transcript, input=case.input)
-    from evalkit.checks.conversation import judge_conversation
-
-    return judge_conversation(transcript, expectation, turns, input=case.input)
-
-
 def _order_by_cause(transcript: Transcript, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-    """An agent that raised because its call was refused: the call explains the exception."""
+    """Put refused calls first where the agent broke down: they explain the exception."""
     if transcript.fault is None or transcript.fault.code not in BREAKDOWNS:
         return reasons
     refusals = tuple(reason for reason in reasons if reason.code in REFUSED_CALLS)
     return (*refusals, *(reason for reason in reasons if reason not in refusals))
-
-
-def _find_unused_mocks(plan: CasePlan, transcript: Transcript) -> tuple[Reason, ...]:
-    if not plan.task_settings.strict_mocks:
-        return ()
-    return tuple(
-        Reason(code="unused_mock", message=f"{unused} (strict_mocks is on)", place="input.mock_function_responses")
-        for unused in transcript.unused_mocks
-    )
 
 
 def _locate_reasons(case: Case, reasons: Sequence[Reason]) -> tuple[Reason, ...]:
@@ -93,20 +86,20 @@ def _locate_reasons(case: Case, reasons: Sequence[Reason]) -> tuple[Reason, ...]
     )
 
 
-def parse_path(place: str) -> tuple[str | int, ...]:
-    """The path that `errors.shown_path` wrote as `place`."""
+def parse_path(place: str) -> KeyPath:
+    """Return the path that `errors.format_path` wrote as `place`."""
+
+    def unescape(text: str) -> str:
+        return text.replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
+
     return tuple(
-        match[1] or (int(match[2]) if match[2] else _unescape(match[3] or match[4] or ""))
+        match[1] or (int(match[2]) if match[2] else unescape(match[3] or match[4] or ""))
         for match in re.finditer(_STEP, place)
     )
 
 
-def _unescape(text: str) -> str:
-    return text.replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
-
-
 def check_quarantine(case: Case) -> tuple[bool, str | None]:
-    """Whether skip and xfail are in force, and if they are not any more, what to say."""
+    """Return whether skip and xfail are in force, and the warning to give if they have expired."""
     if case.until is None or (case.skip is None and case.xfail is None):
         return True, None
     if date.today() < date.fromisoformat(case.until):
@@ -116,7 +109,7 @@ def check_quarantine(case: Case) -> tuple[bool, str | None]:
 
 
 def apply_quarantine(case: Case, verdict: Verdict) -> Verdict:
-    """`verdict`, whoever gave it, with the quarantine that is in force, or the warning that it no longer is."""
+    """Return `verdict` with the quarantine that is in force, or with the warning that it has expired."""
     expired = check_quarantine(case)[1]
     if expired is not None:
         return replace(verdict, warnings=(*verdict.warnings, expired))
@@ -124,14 +117,14 @@ def apply_quarantine(case: Case, verdict: Verdict) -> Verdict:
 
 
 def build_not_run_verdict(case: Case, error: BudgetSpentError) -> Verdict:
-    """The verdict of a case for which nothing was left to spend."""
+    """Return the verdict of a case for which no budget was left."""
     fault = RunFault(code=error.code, message=str(error), measured=False)
     transcript = Transcript(input=dict(case.input), stop_reason=fault.code, fault=fault)
-    return _build_verdict(case, NOT_RUN, (Reason(code=error.code, message=str(error)),), transcript)
+    return build_verdict(case, NOT_RUN, (Reason(code=error.code, message=str(error)),), transcript)
 
 
 def build_error_verdict(case: Case, error: EvalkitError) -> Verdict:
-    """The verdict of a case that could not even start."""
+    """Return the verdict of a case that could not start."""
     problems = error.problems if isinstance(error, SpecError) else ()
     reasons = tuple(
         Reason(code=problem.code, message=problem.message, location=str(problem.location)) for problem in problems
@@ -142,29 +135,36 @@ def build_error_verdict(case: Case, error: EvalkitError) -> Verdict:
         reasons = (Reason(code=error.code, message=str(error), place=place, location=location),)
     fault = RunFault(code=reasons[0].code, message=str(error), measured=False)
     transcript = Transcript(input=dict(case.input), stop_reason=fault.code, fault=fault)
-    return _build_verdict(case, ERROR, reasons, transcript)
+    return build_verdict(case, ERROR, reasons, transcript)
 
 
-def _build_verdict(
+def build_unjudged_verdict(case: Case, status: str, reason: Reason, summary: str | None = None) -> Verdict:
+    """Return the verdict of a case that something other than a judgement of its run ended."""
+    return apply_quarantine(case, build_verdict(case, status, (reason,), Transcript(), summary=summary))
+
+
+def build_verdict(
     case: Case,
     status: str,
     reasons: tuple[Reason, ...],
     transcript: Transcript,
-    *,
-    calls: tuple[CallVerdict, ...] = (),
-    checks: tuple[CheckResult, ...] = (),
-    score: Any = None,
-    summary: str = "",
+    judgement: Judgement | None = None,
+    summary: str | None = None,
 ) -> Verdict:
+    """Return a verdict on `case`; `judgement` gives calls, checks and score. The first reason is the summary, unless
+    one is given."""
+    judgement = judgement or Judgement()
+    if summary is None:
+        summary = judgement.summary or (reasons[0].message.partition("\n")[0] if reasons else "")
     return Verdict(
         case_id=case.id,
         status=status,
         reasons=reasons,
-        calls=calls,
-        checks=checks,
+        calls=judgement.calls,
+        checks=judgement.checks,
         transcript=transcript,
-        score=score,
-        summary=summary or (reasons[0].message.partition("\n")[0] if reasons else ""),
+        score=judgement.score,
+        summary=summary,
         description=case.description,
         category=case.category,
         tags=case.tags,
@@ -175,29 +175,27 @@ def _build_verdict(
     )
 
 
-# Several runs of one case: when the outcome is decided, and the one verdict that they make.
-#
-# A run that could not be measured, or was not made because nothing was left to spend, counts neither way. The case
-# passes once `min_pass` runs passed; it failed once even the runs that were not made, and those that could not be
-# measured, would not lift it there; it is an error, or not run, if they would have.
+# Several runs of one case. A run that could not be measured, or was not made for lack of budget, counts neither way.
+# The case passes once `min_pass` runs passed. It failed once the runs that were not made or not measured could not
+# lift it there; if they could, it is an error, or not run.
 
 ONE_CASSETTE = "{runs} runs over one hand-written cassette would be the same run: it ran once"
 
 
 def is_decided(runs: Sequence[Verdict], repeat: Repeat) -> bool:
-    """Whether no further run can change the status."""
+    """Return whether no further run can change the status."""
     passed = sum(run.status == PASSED for run in runs)
     remaining = repeat.runs - len(runs)
     return passed >= repeat.min_pass or passed + remaining < repeat.min_pass or is_hand_written_replay(runs[-1])
 
 
 def is_hand_written_replay(run: Verdict) -> bool:
-    """Whether the run's model turns came from a hand-written cassette."""
+    """Return whether the run's model turns came from a hand-written cassette."""
     return run.transcript.cassette == "hand-written"
 
 
 def combine_verdicts(runs: Sequence[Verdict], repeat: Repeat) -> Verdict:
-    """The verdict of the case. It shows the run that says most: the first failed, else unmeasured, else first one."""
+    """Return the verdict of the case, with the details of its first run of that status, else failed or unmeasured."""
     if is_hand_written_replay(runs[0]):
         warning = ONE_CASSETTE.format(runs=repeat.runs)
         return replace(runs[0], warnings=(*runs[0].warnings, warning))
@@ -231,20 +229,21 @@ def combine_verdicts(runs: Sequence[Verdict], repeat: Repeat) -> Verdict:
 
 
 def _number_reasons(runs: Sequence[Verdict], status: str, summary: str) -> tuple[Reason, ...]:
-    """The reasons of the first run that counts towards `status`, each said once, with the number of its run."""
+    """Return the reasons of the first run with this status, each with the number of the run."""
     number, run = next((n, run) for n, run in enumerate(runs, 1) if run.status == status)
     head = f"run {number}: "
     return tuple(replace(reason, message=head + reason.message) for reason in run.reasons)
 
 
-# Aliases that only the run knows: an instruction file, or an agent in code, declares them, and a case may use them.
-#
-# What a case expects is compiled when it is loaded, with the functions that it declares itself. A call by an alias is
-# recorded under the function's own name, so that an expectation that says the alias is compiled anew after the run.
+# Aliases known only from the run: an instruction file or an agent in code declares them, and a case may use them.
+# Expectations are compiled when the case is loaded, with the functions that the case declares. A call by an alias is
+# recorded under the function's own name, so an expectation that names the alias is compiled anew after the run.
 
 
-def compile_with_aliases(case: Case, expectation: Any, declared: Iterable[Declaration]) -> tuple[Any, list[Any]]:
-    """`expectation` and those of the case's turns, with the aliases of `declared` known; as they were without any."""
+def compile_with_aliases(
+    case: Case, expectation: Expectation | None, declared: Iterable[Declaration]
+) -> tuple[Expectation | None, list[Expectation | None]]:
+    """Return `expectation` and those of the case's turns, compiled anew where they name an alias of `declared`."""
     turns = [turn.expectation for turn in case.turns]
     additions = [function for function in declared if function.aliases]
     if not additions:
@@ -262,12 +261,12 @@ def compile_with_aliases(case: Case, expectation: Any, declared: Iterable[Declar
 
 def _recompile(
     case: Case,
-    compiled: Any,
-    path: tuple[str | int, ...],
-    expected: Any,
+    compiled: Expectation | None,
+    path: KeyPath,
+    expected: object,
     aliases: set[str],
     additions: list[Declaration],
-) -> Expectation | Any:
+) -> Expectation | None:
     if path[0] == "input" and isinstance(expected, Mapping):
         turn_expected = expected.get("expected_output")
         expected = (
@@ -278,7 +277,7 @@ def _recompile(
     words = set(_walk_words(expected))
     if compiled is None or not words & aliases or not isinstance(expected, Mapping):
         return compiled
-    # Whatever the case names is known: what is not declared was told when the case was loaded, if it was wrong.
+    # All names count as known: undeclared ones were reported when the case was loaded.
     declarations = {name: Declaration(name=name) for name in sorted(words - aliases)}
     declarations |= {function.name: function for function in case.functions}
     for function in additions:
@@ -289,8 +288,8 @@ def _recompile(
     return compiled if problems else expectation
 
 
-def _walk_words(value: Any) -> Iterator[str]:
-    """Every text, key and function in a template of a value."""
+def _walk_words(value: object) -> Iterator[str]:
+    """Yield every text, every key and every name in a template of `value`."""
     if isinstance(value, str):
         parsed = parse_template(value)
         yield value
@@ -307,7 +306,7 @@ def _walk_words(value: Any) -> Iterator[str]:
             yield from _walk_words(item)
 
 
-# `evalkit.judge`: judging calls that somebody else collected, without running anything.
+# `evalkit.judge`: judge calls that the user collected, without running anything.
 
 CALL_KEYS = (
     "name",
@@ -341,8 +340,6 @@ def judge(
     judged. Raises SpecError for expectations or declarations that break the format, UsageError for a record of
     calls that does; whatever the agent sent in a call ends in the verdict.
     """
-    from evalkit.checks.compile import compile_expectation
-
     declarations = _parse_declarations(functions)
     expectation, problems = compile_expectation(_read_expected_output(expected_output), declarations=declarations)
     if problems:
@@ -354,18 +351,10 @@ def judge(
         functions=tuple(declarations),
     )
     judgement = expectation.judge(transcript, input=transcript.input, mode="judge")
-    return Verdict(
-        status=judgement.status,
-        reasons=judgement.reasons,
-        calls=judgement.calls,
-        checks=judgement.checks,
-        transcript=transcript,
-        score=judgement.score,
-        summary=judgement.summary,
-    )
+    return build_verdict(Case(id=""), judgement.status, judgement.reasons, transcript, judgement)
 
 
-def _read_expected_output(expected_output: Any) -> Mapping[str, Any]:
+def _read_expected_output(expected_output: object) -> Mapping[str, Any]:
     if isinstance(expected_output, Mapping):
         return {key: _to_file_form(value) for key, value in expected_output.items()}
     kind = type(expected_output).__name__
@@ -373,7 +362,7 @@ def _read_expected_output(expected_output: Any) -> Mapping[str, Any]:
 
 
 def _to_file_form(value: Any, depth: int = 0) -> Any:
-    """Every mapping as a dict and every tuple as a list, as `case_from_dict` reads them; what is too deep, as it is."""
+    """Make mappings dicts and tuples lists, the way `case_from_dict` reads them; keep what is nested too deep."""
     if depth > MAX_SAFE_DEPTH:
         return value
     if isinstance(value, Mapping):
@@ -390,8 +379,6 @@ def _build_spec_error(problems: Iterable[PathProblem]) -> SpecError:
 def _parse_declarations(functions: Any) -> dict[str, Declaration]:
     if functions is None:
         return {}
-    from evalkit.functions.declarations import parse_declarations
-
     if isinstance(functions, Iterable) and not isinstance(functions, (str, Mapping)):
         functions = [item.to_json() if isinstance(item, Declaration) else item for item in functions]
     declarations, problems = parse_declarations(functions, path=("functions",))
@@ -400,7 +387,7 @@ def _parse_declarations(functions: Any) -> dict[str, Declaration]:
     return {declaration.name: declaration for declaration in declarations}
 
 
-def _read_response(response: Any) -> str:
+def _read_response(response: object) -> str:
     if response is None:
         return ""
     if not isinstance(response, str):
@@ -408,15 +395,15 @@ def _read_response(response: Any) -> str:
     return response
 
 
-def _list_calls(calls: Any) -> list[Any]:
+def _list_calls(calls: object) -> list[object]:
     if calls is None or isinstance(calls, (str, bytes, Mapping)) or not isinstance(calls, Iterable):
         kind = type(calls).__name__
         raise UsageError(f'judge(calls=...) is a list of {{"name": ..., "arguments": {{...}}}}, got a {kind}')
     return list(calls)
 
 
-def _read_call(data: Any, index: int, declarations: Mapping[str, Declaration]) -> FunctionCall:
-    """The call that `data` records. Hostile content makes it a malformed call, which fails by itself."""
+def _read_call(data: object, index: int, declarations: Mapping[str, Declaration]) -> FunctionCall:
+    """Return the call that `data` records. Hostile content makes it a malformed call, which fails by itself."""
     if isinstance(data, FunctionCall):
         return data
     if not isinstance(data, Mapping):
@@ -450,7 +437,7 @@ def _build_call(data: Mapping[str, Any], index: int, declarations: Mapping[str, 
         requested_name=name if declaration and declaration.name != name else data.get("requested_name"),
         duration_ms=data.get("duration_ms") or 0.0,
         problem="malformed_call" if malformed else "unknown_function" if unknown else None,
-        violations=() if malformed or declaration is None else _find_violations(declaration, arguments),
+        violations=() if malformed or declaration is None else find_argument_violations(declaration, arguments),
     )
 
 
@@ -459,14 +446,8 @@ def _find_declaration(name: str, declarations: Mapping[str, Declaration]) -> Dec
     return match or next((declaration for declaration in declarations.values() if name in declaration.aliases), None)
 
 
-def _find_violations(declaration: Declaration, arguments: Any) -> tuple[Violation, ...]:
-    from evalkit.functions.arguments import find_argument_violations
-
-    return find_argument_violations(declaration, arguments)
-
-
-def _infer_outcome(result: Any) -> str:
-    """A failed call's result is ``{"error": {"type": ..., "message": ...}}``."""
+def _infer_outcome(result: object) -> str:
+    """Return "error" for a result like ``{"error": {"type": ..., "message": ...}}``, else "ok"."""
     error = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else None
     return "error" if isinstance(error, Mapping) and "type" in error else "ok"
 

@@ -1,43 +1,66 @@
-"""The one road through the core: a case in, a verdict out."""
+"""One case from start to verdict: plan it, run the agent once per repeat, judge each run, combine the verdicts."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from threading import get_ident
 from typing import Any
 
 from msgspec.structs import replace
 
+from evalkit.agents import offline
 from evalkit.agents.clock import keep_time, now
-from evalkit.agents.model_choice import RECORD_MODES, aclose_shared, check_model
+from evalkit.agents.model_choice import RECORD_MODES, aclose_shared, check_model, select_provider
+from evalkit.agents.reply import Reply
+from evalkit.agents.resolve import AgentUnderTest
+from evalkit.agents.task import Task, copy_visible_input
+from evalkit.cassettes.http import binding as http_recording
 from evalkit.errors import (
     BudgetSpentError,
     MeasurementError,
     MissingCassetteError,
+    MockError,
     SpecError,
     StaleCassetteError,
     UsageError,
 )
+from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.functions.patching.install import patch_functions
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
-from evalkit.model.transcript import Transcript
+from evalkit.model.transcript import ModelTurn, RunFault, Transcript
 from evalkit.model.verdict import NOT_RUN, Reason, Verdict
-from evalkit.runner.agent_call import GRACE_S, get_slot, register_abandoned_agent
+from evalkit.providers.budget import check_budget, create_client_budget
+from evalkit.runner.agent_call import (
+    GRACE_S,
+    CallOutcome,
+    call_agent,
+    get_slot,
+    list_thread_calls,
+    register_abandoned_agent,
+)
+from evalkit.runner.agent_context import AgentContext
 from evalkit.runner.agent_threads import LoopPool, get_closing_timeout, run_in_daemon_thread, wait_for_teardown
+from evalkit.runner.faults import build_fault, build_unmeasured_fault, find_interrupt
+from evalkit.runner.grading import judge_graded
 from evalkit.runner.judge import (
     apply_quarantine,
     build_error_verdict,
     build_not_run_verdict,
+    build_verdict,
     check_quarantine,
+    combine_verdicts,
+    is_decided,
     judge_run,
 )
-from evalkit.runner.run_state import CasePlan, RunState, build_transcript, plan_case, prepare_run, run_conversation
+from evalkit.runner.run_state import CasePlan, RunState, build_transcript, plan_case
 
 OUTDATED = (MissingCassetteError, StaleCassetteError)
+# How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
+PATIENCE_S = 2.0
 
 
 async def arun_case(
@@ -47,38 +70,43 @@ async def arun_case(
 
     `agent` overrides the case's own: a callable ``(task) -> str | Reply``, sync or async, a registered name,
     ``module:attribute`` or an instruction file. Whatever the agent does ends in a verdict; only KeyboardInterrupt and
-    the caller's own cancellation pass through. Raises UsageError for arguments that make no sense. `watch` is told how
-    far the case is, for a caller in another thread.
+    the caller's own cancellation pass through. Raises UsageError for arguments that make no sense. `watch` follows the
+    progress of the case, for a caller in another thread.
     """
     return await _plan_and_run(case, agent, _check_arguments(case, settings), watch or Watchdog())
 
 
 def run_case(case: Case, agent: Any = None, settings: Settings | None = None) -> Verdict:
-    """`arun_case` for code that is not async. Works inside a running event loop too.
+    """Run `case` like `arun_case`, from code that is not async. Works inside a running event loop too.
 
     The case runs on an event loop in a thread of its own, so that even an agent that blocks its loop ends with its
-    deadline (it is left behind, still running).
+    deadline (it is abandoned, still running).
     """
     settings = _check_arguments(case, settings)
-    return _Background(case, agent, settings).wait_for_verdict()
+    return _BackgroundRun(case, agent, settings).wait_for_verdict()
 
 
 def _check_arguments(case: Case, settings: Settings | None) -> Settings:
     if not isinstance(case, Case):
         raise UsageError(f"run_case needs a Case, as evalkit.load_case(path) gives, got {type(case).__name__}")
-    if settings is not None and not isinstance(settings, Settings):
+    if settings is None:
+        return Settings()
+    if not isinstance(settings, Settings):
         raise UsageError(f"settings= is an evalkit.Settings, got {type(settings).__name__}")
-    if settings is not None and settings.record not in (None, *RECORD_MODES):
+    if settings.record not in (None, *RECORD_MODES):
         raise UsageError(f"record= is one of {', '.join(RECORD_MODES)}, got {settings.record!r}")
-    if settings is not None:
-        check_model(settings.model)
-        check_model(settings.grader, "the grader: ")
-    return settings or Settings()
+    check_model(settings.model)
+    check_model(settings.grader, "the grader: ")
+    return settings
 
 
 async def _plan_and_run(case: Case, agent: Any, settings: Settings, watch: Watchdog) -> Verdict:
     if case.skip is not None and check_quarantine(case)[0]:
-        return _build_skipped_verdict(case)
+        location = str(case.locate(("skip",)))
+        reason = Reason(code="skipped", message=case.skip or "skipped", place="skip", location=location)
+        transcript = Transcript(input=dict(case.input), stop_reason="skipped")
+        verdict = build_verdict(case, NOT_RUN, (reason,), transcript, summary=f"skipped: {case.skip}")
+        return apply_quarantine(case, verdict)
     try:
         plan = plan_case(case, agent, settings)
     except (MeasurementError, SpecError) as error:
@@ -87,89 +115,139 @@ async def _plan_and_run(case: Case, agent: Any, settings: Settings, watch: Watch
 
 
 async def _run_repeats(plan: CasePlan, watch: Watchdog) -> Verdict:
-    """Run until the outcome is decided."""
-    repeat = plan.case.repeat
-    if repeat.runs > 1:
-        from evalkit.runner.judge import combine_verdicts, is_decided
-
+    """Run the case until the outcome is decided."""
+    repeat, settings = plan.case.repeat, plan.settings
     for number in range(repeat.runs):
         try:
-            _check_budget(plan.settings)
+            if settings.max_cost_usd is not None:
+                check_budget(settings)
         except BudgetSpentError as error:
             watch.finish_run(build_not_run_verdict(plan.case, error))
             break
-        run = await _run_attempt(plan, number, watch)
-        if plan.settings.record == "stale" and isinstance(run.task.fault, OUTDATED):
-            run = await _run_attempt(_with_record_all(plan), number, watch)
-        watch.finish_run(await _judge_run(plan, number, run, watch))
+        run = await _run_once(plan, number, watch)
+        if settings.record == "stale" and isinstance(run.task.fault, OUTDATED):
+            run = await _run_once(replace(plan, settings=replace(settings, record="all")), number, watch)
+        transcript, declared = build_transcript(run), run.dispatcher.declarations
+        if plan.is_graded:
+            watch.clear_run()  # the agent has ended: it does not hang if its grader takes long
+            verdict = await judge_graded(plan, number, transcript, declared)
+        else:
+            verdict = judge_run(plan, transcript, declared)
+        watch.finish_run(verdict)
         if repeat.runs > 1 and is_decided(watch.runs, repeat):
             break
     return combine_verdicts(watch.runs, repeat) if repeat.runs > 1 else watch.runs[0]
 
 
-async def _judge_run(plan: CasePlan, number: int, run: RunState, watch: Watchdog) -> Verdict:
-    transcript, declared = build_transcript(run), run.dispatcher.declarations
-    if not plan.is_graded:
-        return judge_run(plan, transcript, declared)
-    from evalkit.runner.grading import judge_graded
-
-    watch.clear_run()  # the agent has ended: it does not hang if its grader takes long
-    return await judge_graded(plan, number, transcript, declared)
-
-
-def _check_budget(settings: Settings) -> None:
-    """Nothing of prices and accounts is imported for a run without a budget."""
-    if settings.max_cost_usd is not None:
-        from evalkit.providers.budget import check_budget
-
-        check_budget(settings)
-
-
-async def _run_attempt(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
+async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
     async with get_slot(plan.agent):
-        run = prepare_run(plan, number)
+        run = _prepare_run(plan, number)
         watch.start_run(run)
-        await run_conversation(run)
+        await _run_conversation(run)
     if run.fault is None and run.task.fault is None:
-        _save_recordings(run)
+        for recorder in (run.task.provider, run.task.http_player):
+            save = getattr(recorder, "save", None)  # only what records has it
+            try:
+                if save is not None:
+                    save()
+            except OSError as error:
+                run.task.record_fault(MissingCassetteError(f"the recording can't be written: {error}"))
     return run
 
 
-def _save_recordings(run: RunState) -> None:
-    for recorder in (run.task.provider, run.task.http_player):
-        save = getattr(recorder, "save", None)  # a recording provider's, and a tape's
-        try:
-            if save is not None:
-                save()
-        except OSError as error:
-            run.task.record_fault(MissingCassetteError(f"the recording can't be written: {error}"))
-
-
-def _with_record_all(plan: CasePlan) -> CasePlan:
-    return replace(plan, settings=replace(plan.settings, record="all"))
-
-
-def _build_skipped_verdict(case: Case) -> Verdict:
-    reason = Reason(code="skipped", message=case.skip or "skipped", place="skip", location=str(case.locate(("skip",))))
-    return apply_quarantine(
-        case,
-        Verdict(
-            case_id=case.id,
-            status=NOT_RUN,
-            reasons=(reason,),
-            summary=f"skipped: {case.skip}",
-            transcript=Transcript(input=dict(case.input), stop_reason="skipped"),
-            description=case.description,
-            category=case.category,
-            tags=case.tags,
-            must_pass=case.must_pass,
-            path=case.path.as_posix() if case.path else "",
-            case=case.merged,
-        ),
+def _prepare_run(plan: CasePlan, number: int) -> RunState:
+    """Make the mocks and the task of run `number` (from 0)."""
+    case, settings = plan.case, plan.settings
+    dispatcher = FakeDispatcher(plan.mocks, case.functions, input=case.input, settings=settings, case_id=case.id)
+    task = Task(
+        dispatcher,
+        input=copy_visible_input(case.input),
+        settings=plan.task_settings,
+        open_model=lambda: select_provider(case.id, number, settings, plan.task_settings),
+        case_id=case.id,
+        run=number,
     )
+    task.http_player = http_recording.create_player(task, settings)
+    if settings.max_cost_usd is not None:
+        task.client_budget = create_client_budget(settings)
+    return RunState(plan, task, dispatcher)
 
 
-class _Background:
+async def _run_conversation(run: RunState) -> None:
+    """Call the agent once per user turn, until a reply is incomplete or the run fails.
+
+    Meanwhile the functions that the case patches answer from its mocks, and its HTTP cassette answers the requests of
+    the agent's own client, both for this context alone.
+    """
+    offline.cut_off(run.task, run.plan.settings)
+    try:
+        with (
+            patch_functions(run.plan.case.functions, run.dispatcher) as run.patches,
+            http_recording.intercept_requests(run.task.http_player),
+        ):
+            if run.plan.agent.opening is None:
+                await _run_turns(run, run.plan.agent)
+            else:
+                async with AgentContext(run) as agent:
+                    if agent is not None:
+                        await _run_turns(run, agent)
+    except MockError as error:
+        run.fault = build_unmeasured_fault(error)
+    finally:
+        if not run.is_abandoned:
+            http_recording.release(run.task.http_player)
+            offline.restore(run.task)
+
+
+async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
+    run.start_time = now()
+    task, deadline_s = run.task, run.plan.task_settings.deadline_s
+    users: Sequence[Any] = [turn.user for turn in run.plan.case.turns] or [task.input]
+    try:
+        for index, user in enumerate(users):
+            task.begin_turn(user, index=index)
+            remaining = deadline_s - (now() - run.start_time) + task.queueing_time.seconds
+            run.timeout_s = agent.timeout_s if agent.timeout_s is not None and agent.timeout_s < remaining else None
+            limit = max(remaining if run.timeout_s is None else run.timeout_s, 0.0)
+            outcome = await call_agent(agent, task, limit, on_late_end=run.release_resources)
+            if not outcome.abandoned:
+                run.release_resources()  # the watchdog may have abandoned it while it blocked the loop
+            reply = _read_reply(outcome, run)
+            if reply is None:
+                return
+            run.replies.append(reply)
+            if task.clock_ms > deadline_s * 1000 or reply.stop_reason == "deadline":
+                clock = f"{task.clock_ms / 1000:g} s on the run's clock"
+                run.fault = RunFault(code="deadline", message=f"the deadline of {deadline_s:g} s has passed: {clock}")
+            if run.fault is not None or reply.stop_reason != "completed":
+                return
+            if not task.messages or task.messages[-1].get("role") != "model":
+                task.messages.append({"role": "model", "turn": ModelTurn(text=reply.text)})
+    finally:
+        run.wall_s = now() - run.start_time
+
+
+def _read_reply(outcome: CallOutcome, run: RunState) -> Reply | None:
+    """Return the agent's answer, or None after setting `run.fault`, which says why there is none."""
+    if outcome.timed_out:
+        run.record_timeout(abandoned=outcome.abandoned, stuck_in=outcome.stuck_in)
+    elif outcome.error is not None:
+        interrupt = find_interrupt(outcome.error)
+        if interrupt is not None:
+            raise interrupt
+        run.fault = build_fault(outcome.error, run.plan.root)
+    elif isinstance(outcome.value, Reply):
+        return outcome.value
+    elif isinstance(outcome.value, str) or outcome.value is None:
+        return Reply(outcome.value or "")
+    else:
+        name, kind = run.plan.agent.name, type(outcome.value).__name__
+        message = f"agent '{name}' returned a value of type {kind}; it must return a string or an evalkit.Reply"
+        run.fault = RunFault(code="invalid_reply", message=message)
+    return None
+
+
+class _BackgroundRun:
     """One case on an event loop in a daemon thread, watched from the caller's thread."""
 
     def __init__(self, case: Case, agent: Any, settings: Settings) -> None:
@@ -202,7 +280,7 @@ class _Background:
         return self._verdict
 
     def _cancel(self) -> None:
-        """Let the agent end, and what it has set up be torn down."""
+        """Cancel the run and wait until the agent and its set-up have ended."""
         if self._task is not None:
             with suppress(RuntimeError):
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
@@ -232,44 +310,39 @@ class _Background:
         self._done.set()
 
 
-# Telling from another thread that a case hangs: for agents that block the event loop that should stop them.
-
-# How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
-PATIENCE_S = 2.0
-
-
 class Watchdog:
-    """What a case is at: its finished runs, and the run that is going on."""
+    """Progress of a case: its finished runs and the current one.
+
+    Another thread finds out here that an agent blocks the event loop which should end it.
+    """
 
     def __init__(self) -> None:
         self.runs: list[Verdict] = []
         self._run: RunState | None = None
         self._deadline = 0.0
         self._thread = 0  # of the loop that the run is on
-        self.complete_verdict: Callable[[Verdict], Verdict] | None = (
-            None  # what the verdict of a run cut short comes to
-        )
+        self.complete_verdict: Callable[[Verdict], Verdict] | None = None  # applied to the verdict of a run cut short
         self.start_time: float | None = None  # `now` at the start of the first run, after any wait for its turn
 
     def start_run(self, run: RunState) -> None:
-        """A run begins; its deadline counts from now."""
+        """Set the current run; its deadline counts from now."""
         if self.start_time is None:
             self.start_time = now()
         self._deadline = now() + run.plan.task_settings.deadline_s + PATIENCE_S
         self._run = run
-        self._thread = get_ident()
+        self._thread = threading.get_ident()
 
     def finish_run(self, verdict: Verdict) -> None:
-        """The run that was going on has its verdict."""
+        """Record the verdict of the current run."""
         self._run = None
         self.runs.append(verdict)
 
     def clear_run(self) -> None:
-        """Nothing is going on any more."""
+        """Forget the current run."""
         self._run = None
 
     def add_delay(self, seconds: float) -> None:
-        """Another case held the loop for so long: neither the deadline nor the agent's own time counts it."""
+        """Add time for which another case held the loop; neither the deadline nor the agent's own time counts it."""
         run = self._run
         if run is not None and run.plan.agent.is_async:
             run.task.queueing_time.add(seconds)
@@ -277,28 +350,24 @@ class Watchdog:
                 run.task.waiting_time.add(seconds)
 
     def get_seconds_left(self) -> float:
-        """How long to wait before looking again."""
+        """Return how long to wait before looking again."""
         run = self._run
         return max(self._deadline + run.task.queueing_time.seconds - now(), 0.05) if run is not None else 0.5
 
     def judge_hung_run(self) -> Verdict | None:
-        """The verdict of the case if its current run is long past its deadline, else None."""
+        """Return the verdict of the case if its current run is long past its deadline, else None."""
         run = self._run
         if run is None or now() < self._deadline + run.task.queueing_time.seconds:
             return None
-        from evalkit.runner.agent_call import list_thread_calls
-
         register_abandoned_agent(run.plan.agent.name)
         run.record_timeout(abandoned=True, stuck_in=list_thread_calls(self._thread))
         return self._judge_cut_run(run)
 
     def judge_torn_run(self, error: BaseException) -> Verdict | None:
-        """The verdict if `error` tore the event loop down during a run: a SystemExit in a task that the agent made."""
+        """Return the verdict if `error`, a SystemExit in a task of the agent, ended the event loop during a run."""
         run = self._run
         if run is None or not isinstance(error, SystemExit):
             return None
-        from evalkit.runner.faults import build_fault
-
         run.fault = build_fault(error, run.plan.root)
         return self._judge_cut_run(run)
 
@@ -309,6 +378,4 @@ class Watchdog:
         repeat = run.plan.case.repeat
         if repeat.runs == 1:
             return apply_quarantine(run.plan.case, verdict)
-        from evalkit.runner.judge import combine_verdicts
-
         return apply_quarantine(run.plan.case, combine_verdicts([*self.runs, verdict], repeat))
