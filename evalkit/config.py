@@ -1,4 +1,4 @@
-"""What a project says in [tool.evalkit] of its pyproject.toml: the keys, and how each value is read."""
+"""Settings of a project, [tool.evalkit] of its pyproject.toml: the keys, and the reader of each value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORD_MODES = ("all", "missing", "stale")
 
 
 def read_project_table(root: Path) -> Mapping[str, Any]:
-    """[tool.evalkit] of the project's pyproject.toml, its keys checked; empty if there is none."""
+    """Read [tool.evalkit] of the project's pyproject.toml, and check its keys; empty if there is none."""
     file = root / "pyproject.toml"
     if not file.is_file():
         return {}
@@ -138,7 +138,7 @@ _RATES = ("requests_per_minute", "tokens_per_minute")
 
 
 def _read_limits(value: Any) -> dict[str, Any]:
-    """Rates for all models, and tables of rates under ``gemini``, ``"gemini:MODEL"``, ..."""
+    """Read rates for all models, and tables of rates under ``gemini``, ``"gemini:MODEL"``, ..."""
     expected = f"a table of {' and '.join(_RATES)}, or of such tables by kind of model or kind:model"
     if not isinstance(value, dict):
         raise ValueError(expected)
@@ -221,7 +221,7 @@ POLICY_KEYS = (
 
 
 def read_value(name: str, value: Any, source: str) -> Any:
-    """`value` of the key `name`, checked and typed. UsageError that begins with `source`, the place it was said."""
+    """Check and convert the `value` of the key `name`. A UsageError begins with `source`, the place of the value."""
     try:
         return CONFIG_KEYS[name](value)
     except UsageError as error:
@@ -231,5 +231,5 @@ def read_value(name: str, value: Any, source: str) -> Any:
 
 
 def read_policy(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a `Policy` that `table`, as `project_table` gives it, sets."""
+    """Read the keys of a `Policy` that `table` sets."""
     return {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in POLICY_KEYS if name in table}

@@ -30,7 +30,7 @@ class Location(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True):
-    """One thing that is wrong with a file, as one line: ``file:line:col: message``."""
+    """A problem of a file, as one line: ``file:line:col: message``."""
 
     location: Location
     message: str
@@ -41,7 +41,7 @@ class Problem(Struct, frozen=True):
 
 
 class PathProblem(Struct, frozen=True):
-    """One thing that is wrong with parsed data, before the loader has found its line.
+    """A problem of parsed data, before the loader has found its line.
 
     `path` leads from the root of the case to the value (`at_key`: to the key of its last step).
     """
@@ -166,7 +166,7 @@ class IncompleteCallError(EvalkitError):
 
 
 def find_nearest(name: object, candidates: Iterable[str]) -> str | None:
-    """The candidate that `name` was probably meant to be, or None.
+    """Find the candidate that `name` was probably meant to be, or None.
 
     Case, ``-`` and ``_`` do not count; a name that is a prefix or suffix of a candidate (or the other way
     round) is near; otherwise difflib decides.
@@ -196,7 +196,7 @@ def _is_affix(name: str, candidate: str) -> bool:
 
 
 def format_path(path: Iterable[str | int]) -> str:
-    """``expected_function_calls[1].arguments['odd name']``: a path as messages and places write it."""
+    """Format a path for messages and places: ``expected_function_calls[1].arguments['odd name']``."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -209,6 +209,6 @@ def format_path(path: Iterable[str | int]) -> str:
 
 
 def did_you_mean(name: object, candidates: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"``, or nothing. To be appended to a message."""
+    """End a message with ``"; did you mean 'x'?"``, or with nothing."""
     candidate = find_nearest(name, candidates)
     return f"; did you mean '{candidate}'?" if candidate is not None else ""

@@ -35,7 +35,7 @@ class OmittedArgumentError(Exception):
 
 
 def make_example(value: Any, resolve: Resolve, offers: tuple[Any, ...] = (), mode: Mode = "contain") -> Any:
-    """A value that `value`, as it stands in a case, accepts; one of `offered` if one of them will do.
+    """Make an example that `value`, as it stands in a case, accepts; one of `offers` if one of them is accepted.
 
     Raises Unsure, Impossible, LeftOut, and TemplateError for a template that leads nowhere.
     """
@@ -54,12 +54,12 @@ def make_example(value: Any, resolve: Resolve, offers: tuple[Any, ...] = (), mod
 
 
 def is_operator(value: Any) -> bool:
-    """Whether a value of a case is a mapping of operators."""
+    """Tell whether a value of a case is a mapping of operators."""
     return isinstance(value, dict) and bool(value) and all(str(key).startswith("$") for key in value)
 
 
 def is_accepted(value: Any, actual: Any, resolve: Resolve) -> bool:
-    """Whether `value`, as it stands under `arguments`, accepts `actual`."""
+    """Tell whether `value`, as it stands under `arguments`, accepts `actual`."""
     return compile_value(value, mode="equal").bind(resolve).is_match(actual)
 
 
@@ -131,7 +131,7 @@ def _try_example(value: Any, resolve: Resolve, mode: Mode) -> Iterator[Any]:
 
 
 def generate_texts(pattern: Any) -> Iterator[str]:
-    """Texts made from a regular expression, always the same ones; not all of them match, for anchors are ignored."""
+    """Generate texts from a regular expression, always the same ones. Anchors are ignored, so that some don't match."""
     from rstr import Rstr
 
     source = Rstr(random.Random(0))  # noqa: S311 - no secret is made here
@@ -143,7 +143,7 @@ def generate_texts(pattern: Any) -> Iterator[str]:
 
 
 def _explain_lone_pattern(value: dict[str, Any]) -> str:
-    """Why a lone pattern can't match, where the generator knows everything that it is made of."""
+    """Explain why a lone pattern can't match, where the generator knows all parts of the pattern."""
     if len(value) != 1:
         return ""
     ((name, pattern),) = value.items()
@@ -151,7 +151,7 @@ def _explain_lone_pattern(value: dict[str, Any]) -> str:
 
 
 def explain_unmatchable(name: str, pattern: str) -> str:
-    """A sentence, or "" where nothing can be said."""
+    """Explain why nothing matches the pattern; "" where that is not certain."""
     from evalkit.operators.text import Pattern
 
     if any(part in pattern for part in _BEYOND_GENERATING):
@@ -175,9 +175,9 @@ _DEPTH = 5
 
 
 def make_schema_example(schema: Any, depth: int = 0) -> Any:
-    """What the schema's own words offer (`const`, `enum`, `default`, `examples`), else a small value of its type.
+    """Make a value from the schema's `const`, `default`, `enum` or `examples`, else a small value of its type.
 
-    Nothing is promised: whoever uses it asks the schema again.
+    The value may violate other keywords: callers validate it.
     """
     if not isinstance(schema, Mapping) or depth > _DEPTH:
         return "x"
@@ -195,7 +195,7 @@ def make_schema_example(schema: Any, depth: int = 0) -> Any:
 
 
 def _make_matching_text(schema: Mapping[str, Any]) -> str:
-    """A text that matches the pattern and has the length; any text made from the pattern where none has both."""
+    """Make a text that matches the pattern and has the length; any text from the pattern where none has both."""
     texts = list(generate_texts(schema["pattern"]))
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength", sys.maxsize)
     fitting = (

@@ -30,7 +30,7 @@ PHRASES = ("response_contains", "response_body_contains")
 
 
 class PlannedCall(Struct, frozen=True):
-    """One expected call with its place; `together`: the place of the `in_parallel` around it."""
+    """An expected call with its place. `parallel_group` is the place of the `in_parallel` around it."""
 
     keys: Mapping[str, Any]
     path: KeyPath
@@ -50,7 +50,7 @@ class PlannedCall(Struct, frozen=True):
 def plan_calls(
     items: list[Any], path: KeyPath, variant: int, parallel_group: KeyPath | None = None
 ) -> Iterator[PlannedCall]:
-    """The calls of a list, in order; of each `one_of`, alternative number `variant`, or its last."""
+    """Plan the calls of a list, in order; of each `one_of`, alternative number `variant`, or its last."""
     for number, item in enumerate(items):
         here = (*path, number)
         if isinstance(item, str):
@@ -77,7 +77,7 @@ def plan_calls(
 
 
 def plan_implied_calls(expected: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls that must be made where no list says so."""
+    """Plan the calls that other keys than `expected_function_calls` demand."""
     calls: dict[str, dict[str, Any]] = {}
     for name, times in _find_referenced(expected).items():
         calls[name] = {"function_name": name, "times": times}
@@ -93,7 +93,7 @@ def plan_implied_calls(expected: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _find_referenced(expected: Mapping[str, Any]) -> dict[str, int]:
-    """The functions whose calls the phrases speak of, ``{{ calls.f[2].result.id }}``, and how often they are called."""
+    """Find the functions to which phrases refer, ``{{ calls.f[2].result.id }}``, and how often they are called."""
     counts: dict[str, int] = {}
     for phrase in (phrase for key in PHRASES for phrase in list_texts(expected.get(key))):
         template = parse_template(phrase)
@@ -105,12 +105,12 @@ def _find_referenced(expected: Mapping[str, Any]) -> dict[str, int]:
 
 
 def list_texts(value: Any) -> list[str]:
-    """One text or several, as a list."""
+    """List one text or several."""
     return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
 def count_variants(items: Any) -> int:
-    """How many alternatives the longest `one_of` in a list of calls has; 1 where there is none."""
+    """Count the alternatives of the longest `one_of` in a list of calls; 1 where there is none."""
     if isinstance(items, list):
         return max(map(count_variants, items), default=1)
     if isinstance(items, dict):
@@ -133,7 +133,7 @@ class ArgumentDraft(Struct):
 def explain_open_failure(
     call: PlannedCall, declaration: Declaration | None, mock: Answer | None, error: EvalkitError, is_unsure: bool
 ) -> str | None:
-    """Why the failure of a call tells nothing: its mock depends on what nobody has said. None: it does tell.
+    """Explain why the failure of a call proves nothing: its mock depends on open values. None if it proves something.
 
     `is_unsure`: a call before could not be checked either.
     """
@@ -149,7 +149,7 @@ def explain_open_failure(
 
 
 def _is_dependent(mock: Answer | None) -> bool:
-    """Whether what a mock answers depends on what is sent."""
+    """Tell whether the answer of a mock depends on the arguments."""
     if isinstance(mock, DelayedAnswer):
         return _is_dependent(mock.answer)
     return (
@@ -160,7 +160,7 @@ def _is_dependent(mock: Answer | None) -> bool:
 
 
 def make_arguments(call: PlannedCall, declaration: Declaration | None, resolve: Resolve) -> ArgumentDraft:
-    """What an agent that did as the case says would send."""
+    """Make the arguments that the case expects."""
     draft = ArgumentDraft(is_valid=call.keys.get("valid") is not False)
     schemas = _get_properties(declaration)
     for key in ("arguments_contain", "arguments"):
@@ -221,7 +221,7 @@ def _list_offers(schema: Any) -> tuple[Any, ...]:
 
 
 def _is_enumeration(value: dict[str, Any]) -> bool:
-    """Whether the operators list every value that will do, so that the schema can refuse them all."""
+    """Tell whether the operators list every accepted value, so that the schema can refuse them all."""
     listed = value.get("$one_of")
     return "$eq" in value or "$literal" in value or (isinstance(listed, list) and not any(map(is_operator, listed)))
 
@@ -254,7 +254,7 @@ def _add_phrases(
 
 
 def find_violations(draft: ArgumentDraft, declaration: Declaration | None) -> tuple[list[str], list[str]]:
-    """What the declared schema says against the arguments: of what the case says, and of what was guessed."""
+    """Find violations of the declared schema: in arguments that the case states, and in arguments that were guessed."""
     violations = () if declaration is None else find_argument_violations(declaration, draft.arguments)
     stated: list[str] = []
     guessed: list[str] = []
@@ -271,7 +271,7 @@ _LENGTHS = {"minLength": "$ge", "maxLength": "$le", "minItems": "$ge", "maxItems
 
 
 def explain_contradiction(value: Mapping[str, Any], schema: Any, mode: Mode) -> str:
-    """Why no argument can satisfy both the operators `value` and the schema; "" where one may, or nobody can tell."""
+    """Explain why no argument satisfies both the operators `value` and the schema; "" where one may."""
     if not isinstance(schema, Mapping) or not _can_compile(value, mode):
         return ""  # what is wrong with the operators alone is told elsewhere
     for limit in _to_operators(schema):
@@ -291,7 +291,7 @@ def _can_compile(value: Mapping[str, Any], mode: Mode) -> bool:
 
 
 def _to_operators(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What the schema demands, one operator each, as far as there are operators for it."""
+    """Convert the schema's demands to operators, one for each, as far as there are operators for them."""
     kind, listed = schema.get("type"), schema.get("enum")
     if isinstance(kind, (str, list)) and kind:
         yield {"$type": kind}

@@ -34,7 +34,7 @@ _NO_TURN = ("missing_cassette", "stale_cassette")
 async def arun_with_faults(
     case: Case, agent: Any = None, settings: Settings | None = None, *, watch: Watchdog | None = None
 ) -> Verdict:
-    """`arun_case`, and if the case passed, its fault runs: `Verdict.faults`. A fault run that fails, fails the case."""
+    """Run a case, and if it passes, its fault runs: `Verdict.faults`. A fault run that fails, fails the case."""
     watch = watch or Watchdog()
     inner_watch = _InnerWatchdog(watch)
     verdict = await arun_case(case, agent, settings, watch=inner_watch)
@@ -80,7 +80,7 @@ class _InnerWatchdog(Watchdog):
 
 
 class _FaultInjection(Struct, frozen=True):
-    """One case's fault runs: what they need of its last run, and the transcript of one that passed."""
+    """The fault runs of a case, made from its last run and the transcript of one that passed."""
 
     passing: RunState
     transcript: Transcript
@@ -92,7 +92,7 @@ class _FaultInjection(Struct, frozen=True):
         return replace(self.base_settings, record=None, strict_mocks=None)
 
     def plan_runs(self) -> Iterator[tuple[str, str, Answer]]:
-        """Every function that answered a call, in the order of their first calls, with every way to fail."""
+        """Plan a run for every function that answered a call, in the order of first calls, and every way to fail."""
         for name, first in self._find_answered().items():
             patched = any(
                 declaration.name == name and declaration.patch for declaration in self.passing.dispatcher.declarations
@@ -110,7 +110,7 @@ class _FaultInjection(Struct, frozen=True):
         return first_calls
 
     def build_case(self, function: str, answer: Answer) -> Case:
-        """The case with `function` failing, judged by nothing yet."""
+        """Build the case in which `function` fails, without expectations."""
         plan = self.passing.plan
         aliases = {
             alias: declaration.name
@@ -128,7 +128,7 @@ class _FaultInjection(Struct, frozen=True):
         )
 
     def judge_run(self, function: str, fault: str, verdict: Verdict) -> FaultRun:
-        """What the run under that fault shows."""
+        """Judge the run under that fault."""
         transcript = verdict.transcript
         why = self._explain_unmeasurable(function, transcript)
         if why is not None:
@@ -151,7 +151,7 @@ class _FaultInjection(Struct, frozen=True):
         return replace(reason, location=str(self._case.locate(parse_path(reason.place)))) if reason.place else reason
 
     def _compile_demands(self, function: str, transcript: Transcript) -> Expectation:
-        """`on_fault`; what the case forbids, where that does not forbid something else; and a defined end."""
+        """Compile `on_fault`, the case's prohibitions where `on_fault` has none, and a defined end."""
         case = self._case
         declared: dict[str, Declaration] = {declaration.name: declaration for declaration in case.functions}
         on_fault = compile_on_fault(case.merged.get("on_fault"), function, declarations=declared, input=case.input)
@@ -160,7 +160,7 @@ class _FaultInjection(Struct, frozen=True):
         return _add_ending(replace(on_fault, forbidden=forbidden), transcript)
 
     def _explain_unmeasurable(self, function: str, transcript: Transcript) -> str | None:
-        """Why the run tells nothing of the agent, or None: it does."""
+        """Explain why the run proves nothing about the agent; None if it does."""
         fault = transcript.fault
         if fault is not None and fault.code == "mock_error":
             return f"another mock needs what {function} returns ({fault.message})"
@@ -176,7 +176,7 @@ class _FaultInjection(Struct, frozen=True):
 
 
 def _has_later_turn(function: str, transcript: Transcript) -> bool:
-    """Whether the model may have been asked after the first failure. The turn of a call by code is not known."""
+    """Tell whether the model may have been asked after the first failure. The turn of a call by code is not known."""
     finished_turns = 0  # model turns that were certainly over before the failure
     for call in transcript.calls:
         if call.turn is not None:
@@ -187,21 +187,21 @@ def _has_later_turn(function: str, transcript: Transcript) -> bool:
 
 
 def _keep_forbidden(expectation: Expectation | None, transcript: Transcript) -> Expectation | None:
-    """Of what one user turn demands, what it forbids."""
+    """Keep of a user turn's demands those that forbid."""
     if expectation is None or expectation.forbidden is None:
         return None
     return _add_ending(Expectation(forbidden=expectation.forbidden, valid_arguments=False), transcript)
 
 
 def _add_ending(expectation: Expectation, transcript: Transcript) -> Expectation:
-    """Any end that the agent chose is as good as another, unless `on_fault` says which; faults are no such end."""
+    """Accept any end that the agent chose, unless `on_fault` demands one. A fault is not the agent's choice."""
     if transcript.fault is not None or transcript.stop_reason == "provider_error":
         return expectation
     return allow_stop_reason(expectation, transcript.stop_reason)
 
 
 def _make_answer(name: str, fault: str, result: Any, *, patched: bool) -> Answer | None:
-    """What `name`, which returned `result` when all went well, answers under `fault`; None if that is no fault."""
+    """Make the answer of `name` under `fault`, given its usual `result`; None if the fault makes no difference."""
     if fault == "timeout":
         return FailureAnswer("timeout", f"{name} timed out", {}, "builtins:TimeoutError" if patched else None)
     if fault == "error":
@@ -218,12 +218,12 @@ def _make_answer(name: str, fault: str, result: Any, *, patched: bool) -> Answer
 def _build_cut_short_verdict(
     verdict: Verdict, done: tuple[FaultRun, ...], judged: Callable[[Verdict], FaultRun], hung: Verdict
 ) -> Verdict:
-    """The case's verdict where an agent hangs under a fault: the faults that would come later are left out."""
+    """Build the case's verdict where an agent hangs under a fault: the faults planned after it are left out."""
     return _add_faults(verdict, [*done, judged(hung)])
 
 
 def _add_faults(verdict: Verdict, runs: list[FaultRun]) -> Verdict:
-    """The case's verdict with its fault runs: failed if one of them is, else an error if one could not be measured."""
+    """Add its fault runs to a case's verdict: failed if one of them is, else an error if one was not measured."""
     status = next((severity for severity in (FAILED, ERROR) if any(run.status == severity for run in runs)), PASSED)
     reasons = tuple(
         replace(reason, message=run.head + reason.message, call=None)

@@ -1,4 +1,4 @@
-"""What an agent might have done instead: transcripts with one thing changed, each with what would notice it.
+"""Mutants of a run: transcripts with one thing changed, each with the keys that would notice the change.
 
 Calls of one model turn have no order, so that they are not swapped; two calls that are alike are not either.
 """
@@ -56,7 +56,7 @@ class Mutant(Struct, frozen=True, kw_only=True):
 
 
 def generate_mutants(observed: Observation) -> Iterator[Mutant]:
-    """Every mutant of a passing run."""
+    """Generate every mutant of a passing run."""
     transcript = observed.verdict.transcript
     yield from _generate_call_changes(transcript)
     yield from _generate_extra_calls(observed)
@@ -70,7 +70,7 @@ def generate_mutants(observed: Observation) -> Iterator[Mutant]:
 
 
 def replace_calls(transcript: Transcript, calls: Sequence[FunctionCall]) -> Transcript:
-    """`transcript` with these calls instead, numbered anew."""
+    """Replace the calls of `transcript`, and number them anew."""
     return replace(transcript, calls=tuple(replace(call, index=index) for index, call in enumerate(calls)))
 
 
@@ -135,7 +135,7 @@ def _generate_extra_calls(observed: Observation) -> Iterator[Mutant]:
 
 
 def _generate_forbidden_calls(observed: Observation) -> Iterator[Mutant]:
-    """Each call that `forbidden_function_calls` names, with arguments that it describes; what can't be made is left."""
+    """Generate each call that `forbidden_function_calls` names, where arguments that it describes can be made."""
     transcript = observed.verdict.transcript
     like = transcript.calls[-1] if transcript.calls else FunctionCall(name="", channel="native")
     for name, arguments in make_forbidden_calls(observed.case):
@@ -154,7 +154,7 @@ def _generate_forbidden_calls(observed: Observation) -> Iterator[Mutant]:
 
 
 def _replace_arguments(observed: Observation, index: int, arguments: dict[str, Any]) -> Transcript:
-    """What the dispatcher would have recorded: the declared schema is asked again."""
+    """Replace arguments as the dispatcher would have recorded them: validated against the declared schema."""
     transcript = observed.verdict.transcript
     calls = list(transcript.calls)
     declaration = observed.declarations.get(calls[index].name)
@@ -204,7 +204,7 @@ def _generate_argument_changes(observed: Observation, index: int) -> Iterator[Mu
 
 
 def _get_ignored_arguments(observed: Observation) -> frozenset[str]:
-    """Arguments of which the case says that nothing is demanded."""
+    """Return the arguments that the case ignores."""
     names = observed.case.expected_output.get("ignored_arguments") or ()
     return frozenset([names] if isinstance(names, str) else names)
 
@@ -218,14 +218,14 @@ def _build_demands(path: tuple[str | int, ...], value: Any) -> tuple[Keys, ...]:
 
 
 def pick_phrase(text: str) -> str:
-    """Some words of a text that say more than its greeting."""
+    """Pick some words of a text that say more than its greeting."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     longest = max(lines, key=len, default=text)
     return " ".join(longest.split()[:6])
 
 
 def _generate_lost_facts(observed: Observation, index: int) -> Iterator[Mutant]:
-    """Facts told wrongly in the prose of an argument."""
+    """Generate mutants with a wrong fact in the prose of an argument."""
     transcript = observed.verdict.transcript
     call = transcript.calls[index]
     for name, text in call.arguments.items():
@@ -241,7 +241,7 @@ def _generate_lost_facts(observed: Observation, index: int) -> Iterator[Mutant]:
 
 
 def _find_facts(text: str, observed: Observation, before: int) -> list[str]:
-    """What `text` tells of the results and arguments of the calls before it."""
+    """Find facts of `text` that come from results and arguments of the calls before it."""
     facts = [fact for call in observed.verdict.transcript.calls[:before] for fact in iter_facts(call.result)]
     facts += [fact for call in observed.verdict.transcript.calls[:before] for fact in iter_facts(call.arguments)]
     folded = text.casefold()
@@ -327,7 +327,7 @@ _MAX_LEAVES = 12
 
 
 def make_other_value(value: Any, schema: Mapping[str, Any] | None = None) -> Any:
-    """A value of the same type that differs; one that the schema's `enum` allows, if it has another."""
+    """Make another value of the same type; one that the schema's `enum` allows, if it has another."""
     for allowed in (schema or {}).get("enum") or ():
         if allowed != value:
             return allowed
@@ -352,12 +352,12 @@ def _make_other_text(text: str) -> str:
 
 
 def is_long(text: str) -> bool:
-    """Whether `text` is prose, of which nobody expects every word."""
+    """Tell whether `text` is prose, of which no case expects every word."""
     return len(text) > _LONG or "\n" in text
 
 
 def iter_leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """The values that a mapping holds, at any depth; a list counts as one value."""
+    """Yield the values that a mapping holds, at any depth; a list counts as one value."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from iter_leaves(item, (*path, key))
@@ -366,7 +366,7 @@ def iter_leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]
 
 
 def list_first_leaves(value: Any) -> list[tuple[KeyPath, Any]]:
-    """The first leaves: a large value has thousands, and they tell the same."""
+    """List the first leaves: further ones of a large value test the same."""
     first_leaves = []
     for leaf in iter_leaves(value):
         first_leaves.append(leaf)
@@ -376,21 +376,21 @@ def list_first_leaves(value: Any) -> list[tuple[KeyPath, Any]]:
 
 
 def replace_leaf(value: Any, path: KeyPath, leaf: Any) -> Any:
-    """`value` with another `leaf` at `path`."""
+    """Replace the leaf of `value` at `path`."""
     if not path:
         return leaf
     return {**value, path[0]: replace_leaf(value[path[0]], path[1:], leaf)}
 
 
 def build_nested(path: KeyPath, leaf: Any) -> Any:
-    """`leaf` below the keys of `path`: ``{"a": {"b": leaf}}``."""
+    """Build mappings around `leaf` for the keys of `path`: ``{"a": {"b": leaf}}``."""
     for step in reversed(path):
         leaf = {step: leaf}
     return leaf
 
 
 def iter_facts(value: Any) -> Iterator[str]:
-    """The texts in a value that look like facts: short and with a digit, such as numbers of tickets, and dates."""
+    """Yield the texts in a value that look like facts: short and with a digit, such as ticket numbers and dates."""
     if isinstance(value, dict):
         for item in value.values():
             yield from iter_facts(item)
@@ -402,5 +402,5 @@ def iter_facts(value: Any) -> Iterator[str]:
 
 
 def replace_fact(text: str, fact: str) -> str:
-    """`text` in which `fact` is told wrongly, wherever it stands."""
+    """Replace `fact` by something else wherever it stands in `text`."""
     return re.sub(re.escape(fact), SOMETHING_ELSE, text, flags=re.IGNORECASE)

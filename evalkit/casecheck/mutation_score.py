@@ -1,4 +1,4 @@
-"""Which mutants a case notices, and what it would have to demand to notice the others."""
+"""The score of a case: the mutants that it catches, and the keys with which it would catch the others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Survivor(Struct, frozen=True):
 
 
 class CaseScore(Struct, frozen=True):
-    """How many mutants of one case were caught, of how many. `skipped` says why there are none; `graded`, that a model
+    """The number of a case's mutants, and of those it catches. `skipped`: why there are none. `graded`: a model
     graded the run: mutants are judged by the same grades, so that none is caught by a criterion of `judge`."""
 
     case_id: str
@@ -61,7 +61,7 @@ def compute_score(observed: Observation, *, leave_out: Container[str] = ()) -> C
 
 
 def _judge(observed: Observation, transcript: Transcript, instead: tuple[KeyPath, Any] | None = None) -> Judgement:
-    """What the case says of `transcript`; `instead` is an expectation to use at its path."""
+    """Judge `transcript` by the case; `instead` is an expectation to use at its path."""
     case = observed.case
     path, expectation = instead or ((), None)
     usual, turns = compile_with_aliases(case, case.expectation, observed.declarations.values())
@@ -97,7 +97,7 @@ def _list_candidates(observed: Observation, mutant: Mutant) -> list[tuple[KeyPat
 
 
 def _can_catch(observed: Observation, transcript: Transcript, place: KeyPath, keys: Keys) -> bool:
-    """Whether the case with `keys` at `place` still accepts what happened, and refuses `transcript`."""
+    """Tell whether the case with `keys` at `place` still accepts the observed run, and refuses `transcript`."""
     root: KeyPath = place[: place.index("expected_output") + 1]
     data = copy.deepcopy(dict(observed.case.merged))
     data.setdefault("expected_output", {})
@@ -129,7 +129,7 @@ def _add_at(data: Any, place: KeyPath, keys: Keys) -> bool:
 
 
 def add_keys(node: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
-    """`node` with `keys` as well: mappings merge, phrases are appended, other values replace."""
+    """Add `keys` to `node`: mappings merge, phrases are appended, other values replace."""
     result = dict(node)
     for key, value in keys.items():
         there = result.get(key)

@@ -1,4 +1,4 @@
-"""One run of a case, with what the verdict does not keep: the functions that were declared in it."""
+"""A run of a case with the functions that were declared in it, which the verdict does not keep."""
 
 from __future__ import annotations
 

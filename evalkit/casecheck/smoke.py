@@ -67,7 +67,7 @@ _COUNTED_KEYS = frozenset(("max_function_calls", "final_function_call"))
 
 
 class SmokeFinding(Struct, frozen=True):
-    """Why the case can't be satisfied. `location` is ``file:line:col``."""
+    """A reason why the case can't be satisfied. `location` is ``file:line:col``."""
 
     code: str
     place: str
@@ -77,7 +77,7 @@ class SmokeFinding(Struct, frozen=True):
 
 
 class SmokeResult(Struct, frozen=True):
-    """What a walk found. `not_checked` are sentences on what it could not tell."""
+    """The findings on a case. `not_checked` are sentences on the parts that could not be checked."""
 
     case_id: str
     findings: tuple[SmokeFinding, ...] = ()
@@ -106,7 +106,7 @@ def run_smoke_check(
 
 
 class _SmokeRun:
-    """One case on its way."""
+    """The check of one case."""
 
     def __init__(self, case: Case, settings: Settings, declarations: Mapping[str, Declaration]) -> None:
         self._case = case
@@ -120,7 +120,7 @@ class _SmokeRun:
         self.reset()
 
     def reset(self) -> None:
-        """Mocks from their beginning."""
+        """Reset the mocks to their beginning."""
         self._dispatcher = FakeDispatcher(
             self._case.mocks, self._declarations.values(), input=self._case.input, settings=self._settings,
             case_id=self._case.id,
@@ -187,7 +187,7 @@ class _SmokeRun:
         return build_resolver(self._dispatcher.calls, self._case.input, self._names_by_alias)
 
     def _check_time(self, expected: Mapping[str, Any], path: KeyPath) -> None:
-        """Calls may be made at once, but no run is shorter than what one mock takes."""
+        """Check the time limit: calls may be made at once, but no run is shorter than its slowest mock."""
         longest = max(self._dispatcher.calls, key=lambda call: call.duration_ms, default=None)
         limit = expected.get("processing_time_ms")
         if longest is not None and isinstance(limit, (int, float)) and longest.duration_ms > limit:

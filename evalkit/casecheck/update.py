@@ -52,7 +52,7 @@ class Update(Struct, frozen=True):
 
 
 def build_update(verdict: Verdict, root: FilePath) -> Update | None:
-    """The update of a failed case; None for every other verdict. Reads the case's file, and writes nothing."""
+    """Build the update of a failed case; None for every other verdict. Reads the case's file, and writes nothing."""
     if verdict.status != FAILED or verdict.quarantined is not None:
         return None
     path = root / verdict.case_id
@@ -97,7 +97,7 @@ def _require_own(editor: YamlEditor, path: KeyPath) -> None:
 
 
 def _update_call(editor: YamlEditor, line: CallVerdict, call: FunctionCall) -> None:
-    """Each demand that the call missed, from its last to its first, so that removing one does not move another."""
+    """Update each demand that the call missed, from the last to the first: removing one must not move another."""
     place = parse_path(line.expectation)
     _require_own(editor, place)
     reasons = [(result.check, reason) for result in line.results for reason in result.reasons]
@@ -123,7 +123,7 @@ def _update_call(editor: YamlEditor, line: CallVerdict, call: FunctionCall) -> N
 
 
 def _update_value(editor: YamlEditor, base: KeyPath, reason: Reason, call: FunctionCall) -> None:
-    """What was sent or returned, at the path where it differs; the whole list, where it differs inside one."""
+    """Write the actual value at the path where it differs; the whole list, where it differs inside one."""
     actual = call.result if base[-1] == "result_contains" else call.arguments
     inside = next((number for number, step in enumerate(reason.path) if isinstance(step, int)), len(reason.path))
     path = reason.path[:inside]
@@ -144,7 +144,7 @@ def _update_value(editor: YamlEditor, base: KeyPath, reason: Reason, call: Funct
 
 
 def _get_other_operators(editor: YamlEditor, path: KeyPath) -> dict[str, Any]:
-    """The operators that stand at `path` beside an `$eq`; none where there is no `$eq`, or nothing else."""
+    """Return the operators that stand at `path` beside an `$eq`; none where there is no `$eq`, or nothing else."""
     node = editor.get(path) if editor.has(path) and _is_operator(editor, path) else {}
     return {key: item for key, item in node.items() if key != "$eq"} if "$eq" in node else {}
 
@@ -196,7 +196,7 @@ def _update_run_check(editor: YamlEditor, check: CheckResult, verdict: Verdict) 
 
 
 def _update_list(editor: YamlEditor, lines: Sequence[CallVerdict], *, any_order: bool) -> None:
-    """The list of expected calls: what was not made goes, what was made besides comes, in the order of the calls."""
+    """Update the list of expected calls: remove missing ones, add extra ones, in the order of the actual calls."""
     lines = [line for line in lines if line.expectation or line.status == FAILED]
     missing = [parse_path(line.expectation) for line in lines if line.call is None]
     extra = [line for line in lines if line.call is not None and not line.expectation]
@@ -230,7 +230,7 @@ def _update_list(editor: YamlEditor, lines: Sequence[CallVerdict], *, any_order:
 
 
 def _build_expected(call: FunctionCall) -> dict[str, Any]:
-    """An expected call that says what was sent."""
+    """Build the expectation of a call with exactly its arguments."""
     failed = {"outcome": "error"} if call.outcome == "error" else {}
     return {"function_name": call.name, "arguments": call.arguments, **failed}
 

@@ -153,7 +153,7 @@ def suggest_key(key: str, known_keys: list[str], synonyms: Mapping[str, str]) ->
 
 
 def explain_quoting(value: object) -> str:
-    """``"quote it: '5'"`` for a number or boolean where text is wanted."""
+    """Explain how to write a number or boolean where text is wanted: ``"quote it: '5'"``."""
     written = str(value).lower() if isinstance(value, bool) else str(value)
     return f"quote it: '{written}'" if isinstance(value, (bool, int, float)) else ""
 
@@ -167,7 +167,7 @@ _DECIMAL = r"[-+]?(?:[0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})(?:e[-+]?[0-9]{1,2}
 
 
 def suggest_boolean(value: object) -> str:
-    """``"write true"``, where `value` says so in another way."""
+    """Explain how to write a boolean that `value` gives in another form: ``"write true"``."""
     if value is True or value is False or not isinstance(value, (str, int)):
         return ""
     if isinstance(value, int):
@@ -179,7 +179,7 @@ def suggest_boolean(value: object) -> str:
 
 
 def suggest_number(value: object) -> str:
-    """``"write 100000"``, where `value` is that number in a form that is read as text."""
+    """Explain how to write a number that `value` gives as text: ``"write 100000"``."""
     if not isinstance(value, str):
         return ""
     folded = value.strip().lower().replace("_", "")

@@ -30,7 +30,7 @@ class Declaration(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_data(cls, data: Any) -> Declaration:
-        """`data` as a declaration: one already, ``{name, description, parameters, returns}``, a tool of OpenAI's, or a
+        """Read a declaration: one already, ``{name, description, parameters, returns}``, a tool of OpenAI's, or a
         name alone. UsageError for anything else."""
         if isinstance(data, cls):
             return data
@@ -47,7 +47,7 @@ class Declaration(Struct, frozen=True, kw_only=True):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The declaration under the keys of the case file; absent ones left out."""
+        """Return the declaration under the keys of the case file, without absent ones."""
         pairs: dict[str, Any] = {"name": self.name, "description": self.description, "parameters": self.parameters}
         pairs |= {"returns": self.returns, "patch": self.patch, "alias": list(self.aliases)}
         return {key: value for key, value in pairs.items() if value not in (None, "", [])}
@@ -67,14 +67,14 @@ class CaseSettings(Struct, frozen=True, kw_only=True):
 
 
 class UserTurn(Struct, frozen=True, kw_only=True):
-    """One `input.turns` entry: what the user says, and what must hold for the agent's part of that turn."""
+    """An entry of `input.turns`: the user's words, and the expectation on the agent's part of that turn."""
 
     user: Any
     expectation: Any = None  # evalkit.checks.Expectation, or None
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """One case. `id` (the path from the project's root) is its identity everywhere; `scenario_id` is a label."""
+    """A case. `id` (the path from the project's root) is its identity everywhere; `scenario_id` is a label."""
 
     id: str
     path: Path | None = None
@@ -102,7 +102,7 @@ class Case(Struct, frozen=True, kw_only=True):
     source: Any = None  # evalkit.spec.source.Source: finds the line of a path when a message needs it
 
     def locate(self, path: tuple[str | int, ...]) -> Location:
-        """The place in the file of the value at `path`, e.g. ``("expected_output", "must", 0)``."""
+        """Locate the value at `path` in its file, e.g. ``("expected_output", "must", 0)``."""
         if self.source is None:
             return Location(self.id)
         location: Location = self.source.locate(path)

@@ -1,4 +1,4 @@
-"""What tokens cost, by the user's own table. A model without a price has no cost: unknown is not zero.
+"""Cost of tokens, by the user's own table. A model without a price has no cost: unknown is not zero.
 
 There is no built-in table: prices change, and one that is out of date would be believed.
 """
@@ -13,7 +13,7 @@ Prices = Mapping[str, Mapping[str, float]]
 
 
 def find_price(models: Iterable[str | None], prices: Prices) -> Mapping[str, float] | None:
-    """The first price that `prices` has for one of `models`, each looked up as it is called and without its kind and
+    """Find the first price for one of `models`, each looked up under its full name and without its kind and
     options: ``gemini:gemini-x?stream=1`` as ``gemini-x``. A price has `input` and `output`."""
     for model in models:
         for name in (
@@ -26,7 +26,7 @@ def find_price(models: Iterable[str | None], prices: Prices) -> Mapping[str, flo
 
 
 def compute_cost(usage: Usage | None, models: Iterable[str | None], prices: Prices) -> float | None:
-    """US dollars, by `prices`: model -> ``{input, output, cached?, reasoning?}`` per million tokens.
+    """Compute US dollars by `prices`: model -> ``{input, output, cached?, reasoning?}`` per million tokens.
 
     Cached tokens are part of the input ones and cost `cached`, or as much as the others; reasoning tokens cost
     `reasoning`, or as much as output. None without tokens or without a price.
@@ -44,7 +44,7 @@ def compute_cost(usage: Usage | None, models: Iterable[str | None], prices: Pric
 
 
 def compute_turns_cost(turns: Iterable[ModelTurn], requested_model: str | None, prices: Prices) -> float | None:
-    """What all turns cost together, each by the model that it reports, else by the one that was asked for. None as soon
+    """Compute the cost of all turns, each by the model that it reports, else by the requested one. None as soon
     as one of them is unknown, or there are none."""
     costs = [compute_cost(turn.usage, (turn.model, requested_model), prices) for turn in turns]
     known_costs = [cost for cost in costs if cost is not None]

@@ -39,7 +39,7 @@ class Registry:
         return entry[0] if entry else None
 
     def get_options(self, name: str) -> dict[str, Any]:
-        """What was said beside the name, e.g. `threads=4`."""
+        """Return the options of the registration, e.g. `threads=4`."""
         return self._entries[name][1]
 
     def remove(self, name: str) -> None:
@@ -52,7 +52,7 @@ class Registry:
         return iter(self._entries)
 
     def build_decorator(self, name: str, **options: Any) -> Callable[[F], F]:
-        """A decorator that registers what it decorates under `name`, and returns it unchanged."""
+        """Build a decorator that registers its function under `name`, and returns it unchanged."""
 
         def register(item: F) -> F:
             self.add(name, item, **options)
@@ -68,7 +68,7 @@ def _get_qualified_name(item: Any) -> str:
 
 
 def describe_place(item: Any) -> str:
-    """``module:qualname (file:line)``, as far as it is known."""
+    """Describe where `item` is defined: ``module:qualname (file:line)``, as far as it is known."""
     code = getattr(item, "__code__", None)
     location = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
     return _get_qualified_name(item) + location

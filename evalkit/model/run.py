@@ -1,4 +1,4 @@
-"""All verdicts of one invocation, and what a gate makes of them."""
+"""A run, the verdicts of one invocation; the policy of a gate, and its decision."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Selection(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """One invocation. `selected` are the ids that should have a verdict; one without is `not_run`."""
+    """An invocation. `selected` are the ids that should have a verdict; one without is `not_run`."""
 
     verdicts: tuple[Verdict, ...] = ()
     collected: int = 0
@@ -41,7 +41,7 @@ class Run(Struct, frozen=True, kw_only=True):
     version: int = RUN_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
+        """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
         from evalkit.model.codec import to_plain_json
 
         encoded: dict[str, Any] = to_plain_json(self)
@@ -61,7 +61,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a gate demands. Rates are percentages in [0, 100]."""
+    """The demands of a gate. Rates are percentages in [0, 100]."""
 
     min_pass_rate: str = "99"  # noqa: S105 - a rate, no password; decimal text, so that 99.9 is exact
     min_lower_bound: str | None = None  # of the Wilson 95 % interval

@@ -1,4 +1,4 @@
-"""What a run may be told from outside. Shells read options and files; the core is handed this."""
+"""Settings of a run. The shells read options and files, and hand them to the core in this form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_SEED = 0
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
-    """What becomes of the requests that an agent's own client sends. `cassettes` None: as far as vcrpy is installed."""
+    """Treatment of requests that an agent's own client sends. `cassettes` None: as far as vcrpy is installed."""
 
     cassettes: bool | None = None
     ignore_hosts: tuple[str, ...] = ()  # patterns of hosts that are reached as if nothing was there: "*.internal"

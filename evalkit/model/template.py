@@ -37,7 +37,7 @@ class Literal(Struct, frozen=True):
 
 
 class Reference(Struct, frozen=True):
-    """One ``{{ root.path }}``; `text` is how it was written."""
+    """A ``{{ root.path }}``; `text` is its source."""
 
     root: str
     path: tuple[str | int, ...]
@@ -54,7 +54,7 @@ class Template(Struct, frozen=True):
 
 
 def has_braces(value: Any) -> bool:
-    """Whether any text of a value may hold a template. Most hold none, and need no closer look."""
+    """Tell whether any text of a value may hold a template. Most hold none, and need not be parsed."""
     of_type = type(value)
     if of_type is str:
         return "{{" in value
@@ -69,7 +69,7 @@ def has_braces(value: Any) -> bool:
 
 
 def parse_template(text: str) -> str | Template:
-    """`text` itself if it holds no template, else the Template. Raises TemplateError for a path that does not parse."""
+    """Return `text` itself if it holds no template, else the Template. TemplateError for a path that does not parse."""
     if "{{" not in text:
         return text
     parts: list[str | Reference] = []
@@ -102,7 +102,7 @@ def _parse_path(text: str, template_text: str) -> tuple[str | int, ...]:
 
 
 def render_templates(value: Any, resolve: Callable[[Reference], Any]) -> Any:
-    """`value` with every Template in it replaced; what came from a reference is wrapped in `Literal`.
+    """Replace every Template in `value`; the value of a reference is wrapped in `Literal`.
 
     `resolve` gives a reference's value or raises TemplateError. Values without templates come back as they are.
     """
@@ -126,7 +126,7 @@ def _to_text(value: Any) -> str:
 
 
 def strip_literals(value: Any) -> Any:
-    """`value` with every `Literal` unwrapped, at any depth."""
+    """Unwrap every `Literal` in `value`, at any depth."""
     if isinstance(value, Literal):
         return value.value
     if isinstance(value, dict):
@@ -137,7 +137,7 @@ def strip_literals(value: Any) -> Any:
 
 
 def follow_path(value: Any, path: tuple[str | int, ...], template_text: str) -> Any:
-    """The value at `path`: mapping keys and list indices only. A wrong step is a TemplateError that names it."""
+    """Return the value at `path`: mapping keys and list indices only. A wrong step is a TemplateError that names it."""
     for depth, step in enumerate(path):
         known_key = isinstance(value, Mapping) and step in value
         if not known_key and not (isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value)):

@@ -1,4 +1,4 @@
-"""What happened: the frozen record of one run of an agent, JSON both ways and versioned."""
+"""The transcript: the frozen record of one run of an agent, JSON both ways and versioned."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class FieldAccess:
     __struct_fields__: ClassVar[tuple[str, ...]]  # every user is a msgspec.Struct
 
     def keys(self) -> tuple[str, ...]:
-        """The names of the fields."""
+        """Return the names of the fields."""
         return tuple(self.__struct_fields__)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The field `key`, or `default` if there is none."""
+        """Return the field `key`, or `default` if there is none."""
         return getattr(self, key) if key in self.__struct_fields__ else default
 
     def __getitem__(self, key: str) -> Any:
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Violation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One way in which a call's arguments break the declared schema."""
+    """A violation of the declared schema by a call's arguments."""
 
     path: tuple[str | int, ...]  # in the arguments
     schema_path: tuple[str | int, ...]  # in the declared parameters
@@ -54,7 +54,7 @@ class Violation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One attempt to call a function, as the dispatcher saw it. Failed and refused attempts count as calls."""
+    """An attempt to call a function, as the dispatcher saw it. Failed and refused attempts count as calls."""
 
     name: str
     arguments: Any = field(default_factory=dict)  # a JSON object, unless the caller sent something else
@@ -99,7 +99,7 @@ class ModelCall(FieldAccess, Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class ModelTurn(Struct, frozen=True, omit_defaults=True):
-    """One reply of a model. `raw` is JSON for the record; `content` is what must be sent back verbatim.
+    """A reply of a model. `raw` is JSON for the record; `content` is what must be sent back verbatim.
 
     `finish_reason` is one of ``stop``, ``tool_calls``, ``length``, ``content_filter``, ``malformed_call``,
     ``empty``, ``truncated``, ``other``.
@@ -117,7 +117,7 @@ class ModelTurn(Struct, frozen=True, omit_defaults=True):
 
 
 class ModelRequest(Struct, frozen=True, omit_defaults=True):
-    """What a provider is asked. Message forms: ``{"role": "user", "text"}``, ``{"role": "model", "turn"}``,
+    """A request to a provider. Message forms: ``{"role": "user", "text"}``, ``{"role": "model", "turn"}``,
     ``{"role": "function", "results": [(ModelCall, value), ...]}``. Functions may be given as mappings too, and are
     declarations from then on."""
 
@@ -152,7 +152,7 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def total_ms(self) -> float:
-        """What `processing_time_ms` is held against."""
+        """The time that `processing_time_ms` limits."""
         return self.model_ms + self.function_ms + self.overhead_ms
 
 
@@ -166,7 +166,7 @@ class RunFault(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Grade(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a model said of one criterion of `judge`."""
+    """A model's verdict on one criterion of `judge`."""
 
     criterion: str
     passed: bool
@@ -190,7 +190,7 @@ class Grading(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_hand_written(self) -> bool:
-        """Whether a person wrote the grades, and no model."""
+        """True if a person wrote the grades, and no model."""
         return self.cassette == "hand-written"
 
 
@@ -220,7 +220,7 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int = TRANSCRIPT_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
+        """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
         from evalkit.model.codec import to_plain_json
 
         encoded: dict[str, Any] = to_plain_json(self)

@@ -1,4 +1,4 @@
-"""What evalkit says of a run: statuses that never mix, reasons with stable codes, and a place for each."""
+"""The verdict on a run: statuses that never mix, reasons with stable codes, and a place for each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERDICT_VERSION = 1
 
 
 class Reason(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that decided a verdict."""
+    """A cause of a verdict."""
 
     code: str  # stable: "missing_call", "wrong_argument", ... (DESIGN "Public API")
     message: str  # one or more lines for a person
@@ -32,7 +32,7 @@ class Reason(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CheckResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one check found: `passed`, `failed`, `error` (evidence missing) or `not_judged`. Passes have words too."""
+    """The result of one check: `passed`, `failed`, `error` (evidence missing) or `not_judged`."""
 
     check: str  # the key in the case, e.g. "response_contains"
     status: str = PASSED
@@ -42,7 +42,7 @@ class CheckResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CallVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the trace: an actual call (or a missing one), what it was held against, what was found."""
+    """A line of the trace: an actual call (or a missing one), the expectation it was compared with, the results."""
 
     call: FunctionCall | None  # None: expected, and never made
     status: str = PASSED  # passed or failed
@@ -61,7 +61,7 @@ class Score(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FaultRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One run of the fault sweep: the case again, with one function failing in one way.
+    """A run of the fault sweep: the case again, with one function failing in one way.
 
     `not_run`: what the agent would have done can't be told offline. `transcript` is then of no use, and left empty.
     """
@@ -74,7 +74,7 @@ class FaultRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def head(self) -> str:
-        """What reasons of the case's own verdict begin with."""
+        """The beginning of reasons in the case's own verdict."""
         return f"under {self.function} {self.fault}: "
 
 
@@ -108,7 +108,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
         return self.status == PASSED
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
+        """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
         from evalkit.model.codec import to_plain_json
 
         encoded: dict[str, Any] = to_plain_json(self)

@@ -45,7 +45,7 @@ _URL = r"https?://(\[[0-9A-Fa-f:.]+\]|[^/?#\s:@\[\]]+)(:(?P<port>[0-9]{1,5}))?([
 
 
 class CaseKey(NamedTuple):
-    """One key: ``read(reader, path, value)``, the schema of its value, one sentence, whether suites may have it."""
+    """A key: ``read(reader, path, value)``, the schema of its value, one sentence, whether suites may have it."""
 
     read: Callable[[Any, KeyPath, Any], Any]
     schema: Mapping[str, Any]

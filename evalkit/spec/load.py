@@ -113,7 +113,7 @@ def _add_path(problem: PathProblem) -> str:
 
 
 class _CaseLoader:
-    """One load. `file` is absolute, or None for data without a file; `has_given_root`: the caller named the root."""
+    """A load of one case. `file` is absolute, or None for data; `has_given_root`: the caller named the root."""
 
     def __init__(
         self, root: str, file: str | None, settings: Settings | None, *, has_given_root: bool, uses_python: bool

@@ -59,7 +59,7 @@ def rename_old_mocks(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class Layer(Struct, frozen=True):
-    """One file of a merged case: its name in messages, and the path from which positions are read.
+    """A file of a merged case: its name in messages, and the path from which positions are read.
 
     A layer of parsed data has `data` instead of a path.
     """

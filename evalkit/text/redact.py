@@ -22,7 +22,7 @@ _COMMON = b"""etaoinsrldumv 012345678.,:"{}[]\\"""
 
 
 def _drop_common(text: str) -> bytes:
-    """`text` without its common characters, and without those that are not ASCII."""
+    """Drop the common characters of `text`, and those that are not ASCII."""
     return text.encode("ascii", "ignore").translate(None, _COMMON)
 
 
@@ -89,7 +89,7 @@ _SHORTEST_COPY = 6  # a shorter value of a secret key is replaced at its key, no
 
 
 def find_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables whose names end as secrets' names do. Paths and very short values are left out."""
+    """Find the values of variables whose names end like those of secrets. Paths and very short values are left out."""
     values = {
         value.strip()
         for name, value in environment.items()
@@ -133,7 +133,7 @@ class Redactor:
         self._clues = tuple((_drop_common(words[0]), words[0], words[-1]) for words in parts)
 
     def __call__(self, text: str) -> str:
-        """`text` itself if nothing in it is secret."""
+        """Redact `text`; return it unchanged if nothing in it is secret."""
         sieved = _drop_common(text)
         for rare, value in self._values:
             if rare in sieved and value in text:
@@ -173,13 +173,15 @@ class Redactor:
 
 
 def _fold(text: str) -> str:
-    """`text` in which letters are the same that are the same for IGNORECASE."""
+    """Fold letters that are the same for IGNORECASE."""
     return text.lower() if text.isascii() else text.replace("\u0130", "i").replace("\u0131", "i").casefold()
 
 
 def _redact_copies(text: str, value: str) -> str:
-    """Messages quote a value far from its key. A value that is a plain word may be a key or a status of the record
-    itself, and so it stays where it is a whole string."""
+    """Redact copies of a value, which messages quote far from its key.
+
+    A plain word may be a key or a status of the record itself, and so it stays where it is a whole string.
+    """
     if re.fullmatch("[a-z_]+", value):
         return re.sub(rf"""(?<!(?<!\\)"){value}|{value}(?!")""", REDACTED, text)
     return text.replace(value, REDACTED)

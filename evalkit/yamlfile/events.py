@@ -1,4 +1,7 @@
-"""The parser behind this room: libyaml's where PyYAML has it, else PyYAML's own. Both give the same events."""
+"""From bytes to the text that the parser gets, and to its events.
+
+The parser is libyaml's where PyYAML has it, else PyYAML's own. Both give the same events.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,34 @@ from typing import Any, Protocol
 
 import yaml
 from msgspec import Struct
-from yaml.events import AliasEvent as AliasEvent
-from yaml.events import DocumentEndEvent as DocumentEndEvent
-from yaml.events import DocumentStartEvent as DocumentStartEvent
-from yaml.events import MappingEndEvent as MappingEndEvent
-from yaml.events import MappingStartEvent as MappingStartEvent
-from yaml.events import ScalarEvent as ScalarEvent
-from yaml.events import SequenceEndEvent as SequenceEndEvent
-from yaml.events import SequenceStartEvent as SequenceStartEvent
-from yaml.events import StreamEndEvent as StreamEndEvent
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
 
 from evalkit.errors import Location, Problem, SpecError
 
-# From bytes to the text that the parser gets, from offsets in it to lines and columns, and how much it may hold.
+__all__ = [
+    "AliasEvent",
+    "DocumentEndEvent",
+    "DocumentStartEvent",
+    "MappingEndEvent",
+    "MappingStartEvent",
+    "ScalarEvent",
+    "SequenceEndEvent",
+    "SequenceStartEvent",
+    "StreamEndEvent",
+]
 
+Event = Any  # of PyYAML's: its attributes depend on its class
+GetEvent = Callable[[], Event]
 # Line breaks in YAML 1.1, which libyaml speaks; plain characters in YAML 1.2, in editors and in JSON.
 _OLD_BREAKS = "\x85\u2028\u2029"
 _STAND_INS = range(0xF8A0, 0xF8FF)
@@ -31,7 +48,7 @@ _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, cod
 
 
 class Limits(Struct, frozen=True):
-    """How much one text may hold. `max_nodes` counts keys and values after aliases are expanded."""
+    """Limits on one text. `max_nodes` counts keys and values after aliases are expanded."""
 
     max_bytes: int = 10_000_000
     max_depth: int = 100
@@ -49,13 +66,13 @@ class SourceText(Struct, frozen=True):
 
 
 def locate_offset(text: str, offset: int) -> tuple[int, int]:
-    """Line and column, from 1, of a character of `text`. A line ends in LF, CRLF or CR."""
+    """Locate a character of `text`: its line and column, from 1. A line ends in LF, CRLF or CR."""
     before = text[:offset].replace("\r\n", "\n").replace("\r", "\n")
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
 def decode(data: str | bytes, file: str, max_bytes: int) -> str:
-    """`data` as text without its byte order mark. SpecError for too much of it, and for what is not UTF-8."""
+    """Decode `data` without its byte order mark. SpecError for too much of it, and for other encodings than UTF-8."""
     if len(data) > max_bytes:
         unit = "bytes" if isinstance(data, bytes) else "characters"
         raise _make_error(file, 0, 0, f"the file has {len(data):,} {unit}, more than the limit of {max_bytes:,}")
@@ -80,7 +97,7 @@ def _make_error(file: str, line: int, column: int, message: str) -> SpecError:
 
 
 def prepare(text: str) -> SourceText:
-    """`text` with what libyaml reads otherwise than YAML 1.2 and JSON do put out of its way."""
+    """Prepare `text` for libyaml: replace characters that it reads otherwise than YAML 1.2 and JSON do."""
     if text.lstrip()[:1] in ("{", "[") and ("\\ud" in text or "\\uD" in text):
         text = re.sub(_SURROGATE_PAIR, _join_surrogates, text)  # JSON writes a character beyond U+FFFF as two escapes
     if not any(char in text for char in _OLD_BREAKS):
@@ -96,7 +113,7 @@ def _join_surrogates(match: re.Match[str]) -> str:
 
 
 def count_expanded(value: Any, budget: int) -> tuple[int, int]:
-    """Keys and values in `value`, and its levels, with aliases expanded. Stops counting once `budget` is passed."""
+    """Count the keys and values in `value`, and its levels, with aliases expanded. Counting stops beyond `budget`."""
     nodes, depth = 0, 0
     level = [value]
     while (level := [item for item in level if item.__class__ in (dict, list)]) and nodes <= budget:
@@ -129,7 +146,7 @@ class PythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser)
 
 
 def select_parser(*, libyaml: bool) -> Callable[[str], EventParser]:
-    """What makes a parser over a text."""
+    """Select the constructor of a parser over a text."""
     if not libyaml:
         return PythonParser
     parser: Callable[[str], EventParser] = yaml.cyaml.CParser  # type: ignore[attr-defined]  # missing in its stub

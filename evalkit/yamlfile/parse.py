@@ -1,20 +1,37 @@
 """Values from the parser's events, in one pass: half the time of PyYAML's own constructor, and stricter.
 
-What can be gone on from (a duplicate key, a tag, a bad number) is noted and the pass continues, so that a text's
-problems are reported together; what can't (syntax, a limit) ends it.
+After a duplicate key, a tag or a bad number the pass goes on, so that the problems of a text are reported together;
+a syntax error or a limit ends it.
+
+Scalars have JSON's types. A plain scalar is a number only if it is a JSON number without exponent. `true`, `false`,
+`null` (also with a capital, as in YAML's core schema), `~` and nothing are constants. Everything else is a string:
+`no`, `on`, `012`, `0x1F`, `1e5`, `12:30`, `2026-01-18`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import cache
 from sys import intern
 from typing import Any, NamedTuple
 
 from evalkit.errors import Location, Problem, SpecError, did_you_mean
-from evalkit.yamlfile import events as ev
-from evalkit.yamlfile import events as text
-from evalkit.yamlfile import scalars
-from evalkit.yamlfile.events import DEFAULT_LIMITS, Limits, count_expanded
+from evalkit.yamlfile import events
+from evalkit.yamlfile.events import DEFAULT_LIMITS, Event, GetEvent, Limits, count_expanded
+from evalkit.yamlfile.positions import read_positions
+from evalkit.yamlfile.problems import TAG_PREFIX, describe_refused_tag, explain_syntax_error
+
+_CORE_INT = r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+"
+_CORE_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+_MAX_DIGITS = 4000  # Python itself refuses to read integers of more than 4300 digits
+
+CONSTANTS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+NUMBER_STARTS = frozenset("-0123456789")
 
 _NO_KEY = object()  # in a mapping, the next node is a key
 _DROPPED = object()  # the key was bad: its value is read and forgotten
@@ -23,7 +40,7 @@ _MERGE = object()  # the key was `<<`
 
 
 def load(data: str | bytes, file: str, limits: Limits = DEFAULT_LIMITS) -> Any:
-    """The value of the one document in `data`; None if it is empty. SpecError lists every problem with its place.
+    """Load the one document in `data`; None if it is empty. SpecError lists every problem with its place.
 
     Aliases give the same object twice: treat what comes back as immutable.
     """
@@ -34,19 +51,22 @@ def load(data: str | bytes, file: str, limits: Limits = DEFAULT_LIMITS) -> Any:
 
 
 class ParsedYaml(NamedTuple):
-    """What could be read of a text, and what is wrong with it. A text that breaks off gives None."""
+    """The value of a text, as far as it could be read, and the text's problems. A text that breaks off gives None."""
 
     value: Any
     problems: tuple[Problem, ...]
 
 
 def read(data: str | bytes, file: str, limits: Limits = DEFAULT_LIMITS) -> ParsedYaml:
-    """As `load`, but problems come beside the value: a caller can go on and find what else is wrong with the file."""
+    """Read like `load`, but return problems beside the value: callers go on, and find further problems of the file."""
     try:
-        builder = ValueBuilder(text.prepare(text.decode(data, file, limits.max_bytes)), file, limits)
+        builder = ValueBuilder(events.prepare(events.decode(data, file, limits.max_bytes)), file, limits)
     except SpecError as error:
         return ParsedYaml(None, error.problems)
     return ParsedYaml(builder.build(), tuple(builder.problems))
+
+
+Stack = list[tuple[Any, Any]]  # the open containers, each with the key that is open in it
 
 
 class _StopError(Exception):
@@ -54,78 +74,76 @@ class _StopError(Exception):
 
 
 class ValueBuilder:
-    """One pass over one text."""
+    """A pass over one text."""
 
-    def __init__(self, source: text.SourceText, file: str, limits: Limits) -> None:
+    def __init__(self, source: events.SourceText, file: str, limits: Limits) -> None:
         self.source = source
         self.file = file
         self.limits = limits
         self.problems: list[Problem] = []
-        self.anchors: dict[str, Any] = {}
+        self.anchors: dict[str, object] = {}
         self.merges: dict[int, list[Any]] = {}  # depth of an open mapping -> what its `<<` names
         self.nodes = 0
 
     def build(self) -> Any:
         return self.parse_events(self._read_document)
 
-    def parse_events(self, work: Callable[[Callable[[], Any]], Any]) -> Any:
-        """What `work` makes of the parser's events, which it gets one by one; None if the text breaks off."""
+    def parse_events(self, work: Callable[[GetEvent], Any]) -> Any:
+        """Return the result of `work`, which gets the parser's events one by one; None if the text breaks off."""
         try:
-            parser = ev.open_parser(self.source.text)
-        except (ev.YAMLError, UnicodeEncodeError) as error:
+            parser = events.open_parser(self.source.text)
+        except (events.YAMLError, UnicodeEncodeError) as error:
             self._add_syntax_problem(error)
             return None
         try:
             return work(parser.get_event if self.source.restore is None else self._restore_characters(parser.get_event))
         except _StopError:
             return None
-        except ev.YAMLError as error:
+        except events.YAMLError as error:
             self._add_syntax_problem(error)
             return None
         finally:
             parser.dispose()
 
     def _add_syntax_problem(self, error: Exception) -> None:
-        from evalkit.yamlfile import problems as syntax
+        self.problems.append(explain_syntax_error(error, self.source.text, self.file))
 
-        self.problems.append(syntax.explain_syntax_error(error, self.source.text, self.file))
-
-    def _restore_characters(self, get: Callable[[], Any]) -> Callable[[], Any]:
+    def _restore_characters(self, get: GetEvent) -> GetEvent:
         table = self.source.restore or {}
 
-        def get_next_event() -> Any:
+        def get_next_event() -> Event:
             event = get()
-            if event.__class__ is ev.ScalarEvent:
+            if event.__class__ is events.ScalarEvent:
                 event.value = event.value.translate(table)
             return event
 
         return get_next_event
 
-    def _read_document(self, get: Callable[[], Any]) -> Any:
+    def _read_document(self, get: GetEvent) -> Any:
         get()  # the stream's start
-        if get().__class__ is ev.StreamEndEvent:
+        if get().__class__ is events.StreamEndEvent:
             return None
         value = self.read_node(get)
         get()  # the document's end
         after = get()
-        if after.__class__ is not ev.StreamEndEvent:
+        if after.__class__ is not events.StreamEndEvent:
             self._add_problem(after, "a second document begins here; a file holds one: remove '---' or split the file")
         return value
 
-    def read_node(self, get: Callable[[], Any]) -> Any:
-        """The value of the node whose events come next."""
+    def read_node(self, get: GetEvent) -> Any:
+        """Read the value of the node whose events come next."""
         # One loop without calls on the common road: this is where the time of loading a suite goes.
-        scalar, mapping_end, list_end = ev.ScalarEvent, ev.MappingEndEvent, ev.SequenceEndEvent
+        scalar, mapping_end, list_end = events.ScalarEvent, events.MappingEndEvent, events.SequenceEndEvent
         mapping_start, constants, starts, dropped = (
-            ev.MappingStartEvent,
-            scalars.CONSTANTS,
-            scalars.NUMBER_STARTS,
+            events.MappingStartEvent,
+            CONSTANTS,
+            NUMBER_STARTS,
             _DROPPED,
         )
         max_nodes, max_depth = self.limits.max_nodes, self.limits.max_depth
         container: Any = None
         key: Any = _NO_KEY
-        stack: list[tuple[Any, Any]] = []
+        stack: Stack = []
         while True:
             event = get()
             kind = event.__class__
@@ -152,7 +170,7 @@ class ValueBuilder:
                 if key is _CONTAINER:
                     key = dropped
                     continue
-            elif kind is ev.AliasEvent:
+            elif kind is events.AliasEvent:
                 value = self._resolve_alias(event, stack, container)
             else:
                 if key is _NO_KEY and container.__class__ is dict:
@@ -178,35 +196,35 @@ class ValueBuilder:
                     self._keep_merge(value, len(stack))
                 key = _NO_KEY
 
-    def _open_container(self, event: Any, depth: int) -> Any:
+    def _open_container(self, event: Event, depth: int) -> Any:
         if depth > self.limits.max_depth:
             self._stop(event, f"nested more than {self.limits.max_depth} levels deep")
-        is_mapping = event.__class__ is ev.MappingStartEvent
+        is_mapping = event.__class__ is events.MappingStartEvent
         container: Any = {} if is_mapping else []
         if event.tag not in (None, "!", "tag:yaml.org,2002:map" if is_mapping else "tag:yaml.org,2002:seq"):
-            self._add_problem(event, scalars.describe_refused_tag(event.tag))
+            self._add_problem(event, describe_refused_tag(event.tag))
         if event.anchor is not None:
             self.anchors[event.anchor] = container
         return container
 
-    def _stop_too_many(self, event: Any) -> None:
+    def _stop_too_many(self, event: Event) -> None:
         self._stop(event, f"more than {self.limits.max_nodes:,} keys and values up to here, aliases expanded")
 
-    def _read_number(self, event: Any) -> int | float | str:
+    def _read_number(self, event: Event) -> int | float | str:
         try:
-            return scalars.read_number(event.value)
-        except scalars.ScalarError as error:
+            return read_number(event.value)
+        except ScalarError as error:
             self._add_problem(event, str(error))
             return 0
 
-    def _read_tagged(self, event: Any) -> Any:
+    def _read_tagged(self, event: Event) -> Any:
         try:
-            return scalars.read_tagged(event.tag, event.value)
-        except scalars.ScalarError as error:
+            return read_tagged(event.tag, event.value)
+        except ScalarError as error:
             self._add_problem(event, str(error))
             return event.value
 
-    def _resolve_alias(self, event: Any, stack: list[tuple[Any, Any]], container: Any) -> Any:
+    def _resolve_alias(self, event: Event, stack: Stack, container: Any) -> Any:
         name = event.anchor
         if name not in self.anchors:
             self._add_problem(
@@ -229,17 +247,17 @@ class ValueBuilder:
             self._stop(event, f"nested more than {self.limits.max_depth} levels deep")
         return value
 
-    def _refuse_container_key(self, event: Any) -> Any:
+    def _refuse_container_key(self, event: Event) -> object:
         index = event.start_mark.index
-        if event.__class__ is ev.MappingStartEvent and index and self.source.text[index - 1 : index + 1] == "{{":
+        if event.__class__ is events.MappingStartEvent and index and self.source.text[index - 1 : index + 1] == "{{":
             self._add_problem(event, "a text that begins with '{{' must be quoted", back=1)
         else:
             self._add_problem(event, "a key must be text, not a mapping or a list")
         return _CONTAINER
 
-    def _check_odd_key(self, event: Any, value: Any, stack: list[tuple[Any, Any]], container: dict[str, Any]) -> Any:
+    def _check_odd_key(self, event: Event, value: object, stack: Stack, container: dict[str, Any]) -> object:
         if value.__class__ is not str:
-            if event.__class__ is ev.ScalarEvent:
+            if event.__class__ is events.ScalarEvent:
                 key_text = event.value or "''"
                 self._add_problem(
                     event, f"a key must be text, and {key_text} is {_describe_kind(value)}; quote it: '{event.value}'"
@@ -247,7 +265,7 @@ class ValueBuilder:
             else:
                 self._add_problem(event, f"a key must be text, and *{event.anchor} is {_describe_kind(value)}")
             return _DROPPED
-        if value == "<<" and event.__class__ is ev.ScalarEvent and not event.style and value not in container:
+        if value == "<<" and event.__class__ is events.ScalarEvent and not event.style and value not in container:
             if len(stack) in self.merges:
                 self._add_problem(event, "duplicate key '<<'; to merge several mappings write <<: [*one, *other]")
                 return _DROPPED
@@ -258,55 +276,51 @@ class ValueBuilder:
             return _DROPPED
         return value
 
-    def _describe_duplicate(self, key: str, stack: list[tuple[Any, Any]]) -> str:
+    def _describe_duplicate(self, key: str, stack: Stack) -> str:
         path = tuple(len(outer) if step is _NO_KEY else step for outer, step in stack[1:])
         if any(not isinstance(step, (str, int)) for step in path):
             return f"duplicate key {key!r}"
-        from evalkit.yamlfile.positions import read_positions
-
         line, _ = read_positions(self.source.text).locate(path, key=True)
         return f"duplicate key {key!r}; it stands in line {line} already"
 
-    def _keep_merge(self, value: Any, depth: int) -> None:
+    def _keep_merge(self, value: object, depth: int) -> None:
         event = self.merges[depth].pop()
         items = value if isinstance(value, list) else [value]
         self.merges[depth] = [item for item in items if isinstance(item, dict)]
         if len(self.merges[depth]) < len(items):
             self._add_problem(event, "'<<' merges a mapping or a list of mappings, e.g. <<: *defaults")
 
-    def _merge(self, container: Any, depth: int) -> None:
+    def _merge(self, container: dict[str, Any], depth: int) -> None:
         for merged in self.merges.pop(depth, ()):
             for key, value in merged.items():
                 container.setdefault(key, value)
 
-    def _add_problem(self, event: Any, message: str, *, back: int = 0) -> None:
+    def _add_problem(self, event: Event, message: str, *, back: int = 0) -> None:
         mark = event.start_mark
         self.problems.append(Problem(Location(self.file, mark.line + 1, mark.column + 1 - back), message))
 
-    def _stop(self, event: Any, message: str) -> None:
+    def _stop(self, event: Event, message: str) -> None:
         self._add_problem(event, message)
         raise _StopError
 
 
-def _describe_kind(value: Any) -> str:
+def _describe_kind(value: object) -> str:
     if value is None:
         return "null"
     return "a boolean" if isinstance(value, bool) else "a number"
 
-
-# One key of a text's top mapping, without building the rest: collecting many files asks for little of each.
 
 ABSENT = object()
 _NEEDS_WHOLE_TEXT = object()  # only the whole text tells
 
 
 def read_key(data: bytes, key: str, limits: Limits = DEFAULT_LIMITS) -> Any:
-    """The value under `key` in the mapping that `data` holds; ABSENT if there is none, or if it can't be read.
+    """Read the value under `key` in the mapping that `data` holds; ABSENT if there is none, or if it can't be read.
 
-    Of a text with problems any answer may come: whoever reads it as a whole is told of them.
+    Only this value is built. Of a text with problems any answer may come: `read` reports them.
     """
     try:
-        builder = ValueBuilder(text.prepare(text.decode(data, "", limits.max_bytes)), "", limits)
+        builder = ValueBuilder(events.prepare(events.decode(data, "", limits.max_bytes)), "", limits)
     except SpecError:
         return ABSENT
     value = builder.parse_events(lambda get: _find_value(get, key, builder))
@@ -316,29 +330,82 @@ def read_key(data: bytes, key: str, limits: Limits = DEFAULT_LIMITS) -> Any:
     return value
 
 
-def _find_value(get: Callable[[], Any], key: str, builder: ValueBuilder) -> Any:
+def _find_value(get: GetEvent, key: str, builder: ValueBuilder) -> Any:
     get()  # the stream's start
-    if get().__class__ is ev.StreamEndEvent or get().__class__ is not ev.MappingStartEvent:
+    if get().__class__ is events.StreamEndEvent or get().__class__ is not events.MappingStartEvent:
         return ABSENT
     while True:
         event = get()
-        if event.__class__ is ev.MappingEndEvent:
+        if event.__class__ is events.MappingEndEvent:
             return ABSENT
-        if event.__class__ is not ev.ScalarEvent or event.value == "<<" or event.anchor is not None:
+        if event.__class__ is not events.ScalarEvent or event.value == "<<" or event.anchor is not None:
             return _NEEDS_WHOLE_TEXT  # an alias, a merged mapping: what they stand for is not known here
         if event.value == key:
             return builder.read_node(get)
         _skip(get)
 
 
-def _skip(get: Callable[[], Any]) -> None:
+def _skip(get: GetEvent) -> None:
     """Pass over one node."""
     depth = 0
     while True:
         kind = get().__class__
-        if kind is ev.MappingStartEvent or kind is ev.SequenceStartEvent:
+        if kind is events.MappingStartEvent or kind is events.SequenceStartEvent:
             depth += 1
-        elif kind is ev.MappingEndEvent or kind is ev.SequenceEndEvent:
+        elif kind is events.MappingEndEvent or kind is events.SequenceEndEvent:
             depth -= 1
         if depth == 0:
             return
+
+
+class ScalarError(ValueError):
+    """A scalar that can't be the value it is written as; the text says what to write."""
+
+
+@cache  # few suites have many numbers, and some cases none
+def _compile_json_number() -> Callable[[str], re.Match[str] | None]:
+    return re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?").fullmatch
+
+
+def read_number(text: str) -> int | float | str:
+    """Return the number that `text` is, or `text`. ScalarError where the number is too large for JSON's readers."""
+    match = _compile_json_number()(text)
+    if match is None:
+        return text
+    if match[1] is None:
+        return _read_whole(text, 10)
+    return _read_finite(text)
+
+
+def _read_whole(text: str, base: int) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ScalarError(f"a number of {len(text)} digits is too long; quote it if it is text")
+    return int(text, base)
+
+
+def _read_finite(text: str) -> float:
+    value = float(text)
+    if value - value != 0:
+        raise ScalarError(f"number {_cut(text)} is too large; quote it if it is text")
+    return value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 30 else text[:30] + "…"
+
+
+def read_tagged(tag: str, text: str) -> Any:
+    """Return the value of a scalar with an explicit tag: one of YAML's core tags, or `!` (a string)."""
+    kind = tag.removeprefix(TAG_PREFIX)
+    if tag == "!" or (tag == TAG_PREFIX + kind and kind == "str"):
+        return text
+    if tag != TAG_PREFIX + kind or kind not in ("int", "float", "bool", "null"):
+        raise ScalarError(describe_refused_tag(tag))
+    if kind == "int" and re.fullmatch(_CORE_INT, text):
+        return _read_whole(text, 0 if text[:2] in ("0x", "0o") else 10)
+    if kind == "float" and re.fullmatch(_CORE_FLOAT, text):
+        return _read_finite(text)
+    expected_type = bool if kind == "bool" else type(None)
+    if kind in ("bool", "null") and text in CONSTANTS and isinstance(CONSTANTS[text], expected_type):
+        return CONSTANTS[text]
+    raise ScalarError(f"{_cut(text)!r} is no !!{kind}")

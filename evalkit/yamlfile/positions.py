@@ -1,13 +1,11 @@
-"""Where values stand: a table made in a second pass over the text, only when a message needs a place."""
+"""Places of values: a table made in a second pass over the text, only when a message needs a place."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct, field
 
-from evalkit.yamlfile import events as ev
-from evalkit.yamlfile import events as texts
+from evalkit.yamlfile import events
+from evalkit.yamlfile.events import Event
 
 Place = tuple[int, int]
 _MAX_DEPTH = 400  # deeper than any limit of `load` that makes sense, and within Python's recursion limit
@@ -28,7 +26,7 @@ class Positions:
         self._root = root
 
     def locate(self, path: tuple[str | int, ...], *, key: bool = False) -> Place:
-        """The place of the value at `path` (`key`: of the key that it stands under).
+        """Locate the value at `path` (`key`: the key that it stands under).
 
         A path that leads nowhere gives the place of the nearest ancestor that exists; an empty text gives 1:1.
         """
@@ -44,7 +42,7 @@ class Positions:
         return place if key else node.place
 
     def has(self, path: tuple[str | int, ...]) -> bool:
-        """Whether the text holds something at `path`."""
+        """Tell whether the text has a value at `path`."""
         node = self._root
         for step in path:
             child = _find_child(node, step) if node is not None else None
@@ -69,15 +67,15 @@ def _find_child(node: _Node, step: str | int) -> tuple[Place, _Node] | None:
 
 
 def read_positions(text: str | bytes) -> Positions:
-    """The side table of `text`, which need not be valid: whatever can't be read is left out."""
+    """Read the positions in `text`, which need not be valid: unreadable parts are left out."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
-    source = texts.prepare(text.removeprefix("\ufeff"))
+    source = events.prepare(text.removeprefix("\ufeff"))
     return Positions(_PositionsReader(source).read())
 
 
 class _PositionsReader:
-    def __init__(self, source: texts.SourceText) -> None:
+    def __init__(self, source: events.SourceText) -> None:
         self.source = source
         self.root: _Node | None = None
         self.anchors: dict[str, _Node] = {}
@@ -85,68 +83,68 @@ class _PositionsReader:
 
     def read(self) -> _Node | None:
         try:
-            parser = ev.open_parser(self.source.text)
-        except (ev.YAMLError, UnicodeEncodeError):
+            parser = events.open_parser(self.source.text)
+        except (events.YAMLError, UnicodeEncodeError):
             return None
         self._next = parser.get_event
         try:
             self._next()  # the stream's start
-            if self._next().__class__ is not ev.StreamEndEvent:
+            if self._next().__class__ is not events.StreamEndEvent:
                 event = self._next()
                 self.root = self._open_node(event)
                 self._fill(self.root, event, 0)
-        except ev.YAMLError:
+        except events.YAMLError:
             return self.root
         finally:
             parser.dispose()
         return self.root
 
-    def _open_node(self, event: Any) -> _Node:
-        """A node without its children: it is put in its place before they are read, in case the text breaks off."""
+    def _open_node(self, event: Event) -> _Node:
+        """Make a node without its children: it gets its place before they are read, in case the text breaks off."""
         node = _Node((event.start_mark.line + 1, event.start_mark.column + 1))
-        if event.__class__ is ev.AliasEvent:
+        if event.__class__ is events.AliasEvent:
             target = self.anchors.get(event.anchor or "")
             if target is not None and not target.is_open:
                 node.items, node.keys, node.merged = target.items, target.keys, target.merged
             return node
         if event.anchor is not None:
             self.anchors[event.anchor] = node
-            if event.__class__ is ev.ScalarEvent:
+            if event.__class__ is events.ScalarEvent:
                 self.key_texts[event.anchor] = event.value
         return node
 
-    def _fill(self, node: _Node, event: Any, depth: int) -> None:
+    def _fill(self, node: _Node, event: Event, depth: int) -> None:
         if depth > _MAX_DEPTH:
-            raise ev.YAMLError("nested too deeply")
+            raise events.YAMLError("nested too deeply")
         node.is_open = True
-        if event.__class__ is ev.SequenceStartEvent:
+        if event.__class__ is events.SequenceStartEvent:
             node.items = []
-            while (item := self._next()).__class__ is not ev.SequenceEndEvent:
+            while (item := self._next()).__class__ is not events.SequenceEndEvent:
                 node.items.append(self._open_node(item))
                 self._fill(node.items[-1], item, depth + 1)
-        elif event.__class__ is ev.MappingStartEvent:
+        elif event.__class__ is events.MappingStartEvent:
             node.keys = {}
-            while (key := self._next()).__class__ is not ev.MappingEndEvent:
+            while (key := self._next()).__class__ is not events.MappingEndEvent:
                 self._fill_pair(node, node.keys, key, depth + 1)
         node.is_open = False
 
-    def _fill_pair(self, node: _Node, keys: dict[str, tuple[Place, _Node]], key: Any, depth: int) -> None:
+    def _fill_pair(self, node: _Node, keys: dict[str, tuple[Place, _Node]], key: Event, depth: int) -> None:
         shell = self._open_node(key)
         self._fill(shell, key, depth)
         event = self._next()
         child = self._open_node(event)
         name = self._read_key_text(key)
-        is_merge = name == "<<" and key.__class__ is ev.ScalarEvent and not key.style
+        is_merge = name == "<<" and key.__class__ is events.ScalarEvent and not key.style
         if name is not None and not is_merge:
             keys.setdefault(name, (shell.place, child))
         self._fill(child, event, depth)
         if is_merge:
             node.merged = [child] if child.items is None else child.items
 
-    def _read_key_text(self, key: Any) -> str | None:
-        if key.__class__ is ev.AliasEvent:
+    def _read_key_text(self, key: Event) -> str | None:
+        if key.__class__ is events.AliasEvent:
             return self.key_texts.get(key.anchor or "")
-        if key.__class__ is not ev.ScalarEvent:
+        if key.__class__ is not events.ScalarEvent:
             return None
         text: str = key.value
         return text if self.source.restore is None else text.translate(self.source.restore)

@@ -1,4 +1,4 @@
-"""Syntax errors in words that say what to do. The parser's own words speak of tokens and simple keys."""
+"""Syntax errors in words that say what to do: the parser's own words are about tokens and simple keys."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from evalkit.errors import Location, Problem
-from evalkit.yamlfile import scalars
 from evalkit.yamlfile.events import locate_offset
 
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+TAG_PREFIX = "tag:yaml.org,2002:"
 _TAG = re.compile(r"![^\s,\[\]{}]*")
 
 
 def explain_syntax_error(error: Any, text: str, file: str) -> Problem:
-    """The parser's `error` over `text` as a problem at the place that has to be mended."""
+    """Explain the parser's `error` over `text` as a problem at the place that has to be corrected."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     bad = _CONTROL.search(text) if mark is None else None
     if bad is not None:
@@ -65,7 +65,7 @@ def _describe_escape(error: Any, text: str) -> str:
 
 def _describe_undefined_tag(error: Any, text: str) -> str:
     tag = _TAG.match(text, error.problem_mark.index)
-    return scalars.describe_refused_tag(tag[0] if tag else "!")
+    return describe_refused_tag(tag[0] if tag else "!")
 
 
 def _describe_anchor(error: Any, text: str) -> str:
@@ -96,7 +96,7 @@ def _describe_missing_comma(error: Any, text: str) -> str:
 _TAB = "a tab indents this line; indent with spaces"
 _NO_DIGITS = "an escape needs hexadecimal digits here: \\x two, \\u four, \\U eight"
 _ENDED = "the document has ended before this; remove what follows, or mend the brackets"
-# A part of what the parser says, whether its context is the better place, and what we say.
+# A part of the parser's message, whether its context is the better place, and our message.
 _TABLE: tuple[tuple[str, bool, str | Callable[[Any, str], str]], ...] = (
     ("that cannot start any token", False, _describe_start),
     ("a tab character where an indentation", False, _TAB),
@@ -131,3 +131,9 @@ _TABLE: tuple[tuple[str, bool, str | Callable[[Any, str], str]], ...] = (
     ("expected '<document start>'", False, _ENDED),
     ("found incompatible YAML document", False, "this %YAML version is not known; remove the line"),
 )
+
+
+def describe_refused_tag(tag: str) -> str:
+    """Describe the refusal of a tag that is not one of YAML's core tags."""
+    tag_text = "!!" + tag.removeprefix(TAG_PREFIX) if tag.startswith(TAG_PREFIX) else tag
+    return f"tag {tag_text} is refused: evalkit reads plain data; remove the tag, or quote the text if it is text"

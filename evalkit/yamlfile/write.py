@@ -1,4 +1,7 @@
-"""Data to readable block YAML that `load` reads back as the same data, and that other YAML readers do not misread."""
+"""YAML out: data as readable YAML, and edits of a person's file that keep all other lines as they are.
+
+`dump` writes block YAML that `load` reads back as the same data, and that other YAML readers do not misread.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from evalkit.errors import KeyPath, UsageError, format_path
 
 _PLAIN = re.compile(r"[^\W\d_](?:[\w ./@+()$%=~^;<>-]|[:,](?=[^\s:,]))*(?<![\s:])")
 _SERIAL = re.compile(r"[0-9]*[A-Za-z][\w.-]*")
-# What YAML 1.1 readers, other tools among them, take for something else than text.
+# Texts that YAML 1.1 readers, other tools among them, take for other types.
 _MISREAD = re.compile(
     r"(?:~|null|true|false|yes|no|on|off|y|n)|[-+.]?[0-9][-+0-9_.,:]*(?:[eE][-+]?[0-9]+)?|0[xXoObB][0-9A-Fa-f_]+"
     r"|[-+]?\.(?:inf|nan)|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[Tt ].*",
@@ -29,42 +32,38 @@ _MAX_SIMPLE_KEY = 100
 
 
 def dump(data: Any) -> str:
-    """`data` (JSON types; tuples as lists) as YAML. UsageError, with the path, for what YAML or JSON can't express."""
+    """Dump `data` (JSON types; tuples as lists) as YAML. UsageError, with the path, for values that are no JSON."""
     return "\n".join(_format_lines(data, (), nested=False)) + "\n"
 
 
-def _format_lines(value: Any, path: KeyPath, *, nested: bool = True) -> Iterator[str]:
-    """Lines of a node, unindented: the first may stand behind `key: ` or `- ` if `_is_inline`."""
+def _format_lines(value: object, path: KeyPath, *, nested: bool = True) -> Iterator[str]:
+    """Format the lines of a node, unindented. The first line of an item or scalar follows `- ` or `key: `."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
-            yield from _format_pair(key, item, path)
+            if not isinstance(key, str):
+                raise UsageError(f"can't write {_format_place(path)} as YAML: key {key!r} is not text")
+            key_text = next(_format_text(key, path, block=False))
+            lines = _format_lines(item, (*path, key))
+            if len(key_text) > _MAX_SIMPLE_KEY:
+                yield "? " + key_text
+                key_text = ""
+            if isinstance(item, (Mapping, list, tuple)) and item:
+                yield key_text + ":"
+            else:
+                yield f"{key_text}: {next(lines)}"
+            yield from ("  " + line if line else "" for line in lines)
     elif isinstance(value, (list, tuple)) and value:
         for index, item in enumerate(value):
-            inner = _format_lines(item, (*path, index))
-            yield "- " + next(inner)
-            yield from ("  " + line if line else "" for line in inner)
+            lines = _format_lines(item, (*path, index))
+            yield "- " + next(lines)
+            yield from ("  " + line if line else "" for line in lines)
     elif isinstance(value, str):
         yield from _format_text(value, path, block=nested)
     else:
         yield _format_atom(value, path)
 
 
-def _format_pair(key: Any, item: Any, path: KeyPath) -> Iterator[str]:
-    if not isinstance(key, str):
-        raise UsageError(f"can't write {_format_place(path)} as YAML: key {key!r} is not text")
-    key_text = next(_format_text(key, path, block=False))
-    lines = _format_lines(item, (*path, key))
-    if len(key_text) > _MAX_SIMPLE_KEY:
-        yield "? " + key_text
-        key_text = ""
-    if isinstance(item, (Mapping, list, tuple)) and item:
-        yield key_text + ":"
-    else:
-        yield f"{key_text}: {next(lines)}"
-    yield from ("  " + line if line else "" for line in lines)
-
-
-def _format_atom(value: Any, path: KeyPath) -> str:
+def _format_atom(value: object, path: KeyPath) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int):
@@ -85,32 +84,22 @@ def _format_place(path: KeyPath) -> str:
 
 def _format_text(value: str, path: KeyPath, *, block: bool) -> Iterator[str]:
     if "\n" in value and block and not _NOT_IN_BLOCKS.search(value) and not _BLOCK_ODDITY.search(value):
-        yield from _format_literal(value)
+        body = value.rstrip("\n")
+        line_ends = len(value) - len(body)
+        indent = "2" if value[0] in " \t\n" else ""  # where the first line does not show the indentation
+        yield "|" + indent + ("-", "", "+")[min(line_ends, 2)]
+        yield from body.split("\n")
+        yield from [""] * (line_ends - 1)
     elif (_PLAIN.fullmatch(value) or _SERIAL.fullmatch(value)) and not _MISREAD.fullmatch(value):
         yield value
     else:
-        yield _format_quoted(value, path)
-
-
-def _format_literal(value: str) -> Iterator[str]:
-    body = value.rstrip("\n")
-    ends = len(value) - len(body)
-    indent = "2" if value[0] in " \t\n" else ""  # where the indentation can't be told from the first line
-    yield "|" + indent + ("-", "", "+")[min(ends, 2)]
-    yield from body.split("\n")
-    yield from [""] * (ends - 1)
-
-
-def _format_quoted(value: str, path: KeyPath) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"can't write {_format_place(path)} as YAML: {value[error.start]!r} is no character") from None
-    quoted = json.dumps(value, ensure_ascii=False)
-    return _TO_ESCAPE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
-
-
-# Changing a YAML file that people wrote: what is not changed keeps its comments, quotes and layout, line by line.
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            character = value[error.start]
+            raise UsageError(f"can't write {_format_place(path)} as YAML: {character!r} is no character") from None
+        quoted = json.dumps(value, ensure_ascii=False)
+        yield _TO_ESCAPE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
 class YamlEditor:
@@ -129,7 +118,7 @@ class YamlEditor:
         self._before = self._dump()
 
     def has(self, path: KeyPath) -> bool:
-        """Whether this text itself holds something at `path`."""
+        """Tell whether this text itself has a value at `path`."""
         try:
             self.get(path)
         except UsageError:
@@ -137,7 +126,7 @@ class YamlEditor:
         return True
 
     def get(self, path: KeyPath) -> Any:
-        """What stands at `path`."""
+        """Return the value at `path`."""
         node = self._root
         for step in path:
             try:
@@ -169,7 +158,7 @@ class YamlEditor:
                 sequence.ca.items[place] = comments[item]
 
     def to_text(self) -> str:
-        """The text now. Lines that were not edited are as they were, whatever ruamel would make of them."""
+        """Return the edited text. Lines that were not edited are unchanged, whatever ruamel would make of them."""
         before, after = self._before.splitlines(keepends=True), self._dump().splitlines(keepends=True)
         lines = self._text.splitlines(keepends=True)
         if "\r\n" in self._text:  # as editors on Windows end lines; ruamel ends them all with a line feed
@@ -188,7 +177,7 @@ class YamlEditor:
 
 
 def _find_offset(text: str) -> int:
-    """How far a list's dash stands to the right of its key: 2, unless the text does without."""
+    """Find how far a list's dash stands to the right of its key: 2 by default."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     for line, following in pairwise(lines):
         if line.rstrip().endswith(":") and following.lstrip().startswith("- "):
@@ -200,7 +189,7 @@ def _find_offset(text: str) -> int:
 
 
 def _to_ruamel(value: Any) -> Any:
-    """`value` as ruamel writes it: texts of several lines as blocks, and texts that other readers misread in quotes."""
+    """Convert `value` for ruamel: texts of several lines as blocks, and texts that other readers misread in quotes."""
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
