@@ -84,7 +84,7 @@ def check_model(spec: str | None, prefix: str = "") -> None:
 
 def get_shared_provider(spec: str) -> Provider:
     """The one live provider of this process for `spec`; its connections are shared by all cases of a loop."""
-    from evalkit.providers.base import open_provider
+    from evalkit.providers.table import open_provider
 
     with _lock:
         if spec not in _shared_providers:

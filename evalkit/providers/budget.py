@@ -16,8 +16,9 @@ from evalkit.errors import BudgetSpentError, UsageError
 from evalkit.model.prices import compute_cost, find_price
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.base import Provider, parse_model_spec
+from evalkit.providers.base import Provider
 from evalkit.providers.pacing import current_limiter, find_rates, get_limiter
+from evalkit.providers.table import parse_model_spec
 
 
 class Account:

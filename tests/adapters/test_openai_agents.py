@@ -45,7 +45,7 @@ from openai.types.responses import (
 from openai.types.responses.response_custom_tool_call import ResponseCustomToolCall
 
 from evalkit.adapters.openai_agents import answered_by, open_model, run_agent
-from evalkit.providers.base import parse_model_spec
+from evalkit.providers.table import parse_model_spec
 
 VALID = {"status": "valid"}
 

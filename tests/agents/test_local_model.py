@@ -24,7 +24,8 @@ from evalkit.agents.task import Task
 from evalkit.model.case import Case, CaseSettings, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.base import Provider, open_provider
+from evalkit.providers.base import Provider
+from evalkit.providers.table import open_provider
 from evalkit.runner.run_case import run_case
 
 WEIGHTS = os.environ.get("EVALKIT_LOCAL_MODEL", "")

@@ -11,7 +11,6 @@ import pytest
 from evalkit.errors import ProviderError, UsageError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.base import open_provider
 from evalkit.providers.gemini import (
     FINISH_REASONS,
     FOREIGN_SIGNATURE,
@@ -22,6 +21,7 @@ from evalkit.providers.gemini import (
     read_reply,
 )
 from evalkit.providers.pacing import RetryPolicy
+from evalkit.providers.table import open_provider
 from evalkit.streaming.events import parse_values
 
 SCHEMA = {"type": "object", "properties": {"serial_number": {"type": "string"}}, "required": ["serial_number"]}

@@ -9,7 +9,7 @@ import pytest
 
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelRequest
-from evalkit.providers.base import open_provider
+from evalkit.providers.table import open_provider
 
 MODEL = os.environ.get("EVALKIT_LIVE_MODEL")
 KEY = os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from evalkit.errors import ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.base import open_provider
 from evalkit.providers.openai import OpenAIOptions, OpenAIProvider, build_messages, read_reply, read_stream
 from evalkit.providers.pacing import RetryPolicy
+from evalkit.providers.table import open_provider
 
 Row = dict[str, Any]
 SCHEMA = {"type": "object", "properties": {"serial_number": {"type": "string"}}}

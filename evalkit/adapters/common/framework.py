@@ -10,7 +10,7 @@ from typing import Any
 from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.errors import MeasurementError
-from evalkit.providers.base import ModelSpec, parse_model_spec
+from evalkit.providers.table import ModelSpec, parse_model_spec
 
 
 class UnsupportedModelError(MeasurementError):

@@ -19,8 +19,8 @@ from evalkit.adapters.common.recording import TaskRecorder
 from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.model.transcript import ModelTurn
-from evalkit.providers.base import ModelSpec
 from evalkit.providers.gemini import FINISH_REASONS
+from evalkit.providers.table import ModelSpec
 
 EXTRA = "google-adk"
 

@@ -17,7 +17,7 @@ from evalkit.adapters.common.recording import TaskRecorder
 from evalkit.adapters.common.task_model import TaskModelConversation
 from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
-from evalkit.providers.base import ModelSpec
+from evalkit.providers.table import ModelSpec
 
 EXTRA = "langchain"
 

@@ -15,7 +15,7 @@ from evalkit.adapters.common.framework import UnsupportedModelError, open_reques
 from evalkit.adapters.common.recording import TaskRecorder
 from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
-from evalkit.providers.base import ModelSpec
+from evalkit.providers.table import ModelSpec
 
 EXTRA = "openai-agents"
 # Who brings one of these keeps the conversation there.

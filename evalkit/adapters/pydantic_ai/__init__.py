@@ -15,7 +15,7 @@ from evalkit.adapters.common.framework import open_requested_model, require_extr
 from evalkit.adapters.common.recording import TaskRecorder
 from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
-from evalkit.providers.base import ModelSpec
+from evalkit.providers.table import ModelSpec
 
 EXTRA = "pydantic-ai"
 

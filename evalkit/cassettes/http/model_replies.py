@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from evalkit.cassettes.http.messages import HttpResponse, unpack_content
 from evalkit.jsonvalue import JsonObject, map_strings, parse_arguments
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
-from evalkit.providers.base import PROVIDERS
+from evalkit.providers.table import PROVIDERS
 from evalkit.providers.turns import Chunk, build_turn
 from evalkit.streaming.events import parse_values
 

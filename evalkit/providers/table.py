@@ -1,0 +1,109 @@
+"""The table of model services, and what opens a model: ``gemini:MODEL`` or ``openai:MODEL?base_url=...&stream=1``.
+
+To add a service, write a module that ends in a `ProviderKind`, and a line in `PROVIDERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import parse_qsl
+
+from msgspec import Struct, field
+
+from evalkit.errors import UsageError, did_you_mean
+from evalkit.providers.base import Provider, ProviderKind
+
+
+def _load_gemini() -> ProviderKind:
+    from evalkit.providers.gemini import GEMINI
+
+    return GEMINI
+
+
+def _load_openai() -> ProviderKind:
+    from evalkit.providers.openai import OPENAI
+
+    return OPENAI
+
+
+# Each service is imported when it is first needed: most runs replay cassettes.
+PROVIDERS: dict[str, Callable[[], ProviderKind]] = {"gemini": _load_gemini, "openai": _load_openai}
+
+
+class ModelSpec(Struct, frozen=True):
+    """A parsed ``kind:model?option=value&...``. `text` is how it was written."""
+
+    kind: str
+    model: str
+    options: dict[str, str] = field(default_factory=dict)
+    text: str = ""
+
+
+def parse_model_spec(spec: str) -> ModelSpec:
+    """Split `spec`. Raises UsageError for an unknown kind, no model, or an option without a value."""
+    if not isinstance(spec, str) or not spec.strip():
+        raise UsageError(f"a model is written kind:model, e.g. gemini:MODEL, got {spec!r}")
+    kind, colon, rest = spec.strip().partition(":")
+    if kind not in PROVIDERS:
+        kinds = ", ".join(f"{name}:MODEL" for name in PROVIDERS)
+        guess = did_you_mean(kind, PROVIDERS) if colon else f"; did you mean '{_guess_kind(kind)}:{kind}'?"
+        raise UsageError(
+            f"unknown model '{spec}'{guess} A model is one of {kinds}"
+            if guess
+            else f"unknown model '{spec}'; a model is one of {kinds}"
+        )
+    model, _, query = rest.partition("?")
+    if not model:
+        raise UsageError(f"'{spec}' names no model; write {kind}:MODEL")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise UsageError(f"the options of '{spec}' are not name=value&name=value") from None
+    return ModelSpec(kind, model, dict(pairs), spec)
+
+
+def _guess_kind(model: str) -> str:
+    """Guess the service of a model that was written without one: OpenAI's API has models of any name."""
+    return next((name for name, load in PROVIDERS.items() if model.startswith(load().model_prefixes)), "openai")
+
+
+def open_provider(spec: str) -> Provider:
+    """Return the provider that `spec` names: ``gemini:MODEL``, options as ``?name=value&name=value``.
+
+    Nothing is connected before the first turn. Raises UsageError for a spec that makes no sense.
+    """
+    parsed = parse_model_spec(spec)
+    kind = PROVIDERS[parsed.kind]()
+    return kind.open(parsed.model, kind.options(**_read_options(parsed, kind)))
+
+
+def _read_options(spec: ModelSpec, kind: ProviderKind) -> dict[str, object]:
+    """Read the options of `spec` by the types of the service's fields. Raises UsageError."""
+    types = kind.options.__annotations__
+    names = [name for name in types if name != "api_key"]
+    values: dict[str, object] = {}
+    for name, text in spec.options.items():
+        if name == "api_key":
+            raise UsageError(
+                f"{spec.kind}:{spec.model}?api_key=…: a key does not belong there; set {kind.key_variable}"
+            )
+        if name not in names:
+            hint = did_you_mean(name, names) or f"; it has {', '.join(names)}"
+            raise UsageError(f"'{spec.text}': {spec.kind} has no option '{name}'{hint}")
+        try:
+            values[name] = _parse_option(text, types[name])
+        except (ValueError, KeyError):
+            raise UsageError(f"'{spec.text}': {name}={text} is no value of '{name}'") from None
+    return values
+
+
+def _parse_option(text: str, option_type: str) -> object:
+    if option_type == "bool":
+        return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+    if option_type == "int" and int(text) >= 0:
+        return int(text)
+    if option_type == "float" and 0 < float(text) < float("inf"):
+        return float(text)
+    if option_type in ("int", "float"):
+        raise ValueError(text)
+    return text

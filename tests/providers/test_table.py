@@ -1,0 +1,56 @@
+"""Every service of the table is complete: it opens, reads replies whole and streamed, has rules and is documented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.errors import UsageError
+from evalkit.providers.base import Provider, ProviderKind
+from evalkit.providers.table import PROVIDERS, open_provider
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cassettes.md").read_text("utf-8")
+HOSTILE: list[Any] = [None, [], {}, "text", 7, {"candidates": 1}, {"choices": [None]}, {"choices": [{"message": []}]}]
+
+
+@pytest.fixture(params=sorted(PROVIDERS))
+def kind(request: pytest.FixtureRequest) -> ProviderKind:
+    return PROVIDERS[request.param]()
+
+
+def test_each_service_stands_under_its_name(kind: ProviderKind) -> None:
+    assert PROVIDERS[kind.name]() is kind
+
+
+def test_each_service_opens_its_models(kind: ProviderKind) -> None:
+    provider = open_provider(f"{kind.name}:some-model?retries=1")
+
+    assert isinstance(provider, Provider)
+    assert provider.name == kind.name
+
+
+def test_each_service_refuses_a_key_in_the_name_of_a_model(kind: ProviderKind) -> None:
+    with pytest.raises(UsageError, match=f"set {kind.key_variable}$"):
+        open_provider(f"{kind.name}:some-model?api_key=x")
+
+
+@pytest.mark.parametrize("data", HOSTILE)
+def test_each_service_reads_any_json(kind: ProviderKind, data: Any) -> None:
+    assert kind.read_reply(data).calls == ()
+    assert kind.read_stream([data]).calls == ()
+
+
+def test_each_service_has_rules_for_names(kind: ProviderKind) -> None:
+    assert kind.schema_rules.name.fullmatch("check_warranty")
+    assert not kind.schema_rules.name.fullmatch("check warranty")
+    assert kind.schema_rules.name_advice
+
+
+def test_each_service_is_documented(kind: ProviderKind) -> None:
+    options = [name for name in kind.options.__struct_fields__ if name != "api_key"]
+
+    assert f"{kind.name}:" in PAGE
+    assert kind.key_variable in PAGE
+    assert [name for name in options if f"`{name}" not in PAGE] == []
