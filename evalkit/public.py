@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from evalkit.agents.contract import Reply
 from evalkit.agents.instruction import load_instruction
 from evalkit.agents.registry import agent
-from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.checks.custom import check
 from evalkit.errors import EvalkitError, IncompleteCallError, SpecError, UsageError

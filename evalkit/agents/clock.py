@@ -1,18 +1,15 @@
-"""How long an agent waited for models and functions, overlapping waits counted once."""
+"""Time that an agent spends waiting for models and functions, overlapping waits counted once."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-if TYPE_CHECKING:
-    import asyncio
-
-
-# Seconds that go on where an agent freezes time: what does that swaps the clocks that it finds in modules.
+# Clocks that continue where an agent freezes time: libraries that do so replace the functions found in modules.
 now = partial(time.perf_counter)
 _loop_clock = partial(time.monotonic)
 
@@ -24,7 +21,7 @@ def keep_time(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class WaitingTime:
-    """The union of the intervals spent in `waiting()`, from any thread, in seconds."""
+    """The union of the intervals spent in `measure()`, from any thread, in seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +30,7 @@ class WaitingTime:
         self._total = 0.0
 
     def measure(self) -> Self:
-        """``with clock.waiting():`` around a wait."""
+        """Measure a wait: ``with time.measure():``."""
         return self
 
     def __enter__(self) -> None:
@@ -50,16 +47,16 @@ class WaitingTime:
 
     @property
     def is_running(self) -> bool:
-        """Whether somebody is inside right now."""
+        """True while at least one wait is open."""
         return self._open_waits > 0
 
     def add(self, seconds: float) -> None:
-        """Count a wait that somebody else measured."""
+        """Add a wait that was measured elsewhere."""
         with self._lock:
             self._total += seconds
 
     @property
     def seconds(self) -> float:
-        """So far, an interval that is still open included."""
+        """The total so far, with an interval that is still open."""
         with self._lock:
             return self._total + (now() - self._since if self._open_waits else 0.0)

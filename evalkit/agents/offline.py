@@ -1,42 +1,38 @@
-"""Offline, an agent's own client reaches nobody on the internet.
+"""The guard that keeps an agent's own client off the internet while a case runs offline.
 
-With vcrpy its requests are answered from cassettes. Without it they would go out: a bill, a verdict that is another one
-tomorrow, and nobody told. So while a case runs, the connections that are made in its context are looked at. Those to a
-public address are refused, and the case can't be measured; this machine, containers beside it and private networks are
-reached as ever. So is everybody from outside a case.
+With vcrpy its requests are answered from cassettes. Without it they would go out unnoticed, cost money, and change the
+verdict from day to day. So connections made in the context of a case are checked: those to a public address are
+refused, and the case can't be measured. This machine, its containers, private networks, and code outside of cases are
+not restricted.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import threading
 from collections.abc import Callable
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from evalkit.agents.task import Task
 from evalkit.errors import MissingCassetteError
 from evalkit.functions.patching.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.model.settings import Settings
 
-if TYPE_CHECKING:
-    from evalkit.agents.task import Task
-
-
-OWN_PEERS: set[str] = set()  # "host:port" of the services that are agents: it is evalkit that asks them
+OWN_PEERS: set[str] = set()  # "host:port" of the services that are agents: evalkit itself connects to them
 
 _NEED = "offline"
 _MOST_NAMES = 1000
 _lock = threading.Lock()
-_ignored_hosts: dict[
-    Task, tuple[str, ...]
-] = {}  # by run that is cut off: patterns of the hosts that it reaches all the same
-_names: dict[str, str] = {}  # by address, the name that was asked for
+_ignored_hosts: dict[Task, tuple[str, ...]] = {}  # by run that is cut off: patterns of hosts that stay reachable
+_names: dict[str, str] = {}  # by address, the name that was looked up
 _undo: list[Callable[[], None]] = []
 _getaddrinfo = socket.getaddrinfo
 
 
 def cut_off(task: Task, settings: Settings) -> None:
-    """From now on the run that `task` is reaches nobody, if it is offline and no cassette plays its requests."""
+    """Cut the run of `task` off the internet, if it is offline and no cassette plays its requests."""
     if task.http_player is not None or settings.model is not None or settings.http.cassettes is False:
         return
     with _lock:
@@ -46,7 +42,7 @@ def cut_off(task: Task, settings: Settings) -> None:
 
 
 def restore(task: Task) -> None:
-    """The agent has ended, one that was left behind too."""
+    """End the restriction of `task`: its agent has ended."""
     with _lock:
         if _ignored_hosts.pop(task, None) is not None and not _ignored_hosts:
             while _undo:
@@ -72,14 +68,14 @@ def _replace(owner: Any, name: str, new: Any) -> None:
 
 def _wrap_connect(real: Callable[[socket.socket, Any], Any]) -> Callable[[socket.socket, Any], Any]:
     def connect(self: socket.socket, address: Any, /) -> Any:
-        # A datagram socket is connected to nobody: that is how programs learn their own address.
+        # Connecting a datagram socket sends nothing: programs learn their own address that way.
         if self.type == socket.SOCK_STREAM and self.family in (socket.AF_INET, socket.AF_INET6):
             host, port = address[:2]
             if _is_public(host):
                 try:
                     _refuse(_names.get(host, host), port)
                 except MissingCassetteError:
-                    self.close()  # clients do so after an OSError alone, and for that they would ask again and again
+                    self.close()  # clients close it after an OSError alone, after which they would retry
                     raise
         return real(self, address)
 
@@ -87,7 +83,7 @@ def _wrap_connect(real: Callable[[socket.socket, Any], Any]) -> Callable[[socket
 
 
 def _resolve(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
-    """`socket.getaddrinfo`, which remembers the names. One that nobody knows is as good as a public one."""
+    """Resolve `host` as `socket.getaddrinfo` does, and remember its name. An unknown name counts as public."""
     try:
         addresses = _getaddrinfo(host, port, *args, **kwargs)
     except socket.gaierror:
@@ -100,8 +96,6 @@ def _resolve(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _is_public(host: str) -> bool:
-    import ipaddress
-
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
         return (getattr(address, "ipv4_mapped", None) or address).is_global
@@ -110,7 +104,7 @@ def _is_public(host: str) -> bool:
 
 
 def _refuse(host: str, port: object) -> None:
-    """MissingCassetteError, if the case of this context is cut off from `host`."""
+    """Raise MissingCassetteError if the case of this context is cut off from `host`."""
     case = CURRENT_CASE.get()
     task: Any = None if case is None else case.dispatcher.task
     ignored = _ignored_hosts.get(task)

@@ -1,4 +1,8 @@
-"""`@evalkit.agent("warranty")`: naming an agent, so that cases can say ``agent: warranty``."""
+"""Agents by name: `@evalkit.agent("warranty")` registers one, and a case's ``agent:`` is resolved to one.
+
+pytest imports conftest.py, where agents are registered. Outside pytest nobody does; so a name that is not registered
+has the conftest.py files imported that belong to its case.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,29 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, TypeVar
 
-from evalkit.errors import UnknownAgentError, UsageError
+from evalkit.agents.contract import AgentUnderTest, Reply, build_agent
+from evalkit.agents.instruction import Instruction, load_instruction
+from evalkit.agents.task import Task
+from evalkit.errors import UnknownAgentError, UsageError, did_you_mean
+from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_lock = threading.Lock()  # over sys.path
+_conftest_lock = threading.Lock()
+_resolved: dict[str, AgentUnderTest] = {}  # by registered name: inspected once, not for each case
+_REGISTERED = re.compile(r"^\s*@(?:evalkit\.)?agent\(\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+_FOREIGN = frozenset({"node_modules", "site-packages", "venv", "__pycache__"})  # as are names that begin with a dot
+_MOST_FOLDERS = 2_000
+_FOLDERS_ABOVE = 4
 
 
 def agent(name: str, *, threads: int = 1) -> Callable[[F], F]:
@@ -25,7 +42,9 @@ def agent(name: str, *, threads: int = 1) -> Callable[[F], F]:
     replaces itself (a reloaded conftest); another one of that name is a UsageError that names both places.
     """
     if not isinstance(name, str) or not name.strip():
-        raise UsageError(f'evalkit.agent needs a name, as in @evalkit.agent("warranty"), got {_describe_name(name)}')
+        is_function = callable(name)
+        got = f"the function {getattr(name, '__name__', name)}; write the parentheses" if is_function else repr(name)
+        raise UsageError(f'evalkit.agent needs a name, as in @evalkit.agent("warranty"), got {got}')
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise UsageError(f"evalkit.agent(threads=...) is a number from 1, got {threads!r}")
 
@@ -38,44 +57,157 @@ def agent(name: str, *, threads: int = 1) -> Callable[[F], F]:
     return register
 
 
-def _describe_name(name: object) -> str:
-    if callable(name):
-        return f"the function {getattr(name, '__name__', name)}; write the parentheses"
-    return repr(name)
+def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
+    """Resolve `spec`: a callable, a registered name, ``module:attribute``, an instruction file, or a mapping that
+    describes a command or a URL.
+
+    A name that is not registered is looked for in the conftest.py files from `root` down to the case. A file is
+    looked up beside the case, then in its suites' folders (the nearest first), then below `root`; a module with `root`
+    first on ``sys.path``. Raises UnknownAgentError; a broken instruction file is a SpecError.
+    """
+    if isinstance(spec, Mapping):
+        return _build_remote_agent(spec, root)
+    if callable(spec):
+        return build_agent(getattr(spec, "__name__", type(spec).__name__), spec)
+    if spec is None or spec == "":
+        subject = case.id or "the case"
+        hint = f"write 'agent:' in the case or its suite.yaml. {_list_registered()}"
+        raise UnknownAgentError(f"{subject} names no agent: {hint}")
+    if not isinstance(spec, str) or not spec.strip():
+        kinds = "a name, module:attribute, an instruction file or a mapping"
+        raise UnknownAgentError(f"'agent' is {kinds}, got {spec!r}")
+    spec = spec.strip()
+    if spec in AGENTS:
+        return _get_registered_agent(spec)
+    if spec.endswith(".md"):
+        return _build_instruction_agent(spec, case, root)
+    if ":" in spec:
+        return build_agent(spec, _import_attribute(spec, root))
+    return _find_in_conftests(spec, case, root)
 
 
-# Outside pytest nobody imports conftest.py, where agents are registered; a case that names one makes up for it.
+def _get_registered_agent(name: str) -> AgentUnderTest:
+    run: Any = AGENTS.get(name)
+    options = AGENTS.get_options(name)
+    resolved = _resolved.get(name)
+    if resolved is None or resolved.run is not run or resolved.threads != options.get("threads", 1):
+        resolved = _resolved[name] = build_agent(name, run, **options)
+    return resolved
 
-_lock = threading.Lock()
-_REGISTERED = re.compile(r"^\s*@(?:evalkit\.)?agent\(\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
-_FOREIGN = frozenset({"node_modules", "site-packages", "venv", "__pycache__"})  # and what begins with a dot
-_MOST_FOLDERS = 2_000
-_FOLDERS_ABOVE = 4
+
+def _list_registered() -> str:
+    names = ", ".join(f"'{name}'" for name in AGENTS)
+    return f"Registered: {names}" if names else "No agent is registered"
+
+
+def _build_remote_agent(spec: Mapping[str, Any], root: Path) -> AgentUnderTest:
+    """Build the agent of ``{command: ...}`` or ``{url: ...}``, whose other keys the loader has checked."""
+    if ("command" in spec) == ("url" in spec):
+        raise UnknownAgentError(f"an agent that is a mapping has one of 'command' and 'url', got {dict(spec)!r}")
+    from evalkit.agents.remote.command import build_command_agent  # few runs need a server
+    from evalkit.agents.remote.url import build_url_agent
+
+    return build_url_agent(spec) if "url" in spec else build_command_agent(spec, root)
+
+
+def _import_attribute(spec: str, root: Path) -> Any:
+    module_name, _, path = spec.partition(":")
+    if not path or not all(part.isidentifier() for part in [*module_name.split("."), *path.split(".")]):
+        raise UnknownAgentError(f"agent '{spec}' does not read as package.module:attribute. {_list_registered()}")
+    put_first_on_path(root)
+    try:
+        value: Any = import_module(module_name)
+    except Exception as error:
+        expected = (root / Path(*module_name.split("."))).with_suffix(".py")
+        place = f" (looked for {expected.relative_to(root).as_posix()} below the project's root first)"
+        raise UnknownAgentError(
+            f"agent '{spec}': importing {module_name} raised {type(error).__name__}: {error}"
+            f"{'' if expected.exists() else place}"
+        ) from error
+    for part in path.split("."):
+        if not hasattr(value, part):
+            names = [name for name in vars(value) if not name.startswith("_")] if hasattr(value, "__dict__") else []
+            raise UnknownAgentError(f"agent '{spec}': {module_name} has no '{part}'{did_you_mean(part, names)}")
+        value = getattr(value, part)
+    if not callable(value):
+        raise UnknownAgentError(f"agent '{spec}' is a {type(value).__name__}, which can't be called")
+    return value
+
+
+def put_first_on_path(root: Path) -> None:
+    """Put `root` first on ``sys.path``, unless it is on it."""
+    entry = str(root.resolve())
+    with _lock:
+        if entry not in sys.path:
+            sys.path.insert(0, entry)
+
+
+def load_case_instruction(case: Case, root: Path) -> Instruction | None:
+    """Load the instruction file that `case` names as its agent; None if its agent is something else."""
+    is_instruction = isinstance(case.agent, str) and case.agent.endswith(".md")
+    return _find_instruction(case.agent, case, root) if is_instruction else None
+
+
+def _build_instruction_agent(spec: str, case: Case, root: Path) -> AgentUnderTest:
+    instruction = _find_instruction(spec, case, root)
+
+    async def run(task: Task) -> Reply:
+        return await task.run_instruction(instruction)
+
+    return AgentUnderTest(spec, run, is_async=True)
+
+
+def _find_instruction(spec: str, case: Case, root: Path) -> Instruction:
+    folders = list(dict.fromkeys(_list_folders(case, root)))
+    path = next((folder / spec for folder in folders if (folder / spec).is_file()), None)
+    if path is None:
+        searched = ", ".join(_format_path(folder, root) for folder in folders)
+        hint = did_you_mean(Path(spec).name, [file.name for folder in folders for file in folder.glob("*.md")])
+        raise UnknownAgentError(f"instruction file '{spec}' is in none of {searched}{hint}")
+    return load_instruction(path, shown_as=_format_path(path, root))
+
+
+def _list_folders(case: Case, root: Path) -> Iterator[Path]:
+    if case.path is not None:
+        yield (root / case.path).parent
+    yield from reversed(case.suite_dirs)
+    yield root
+
+
+def _format_path(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+
+
+def _find_in_conftests(name: str, case: Case, root: Path) -> AgentUnderTest:
+    """Find the agent that a conftest.py of the case's folder, or one above it, registers."""
+    put_first_on_path(root)
+    folder = next(_list_folders(case, root))
+    import_conftests(folder, root)
+    if name in AGENTS:
+        return _get_registered_agent(name)
+    explanation = _explain_other_registration(name, folder.resolve(), root.resolve())
+    if explanation:
+        raise UnknownAgentError(explanation)
+    hint = did_you_mean(name, AGENTS)
+    how = f'An agent is registered in conftest.py with @evalkit.agent("{name}"), or named as package.module:attribute'
+    advice = "" if hint else f". {how} or instruction.md"
+    raise UnknownAgentError(f"unknown agent '{name}'{hint or '.'} {_list_registered()}{advice}")
 
 
 def import_conftests(folder: Path, root: Path) -> None:
     """Import every ``conftest.py`` from `root` down to `folder`, as pytest would, unless it is imported already.
 
-    Raises UnknownAgentError for one that can't be imported.
+    Outside `root` only its own is imported. Raises UnknownAgentError for one that can't be imported.
     """
-    with _lock:
-        for file in _find_conftests(folder.resolve(), root.resolve()):
-            if not _is_imported(file):
-                _import_file(file, root.resolve())
-
-
-def _find_conftests(folder: Path, root: Path) -> Iterator[Path]:
-    """The files, outermost first; only `root`'s own for a folder outside it."""
+    folder, root = folder.resolve(), root.resolve()
     inside = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
-    for depth in range(len(inside) + 1):
-        file = root.joinpath(*inside[:depth], "conftest.py")
-        if file.is_file():
-            yield file
-
-
-def _is_imported(file: Path) -> bool:
-    """Whether pytest (or an earlier case) has it, under whatever name."""
-    return any(getattr(module, "__file__", None) == str(file) for module in list(sys.modules.values()))
+    with _conftest_lock:
+        for depth in range(len(inside) + 1):
+            file = root.joinpath(*inside[:depth], "conftest.py")
+            # pytest, or an earlier case, may have imported it under another name.
+            modules = list(sys.modules.values())
+            if file.is_file() and not any(getattr(module, "__file__", None) == str(file) for module in modules):
+                _import_file(file, root)
 
 
 def _import_file(file: Path, root: Path) -> None:
@@ -89,16 +221,15 @@ def _import_file(file: Path, root: Path) -> None:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        display_path = file.relative_to(root).as_posix()
-        raise UnknownAgentError(f"importing {display_path} raised {type(error).__name__}: {error}") from error
+        path = file.relative_to(root).as_posix()
+        raise UnknownAgentError(f"importing {path} raised {type(error).__name__}: {error}") from error
 
 
-def explain_other_registration(name: str, folder: Path, root: Path) -> str:
-    """What to do about an agent that a conftest.py of another folder than `folder` registers; "" if none does.
+def _explain_other_registration(name: str, folder: Path, root: Path) -> str:
+    """Explain what to do about an agent that a conftest.py of another folder registers; "" if none does.
 
     The files are read, not run.
     """
-    root, folder = root.resolve(), folder.resolve()
     for file, names in _find_registrations(root):
         if name in names and not folder.is_relative_to(file.parent):
             both = Path(os.path.commonpath([file.parent, folder])) if folder.is_relative_to(root) else root
@@ -116,7 +247,7 @@ def explain_other_registration(name: str, folder: Path, root: Path) -> str:
 
 @lru_cache(maxsize=4)
 def _find_registrations(root: Path) -> tuple[tuple[Path, frozenset[str]], ...]:
-    """The conftest.py files of a project, as far as it is worth looking, with the agents that their text registers."""
+    """Find the conftest.py files of a project of reasonable size, with the agents that their text registers."""
     registrations = []
     for number, (folder, inner, files) in enumerate(os.walk(root)):
         if number == _MOST_FOLDERS:

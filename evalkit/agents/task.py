@@ -1,4 +1,4 @@
-"""What an agent is handed: the input, the functions, the model, and nothing of the expectations."""
+"""The task that an agent gets: the input, the functions and the model of one run, and nothing of the expectations."""
 
 from __future__ import annotations
 
@@ -12,31 +12,51 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
+
 from evalkit.agents.clock import WaitingTime
-from evalkit.agents.reply import Reply
-from evalkit.agents.settings import TaskSettings
+from evalkit.agents.contract import Reply
+from evalkit.agents.instruction import Instruction, load_instruction
+from evalkit.agents.loop import run_loop
+from evalkit.agents.model_session import ModelSession
+from evalkit.agents.task_functions import TaskFunctions
+from evalkit.cassettes.http.player import Player
 from evalkit.errors import EvalkitError, FunctionError, UsageError
+from evalkit.functions.call_log import build_error_result
+from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
+from evalkit.model.case import CaseSettings, Declaration
+from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
+from evalkit.providers.base import Provider
+from evalkit.providers.budget import ClientBudget
+from evalkit.providers.turns import Chunk
 
 if TYPE_CHECKING:
-    from evalkit.agents.instruction import Instruction
-    from evalkit.agents.model_session import ModelSession
-    from evalkit.agents.remote.functions_server import FunctionsServer
-    from evalkit.agents.task_functions import TaskFunctions
-    from evalkit.cassettes.http.player import Player
-    from evalkit.functions.dispatcher import FakeDispatcher
-    from evalkit.providers.base import Provider
-    from evalkit.providers.budget import ClientBudget
-    from evalkit.providers.turns import Chunk
-
+    from evalkit.agents.remote.server import FunctionsServer
 
 T = TypeVar("T")
+
+# Keys of a case's input that belong to the test: the answers of the functions, and later messages of the user.
+HIDDEN_KEYS = frozenset({"mock_function_responses", "mock_responses", "turns"})
+
+
+class TaskSettings(Struct, frozen=True, kw_only=True):
+    """The settings in force. `temperature` None leaves it to the model; `deadline_s` is for the whole case."""
+
+    model: str | None = None
+    temperature: float | None = 0.0
+    seed: int | None = DEFAULT_SEED
+    deadline_s: float = DEFAULT_DEADLINE_S
+    max_iterations: int = DEFAULT_MAX_ITERATIONS
+    strict_mocks: bool = False
+    correct_text_calls: bool = False
+    real_sleep: bool = False
 
 
 class Task:
     """One run of one case, as the agent sees it. The same object for every user turn of a conversation.
 
-    `input` is the case's input (a private copy, without mocks); `message` the text of what the user says now;
+    `input` is the case's input (a private copy, without mocks); `message` the text of the user's current message;
     `messages` the conversation so far, in the forms of `ModelRequest.messages`; `state` a dictionary for the
     agent's own use that lives as long as the case.
     """
@@ -60,39 +80,36 @@ class Task:
         self.case_id = case_id
         self.run_index = run
         self.instruction_used: str | None = None
-        self.warnings: list[str] = []  # what the function-calling loop has to say, for the transcript's warnings
+        self.warnings: list[str] = []  # of the function-calling loop, for the transcript
         self.waiting_time = WaitingTime()
+        self.queueing_time = WaitingTime()  # at a model's service, because of a limit or a retry
+        self.http_player: Player | None = None  # None: requests of the agent's own client go out as they are
+        self.client_budget: ClientBudget | None = None  # for agents whose own client goes live
         self._dispatcher = dispatcher
         dispatcher.task = self
-        self.queueing_time = WaitingTime()  # for its turn at a model's service, because of a limit or a retry
         self._open_model = open_model
         self._opened_session: ModelSession | None = None
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.http_player: Player | None = None  # None where requests of the agent's own client go out as they are
-        self.client_budget: ClientBudget | None = None  # for agents whose own client goes live
 
     @property
     def _session(self) -> ModelSession:
-        """The model's side. Made when it is first needed: there are agents without a model."""
+        """The model's side, made when it is first needed: there are agents without a model."""
         with self._lock:
             if self._opened_session is None:
-                from evalkit.agents.model_session import ModelSession
-
-                self._opened_session = ModelSession(
-                    self._open_model, self.settings, self.waiting_time, self.queueing_time, self.case_id
+                self._opened_session = self._dispatcher.model_calls = ModelSession(
+                    self._open_model,
+                    self.waiting_time,
+                    self.queueing_time,
+                    case_id=self.case_id,
+                    real_sleep=self.settings.real_sleep,
+                    is_intercepted=self.http_player is not None,
                 )
-                if self.http_player is not None:
-                    from evalkit.cassettes.http.interception import bypass_interception
-
-                    self._opened_session.interception_bypass = bypass_interception
             return self._opened_session
 
     @cached_property
     def functions(self) -> TaskFunctions:
         """The functions by name, and their declarations in the forms that model APIs take."""
-        from evalkit.agents.task_functions import TaskFunctions
-
         return TaskFunctions(self._dispatcher, self.call, self.acall)
 
     @property
@@ -107,17 +124,17 @@ class Task:
 
     @property
     def turns(self) -> tuple[ModelTurn, ...]:
-        """The model turns of this run so far; one that is still coming, as far as it has come."""
+        """The model turns of this run so far; of one that is still being streamed, the part that has arrived."""
         return () if self._opened_session is None else self._opened_session.turns
 
     @property
     def provider(self) -> Provider | None:
-        """Where the turns come from; None as long as no turn was asked for."""
+        """The source of the turns; None as long as no turn was requested."""
         return None if self._opened_session is None else self._opened_session.provider
 
     @property
     def fault(self) -> EvalkitError | None:
-        """Why the run can't be measured, if it can't."""
+        """The reason why the run can't be measured, if it can't."""
         return None if self._opened_session is None else self._opened_session.fault
 
     @property
@@ -133,38 +150,25 @@ class Task:
         self.bind_event_loop()
 
     def bind_event_loop(self) -> None:
-        """From now on `wait` waits on the running event loop."""
+        """Make the running event loop the one that `wait` waits on."""
         self._loop = asyncio.get_running_loop()
 
-    def declare(self, declarations: Iterable[Any]) -> None:
+    def declare(self, declarations: Iterable[Declaration]) -> None:
         """Add functions that an instruction file declares: they are checked and offered like the case's own."""
         self._dispatcher.declare(declarations)
 
     def call(self, name: str, /, **arguments: Any) -> Any:
-        """Call a function through the dispatcher and return what it answers. Raises FunctionError when it fails."""
+        """Call a function through the dispatcher and return its answer. Raises FunctionError when it fails."""
         with self.waiting_time.measure():
-            return self._dispatcher.call(name, arguments, **self.get_attribution(name, arguments))
+            return self._dispatcher.call(name, arguments, **self._dispatcher.get_attribution(name, arguments))
 
     async def acall(self, name: str, /, **arguments: Any) -> Any:
         """`call` for async agents."""
         with self.waiting_time.measure():
-            return await self._dispatcher.acall(name, arguments, **self.get_attribution(name, arguments))
-
-    def get_attribution(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Turn, channel and id of the model's call that code is carrying out by this call, if it is one.
-
-        Asked once for each call, of patched functions too.
-        """
-        return (
-            {}
-            if self._opened_session is None
-            else self._opened_session.get_attribution(name, arguments, self._dispatcher)
-        )
+            return await self._dispatcher.acall(name, arguments, **self._dispatcher.get_attribution(name, arguments))
 
     def describe_functions(self) -> list[dict[str, Any]]:
-        """Every function that can be called, as JSON: what an agent elsewhere is told of them."""
-        from evalkit.functions.dispatcher import describe_functions
-
+        """Describe every function that can be called as JSON, for an agent in another process."""
         return describe_functions(self._dispatcher)
 
     def serve(self) -> FunctionsServer:
@@ -172,7 +176,7 @@ class Task:
 
         For agents that reach their functions over HTTP or MCP.
         """
-        from evalkit.agents.remote.functions_server import FunctionsServer
+        from evalkit.agents.remote.server import FunctionsServer  # few agents need a server
 
         return FunctionsServer(self)
 
@@ -180,14 +184,19 @@ class Task:
         """Dispatch a call that came over a wire: ``{"result": ...}``, or ``{"error": {"type": ..., "message": ...}}``
         where it fails.
         """
-        from evalkit.functions.call_log import build_error_result
-
-        origin: Any = {"turn": turn, "channel": call.channel, "call_id": call.call_id, "malformed": call.malformed}
         try:
             with self.waiting_time.measure():
-                return {"result": await self._dispatcher.acall(call.name, call.arguments, **origin)}
+                result = await self._dispatcher.acall(
+                    call.name,
+                    call.arguments,
+                    turn=turn,
+                    channel=call.channel,
+                    call_id=call.call_id,
+                    malformed=call.malformed,
+                )
         except EvalkitError as error:
             return build_error_result(error)
+        return {"result": result}
 
     async def execute_call(
         self,
@@ -199,8 +208,8 @@ class Task:
         refusal: FunctionError | None = None,
         as_is: bool = False,
     ) -> Any:
-        """Dispatch one call of model turn `turn` that a framework's own loop carries out. Raises FunctionError when it
-        fails. For the rest see `FakeDispatcher.carry_out`.
+        """Dispatch one call of model turn `turn` that a framework's own loop executes. Raises FunctionError when it
+        fails. For the rest see `FakeDispatcher.execute_call`.
         """
         with nullcontext() if as_is else self.waiting_time.measure():
             return await self._dispatcher.execute_call(
@@ -210,28 +219,27 @@ class Task:
     async def execute_calls(
         self, turn: ModelTurn, *, offered_names: Container[str] | None = None
     ) -> list[tuple[ModelCall, Any]]:
-        """Dispatch every call of the latest model turn, concurrently, and give the answers in reply order.
+        """Dispatch every call of the latest model turn, concurrently, and return the answers in reply order.
 
-        A failed call is answered ``{"error": {"type": ..., "message": ...}}``. `offered` are the names that the model
-        was told of: all others are unknown functions.
+        A failed call is answered ``{"error": {"type": ..., "message": ...}}``. Names that are not among
+        `offered_names`, those that the model was offered, are unknown functions.
         """
         index = self._session.finish_turn()
         with self.waiting_time.measure():
             return await self._dispatcher.acall_batch(turn.calls, turn=index, offered_names=offered_names)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
-        """Ask the model. The turn is recorded; where it comes from (cassette, service) is the run's business.
+        """Ask the model. The turn is recorded; the run decides where it comes from (cassette, service).
 
         Raises MissingCassetteError, StaleCassetteError or ProviderError.
         """
         return await self._session.turn(request)
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """Ask the model, and hand on its reply piece by piece: ``chunk.feed(accumulator)``.
+        """Ask the model, and yield its reply piece by piece: ``chunk.feed(accumulator)``.
 
-        The turn is recorded when the stream ends. A call that the agent makes while it still comes belongs to the
-        turn if it is whole by then. A provider that does not stream gives its reply in whole pieces. Raises what `turn`
-        raises.
+        The turn is recorded when the stream ends. A call that the agent makes before that belongs to the turn if it
+        has arrived in full. A provider that does not stream yields its reply in whole pieces. Raises as `turn` does.
         """
         return self._session.stream(request)
 
@@ -248,9 +256,6 @@ class Task:
         `message` replaces the text of the user's message. With `require_last`, the run must end with a successful
         call of that function; otherwise its stop reason is `missing_code`.
         """
-        from evalkit.agents.instruction import Instruction, load_instruction
-        from evalkit.agents.loop import run_loop
-
         if not isinstance(instruction, Instruction):
             instruction = load_instruction(instruction)
         return await run_loop(self, instruction, message=message, require_last=require_last, missing_code=missing_code)
@@ -265,91 +270,91 @@ class Task:
         except RuntimeError:
             inside = False
         if inside:
-            _close(awaitable)
+            if (close := getattr(awaitable, "close", None)) is not None:
+                close()
             raise UsageError("task.wait(...) is for sync agents; in an async agent write 'await' instead")
-        return asyncio.run_coroutine_threadsafe(_await(awaitable), loop).result()
+
+        async def wait_for_it() -> T:
+            return await awaitable
+
+        return asyncio.run_coroutine_threadsafe(wait_for_it(), loop).result()
 
     def record_fault(self, error: EvalkitError) -> None:
-        """Remember that the run could not be measured, however it ends."""
+        """Record why the run can't be measured, however it ends. The first fault stays."""
         self._session.fault = self.fault or error
 
-    def record_framework_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> int:
-        """Add a turn whose calls a framework carries out with `carry_out`, and give its index."""
-        self.waiting_time.add(waited_ms / 1000)
-        return self._session.record(turn)
-
-    def claim_turn(self, index: int, calls: tuple[ModelCall, ...]) -> None:
-        """A framework carries out `calls`, as it reads those of this turn, with `carry_out`."""
-        self._session.claim(index, calls)
-
-    def replace_last_turn(self, turn: ModelTurn) -> None:
-        """Put `turn` on record in place of the latest one: what was read in its text is known now."""
-        self._session.replace_last_turn(turn)
-
     def record_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> None:
-        """Add a turn that the agent's own model client took; it waited so long for it."""
+        """Record a turn that the agent's own model client received, after waiting for it for `waited_ms`."""
         self._session.add(turn)
         self.waiting_time.add(waited_ms / 1000)
 
+    def record_framework_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> int:
+        """Record a turn whose calls a framework executes with `execute_call`. Return its index."""
+        self.waiting_time.add(waited_ms / 1000)
+        return self._session.add_executed(turn)
 
-async def _await(awaitable: Awaitable[T]) -> T:
-    return await awaitable
+    def claim_turn(self, index: int, calls: tuple[ModelCall, ...]) -> None:
+        """Leave the calls of turn `index`, as a framework read them, to the framework's `execute_call`."""
+        self._session.claim(index, calls)
+
+    def replace_last_turn(self, turn: ModelTurn) -> None:
+        """Record `turn` in place of the latest one, now that its text has been read."""
+        self._session.replace_last_turn(turn)
 
 
-def _close(awaitable: Awaitable[Any]) -> None:
-    close = getattr(awaitable, "close", None)
-    if close is not None:
-        close()
+def merge_settings(case: CaseSettings, settings: Settings) -> TaskSettings:
+    """Merge explicit options, which win, the case's own settings, and the defaults."""
 
+    def pick(explicit: T | None, own: T | None, default: T) -> T:
+        return next((value for value in (explicit, own) if value is not None), default)
 
-# A case's input as the agent may see it, and as the text of a user's message.
-
-# What belongs to the test and not to the world that the agent lives in: the answers, and what the user will say next.
-HIDDEN_KEYS = frozenset({"mock_function_responses", "mock_responses", "turns"})
+    return TaskSettings(
+        model=settings.model or case.model,
+        temperature=case.temperature if case.temperature_is_set else settings.temperature,
+        seed=settings.seed if case.seed is None else case.seed,
+        deadline_s=pick(settings.deadline_s, case.deadline_s, DEFAULT_DEADLINE_S),
+        max_iterations=pick(settings.max_iterations, case.max_iterations, DEFAULT_MAX_ITERATIONS),
+        strict_mocks=pick(settings.strict_mocks, case.strict_mocks, False),
+        correct_text_calls=bool(case.correct_text_calls),
+        real_sleep=settings.real_sleep,
+    )
 
 
 def copy_visible_input(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A private copy of a case's `input` without the mocks: what an agent changes in it, no other run sees."""
-    return {key: _copy(value) for key, value in data.items() if key not in HIDDEN_KEYS}
+    """Copy a case's `input` without the mocks: changes that an agent makes stay in its run."""
 
+    def copy(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: copy(item) for key, item in value.items()}
+        return [copy(item) for item in value] if isinstance(value, (list, tuple)) else value
 
-def _copy(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copy(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_copy(item) for item in value]
-    return value
+    return {key: copy(value) for key, value in data.items() if key not in HIDDEN_KEYS}
 
 
 def format_message(user: Any) -> str:
-    """What the user says, as text: a string as it is, an email with its headers, other data as JSON."""
+    """Format the user's input as text: a string as it is, an email with its headers, other data as JSON."""
     if user is None:
         return ""
     if isinstance(user, str):
         return user
     if not isinstance(user, Mapping):
         return json.dumps(user, ensure_ascii=False, default=str)
-    if isinstance(user.get("message"), str) and len(user) == 1:
-        return str(user["message"])
-    if isinstance(user.get("email"), Mapping) and len(user) == 1:
-        return _format_email(user["email"])
     if "body" in user and {"subject", "from"} & set(user):
         return _format_email(user)
-    return _format_mixed(user)
-
-
-def _format_mixed(user: Mapping[str, Any]) -> str:
-    rest = {key: value for key, value in user.items() if key not in ("message", "email")}
-    parts = [
-        format_message({key: user[key]}) for key in ("message", "email") if key in user and _is_plain(key, user[key])
-    ]
-    structured = {key: value for key, value in user.items() if key not in rest and not _is_plain(key, value)}
-    data = json.dumps({**structured, **rest}, ensure_ascii=False, default=str, indent=2) if structured or rest else ""
-    return "\n\n".join([*parts, *([data] if data else [])])
-
-
-def _is_plain(key: str, value: Any) -> bool:
-    return isinstance(value, str if key == "message" else Mapping)
+    parts: list[str] = []
+    data: dict[str, Any] = {}
+    for key in ("message", "email"):
+        value = user.get(key)
+        if isinstance(value, str) and key == "message":
+            parts.append(value)
+        elif isinstance(value, Mapping) and key == "email":
+            parts.append(_format_email(value))
+        elif key in user:
+            data[key] = value
+    data.update((key, value) for key, value in user.items() if key not in ("message", "email"))
+    if data:
+        parts.append(json.dumps(data, ensure_ascii=False, default=str, indent=2))
+    return "\n\n".join(parts)
 
 
 def _format_email(email: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct, to_builtins
 
-from evalkit.agents.resolve import load_case_instruction
+from evalkit.agents.registry import load_case_instruction
 from evalkit.casecheck.smoke import SmokeFinding, SmokeResult, run_smoke_check
 from evalkit.cli.project import LoadedFile, Project
 from evalkit.errors import UsageError

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Container, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.call_log import CallContext, CallLog, PendingCall, build_error_result
@@ -24,6 +24,13 @@ from evalkit.functions.responder import MockResponder
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, ModelCall
+
+
+class ModelCalls(Protocol):
+    """The calls that the model of a run has asked for, and that code may execute."""
+
+    def get_attribution(self, name: str, arguments: Mapping[str, Any], functions: FunctionTable) -> dict[str, Any]:
+        """Return turn, channel and id of the pending call that fits."""
 
 
 class FakeDispatcher:
@@ -49,6 +56,7 @@ class FakeDispatcher:
         self._functions = FunctionTable(mocks or MockSet(), declarations)
         self.state: dict[str, Any] = {} if state is None else state
         self.user_turn = 0
+        self.model_calls: ModelCalls | None = None
         self._call_log = CallLog(mocks or MockSet(), self._functions, input, self.state, case_id)
         self._responder = MockResponder(self._functions, self._settings, input, self.state, self._call_log.build_roots)
 
@@ -70,15 +78,12 @@ class FakeDispatcher:
     def declarations(self) -> tuple[Declaration, ...]:
         return self._functions.declarations
 
-    @property
-    def canonical(self) -> Callable[[str], str]:
-        """From a name or alias to the name that calls are recorded under."""
-        return self._functions.resolve_name
-
     def get_attribution(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """How a call that patched code makes came about, as far as the task knows: turn, channel, id."""
-        get_attribution: Callable[..., dict[str, Any]] | None = getattr(self.task, "get_attribution", None)
-        return {} if get_attribution is None else get_attribution(name, arguments)
+        """Return turn, channel and id of the model's call that code executes by this call, if it is one.
+
+        To be called once for each call: the model's call is no longer pending then.
+        """
+        return {} if self.model_calls is None else self.model_calls.get_attribution(name, arguments, self._functions)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalkit.agents.resolve import build_called_agent, find_opening
+from evalkit.agents.contract import build_called_agent, find_opening
 from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean
 from evalkit.execution.executor import RunRequest
 from evalkit.model.case import Case

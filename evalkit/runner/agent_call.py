@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from evalkit.agents.clock import now
-from evalkit.agents.resolve import AgentUnderTest
+from evalkit.agents.contract import AgentUnderTest
 from evalkit.agents.task import Task
 from evalkit.runner.agent_threads import Work, current_agent_thread
 

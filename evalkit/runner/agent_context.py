@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from evalkit.agents.resolve import AgentUnderTest, build_called_agent
+from evalkit.agents.contract import AgentUnderTest, build_called_agent
 from evalkit.model.transcript import RunFault
 from evalkit.runner.agent_call import GRACE_S, CallOutcome, register_abandoned_agent, start_in_thread
 from evalkit.runner.agent_threads import (

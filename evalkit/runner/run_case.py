@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from evalkit.agents import offline
 from evalkit.agents.clock import keep_time, now
+from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.model_choice import RECORD_MODES, aclose_shared, check_model, select_provider
-from evalkit.agents.reply import Reply
-from evalkit.agents.resolve import AgentUnderTest
 from evalkit.agents.task import Task, copy_visible_input
 from evalkit.cassettes.http import binding as http_recording
 from evalkit.errors import (

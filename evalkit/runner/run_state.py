@@ -12,10 +12,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.agents import offline
-from evalkit.agents.reply import Reply
-from evalkit.agents.resolve import AgentUnderTest, resolve_agent
-from evalkit.agents.settings import TaskSettings, merge_settings
-from evalkit.agents.task import Task
+from evalkit.agents.contract import AgentUnderTest, Reply
+from evalkit.agents.registry import resolve_agent
+from evalkit.agents.task import Task, TaskSettings, merge_settings
 from evalkit.cassettes.http import binding as http_recording
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation

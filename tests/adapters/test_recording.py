@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.adapters.common.framework import MissingExtraError, require_extra, to_reply
-from evalkit.adapters.common.recording import AgentRunRecorder, TaskRecorder
+from evalkit.adapters.common import AgentRunRecorder, MissingExtraError, TaskRecorder, require_extra, to_reply
 from evalkit.errors import FunctionError, MockError
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from evalkit.adapters.common.run_context import run_once
+from evalkit.adapters.common import run_once
 
 
 def test_a_hook_does_its_work_once_however_many_call_it() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from evalkit.agents.contract import Reply
 from evalkit.agents.instruction import Instruction
-from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError
 from evalkit.model.case import Case, CaseSettings, Declaration

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.agents.resolve import resolve_agent
+from evalkit.agents.registry import resolve_agent
 from evalkit.errors import UnknownAgentError
 from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS

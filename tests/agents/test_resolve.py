@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from evalkit.agents.registry import agent
-from evalkit.agents.reply import Reply
-from evalkit.agents.resolve import resolve_agent
+from evalkit.agents.contract import Reply
+from evalkit.agents.registry import agent, resolve_agent
 from evalkit.agents.task import Task
 from evalkit.errors import SpecError, UnknownAgentError, UsageError
 from evalkit.model.case import Case

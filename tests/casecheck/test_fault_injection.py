@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.reply import Reply
+from evalkit.agents.contract import Reply
 from evalkit.casecheck.fault_injection import FAULTS, arun_with_faults
 from evalkit.errors import SpecError
 from evalkit.model.case import Case

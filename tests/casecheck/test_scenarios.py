@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evalkit.agents.resolve import load_case_instruction
+from evalkit.agents.registry import load_case_instruction
 from evalkit.casecheck.smoke import SmokeResult, run_smoke_check
 from evalkit.model.case import Case
 from evalkit.spec.discover import find_cases

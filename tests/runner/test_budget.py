@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from evalkit.agents.contract import Reply
 from evalkit.agents.instruction import Instruction
 from evalkit.agents.model_choice import _shared_providers
-from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, ProviderError
 from evalkit.gate.decision import decide

@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 import evalkit
+from evalkit.agents.contract import Reply
 from evalkit.agents.model_choice import _shared_providers
-from evalkit.agents.reply import Reply
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError, UsageError
 from evalkit.model.case import Case, CaseSettings

@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.agents.reply import Reply
+from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, ProviderError, UsageError
 from evalkit.model.case import Case, Repeat, UserTurn

@@ -11,7 +11,7 @@ import pytest
 from google.genai import types as gemini
 from pydantic import TypeAdapter
 
-from evalkit.agents.reply import Reply
+from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.model.case import Case

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from evalkit.agents.remote.http1 import HttpServer
+from evalkit.agents.remote.server import HttpServer
 from evalkit.agents.task import Task
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict

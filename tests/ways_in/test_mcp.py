@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from evalkit.agents.remote.functions_server import FunctionUrls
+from evalkit.agents.remote.server import FunctionUrls
 from evalkit.agents.task import Task
 from evalkit.model.case import Case
 from evalkit.model.verdict import Verdict
@@ -173,7 +173,7 @@ def test_the_stdio_server_says_how_it_is_started() -> None:
 def test_without_the_extra_there_is_no_mcp_server_and_the_url_says_why(
     make_case: MakeCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evalkit.agents.remote.functions_server.has_mcp", lambda: False)
+    monkeypatch.setattr("evalkit.agents.remote.server.has_mcp", lambda: False)
 
     def ask(url: str) -> str:
         from urllib.error import HTTPError

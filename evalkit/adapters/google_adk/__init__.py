@@ -14,9 +14,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.adapters.common.framework import open_requested_model, require_extra, to_reply
-from evalkit.adapters.common.recording import TaskRecorder
-from evalkit.agents.reply import Reply
+from evalkit.adapters.common import TaskRecorder, open_requested_model, require_extra, to_reply
+from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.gemini import FINISH_REASONS
@@ -99,7 +98,7 @@ def task_model(task: Task) -> Any:
     budget and ``--evalkit-record`` hold as for instruction files.
     """
     with require_extra(EXTRA):
-        from evalkit.adapters.google_adk import model as google_adk_model
+        from evalkit.adapters.google_adk import hooks as google_adk_model
 
     return google_adk_model.build_task_model(task)
 

@@ -12,10 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-from evalkit.adapters.common.framework import open_requested_model, require_extra, to_reply
-from evalkit.adapters.common.recording import TaskRecorder
-from evalkit.adapters.common.task_model import TaskModelConversation
-from evalkit.agents.reply import Reply
+from evalkit.adapters.common import TaskModelConversation, TaskRecorder, open_requested_model, require_extra, to_reply
+from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.providers.table import ModelSpec
 
@@ -97,7 +95,7 @@ def task_model(task: Task) -> Any:
     budget and ``--evalkit-record`` hold as for instruction files.
     """
     with require_extra(EXTRA):
-        from evalkit.adapters.langchain.model import LangChainTaskModel
+        from evalkit.adapters.langchain.hooks import LangChainTaskModel
 
     return LangChainTaskModel(asked=TaskModelConversation(task))
 

@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from evalkit.adapters.common.framework import UnsupportedModelError, open_requested_model, require_extra, to_reply
-from evalkit.adapters.common.recording import TaskRecorder
-from evalkit.agents.reply import Reply
+from evalkit.adapters.common import TaskRecorder, UnsupportedModelError, open_requested_model, require_extra, to_reply
+from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.providers.table import ModelSpec
 
@@ -99,7 +98,7 @@ def task_model(task: Task) -> Any:
     budget and ``--evalkit-record`` hold as for instruction files.
     """
     with require_extra(EXTRA):
-        from evalkit.adapters.openai_agents.model import AgentsSdkTaskModel
+        from evalkit.adapters.openai_agents.hooks import AgentsSdkTaskModel
 
     return AgentsSdkTaskModel(task)
 

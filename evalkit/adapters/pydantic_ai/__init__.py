@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from evalkit.adapters.common.framework import open_requested_model, require_extra, to_reply
-from evalkit.adapters.common.recording import TaskRecorder
-from evalkit.agents.reply import Reply
+from evalkit.adapters.common import TaskRecorder, open_requested_model, require_extra, to_reply
+from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.providers.table import ModelSpec
 
@@ -84,7 +83,7 @@ def task_model(task: Task) -> Any:
     budget and ``--evalkit-record`` hold as for instruction files.
     """
     with require_extra(EXTRA):
-        from evalkit.adapters.pydantic_ai import model as pydantic_ai_model
+        from evalkit.adapters.pydantic_ai import hooks as pydantic_ai_model
 
     return pydantic_ai_model.build_task_model(task)
 

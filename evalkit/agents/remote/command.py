@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.remote.protocol import MAX_OUTPUT, build_request, read_reply
-from evalkit.agents.reply import Reply
-from evalkit.agents.resolve import AgentUnderTest
 from evalkit.errors import RemoteAgentError, UnknownAgentError
 
 if TYPE_CHECKING:
-    from evalkit.agents.remote.functions_server import FunctionUrls
+    from evalkit.agents.remote.server import FunctionUrls
     from evalkit.agents.task import Task
 
 

@@ -9,12 +9,12 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from evalkit.agents.reply import COMPLETED, Reply
+from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.errors import RemoteAgentError, did_you_mean
 from evalkit.model.transcript import Usage
 
 if TYPE_CHECKING:
-    from evalkit.agents.remote.functions_server import FunctionUrls
+    from evalkit.agents.remote.server import FunctionUrls
     from evalkit.agents.task import Task
 
 

@@ -16,12 +16,11 @@ from urllib.parse import urlsplit
 import h11
 from msgspec import Struct
 
+from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.offline import OWN_PEERS
 from evalkit.agents.remote.command import mark_own_fault
-from evalkit.agents.remote.http1 import Channel, DisconnectedError, RejectedMessageError
 from evalkit.agents.remote.protocol import MAX_OUTPUT, build_request, read_reply
-from evalkit.agents.reply import Reply
-from evalkit.agents.resolve import AgentUnderTest
+from evalkit.agents.remote.server import Channel, DisconnectedError, RejectedMessageError
 from evalkit.errors import RemoteAgentError
 
 if TYPE_CHECKING:

@@ -12,21 +12,27 @@ framework tells of it. Such a turn is claimed, not counted twice.
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import wraps
 from time import perf_counter
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from msgspec.structs import replace
 
+from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
-from evalkit.errors import BudgetSpentError, FunctionError, MockError
+from evalkit.errors import BudgetSpentError, FunctionError, MeasurementError, MockError
 from evalkit.functions.call_log import MockedError
+from evalkit.functions.patching.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.functions.targets import find_object
 from evalkit.model.case import Declaration
-from evalkit.model.transcript import ModelCall, ModelTurn
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.providers.table import ModelSpec, parse_model_spec
 
 # How many milliseconds a call waits for those before it in its reply.
 PATIENCE = 100
@@ -247,3 +253,192 @@ def _is_subsequence(names: list[str], expected_names: list[str]) -> bool:
 
 def _set_duration(turn: ModelTurn, ms: float) -> ModelTurn:
     return replace(turn, duration_ms=ms) if ms else turn
+
+
+# Whose run a call is that a framework makes: of the context, of the case, or of the only one there is.
+#
+# Frameworks start tasks and threads of their own, and agents do. What has lost its context must not reach a real tool.
+
+
+def run_once(hook: Callable[[], None]) -> Callable[[], None]:
+    """`hook`, which changes a framework for good: the first call in a process does it, and the others nothing."""
+    lock = threading.Lock()
+    is_done = False
+
+    @wraps(hook)
+    def run_hook() -> None:
+        nonlocal is_done
+        with lock:
+            if not is_done:
+                is_done = True
+                hook()
+
+    return run_hook
+
+
+class FrameworkRun(Protocol):
+    """One run of a framework's agent."""
+
+    recorder: TaskRecorder
+
+
+R = TypeVar("R", bound=FrameworkRun)
+
+
+class ActiveRuns(Generic[R]):
+    """The runs of one framework that go on in this process."""
+
+    def __init__(self, framework: str) -> None:
+        self._framework = framework
+        self._current: ContextVar[R | None] = ContextVar(f"evalkit_{framework}", default=None)
+        self._entries: list[tuple[R, Any]] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def enter(self, run: R) -> Iterator[None]:
+        """While inside, calls of this context are those of `run`."""
+        with self._lock:
+            self._entries.append((run, CURRENT_CASE.get()))
+            start_propagation(self._framework)
+        token = self._current.set(run)
+        try:
+            yield
+        finally:
+            self._current.reset(token)
+            with self._lock:
+                self._entries = [(other, case) for other, case in self._entries if other is not run]
+                if not self._entries:
+                    stop_propagation(self._framework)
+
+    def find(self, subject: str) -> R | None:
+        """The run that a call of `what` belongs to; None outside of all. MockError where it can't be told."""
+        run = self._current.get()
+        case = CURRENT_CASE.get()  # kept by the threads and executors that an agent starts
+        with self._lock:
+            runs = [other for other, its in self._entries if case is None or its is case]
+        if run is not None:
+            if run in runs:
+                return run
+            raise _make_refusal(subject, "from a thread or task of a run that is over")
+        if len(runs) > 1:
+            error = _make_refusal(
+                subject, f"outside of any run while {len(runs)} go on, so nobody knows whose call it is"
+            )
+            for other in runs:
+                other.recorder.task.record_fault(error)
+            raise error
+        return runs[0] if runs else None
+
+
+def _make_refusal(subject: str, circumstances: str) -> MockError:
+    hint = "hand work to older threads with evalkit.bind(function), or run one case at a time"
+    return MockError(f"{subject} was called {circumstances}; {hint}")
+
+
+# The model that a run asks for, in a framework's own form.
+
+
+class UnsupportedModelError(MeasurementError):
+    """The run asks for a model that the framework can't open."""
+
+    code = "unsupported_model"
+
+
+def open_requested_model(task: Task, open_model: Callable[[ModelSpec], Any]) -> Any:
+    """What `open_model` makes of ``task.model`` (``--evalkit-model``, ``settings.model``); None if it names none: the
+    agent's own model is asked.
+    """
+    return None if task.model is None else open_model(parse_model_spec(task.model))
+
+
+# What comes out of a framework's run, as evalkit's Reply, and the frameworks themselves: installed, or named.
+
+
+class MissingExtraError(MeasurementError):
+    """The framework is not installed."""
+
+    code = "missing_extra"
+
+
+@contextmanager
+def require_extra(name: str) -> Iterator[None]:
+    """Around the imports of the framework that comes with ``pytest-evalkit[name]``."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(
+            f"this agent's adapter needs the extra: pip install 'pytest-evalkit[{name}]' ({error})"
+        ) from error
+
+
+def to_reply(output: Any, *, stop_reason: str = "completed") -> Reply:
+    """The reply for a framework's final output: a text as it is; of anything else its JSON, with the data under
+    ``data["output"]``; nothing for None.
+    """
+    if output is None or isinstance(output, str):
+        return Reply(output or "", stop_reason=stop_reason)
+    from pydantic_core import to_jsonable_python  # comes with google-genai, and with every framework here
+
+    data = to_jsonable_python(output, serialize_unknown=True)
+    return Reply(json.dumps(data, ensure_ascii=False), stop_reason=stop_reason, data={"output": data})
+
+
+# A task's own model for the agent of a framework: cassettes offline, ``--evalkit-model`` live, as for instructions.
+#
+# A framework passes the whole conversation with each request, in messages of its own. A model's turn goes back to the
+# service as it came, signatures included, so the turns are kept here, and found again by the ids of their calls.
+
+
+class TaskModelConversation:
+    """The conversation of one agent with the task's model."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._turns: dict[str, ModelTurn] = {}
+        self._calls: dict[str, ModelCall] = {}
+
+    async def ask(
+        self,
+        system: str | None,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]],
+        response_schema: Mapping[str, Any] | None = None,
+    ) -> tuple[ModelTurn, list[str]]:
+        """The model's turn, and an id for each of its calls. `messages` are as `ModelRequest` has them."""
+        turn = await self._task.turn(
+            ModelRequest(
+                system=system,
+                messages=tuple(messages),
+                functions=tuple(
+                    Declaration(name=name, description=text or "", parameters=of) for name, text, of in tools
+                ),
+                temperature=self._task.settings.temperature,
+                seed=self._task.settings.seed,
+                response_schema=response_schema,
+            )
+        )
+        number = len(self._task.turns)
+        ids = [call.call_id or f"evalkit-{number}-{index}" for index, call in enumerate(turn.calls)]
+        self._calls.update(zip(ids, turn.calls, strict=True))
+        self._turns.update((known, turn) for known in ids)
+        return turn, ids
+
+    def build_model_message(self, text: str, calls: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
+        """The message of the model that the framework has as `text` and `calls`, (id, name, arguments) each."""
+        framework_calls = list(calls)
+        turn = self._turns.get(framework_calls[0][0]) if framework_calls else None
+        if turn is None:
+            model_calls = tuple(
+                ModelCall(name=name, arguments=given, call_id=call_id) for call_id, name, given in framework_calls
+            )
+            turn = ModelTurn(text=text, calls=model_calls, finish_reason="tool_calls" if model_calls else "stop")
+            self._calls.update(
+                (call_id, call) for (call_id, _, _), call in zip(framework_calls, model_calls, strict=True)
+            )
+        return {"role": "model", "turn": turn}
+
+    def build_result_message(self, results: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
+        """The message with the results of calls, (id, name, value) each."""
+        matches = ((self._calls.get(call_id), call_id, name, value) for call_id, name, value in results)
+        pairs = [(call or ModelCall(name=name, call_id=call_id), value) for call, call_id, name, value in matches]
+        return {"role": "function", "results": pairs}
