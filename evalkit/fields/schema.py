@@ -1,48 +1,76 @@
-"""JSON Schemas, compiled once per distinct schema and process.
+"""JSON Schemas: compiled once per distinct schema and process, and checked for mistakes of their own.
 
-jsonschema is imported only for schemas beyond the everyday part, and for values that do not fit: those need words.
-References are resolved inside the schema alone; nothing is ever fetched.
+jsonschema-rs accepts most values, fast. jsonschema has the last word: it judges what jsonschema-rs refuses, words the
+violations, and handles schemas in which the two could disagree (references, other drafts, patterns that Python reads in
+its own way). It takes long to import, and most runs never need it. References are resolved inside the schema alone;
+nothing is ever fetched.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import KeyPath, did_you_mean
-from evalkit.fields.quickschema import TYPES, compile_quick
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
-
+    from jsonschema.protocols import Validator
 
 SchemaProblem = tuple[KeyPath, str]  # where in the schema, and what is wrong there
 
+TYPES = ("object", "array", "string", "boolean", "null", "integer", "number")
+
+_COMPILED: dict[str, CompiledSchema] = {}
+
+
+def compile_schema(schema: Mapping[str, Any]) -> CompiledSchema:
+    """Return the compiled form of `schema`: the same object for every equal schema in this process."""
+    key = json.dumps(schema, sort_keys=True, default=repr)
+    compiled_schema = _COMPILED.get(key)
+    if compiled_schema is None:
+        compiled_schema = _COMPILED.setdefault(key, CompiledSchema(schema))
+    return compiled_schema
+
 
 class CompiledSchema:
-    """One schema, ready to judge values. Thread-safe; what it needs beyond the quick test is made when first needed."""
+    """One schema, ready to judge values. Thread-safe; jsonschema's validator is made when it is first needed."""
 
-    __slots__ = ("_lock", "_quick", "_validator", "schema")
+    __slots__ = ("_accepts", "_lock", "_validator", "schema")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = schema
-        self._quick = compile_quick(schema)
-        self._validator: Any = None
+        self._accepts = compile_fast_check(schema)
+        self._validator: Validator | None = None
         self._lock = threading.Lock()
 
-    def is_valid(self, value: Any) -> bool:
-        """Whether `value` is valid."""
-        if self._quick is not None and self._quick(value):
-            return True
-        return next(self._iter_errors(value), None) is None
+    def is_valid(self, value: object) -> bool:
+        """Return whether `value` (JSON data) is valid."""
+        return self._is_accepted(value) or next(self._iter_errors(value), None) is None
 
-    def find_errors(self, value: Any) -> list[ValidationError]:
-        """Every violation, in order of its path in the value; empty iff `value` is valid."""
-        if self._quick is not None and self._quick(value):
+    def find_errors(self, value: object) -> list[ValidationError]:
+        """List every violation, in order of its path in the value; empty if and only if `value` is valid."""
+        if self._is_accepted(value):
             return []
         return sorted(self._iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path])
+
+    def find_problems(self) -> list[SchemaProblem]:
+        """List the mistakes in the schema itself."""
+        if self._accepts is not None:
+            return []
+        return find_schema_problems(self.schema) or list(self._find_endless_reference())
+
+    def _is_accepted(self, value: object) -> bool:
+        if self._accepts is None:
+            return False
+        try:
+            return self._accepts(value)
+        except Exception:  # a text that is no Unicode, a key that is no text: jsonschema decides
+            return False
 
     def _iter_errors(self, value: Any) -> Iterator[ValidationError]:
         from jsonschema.exceptions import ValidationError
@@ -52,21 +80,14 @@ class CompiledSchema:
         except Exception as error:  # an unresolvable or endless reference behind an `if` that no sample reached
             yield ValidationError(f"could not be checked: {type(error).__name__}: {error}")
 
-    def _get_validator(self) -> Any:
+    def _get_validator(self) -> Validator:
         with self._lock:
             if self._validator is None:
                 from jsonschema_specifications import REGISTRY
 
                 # An explicit registry: with the default one jsonschema fetches what it does not know.
-                self._validator = get_validator_class(self.schema)(self.schema, registry=REGISTRY)
+                self._validator = _get_validator_class(self.schema)(self.schema, registry=REGISTRY)
             return self._validator
-
-    def find_problems(self) -> list[SchemaProblem]:
-        """What is wrong with the schema itself."""
-        if self._quick is not None:
-            return []
-
-        return find_schema_problems(self.schema) or list(self._find_endless_reference())
 
     def _find_endless_reference(self) -> Iterator[SchemaProblem]:
         try:
@@ -77,26 +98,74 @@ class CompiledSchema:
             yield (), f"it cannot be used: {type(error).__name__}: {error}"
 
 
-_COMPILED: dict[str, CompiledSchema] = {}
-
-
-def compile_schema(schema: Mapping[str, Any]) -> CompiledSchema:
-    """The compiled form of `schema`: the same object for every equal schema in this process."""
-    key = json.dumps(schema, sort_keys=True, default=repr)
-    compiled_schema = _COMPILED.get(key)
-    if compiled_schema is None:
-        compiled_schema = _COMPILED.setdefault(key, CompiledSchema(schema))
-    return compiled_schema
-
-
-def get_validator_class(schema: Mapping[str, Any]) -> Any:
+def _get_validator_class(schema: Mapping[str, Any]) -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
 
     return validator_for(schema, default=Draft202012Validator)
 
 
-# What is wrong with a JSON Schema: against its metaschema, misspelt keywords, references that lead nowhere.
+# ---- the fast check ----
+
+_NUMBER_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_SIZE_KEYWORDS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_ANNOTATIONS = ("title", "description", "format", "default", "examples", "deprecated")
+_PLAIN_KEYWORDS = {"type", "enum", "const", "required", *_NUMBER_KEYWORDS, *_SIZE_KEYWORDS, *_ANNOTATIONS}
+# Patterns in which Rust accepts no more than Python does: no groups with `?`, no classes but \d, no set operations.
+_PORTABLE_PATTERN = re.compile(r"(?:[^\\({]|\((?!\?)|\{\d|\\[d.+*?()\[\]{}|/^$-])*")
+_SET_OPERATION = re.compile(r"&&|--|~~|\|\||\[[^\]]*\[|\[\^[^\]]*\\d")
+
+
+def compile_fast_check(schema: object) -> Callable[[object], bool] | None:
+    """Compile a check that is true only for valid values; None for a schema that jsonschema has to judge.
+
+    A schema with such a check is itself well-formed.
+    """
+    if not isinstance(schema, Mapping) or not _is_everyday(schema):
+        return None
+    from jsonschema_rs import Draft202012Validator
+
+    try:
+        return Draft202012Validator(dict(schema), validate_formats=False).is_valid
+    except Exception:  # it is malformed; jsonschema says how
+        return None
+
+
+def _is_everyday(schema: object) -> bool:
+    """Return whether the two libraries judge alike by `schema`."""
+    if isinstance(schema, bool):
+        return True
+    if not isinstance(schema, Mapping):
+        return False
+    for keyword, argument in schema.items():
+        if keyword == "properties":
+            if not isinstance(argument, Mapping) or not all(map(_is_everyday, argument.values())):
+                return False
+        elif keyword in ("items", "additionalProperties"):
+            if not _is_everyday(argument):
+                return False
+        elif keyword in ("anyOf", "allOf"):
+            if not isinstance(argument, list) or not all(map(_is_everyday, argument)):
+                return False
+        elif keyword == "pattern":
+            if not isinstance(argument, str) or not _is_portable(argument):
+                return False
+        elif keyword not in _PLAIN_KEYWORDS:
+            return False
+    return True
+
+
+def _is_portable(pattern: str) -> bool:
+    if not _PORTABLE_PATTERN.fullmatch(pattern) or _SET_OPERATION.search(pattern):
+        return False
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
+
+
+# ---- mistakes in a schema ----
 
 _NESTED = ("items", "contains", "not", "if", "then", "else", "propertyNames", "additionalProperties", "additionalItems")
 _NESTED_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -112,13 +181,13 @@ _KEYWORDS = frozenset(_STANDARD.split()) | frozenset(_DIALECTS.split())
 
 
 def find_schema_problems(schema: Mapping[str, Any]) -> list[SchemaProblem]:
-    """In the order in which they are worth mending: references are followed in a schema that is well-formed."""
+    """List the mistakes in `schema`. References are followed only in a schema that is well-formed otherwise."""
     return [*_find_malformed(schema), *_find_misspelt(schema, ())] or list(_find_unresolved(schema, schema, ()))
 
 
 def _find_malformed(schema: Mapping[str, Any]) -> Iterator[SchemaProblem]:
-    """Against the metaschema; jsonschema's words where they help, better ones for `type`."""
-    cls = get_validator_class(schema)
+    """Check against the metaschema, with jsonschema's words where they help, and better ones for `type`."""
+    cls = _get_validator_class(schema)
     metaschema = cls(cls.META_SCHEMA, format_checker=cls.FORMAT_CHECKER)
     paths: set[KeyPath] = set()
     for error in sorted(metaschema.iter_errors(schema), key=lambda error: [str(step) for step in error.absolute_path]):
@@ -157,9 +226,7 @@ def _cut_message(text: str) -> str:
 
 
 def _find_misspelt(schema: Any, path: KeyPath) -> Iterator[SchemaProblem]:
-    """JSON Schema ignores keywords that it does not know, so `requird` would check nothing, silently."""
-    from difflib import get_close_matches
-
+    """Find keywords like `requird`, which JSON Schema would silently ignore."""
     for key in schema:
         if isinstance(key, str) and key not in _KEYWORDS and not key.startswith("x-"):
             close = get_close_matches(key, _KEYWORDS, n=1, cutoff=0.85)
