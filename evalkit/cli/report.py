@@ -14,11 +14,11 @@ from evalkit.gate.decision import decide
 from evalkit.model.codec import to_plain_json
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import PASSED
+from evalkit.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.reports.run_file import load_run
+from evalkit.reports.table import REPORTS, ReportInput, send_spans
 from evalkit.reports.trace import TraceOptions, build_trace_lines, join_spans, render_ansi
 from evalkit.text.escape import fit_to_encoding
-
-FORMATS = ("html", "markdown", "github", "junit", "otel")
 
 
 class Publication:
@@ -32,40 +32,24 @@ class Publication:
 
     def to_markdown(self, *, title: str, limit: int, marker: str = "", url: str = "") -> str:
         """The report as Markdown, below `limit` bytes."""
-        from evalkit.reports.markdown import MarkdownOptions, render_markdown
-
         options = MarkdownOptions(title=title, limit=limit, marker=marker, report_url=url)
         return render_markdown(self.run, self.decision, self.baseline, options, self.redact)
 
-    def render(self, form: str, title: str) -> str:
-        """The report in one of FORMATS."""
-        if form == "markdown":
-            from evalkit.reports.markdown import LIMIT
-
-            return self.to_markdown(title=title, limit=LIMIT)
-        if form == "github":
-            from evalkit.reports.github import render_github_annotations
-
-            return "\n".join(
-                render_github_annotations(self.run, folder=find_folder_in_repository(), redact=self.redact)
-            )
-        if form == "html":
-            from evalkit.reports.html import render_html
-
-            return render_html(self.run, self.decision, self.baseline, title=title, redact=self.redact)
-        if form == "otel":
-            from evalkit.reports.otel import render_otlp_lines
-
-            return "\n".join(render_otlp_lines(self.run, self.redact))
-        from evalkit.reports.junit import render_junit
-
-        return render_junit(self.run, self.redact)
+    def render(self, name: str, title: str) -> str:
+        """Return the report `name` of REPORTS."""
+        source = ReportInput(
+            run=self.run,
+            decision=self.decision,
+            baseline=self.baseline,
+            title=title,
+            redact=self.redact,
+            folder=find_folder_in_repository(),
+        )
+        return "".join(REPORTS[name].render(source))
 
     def send(self, endpoint: str, *, content: bool) -> str:
-        """Send the run's spans to an OTLP/HTTP endpoint, and say how many it took."""
-        from evalkit.reports.otel import send
-
-        return f"{endpoint} took {send(self.run, endpoint, self.redact, content=content)} spans"
+        """Send the run's spans to an OTLP/HTTP endpoint. Return a line that says how many were taken."""
+        return f"{endpoint} took {send_spans(self.run, endpoint, self.redact, content=content)} spans"
 
 
 def find_folder_in_repository() -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from evalkit.cli.project import OUTPUT, write_output
+from evalkit.reports.table import REPORTS
 
 RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 
@@ -16,7 +17,7 @@ RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/l
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["trace", "json", "html", "markdown", "github", "junit", "otel"]),
+    type=click.Choice(["trace", "json", *REPORTS]),
     default="trace",
     show_default=True,
 )
@@ -27,16 +28,17 @@ RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/l
 @OUTPUT
 def report(run: Path, form: str, baseline: Path | None, title: str, output: Path | None, **shown: bool) -> None:
     """Render a run file again."""
-    from evalkit.cli.report import FORMATS, Publication, render_run
+    from evalkit.cli.report import Publication, render_run
 
-    if form in FORMATS:
+    if form in REPORTS:
         text = Publication(run, baseline).render(form, title).removesuffix("\n")
     else:
         text = render_run(run, form, to_terminal=output is None, **shown)
     if output is None:
         from evalkit.text.escape import escape_json_commands
 
-        click.echo(escape_json_commands(text) if form in ("json", "otel") else text)
+        is_json = form == "json" or (form in REPORTS and REPORTS[form].is_json)
+        click.echo(escape_json_commands(text) if is_json else text)
     else:
         write_output(output, text)
 

@@ -15,7 +15,8 @@ from evalkit.gate.outcomes import CaseOutcome, build_outcome
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED
 from evalkit.plugin.configuration import Configuration
-from evalkit.reports.run_file import load_run
+from evalkit.reports.run_file import StoredRun, load_run, read_verdicts
+from evalkit.reports.table import REPORTS, ReportInput, send_spans
 
 
 def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | None, Run | None]:
@@ -25,8 +26,6 @@ def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | Non
     if configuration.html is not None or os.environ.get("GITHUB_STEP_SUMMARY"):
         run = load_run(configuration.baseline)
         return [build_outcome(verdict) for verdict in run.verdicts], run
-    from evalkit.reports.run_file import read_verdicts
-
     return [build_outcome(verdict) for verdict in read_verdicts(configuration.baseline)], None
 
 
@@ -42,10 +41,8 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
         return
     run = load_run(configuration.results)
     if configuration.otlp is not None:
-        from evalkit.reports.otel import send
-
         try:
-            send(run, configuration.otlp)
+            send_spans(run, configuration.otlp)
         except UsageError as error:
             yield f"the spans were not sent: {error}"
     if summary:
@@ -59,26 +56,22 @@ def build_annotations(configuration: Configuration) -> list[str]:
     """Lines that a GitHub runner turns into annotations at the cases' files; none anywhere else."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return []
-    from evalkit.reports.github import render_github_annotations
-    from evalkit.reports.run_file import read_verdicts
-
     top = Path(os.environ.get("GITHUB_WORKSPACE") or configuration.root)
     bad = tuple(verdict for verdict in read_verdicts(configuration.results) if verdict.status in (FAILED, ERROR))
     folder = configuration.root.relative_to(top).as_posix() if configuration.root.is_relative_to(top) else ""
-    return render_github_annotations(Run(verdicts=bad), folder="" if folder == "." else folder)
+    source = ReportInput(run=Run(verdicts=bad), folder="" if folder == "." else folder)
+    annotations = "".join(REPORTS["github"].render(source))
+    return annotations.split("\n") if annotations else []
 
 
 def _write_page(path: Path, results: Path, decision: GateDecision, baseline: Run | None) -> None:
-    from evalkit.reports.html import generate_html
-    from evalkit.reports.run_file import StoredRun
-
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(StoredRun(results)) as stored, path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(generate_html(stored.run, decision, baseline, verdicts=stored.iter_verdicts()))
+        source = ReportInput(run=stored.run, decision=decision, baseline=baseline, verdicts=stored.iter_verdicts())
+        file.writelines(REPORTS["html"].render(source))
 
 
 def _append_summary(path: Path, run: Run, decision: GateDecision, baseline: Run | None) -> None:
-    from evalkit.reports.markdown import render_markdown
-
     with path.open("a", encoding="utf-8", newline="\n") as file:
-        file.write(render_markdown(run, decision, baseline) + "\n")
+        source = ReportInput(run=run, decision=decision, baseline=baseline)
+        file.writelines((*REPORTS["markdown"].render(source), "\n"))

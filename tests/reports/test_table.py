@@ -1,0 +1,43 @@
+"""Each report of the table is rendered from a run, is offered by the command line, and is described in the docs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from evalkit.cli.run_commands import report as report_command
+from evalkit.gate.decision import decide
+from evalkit.model.run import Policy, Run
+from evalkit.model.verdict import Verdict
+from evalkit.reports.table import REPORTS, Report, ReportInput
+
+PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
+
+
+@pytest.mark.parametrize("report", REPORTS.values(), ids=list(REPORTS))
+def test_a_report_is_rendered_from_a_run_and_what_it_needs(report: Report, warranty_verdict: Verdict) -> None:
+    if report.extra:
+        pytest.importorskip("opentelemetry.sdk")
+    if report.name == "html":
+        pytest.importorskip("jinja2")
+    run = Run(verdicts=(warranty_verdict,))
+    source = ReportInput(run=run, decision=decide(run, Policy()), title="nightly")
+
+    text = "".join(report.render(source))
+
+    assert warranty_verdict.reasons[0].message.split()[0] in text
+    assert ("nightly" in text) == ("title" in report.needs)
+
+
+@pytest.mark.parametrize("report", REPORTS.values(), ids=list(REPORTS))
+def test_a_report_needs_fields_that_there_are_and_is_described(report: Report) -> None:
+    assert set(report.needs) <= {field.name for field in msgspec.structs.fields(ReportInput)}
+    assert f"| `{report.name}` |" in PAGE.read_text("utf-8")
+
+
+def test_the_command_offers_every_report() -> None:
+    form = next(parameter for parameter in report_command.params if parameter.name == "form")
+
+    assert tuple(form.type.choices) == ("trace", "json", *REPORTS)  # type: ignore[attr-defined]
