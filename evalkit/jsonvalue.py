@@ -27,6 +27,7 @@ MAX_DEPTH = 100
 _LEAVES = frozenset((str, int, bool, type(None)))
 
 JsonObject = Mapping[str, Any]  # a JSON object whose values are looked at one by one
+JsonDict = dict[str, Any]  # one that is built, or handed out as its reader's own
 
 
 class NotJsonError(Exception):

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from evalkit.errors import format_path
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.text.redact import REDACTED, SECRET_KEYS, Redactor
 
@@ -27,7 +28,7 @@ def build_redactor(secrets: tuple[str, ...]) -> Redactor:
     return Redactor(secrets)
 
 
-def redact_secrets(data: Any, secrets: tuple[str, ...] = ()) -> Any:
+def redact_secrets(data: object, secrets: tuple[str, ...] = ()) -> Any:
     """Copy JSON `data` with every secret replaced: in each string, and as the value of a key that names one.
 
     This goes string by string, so that a request does not look different because of what else stands in it.
@@ -45,11 +46,11 @@ def redact_secrets(data: Any, secrets: tuple[str, ...] = ()) -> Any:
     return data
 
 
-def _is_secret(key: Any) -> bool:
+def _is_secret(key: object) -> bool:
     return isinstance(key, str) and key.casefold().replace("-", "_") in _SECRET_NAMES
 
 
-def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> dict[str, Any]:
+def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> JsonDict:
     """Describe `request` as data: `system`, `functions`, `settings` and `messages`."""
     settings = {
         "temperature": request.temperature,
@@ -63,16 +64,16 @@ def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> di
         "settings": {key: value for key, value in settings.items() if value is not None},
         "messages": [_describe_message(message) for message in request.messages],
     }
-    redacted: dict[str, Any] = redact_secrets(data, secrets)
+    redacted: JsonDict = redact_secrets(data, secrets)
     return redacted
 
 
-def _describe_declaration(function: Any) -> dict[str, Any]:
+def _describe_declaration(function: Any) -> JsonDict:
     pairs = {"name": function.name, "description": function.description, "parameters": function.parameters}
     return {key: value for key, value in pairs.items() if value not in (None, "")}
 
 
-def _describe_message(message: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_message(message: JsonObject) -> JsonDict:
     if message.get("role") == "model":
         return {"model": describe_reply(message["turn"])}
     if message.get("role") == "function":
@@ -80,21 +81,21 @@ def _describe_message(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"user": message.get("text", "")}
 
 
-def describe_reply(turn: ModelTurn) -> dict[str, Any]:
+def describe_reply(turn: ModelTurn) -> JsonDict:
     """Describe a model turn, without what changes from one recording to the next."""
-    data: dict[str, Any] = {"text": turn.text} if turn.text or not turn.calls else {}
+    data: JsonDict = {"text": turn.text} if turn.text or not turn.calls else {}
     if turn.calls:
         data["calls"] = [_describe_call(call) for call in turn.calls]
     return data
 
 
-def _describe_call(call: ModelCall) -> dict[str, Any]:
+def _describe_call(call: ModelCall) -> JsonDict:
     if call.malformed is None:
         return {call.name: call.arguments}
     return {"name": call.name, "arguments": str(call.arguments), "malformed": call.malformed}
 
 
-def compute_fingerprint(data: Mapping[str, Any]) -> str:
+def compute_fingerprint(data: JsonObject) -> str:
     """Compute the fingerprint of a described request: 16 hexadecimal digits."""
     text = json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
     if "\\ud" in text:  # perhaps half a surrogate pair
@@ -104,7 +105,7 @@ def compute_fingerprint(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def replace_lone_surrogates(data: Any) -> Any:
+def replace_lone_surrogates(data: object) -> Any:
     """JSON data that a file can hold: half a surrogate pair, which models do write, is U+FFFD in it."""
     if isinstance(data, str):
         return data.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -115,7 +116,7 @@ def replace_lone_surrogates(data: Any) -> Any:
     return data
 
 
-def compare_requests(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def compare_requests(was: JsonObject, now: JsonObject) -> list[str]:
     """List what changed between two requests, one sentence each, the most telling first."""
     changes = [*_compare_instructions(was.get("system"), now.get("system"))]
     changes += compare_declarations(was.get("functions") or [], now.get("functions") or [])
@@ -168,7 +169,7 @@ def _compare_messages(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
         yield f"the conversation had {len(was)} messages, and has {len(now)}"
 
 
-def compare_values(was: Any, now: Any) -> Iterator[str]:
+def compare_values(was: object, now: object) -> Iterator[str]:
     """List the paths at which two JSON values differ, with both values; an item put into a list is one difference."""
     from deepdiff import DeepDiff
     from deepdiff.helper import notpresent
@@ -180,6 +181,6 @@ def compare_values(was: Any, now: Any) -> Iterator[str]:
         yield f"{format_path(path)} was {values[0]}, is {values[1]}"
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 120 else text[:119] + "…"

@@ -7,10 +7,9 @@ of the second run ``valid_001.run-2.judge.yaml``. Turns without a `request` are 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from evalkit.cassettes.fingerprint import (
     compare_requests,
@@ -22,6 +21,7 @@ from evalkit.cassettes.fingerprint import (
 )
 from evalkit.cassettes.model import Cassette, build_run_path, find_cassette, format_path, load_cassette
 from evalkit.errors import MissingCassetteError, StaleCassetteError
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.transcript import ModelRequest, ModelTurn
 
 ENDING = ".judge.yaml"
@@ -51,7 +51,7 @@ def find_grades(base: Path, run: int, root: Path) -> Cassette | None:
     return cassette if run_path is not None or cassette.kind == "hand-written" else None
 
 
-def describe_grading_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> dict[str, Any]:
+def describe_grading_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> JsonDict:
     """Describe a request to a grader, with a fingerprint in place of evalkit's own parts, which are the same in all
     cases."""
     data = describe_request(request, secrets)
@@ -101,7 +101,7 @@ class RecordedGrades:
         option = quote(f"--evalkit-grader={redact_secrets(grader, self._secrets)}") if grader else ANY_GRADER
         return COMMAND.format("stale", option)
 
-    def _compare_requests(self, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    def _compare_requests(self, recorded: JsonObject, now: JsonObject) -> list[str]:
         was, grader = self.cassette.model, redact_secrets(self._grader, self._secrets)
         changes = [f"the grader was {was}, is {grader}"] if grader is not None and was not in (None, grader) else []
         if recorded.get("fingerprint") != compute_fingerprint(now):
@@ -110,7 +110,7 @@ class RecordedGrades:
         return changes
 
 
-def _compare_documents(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _compare_documents(recorded: JsonObject, now: JsonObject) -> Iterator[str]:
     """List what changed, by the documents that were graded where both can be read."""
     was, new = _parse_document(recorded), _parse_document(now)
     if was is None or new is None:
@@ -127,7 +127,7 @@ def _compare_documents(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> I
         yield from _compare_responses(old, response)
 
 
-def _compare_responses(was: Any, now: Any) -> Iterator[str]:
+def _compare_responses(was: object, now: object) -> Iterator[str]:
     """Of a long text the beginning, which is what a value is shown by, tells nothing."""
     if isinstance(was, str) and isinstance(now, str) and max(len(was), len(now)) > _SHORT:
         yield f"evidence.response changed:{format_line_changes(was, now)}"
@@ -135,7 +135,7 @@ def _compare_responses(was: Any, now: Any) -> Iterator[str]:
         yield from compare_values({"evidence": {"response": was}}, {"evidence": {"response": now}})
 
 
-def _parse_document(request: Mapping[str, Any]) -> dict[str, Any] | None:
+def _parse_document(request: JsonObject) -> JsonDict | None:
     messages = request.get("messages") or [{}]
     try:
         document = json.loads(messages[0].get("user", ""))

@@ -26,7 +26,7 @@ from evalkit.cassettes.fingerprint import (
     replace_lone_surrogates,
 )
 from evalkit.errors import KeyPath, Location, MissingCassetteError, PathProblem, Problem, SpecError, StaleCassetteError
-from evalkit.jsonvalue import JsonObject, describe_value
+from evalkit.jsonvalue import JsonDict, JsonObject, describe_value
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.turns import (
@@ -78,7 +78,7 @@ class Cassette(Struct, frozen=True):
         return "recorded" if recorded else "hand-written"
 
 
-def parse_cassette(data: Any, *, file: str = "") -> tuple[Cassette, list[PathProblem]]:
+def parse_cassette(data: object, *, file: str = "") -> tuple[Cassette, list[PathProblem]]:
     """Read the cassette that `data` (a parsed file) describes, and list everything that is wrong with it."""
     problems: list[PathProblem] = []
     if not isinstance(data, Mapping):
@@ -100,7 +100,7 @@ def parse_cassette(data: Any, *, file: str = "") -> tuple[Cassette, list[PathPro
     return Cassette(turns=cassette_turns, model=read_text(data, "model", (), problems), file=file), problems
 
 
-def _read_cassette_turn(data: Any, path: KeyPath, problems: list[PathProblem]) -> CassetteTurn:
+def _read_cassette_turn(data: object, path: KeyPath, problems: list[PathProblem]) -> CassetteTurn:
     if isinstance(data, Mapping) and "stream" in data:
         reply, chunks = read_written_reply(data, path, problems)
         return CassetteTurn(reply, chunks=chunks)
@@ -333,7 +333,7 @@ def _describe_last_message(messages: Iterable[JsonObject]) -> str:
     return f" (after the message {_format_short(last.get('text', ''))})" if "text" in last else ""
 
 
-def _format_short(value: Any) -> str:
+def _format_short(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 80 else text[:79] + "…"
 
@@ -358,7 +358,7 @@ class RecordingProvider:
         model: str,
         display_path: str = "",
         secrets: tuple[str, ...] = (),
-        describe: Callable[[ModelRequest, tuple[str, ...]], dict[str, Any]] = describe_request,
+        describe: Callable[[ModelRequest, tuple[str, ...]], JsonDict] = describe_request,
     ) -> None:
         self.name = live.name
         self.path = path
@@ -367,7 +367,7 @@ class RecordingProvider:
         self._display_path = display_path or path.as_posix()
         self._secrets = secrets
         self._describe = describe
-        self._exchange: list[tuple[dict[str, Any], ModelTurn]] = []
+        self._exchange: list[tuple[JsonDict, ModelTurn]] = []
         self._checked = False
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
@@ -395,17 +395,17 @@ class RecordingProvider:
         if existing_path is not None and load_cassette(existing_path, self._display_path).kind == "hand-written":
             raise MissingCassetteError(explain_overwriting(self._display_path))
 
-    def _serialize_turns(self) -> list[dict[str, Any]]:
+    def _serialize_turns(self) -> list[JsonDict]:
         turns = []
-        before: dict[str, Any] | None = None
+        before: JsonDict | None = None
         for request, reply in self._exchange:
             turns.append({"request": _serialize_request(request, before), **self._serialize_reply(reply)})
             reply_data = redact_secrets({"model": describe_reply(reply)}, self._secrets)
             before = {**request, "messages": [*request["messages"], reply_data]}
         return turns
 
-    def _serialize_reply(self, reply: ModelTurn) -> dict[str, Any]:
-        data: dict[str, Any] = redact_secrets(describe_reply(reply), self._secrets)
+    def _serialize_reply(self, reply: ModelTurn) -> JsonDict:
+        data: JsonDict = redact_secrets(describe_reply(reply), self._secrets)
         if reply.finish_reason != ("tool_calls" if reply.calls else "stop"):
             data["finish_reason"] = reply.finish_reason
         if reply.finish_message is not None:
@@ -417,7 +417,7 @@ class RecordingProvider:
         return {**data, "duration_ms": round(reply.duration_ms)}
 
 
-def _serialize_request(request: JsonObject, before: JsonObject | None) -> dict[str, Any]:
+def _serialize_request(request: JsonObject, before: JsonObject | None) -> JsonDict:
     """Serialize `request` with its fingerprint; only the new messages where it continues `before`."""
     result = {"fingerprint": compute_fingerprint(request)}
     if before is not None and all(request[key] == before[key] for key in ("system", "functions", "settings")):
@@ -430,7 +430,7 @@ def _serialize_request(request: JsonObject, before: JsonObject | None) -> dict[s
 def expand_requests(requests: Sequence[JsonObject | None], replies: Sequence[ModelTurn]) -> list[Any]:
     """Expand a cassette's requests to what `describe_request` gives; None for turns that a person wrote."""
     full: list[Any] = []
-    before: dict[str, Any] | None = None
+    before: JsonDict | None = None
     for request, reply in zip(requests, replies, strict=True):
         if request is None:
             full.append(None)

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from evalkit.errors import EvalkitError, ProviderError, UsageError
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import ProviderKind, SchemaRules
@@ -102,12 +103,10 @@ class GeminiProvider:
         if client is not None:
             await client.aclose()
 
-    async def _send(
-        self, contents: list[dict[str, Any]], config: Mapping[str, Any], timeout_s: float | None
-    ) -> ModelTurn:
+    async def _send(self, contents: list[JsonDict], config: JsonObject, timeout_s: float | None) -> ModelTurn:
         try:
             models = self._get_client().aio.models
-            arguments: dict[str, Any] = {
+            arguments: JsonDict = {
                 "model": self.model,
                 "contents": [_validate_content(content) for content in contents],
                 "config": self._build_config(config, timeout_s),
@@ -124,7 +123,7 @@ class GeminiProvider:
         except Exception as error:
             raise to_provider_error(error, model=self.model, api_version=self.options.version) from error
 
-    def _build_config(self, config: Mapping[str, Any], timeout_s: float | None) -> Any:
+    def _build_config(self, config: JsonObject, timeout_s: float | None) -> Any:
         from google.genai import types
 
         fields = {key: value for key, value in config.items() if key != "declarations"}
@@ -161,7 +160,7 @@ class GeminiProvider:
         from google.genai import types
 
         options = self.options
-        arguments: dict[str, Any] = {
+        arguments: JsonDict = {
             "http_options": types.HttpOptions(
                 base_url=options.base_url,
                 api_version=api_version,
@@ -189,14 +188,14 @@ def _build_http_client() -> Any:
     return library.AsyncClient(timeout=None, follow_redirects=True, event_hooks={"response": [keep_body]})
 
 
-async def _fetch_response(models: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+async def _fetch_response(models: Any, arguments: JsonDict) -> JsonDict:
     response = await models.generate_content(**arguments)
     body = response.sdk_http_response.body
     data = json.loads(body) if body else {}
     return data if isinstance(data, dict) else {}
 
 
-def _validate_content(content: dict[str, Any]) -> Any:
+def _validate_content(content: JsonDict) -> Any:
     """Convert `content` to the client's type, without the keys that this version of the client does not know."""
     from google.genai import types
     from pydantic import ValidationError
@@ -210,7 +209,7 @@ def _validate_content(content: dict[str, Any]) -> Any:
         return types.Content.model_validate(_remove_paths(content, unknown))
 
 
-def _remove_paths(data: Any, paths: list[tuple[int | str, ...]]) -> Any:
+def _remove_paths(data: object, paths: list[tuple[int | str, ...]]) -> Any:
     here = {path[0] for path in paths if len(path) == 1}
     below: dict[Any, list[tuple[int | str, ...]]] = {}
     for path in paths:
@@ -239,7 +238,7 @@ async def keep_body(response: Any) -> None:
         holder.append(response.text)
 
 
-async def fetch_stream(models: Any, arguments: dict[str, Any]) -> list[Any]:
+async def fetch_stream(models: Any, arguments: JsonDict) -> list[Any]:
     """Request a stream and return all its chunks as wire JSON."""
     # A value that the client's enums don't know is a warning to it, and would be an error under -W error.
     warnings.filterwarnings("ignore", r".* is not a valid \w+", UserWarning, r"google\.genai\.")
@@ -285,7 +284,7 @@ def _convert_api_error(error: Any, model: str, api_version: str) -> ProviderErro
     return _build_error(status, error.status, text, model, api_version, _find_retry_after(error))
 
 
-def build_body_error(error: Any, model: str, api_version: str) -> ProviderError:
+def build_body_error(error: object, model: str, api_version: str) -> ProviderError:
     """Build the error of a body with status 200: of a stream that broke off, or from a gateway."""
     data = error if isinstance(error, Mapping) else {"message": str(error)}
     code = data.get("code")
@@ -296,7 +295,7 @@ def build_body_error(error: Any, model: str, api_version: str) -> ProviderError:
 
 
 def _build_error(
-    status: int | None, name: Any, text: str, model: str, api_version: str, retry_after_s: float | None
+    status: int | None, name: object, text: str, model: str, api_version: str, retry_after_s: float | None
 ) -> ProviderError:
     words = f"{status} {name}" if status is not None and name else str(status or name or "error")
     hint = _find_hint(status, text, model, api_version)
@@ -327,7 +326,7 @@ def _find_retry_after(error: Any) -> float | None:
     return next((delay for delay in delays if delay is not None), None)
 
 
-def _list_details(data: Any) -> Iterator[Mapping[str, Any]]:
+def _list_details(data: object) -> Iterator[JsonObject]:
     error = data.get("error", data) if isinstance(data, Mapping) else {}
     details = error.get("details") if isinstance(error, Mapping) else None
     yield from (detail for detail in (details if isinstance(details, list) else ()) if isinstance(detail, Mapping))
@@ -351,13 +350,13 @@ SCHEMA_RULES = SchemaRules(
 FOREIGN_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
 
 
-def build_contents(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def build_contents(messages: Iterable[JsonObject]) -> list[JsonDict]:
     """Build the conversation in the API's form, without replies that have nothing in them (blocked, empty): the API
     takes no content without parts."""
     return [_build_content(message) for message in messages if not _is_empty(message)]
 
 
-def _is_empty(message: Mapping[str, Any]) -> bool:
+def _is_empty(message: JsonObject) -> bool:
     turn = message.get("turn")
     if message.get("role") != "model" or turn is None:
         return False
@@ -365,7 +364,7 @@ def _is_empty(message: Mapping[str, Any]) -> bool:
     return not (parts or turn.text or turn.calls)
 
 
-def _build_content(message: Mapping[str, Any]) -> dict[str, Any]:
+def _build_content(message: JsonObject) -> JsonDict:
     role = message.get("role")
     if role == "user":
         return {"role": "user", "parts": [{"text": message["text"]}]}
@@ -373,7 +372,7 @@ def _build_content(message: Mapping[str, Any]) -> dict[str, Any]:
         turn = message["turn"]
         if isinstance(turn.content, Mapping) and turn.content.get("parts"):
             return {**turn.content, "parts": [_clean_part(part) for part in turn.content["parts"]]}
-        parts: list[dict[str, Any]] = [{"text": turn.text}] if turn.text else []
+        parts: list[JsonDict] = [{"text": turn.text}] if turn.text else []
         parts += [_build_call_part(call, first=index == 0) for index, call in enumerate(turn.calls)]
         return {"role": "model", "parts": parts}
     if role == "function":
@@ -389,9 +388,9 @@ def _clean_part(part: Any) -> Any:
     return {**part, "functionCall": {**call, "args": {}}}
 
 
-def _build_call_part(call: ModelCall, *, first: bool) -> dict[str, Any]:
+def _build_call_part(call: ModelCall, *, first: bool) -> JsonDict:
     arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
-    part: dict[str, Any] = {"functionCall": {"name": call.name, "args": dict(arguments)}}
+    part: JsonDict = {"functionCall": {"name": call.name, "args": dict(arguments)}}
     if call.call_id is not None:
         part["functionCall"]["id"] = call.call_id
     if first:
@@ -399,30 +398,30 @@ def _build_call_part(call: ModelCall, *, first: bool) -> dict[str, Any]:
     return part
 
 
-def _build_response_part(call: ModelCall, value: Any) -> dict[str, Any]:
+def _build_response_part(call: ModelCall, value: Any) -> JsonDict:
     failed = isinstance(value, Mapping) and set(value) == {"error"}
-    response: dict[str, Any] = {"name": call.name, "response": dict(value) if failed else {"output": value}}
+    response: JsonDict = {"name": call.name, "response": dict(value) if failed else {"output": value}}
     if call.call_id is not None:
         response["id"] = call.call_id
     return {"functionResponse": response}
 
 
-def build_declaration(function: Declaration) -> dict[str, Any]:
+def build_declaration(function: Declaration) -> JsonDict:
     """Build the keyword arguments of a ``types.FunctionDeclaration``. UsageError for a name that Gemini refuses."""
     if SCHEMA_RULES.name.fullmatch(function.name) is None:
         raise UsageError(
             f"Gemini takes no function named '{function.name}': names begin with a letter or _, go on with letters, "
             "digits and _.:-, and have at most 128 characters"
         )
-    declared: dict[str, Any] = {"name": function.name, "description": function.description or None}
+    declared: JsonDict = {"name": function.name, "description": function.description or None}
     if function.parameters is not None:
         declared["parameters_json_schema"] = dict(function.parameters)
     return declared
 
 
-def build_config_fields(request: ModelRequest) -> dict[str, Any]:
+def build_config_fields(request: ModelRequest) -> JsonDict:
     """Build the keyword arguments of ``types.GenerateContentConfig``, except tools and what the request leaves open."""
-    config: dict[str, Any] = {
+    config: JsonDict = {
         "system_instruction": request.system,
         "temperature": request.temperature,
         "seed": request.seed,
@@ -461,7 +460,7 @@ REASONS_BY_NUMBER = ("FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY"
             "PROHIBITED_CONTENT", "SPII", "MALFORMED_FUNCTION_CALL")  # fmt: skip
 
 
-def read_reply(data: Any, *, duration_ms: float = 0.0) -> ModelTurn:
+def read_reply(data: object, *, duration_ms: float = 0.0) -> ModelTurn:
     """Read one whole response (``GenerateContentResponse`` as JSON). Never raises on any JSON."""
     data = data if isinstance(data, Mapping) else {}
     candidate = _get_candidate(data.get("candidates"))
@@ -482,22 +481,22 @@ def read_reply(data: Any, *, duration_ms: float = 0.0) -> ModelTurn:
     )
 
 
-def _get_candidate(candidates: Any) -> Mapping[str, Any]:
+def _get_candidate(candidates: object) -> JsonObject:
     candidate = candidates[0] if isinstance(candidates, list) and candidates else None
     return candidate if isinstance(candidate, Mapping) else {}
 
 
-def _list_parts(content: Any) -> list[Mapping[str, Any]]:
+def _list_parts(content: object) -> list[JsonObject]:
     parts = content.get("parts") if isinstance(content, Mapping) else None
     return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
 
 
-def _is_call(part: Mapping[str, Any]) -> bool:
+def _is_call(part: JsonObject) -> bool:
     call = part.get("functionCall")
     return isinstance(call, Mapping) and isinstance(call.get("name"), str) and bool(call["name"])
 
 
-def _read_call(data: Mapping[str, Any]) -> ModelCall:
+def _read_call(data: JsonObject) -> ModelCall:
     arguments = data.get("args")
     call_id = data.get("id")
     known_id = call_id if isinstance(call_id, str) and call_id else None
@@ -507,7 +506,7 @@ def _read_call(data: Mapping[str, Any]) -> ModelCall:
     return ModelCall(name=data["name"], arguments=arguments, call_id=known_id, malformed=why)
 
 
-def _read_finish_reason(data: Mapping[str, Any], candidate: Mapping[str, Any], has_calls: bool, has_parts: bool) -> str:
+def _read_finish_reason(data: JsonObject, candidate: JsonObject, has_calls: bool, has_parts: bool) -> str:
     if not candidate:
         return "content_filter" if _describe_block(data) else "empty"
     reason = candidate.get("finishReason")
@@ -521,14 +520,14 @@ def _read_finish_reason(data: Mapping[str, Any], candidate: Mapping[str, Any], h
     return finish
 
 
-def _describe_block(data: Mapping[str, Any]) -> str | None:
+def _describe_block(data: JsonObject) -> str | None:
     feedback = data.get("promptFeedback")
     feedback = feedback if isinstance(feedback, Mapping) else {}
     words = [feedback.get("blockReason"), feedback.get("blockReasonMessage")]
     return ": ".join(str(word) for word in words if word) or None
 
 
-def _read_finish_message(data: Mapping[str, Any], candidate: Mapping[str, Any]) -> str | None:
+def _read_finish_message(data: JsonObject, candidate: JsonObject) -> str | None:
     """Return the service's explanation of an ending that is not the usual one."""
     if not candidate:
         block = _describe_block(data)
@@ -539,7 +538,7 @@ def _read_finish_message(data: Mapping[str, Any], candidate: Mapping[str, Any]) 
     return ": ".join(str(word) for word in (reason, message) if word) or None
 
 
-def _read_usage(data: Any) -> Usage | None:
+def _read_usage(data: object) -> Usage | None:
     if not isinstance(data, Mapping):
         return None
 
@@ -556,13 +555,13 @@ def _read_usage(data: Any) -> Usage | None:
     )
 
 
-def merge_chunks(chunks: Iterable[Any]) -> dict[str, Any]:
+def merge_chunks(chunks: Iterable[Any]) -> JsonDict:
     """Merge a stream's chunks into one response: whole calls, joined texts, every signature in its place.
 
     A stream that ends inside a call has no such call, and no finish reason of a whole reply: the turn is "truncated".
     """
-    response: dict[str, Any] = {}
-    candidate: dict[str, Any] = {}
+    response: JsonDict = {}
+    candidate: JsonDict = {}
     parts = _StreamedParts()
     for chunk in chunks:
         if not isinstance(chunk, Mapping):
@@ -591,18 +590,18 @@ class _StreamedParts:
     """The parts of a streamed reply; `unfinished` shows a call whose arguments did not all arrive."""
 
     def __init__(self) -> None:
-        self._parts: list[dict[str, Any]] = []
+        self._parts: list[JsonDict] = []
         self._calls = CallParts()
-        self._empty: list[dict[str, Any]] = []  # a text of no characters: the whole reply, if nothing else comes
+        self._empty: list[JsonDict] = []  # a text of no characters: the whole reply, if nothing else comes
 
-    def list_parts(self) -> list[dict[str, Any]]:
+    def list_parts(self) -> list[JsonDict]:
         return self._parts or self._empty
 
     @property
     def unfinished(self) -> str | None:
         return self._calls.unfinished
 
-    def add(self, part: Mapping[str, Any]) -> None:
+    def add(self, part: JsonObject) -> None:
         call = part.get("functionCall")
         if isinstance(call, Mapping):
             complete_part = self._calls.add(part, call)
@@ -612,7 +611,7 @@ class _StreamedParts:
         elif part:
             self._parts.append(dict(part))
 
-    def _add_text(self, part: dict[str, Any]) -> None:
+    def _add_text(self, part: JsonDict) -> None:
         last = self._parts[-1] if self._parts else None
         joins = last is not None and isinstance(last.get("text"), str) and "thoughtSignature" not in last
         if joins and last is not None and part["text"] and bool(last.get("thought")) == bool(part.get("thought")):

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, IncompleteCallError, ProviderError, UsageError
-from evalkit.jsonvalue import parse_arguments
+from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import ProviderKind, SchemaRules
@@ -76,7 +76,7 @@ class OpenAIProvider:
         if client is not None:
             await client.close()
 
-    async def _send(self, body: dict[str, Any], timeout_s: float | None) -> ModelTurn:
+    async def _send(self, body: JsonDict, timeout_s: float | None) -> ModelTurn:
         started = perf_counter()
         try:
             values = await self._post(body, timeout_s)
@@ -88,7 +88,7 @@ class OpenAIProvider:
             raise self._to_evalkit_error(error) from error
         return replace(turn, duration_ms=(perf_counter() - started) * 1000)
 
-    async def _post(self, body: dict[str, Any], timeout_s: float | None) -> list[Any]:
+    async def _post(self, body: JsonDict, timeout_s: float | None) -> list[Any]:
         """Post the request and return the JSON values of the answer, at least one."""
         import openai
 
@@ -131,7 +131,7 @@ class OpenAIProvider:
     def _create_client(self) -> openai.AsyncOpenAI:
         import openai
 
-        arguments: dict[str, Any] = {"base_url": self.options.base_url, "max_retries": 0}
+        arguments: JsonDict = {"base_url": self.options.base_url, "max_retries": 0}
         try:
             return openai.AsyncOpenAI(api_key=self.options.api_key, **arguments)
         except openai.OpenAIError:
@@ -175,11 +175,11 @@ class OpenAIProvider:
         )
 
 
-def _get_error(value: Any) -> Any:
+def _get_error(value: object) -> Any:
     return value.get("error") if isinstance(value, Mapping) else None
 
 
-def _find_malformed_call(error: Any) -> str | None:
+def _find_malformed_call(error: object) -> str | None:
     """Return what the model wrote, if `error` says that it was no readable call: Groq answers HTTP 400 then, but it is
     a reply of the model's and no failure of the service."""
     inner = error.get("error", error) if isinstance(error, Mapping) else None
@@ -199,12 +199,12 @@ SCHEMA_RULES = SchemaRules(
     refused_at_root=("anyOf", "oneOf", "allOf", "enum", "not"),
     refused_in_strict_mode=frozenset(_REFUSED_IN_STRICT_MODE.split()),
 )
-NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
 
 
-def build_body(request: ModelRequest, *, stream: bool, token_limit: str) -> dict[str, Any]:
+def build_body(request: ModelRequest, *, stream: bool, token_limit: str) -> JsonDict:
     """Build the request's body without `model`. `token_limit` is the server's key for `max_output_tokens`."""
-    body: dict[str, Any] = {"messages": build_messages(request.system, request.messages)}
+    body: JsonDict = {"messages": build_messages(request.system, request.messages)}
     if request.functions:
         body["tools"] = [_build_tool(function) for function in request.functions]
     options = {"temperature": request.temperature, "seed": request.seed, token_limit: request.max_output_tokens}
@@ -217,16 +217,16 @@ def build_body(request: ModelRequest, *, stream: bool, token_limit: str) -> dict
     return body
 
 
-def _build_tool(function: Declaration) -> dict[str, Any]:
-    declared: dict[str, Any] = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
+def _build_tool(function: Declaration) -> JsonDict:
+    declared: JsonDict = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
     if function.description:
         declared["description"] = function.description
     return {"type": "function", "function": declared}
 
 
-def build_messages(system: str | None, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[JsonDict]:
     """Build the conversation in the API's form. Calls that came without an id get one, so that answers find them."""
-    sent: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    sent: list[JsonDict] = [{"role": "system", "content": system}] if system else []
     waiting: list[tuple[ModelCall, str]] = []
     for position, message in enumerate(messages):
         role = message.get("role")
@@ -263,8 +263,8 @@ def _take_call_id(call: ModelCall, waiting: list[tuple[ModelCall, str]]) -> str 
     return waiting.pop(place)[1] if waiting else None
 
 
-def _build_reply(turn: ModelTurn, position: int) -> dict[str, Any]:
-    message: dict[str, Any] = dict(turn.content) if isinstance(turn.content, Mapping) else {"role": "assistant"}
+def _build_reply(turn: ModelTurn, position: int) -> JsonDict:
+    message: JsonDict = dict(turn.content) if isinstance(turn.content, Mapping) else {"role": "assistant"}
     if "content" not in message:
         message["content"] = turn.text or None
     if not turn.calls and message["content"] is None:
@@ -284,7 +284,7 @@ def _build_reply(turn: ModelTurn, position: int) -> dict[str, Any]:
     return message
 
 
-def _clean_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
+def _clean_call(call: JsonObject) -> JsonObject:
     """Return `call` unchanged, or without arguments if they are no JSON object: vLLM, Ollama and others parse them
     again, and refuse the whole conversation."""
     function = call["function"]
@@ -294,13 +294,13 @@ def _clean_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
     return call
 
 
-def _serialize_arguments(raw: str | None, arguments: Any) -> str:
+def _serialize_arguments(raw: str | None, arguments: object) -> str:
     if raw is not None:
         return raw
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def _serialize_value(value: Any) -> str:
+def _serialize_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -321,7 +321,7 @@ CACHED_TOKEN_KEYS = ("num_cached_tokens", "prompt_cache_hit_tokens", "cached_tok
 ECHOED_KEYS = ("reasoning_content", "reasoning_details", "extra_content", "thought_signature")
 
 
-def read_reply(data: Any) -> ModelTurn:
+def read_reply(data: object) -> ModelTurn:
     """Read one whole response. Never raises on any JSON."""
     data = data if isinstance(data, Mapping) else {}
     choice = _get_choice(data.get("choices"))
@@ -346,12 +346,12 @@ def read_reply(data: Any) -> ModelTurn:
     )
 
 
-def _get_choice(choices: Any) -> Mapping[str, Any]:
+def _get_choice(choices: object) -> JsonObject:
     choice = choices[0] if isinstance(choices, list) and choices else None
     return choice if isinstance(choice, Mapping) else {}
 
 
-def join_text_parts(content: Any) -> str:
+def join_text_parts(content: object) -> str:
     """Return a message's text, which is a string or the text parts of a list."""
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, Mapping) and part.get("type") == "text")
@@ -359,7 +359,7 @@ def join_text_parts(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _list_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _list_calls(message: JsonObject) -> list[JsonObject]:
     calls = message.get("tool_calls")
     candidates = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
     if not candidates and isinstance(message.get("function_call"), Mapping):
@@ -367,7 +367,7 @@ def _list_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [call for call in candidates if isinstance(call.get("function"), Mapping) and call["function"].get("name")]
 
 
-def _find_nameless_call(message: Mapping[str, Any]) -> str | None:
+def _find_nameless_call(message: JsonObject) -> str | None:
     """Describe a call without a name, which can't be made."""
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
@@ -377,7 +377,7 @@ def _find_nameless_call(message: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _find_cut_off_call(calls: Sequence[ModelCall], finish: Any) -> str | None:
+def _find_cut_off_call(calls: Sequence[ModelCall], finish: object) -> str | None:
     """Describe the last call of a reply that ended at its limit, if that was inside the call."""
     if not calls or finish not in CUT_OFF:
         return None
@@ -385,7 +385,7 @@ def _find_cut_off_call(calls: Sequence[ModelCall], finish: Any) -> str | None:
     return f"{last.name}({last.raw})" if last.malformed is not None or last.raw == "" else None
 
 
-def _read_call(data: Mapping[str, Any]) -> ModelCall:
+def _read_call(data: JsonObject) -> ModelCall:
     function = data["function"]
     arguments, call_id = function.get("arguments"), data.get("id")
     known_id = call_id if isinstance(call_id, str) and call_id else None
@@ -397,7 +397,7 @@ def _read_call(data: Mapping[str, Any]) -> ModelCall:
     return ModelCall(name=name, arguments=text if why else value, call_id=known_id, malformed=why, raw=text)
 
 
-def _read_finish_reason(reason: Any, message: Mapping[str, Any], has_calls: bool, has_text: bool) -> str:
+def _read_finish_reason(reason: object, message: JsonObject, has_calls: bool, has_text: bool) -> str:
     if not message:
         return "empty"
     if message.get("refusal"):
@@ -407,7 +407,7 @@ def _read_finish_reason(reason: Any, message: Mapping[str, Any], has_calls: bool
     return FINISH_REASONS.get(str(reason), "other")
 
 
-def read_usage(data: Any) -> Usage | None:
+def read_usage(data: object) -> Usage | None:
     """Read the token counts. OpenAI counts reasoning among the completion's; xAI and Gemini's compatible API beside
     them, which only the total shows. `Usage` has them apart."""
     if not isinstance(data, Mapping):
@@ -432,11 +432,11 @@ def _get_count(mapping: object, key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _build_content(message: Mapping[str, Any], text: str, calls: tuple[ModelCall, ...]) -> dict[str, Any] | None:
+def _build_content(message: JsonObject, text: str, calls: tuple[ModelCall, ...]) -> JsonDict | None:
     """Build the message that goes back, without keys that servers send and do not accept."""
     if not message:
         return None
-    content: dict[str, Any] = {"role": "assistant", "content": text or None}
+    content: JsonDict = {"role": "assistant", "content": text or None}
     came = _list_calls(message)[: len(calls)]
     if came:
         content["tool_calls"] = [
@@ -450,7 +450,7 @@ def read_stream(chunks: Iterable[Any]) -> ModelTurn:
     """Read a stream's chunks: the same turn as if it had come whole, except where the stream breaks off."""
     accumulator = StreamAccumulator()
     text: list[str] = []
-    message: dict[str, Any] = {}
+    message: JsonDict = {}
     reason = usage = model = None
     for chunk in (chunk for chunk in chunks if isinstance(chunk, Mapping)):
         usage, model = chunk.get("usage") or usage, chunk.get("model") or model
@@ -472,7 +472,7 @@ def read_stream(chunks: Iterable[Any]) -> ModelTurn:
     return turn
 
 
-def _close_stream(accumulator: StreamAccumulator) -> tuple[list[dict[str, Any]], str | None]:
+def _close_stream(accumulator: StreamAccumulator) -> tuple[list[JsonDict], str | None]:
     """Close a stream without a finish reason: return its calls, and the description of one that was cut off."""
     certain = accumulator.begun(certain=True)
     try:
@@ -482,7 +482,7 @@ def _close_stream(accumulator: StreamAccumulator) -> tuple[list[dict[str, Any]],
     return accumulator.begun(), None
 
 
-def _collect_extras(delta: Mapping[str, Any], message: dict[str, Any]) -> None:
+def _collect_extras(delta: JsonObject, message: JsonDict) -> None:
     """Collect what comes in pieces beside text and arguments, and must go back: reasoning, signatures."""
     for key in (*ECHOED_KEYS, "refusal"):
         value = delta.get(key)

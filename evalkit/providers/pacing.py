@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from evalkit.errors import ProviderError
+from evalkit.jsonvalue import JsonObject
 from evalkit.model.transcript import Usage
 
 RATES = ("requests_per_minute", "tokens_per_minute")
@@ -46,7 +47,7 @@ class Rates(Struct, frozen=True):
     tokens_per_minute: float | None = None
 
 
-def find_rates(kind: str, model: str, limits: Mapping[str, Any], workers: int = 1) -> Rates:
+def find_rates(kind: str, model: str, limits: JsonObject, workers: int = 1) -> Rates:
     """Find the rates of a model in `limits`: under ``kind:model``, else under ``kind``, else for all. Each of
     `workers` processes gets its share."""
     rates: dict[str, float] = {}
@@ -289,7 +290,7 @@ def to_transport_error(error: BaseException, service: str) -> ProviderError | No
     return None
 
 
-def parse_seconds(value: Any) -> float | None:
+def parse_seconds(value: object) -> float | None:
     """Parse ``7``, ``7s`` or ``7.5s`` as seconds."""
     try:
         delay_s = float(str(value).removesuffix("s"))
@@ -298,7 +299,7 @@ def parse_seconds(value: Any) -> float | None:
     return delay_s if 0 <= delay_s < float("inf") else None
 
 
-def read_retry_after(response: Any) -> float | None:
+def read_retry_after(response: object) -> float | None:
     """Read the `Retry-After` header of a response as seconds: a number, or a date, which is compared with the
     service's own clock where the response has a date."""
     headers = getattr(response, "headers", None)
@@ -311,7 +312,7 @@ def read_retry_after(response: Any) -> float | None:
     return max((until - (_parse_date(headers.get("date")) or datetime.now(UTC))).total_seconds(), 0.0)
 
 
-def _parse_date(text: Any) -> datetime | None:
+def _parse_date(text: object) -> datetime | None:
     try:
         moment = parsedate_to_datetime(str(text))
     except ValueError:

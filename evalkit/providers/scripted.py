@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
 
 from evalkit.errors import MissingCassetteError, PathProblem, UsageError, format_path
+from evalkit.jsonvalue import JsonObject
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.turns import Chunk, read_written_reply, replay_pieces
 
@@ -18,7 +18,7 @@ class ScriptedProvider:
 
     name = "scripted"
 
-    def __init__(self, turns: Iterable[ModelTurn | Mapping[str, Any] | str]) -> None:
+    def __init__(self, turns: Iterable[ModelTurn | JsonObject | str]) -> None:
         problems: list[PathProblem] = []
         self._turns = tuple(
             (turn, ()) if isinstance(turn, ModelTurn) else read_written_reply(turn, ("turns", index), problems)

@@ -36,7 +36,7 @@ FINISH_REASONS = (
 )
 
 
-def read_turn(data: Any, path: KeyPath, problems: list[PathProblem]) -> ModelTurn:
+def read_turn(data: object, path: KeyPath, problems: list[PathProblem]) -> ModelTurn:
     """Read a turn. Whatever is wrong with `data` is added to `problems`."""
     if isinstance(data, str):
         return ModelTurn(text=data)
@@ -58,7 +58,7 @@ def read_turn(data: Any, path: KeyPath, problems: list[PathProblem]) -> ModelTur
     )
 
 
-def _read_calls(data: Any, path: KeyPath, problems: list[PathProblem]) -> tuple[ModelCall, ...]:
+def _read_calls(data: object, path: KeyPath, problems: list[PathProblem]) -> tuple[ModelCall, ...]:
     if data is None:
         return ()
     if not isinstance(data, (list, tuple)):
@@ -69,7 +69,7 @@ def _read_calls(data: Any, path: KeyPath, problems: list[PathProblem]) -> tuple[
     return tuple(call for call in calls if call is not None)
 
 
-def _read_call(data: Any, path: KeyPath, problems: list[PathProblem]) -> ModelCall | None:
+def _read_call(data: object, path: KeyPath, problems: list[PathProblem]) -> ModelCall | None:
     if isinstance(data, str) and data:
         return ModelCall(name=data)
     if not isinstance(data, Mapping) or not data:
@@ -92,7 +92,7 @@ def _read_call(data: Any, path: KeyPath, problems: list[PathProblem]) -> ModelCa
     return None
 
 
-def _read_long_call(data: Mapping[str, Any], path: KeyPath, problems: list[PathProblem]) -> ModelCall | None:
+def _read_long_call(data: JsonObject, path: KeyPath, problems: list[PathProblem]) -> ModelCall | None:
     report_unknown_keys(data, CALL_KEYS, path, problems, "a call")
     call = _build_call(data["name"], data.get("arguments"), (*path, "arguments"), problems)
     call_id = data.get("id")
@@ -105,7 +105,7 @@ def _read_long_call(data: Mapping[str, Any], path: KeyPath, problems: list[PathP
     )
 
 
-def _build_call(name: str, arguments: Any, path: KeyPath, problems: list[PathProblem]) -> ModelCall:
+def _build_call(name: str, arguments: object, path: KeyPath, problems: list[PathProblem]) -> ModelCall:
     if arguments is None:
         return ModelCall(name=name)
     if isinstance(arguments, str):
@@ -117,7 +117,7 @@ def _build_call(name: str, arguments: Any, path: KeyPath, problems: list[PathPro
     return ModelCall(name=name, arguments=arguments)
 
 
-def _read_finish(data: Mapping[str, Any], has_calls: bool, path: KeyPath, problems: list[PathProblem]) -> str:
+def _read_finish(data: JsonObject, has_calls: bool, path: KeyPath, problems: list[PathProblem]) -> str:
     default = "tool_calls" if has_calls else "stop"
     reason = read_text(data, "finish_reason", path, problems)
     if reason is not None and reason not in FINISH_REASONS:
@@ -132,7 +132,7 @@ def _read_finish(data: Mapping[str, Any], has_calls: bool, path: KeyPath, proble
     return reason or default
 
 
-def _read_usage(data: Any, path: KeyPath, problems: list[PathProblem]) -> Usage | None:
+def _read_usage(data: object, path: KeyPath, problems: list[PathProblem]) -> Usage | None:
     if data is None:
         return None
     if not isinstance(data, Mapping):
@@ -150,7 +150,7 @@ def _read_usage(data: Any, path: KeyPath, problems: list[PathProblem]) -> Usage 
     return Usage(**{**counts, "total_tokens": counts.get("total_tokens") or parts})
 
 
-def _read_number(data: Mapping[str, Any], key: str, path: KeyPath, problems: list[PathProblem]) -> float:
+def _read_number(data: JsonObject, key: str, path: KeyPath, problems: list[PathProblem]) -> float:
     value = data.get(key)
     if value is None:
         return 0.0
@@ -160,7 +160,7 @@ def _read_number(data: Mapping[str, Any], key: str, path: KeyPath, problems: lis
     return float(value)
 
 
-def read_text(data: Mapping[str, Any], key: str, path: KeyPath, problems: list[PathProblem]) -> str | None:
+def read_text(data: JsonObject, key: str, path: KeyPath, problems: list[PathProblem]) -> str | None:
     """Read ``data[key]``, a string, or None if it is not there. Anything else is a problem."""
     value = data.get(key)
     if value is None or isinstance(value, str):
@@ -170,7 +170,7 @@ def read_text(data: Mapping[str, Any], key: str, path: KeyPath, problems: list[P
 
 
 def report_unknown_keys(
-    data: Mapping[str, Any], allowed: tuple[str, ...], path: KeyPath, problems: list[PathProblem], subject: str
+    data: JsonObject, allowed: tuple[str, ...], path: KeyPath, problems: list[PathProblem], subject: str
 ) -> None:
     """Add a problem for each key of `data` that is not in `allowed`, with the nearest name."""
     for key in data:
@@ -321,7 +321,7 @@ STREAM_TURN_KEYS = ("stream", "finish_reason", "usage", "duration_ms", "model")
 _FORMS = "{openai: [...]}, {anthropic: [...]}, {gemini: [...]} or {text: [...]}"
 
 
-def read_written_reply(data: Any, path: KeyPath, problems: list[PathProblem]) -> tuple[ModelTurn, tuple[Chunk, ...]]:
+def read_written_reply(data: object, path: KeyPath, problems: list[PathProblem]) -> tuple[ModelTurn, tuple[Chunk, ...]]:
     """Read a turn, and the pieces in which it comes; none if it comes whole."""
     if not isinstance(data, Mapping) or "stream" not in data:
         return read_turn(data, path, problems), ()
@@ -337,7 +337,7 @@ def read_written_reply(data: Any, path: KeyPath, problems: list[PathProblem]) ->
     return replace(turn, finish_reason=finish, usage=usage, model=model, duration_ms=stated_turn.duration_ms), chunks
 
 
-def _check_keys(data: Mapping[str, Any], chunks: tuple[Chunk, ...], path: KeyPath, problems: list[PathProblem]) -> None:
+def _check_keys(data: JsonObject, chunks: tuple[Chunk, ...], path: KeyPath, problems: list[PathProblem]) -> None:
     for key in data:
         if key in TURN_KEYS and key not in STREAM_TURN_KEYS:
             message = f"'{key}' can't stand beside 'stream', which holds the whole reply"
@@ -349,7 +349,7 @@ def _check_keys(data: Mapping[str, Any], chunks: tuple[Chunk, ...], path: KeyPat
     report_unknown_keys(rest, STREAM_TURN_KEYS, path, problems, "a streamed turn")
 
 
-def read_chunks(data: Any, path: KeyPath, problems: list[PathProblem]) -> tuple[Chunk, ...]:
+def read_chunks(data: object, path: KeyPath, problems: list[PathProblem]) -> tuple[Chunk, ...]:
     """Read the pieces under a turn's `stream` key, ``{openai: [...]}``. What is wrong with them is added to
     `problems`."""
     if not isinstance(data, Mapping) or len(data) != 1:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from evalkit.errors import IncompleteCallError
-from evalkit.jsonvalue import parse_arguments
+from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.transcript import FieldAccess
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class StreamAccumulator:
             cut = reason in CUT_OFF and slot is self._slots[-1]
             slot.is_ended, slot.is_finished = True, slot.is_finished or not cut
 
-    def _add_fragment(self, piece: Mapping[str, Any]) -> None:
+    def _add_fragment(self, piece: JsonObject) -> None:
         function = piece.get("function") or {}
         name, arguments = function.get("name") or "", function.get("arguments")
         slot = self._find_slot(piece.get("index"), piece.get("id") or "", name, bool(arguments))
@@ -152,7 +152,7 @@ class StreamAccumulator:
         elif kind == "message_delta" and (event.get("delta") or {}).get("stop_reason"):
             self.finish(event["delta"]["stop_reason"])
 
-    def _start_block(self, index: object, block: Mapping[str, Any]) -> None:
+    def _start_block(self, index: object, block: JsonObject) -> None:
         for slot in self._slots:
             slot.is_ended, slot.is_finished = (
                 True,
@@ -167,7 +167,7 @@ class StreamAccumulator:
         slot.arguments_object = dict(block["input"]) if block.get("input") else None
         self._slots.append(slot)
 
-    def _add_block_delta(self, index: object, delta: Mapping[str, Any]) -> None:
+    def _add_block_delta(self, index: object, delta: JsonObject) -> None:
         if delta.get("type") == "text_delta":
             self._content.append(delta.get("text") or "")
         if delta.get("type") == "input_json_delta" and delta.get("partial_json"):
@@ -213,7 +213,7 @@ class StreamAccumulator:
             calls += self._find_text_calls(certain=not self._closed)
         return calls
 
-    def begun(self, *, certain: bool = False) -> list[dict[str, Any]]:
+    def begun(self, *, certain: bool = False) -> list[JsonDict]:
         """List every call that came over OpenAI's wire, as in a reply that comes whole, readable or not; or only
         those that are `certain`."""
         slots = [slot for slot in sort_slots(self._slots) if not slot.is_blank]
@@ -277,13 +277,13 @@ class StreamAccumulator:
         return calls
 
 
-def _to_json(data: Any) -> Any:
+def _to_json(data: object) -> Any:
     """Convert the object of a client library (openai, google-genai, anthropic) to JSON."""
     dump = getattr(data, "model_dump", None)
     return data if dump is None else dump(mode="json")
 
 
-def _get_finish_reason(choice: Mapping[str, Any]) -> dict[str, Any]:
+def _get_finish_reason(choice: JsonObject) -> JsonDict:
     return {"finish_reason": choice["finish_reason"]} if choice.get("finish_reason") else {}
 
 
@@ -308,7 +308,7 @@ class StreamCall(FieldAccess, Struct, frozen=True):
     """
 
     name: str
-    arguments: dict[str, Any]
+    arguments: JsonDict
     id: str | None = None
     repairs: tuple[str, ...] = ()
     extra: Any = None
@@ -323,7 +323,7 @@ class Slot:
         self.name = ""
         self.is_named_late = False  # behind arguments
         self.fragments: list[str] = []
-        self.arguments_object: dict[str, Any] | None = None  # arguments that came as an object, not as text
+        self.arguments_object: JsonDict | None = None  # arguments that came as an object, not as text
         self.extra: Any = None  # `extra_content`
         self.is_closed = False  # the wire said that nothing more belongs to it
         self.is_ended = False  # the wire said so, or something came after it
@@ -347,7 +347,7 @@ class Slot:
     def has_arguments(self) -> bool:
         return bool(self.fragments) or self.arguments_object is not None
 
-    def read_arguments(self) -> dict[str, Any] | None:
+    def read_arguments(self) -> JsonDict | None:
         """Return the arguments object, or None while it is not whole."""
         if self.arguments_object is not None:
             return self.arguments_object
@@ -366,7 +366,7 @@ class Slot:
         """Nothing of a call came: servers send empty places."""
         return not (self.id or self.name or self.fragments or self.arguments_object)
 
-    def to_message(self) -> dict[str, Any]:
+    def to_message(self) -> JsonDict:
         """Build the call as its server would have sent it whole, readable or not."""
         arguments = self.text if self.arguments_object is None else self.arguments_object
         call = {"id": self.id or None, "type": "function", "function": {"name": self.name, "arguments": arguments}}
@@ -402,10 +402,10 @@ class CallParts:
     arriving, `lost` one that another call followed before it was whole."""
 
     def __init__(self) -> None:
-        self.open_part: dict[str, Any] | None = None
-        self.lost_part: dict[str, Any] | None = None
+        self.open_part: JsonDict | None = None
+        self.lost_part: JsonDict | None = None
 
-    def add(self, part: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any] | None:
+    def add(self, part: JsonObject, call: JsonObject) -> JsonDict | None:
         """Take `part`, which holds `call`; the part that is whole with it, if one is."""
         if self.open_part is not None and _is_another(call, self.open_part["functionCall"]):
             self.lost_part, self.open_part = self.lost_part or self.open_part, None
@@ -432,18 +432,18 @@ class CallParts:
         return None if part is None else format_call(part["functionCall"])
 
 
-def _is_another(call: Mapping[str, Any], open_call: Mapping[str, Any]) -> bool:
+def _is_another(call: JsonObject, open_call: JsonObject) -> bool:
     name, id = call.get("name"), call.get("id")
     return bool(name) and (name != open_call["name"] or bool(id and open_call.get("id") and id != open_call["id"]))
 
 
-def _start_part(part: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
+def _start_part(part: JsonObject, call: JsonObject) -> JsonDict:
     fields = {key: value for key, value in call.items() if key not in ("partialArgs", "willContinue")}
     arguments = call.get("args")
     return {**part, "functionCall": {**fields, "args": dict(arguments) if isinstance(arguments, Mapping) else {}}}
 
 
-def format_call(call: Mapping[str, Any]) -> str:
+def format_call(call: JsonObject) -> str:
     """Format a call for a message."""
     return f"{call.get('name')}({call.get('args')})"
 
@@ -453,7 +453,7 @@ class GeminiCalls:
     call, or not yet."""
 
     def __init__(self) -> None:
-        self.completed: list[tuple[str, dict[str, Any], str | None]] = []
+        self.completed: list[tuple[str, JsonDict, str | None]] = []
         self._parts = CallParts()
         self._unreadable: str | None = None
 
@@ -461,7 +461,7 @@ class GeminiCalls:
     def unfinished(self) -> str | None:
         return self._unreadable or self._parts.unfinished
 
-    def add_part(self, part: Mapping[str, Any]) -> None:
+    def add_part(self, part: JsonObject) -> None:
         part = to_wire_keys(part)
         call = part.get("functionCall")
         complete_part = self._parts.add(part, call) if isinstance(call, Mapping) else None
@@ -475,7 +475,7 @@ class GeminiCalls:
             self._unreadable = self._unreadable or format_call(complete_call)
 
 
-def to_wire_keys(data: Any) -> Any:
+def to_wire_keys(data: object) -> Any:
     """JSON of the API with the keys that the wire has, where Python's client spells them in its own way."""
     if isinstance(data, list):
         return [to_wire_keys(item) for item in data]
@@ -487,7 +487,7 @@ def to_wire_keys(data: Any) -> Any:
     }
 
 
-def _set_value(arguments: dict[str, Any], piece: Any) -> None:
+def _set_value(arguments: JsonDict, piece: object) -> None:
     """Set the value that a `partialArgs` piece brings; chunks of a string append to it."""
     if not isinstance(piece, Mapping):
         return

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from evalkit.jsonvalue import JsonDict
 from evalkit.model.transcript import FieldAccess
 from evalkit.textcalls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
 from evalkit.textcalls.names import Names, RejectedCallError
@@ -20,7 +21,7 @@ class TextCall(FieldAccess, Struct, frozen=True):
     """A recovered call. Fields are also read by key: ``call["name"]``."""
 
     name: str
-    arguments: dict[str, Any]
+    arguments: JsonDict
     raw: str
     repairs: tuple[str, ...] = ()
     start: int = 0
@@ -110,7 +111,7 @@ class Envelopes:
             self.rejected.append(Rejected("", "too tangled: the search for calls was given up"))
             raise StopError
 
-    def _add(self, start: int, end: int, entries: Iterable[tuple[str, dict[str, Any], list[str]]]) -> int:
+    def _add(self, start: int, end: int, entries: Iterable[tuple[str, JsonDict, list[str]]]) -> int:
         raw = self.text[start:end]
         calls = [TextCall(name, arguments, raw, tuple(notes), start, end) for name, arguments, notes in entries]
         self.spans.append(_Span(start, end, calls))
@@ -276,8 +277,8 @@ class Envelopes:
         return None
 
     def _read_calls(
-        self, value: Any, notes: list[str], *, explicit: bool, named: str | None = None
-    ) -> list[tuple[str, dict[str, Any], list[str]]]:
+        self, value: object, notes: list[str], *, explicit: bool, named: str | None = None
+    ) -> list[tuple[str, JsonDict, list[str]]]:
         """Read the calls of a JSON value: an object, a list of them, or `{"tool_calls": [...]}`."""
         if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
             value = value["tool_calls"]
@@ -291,14 +292,14 @@ class Envelopes:
         return calls
 
 
-def _has_open_tag(value: Any) -> bool:
+def _has_open_tag(value: object) -> bool:
     """Tell whether a strictly read value swallowed an envelope: then the text is to be read up to its closing tag."""
     return isinstance(value, str) and "<function" in value
 
 
 # What stands between tags when it is no JSON: child tags, `name: "arg"`, `name(arg=1)`, a name alone.
 
-Calls = list[tuple[str, dict[str, Any], list[str]]]
+Calls = list[tuple[str, JsonDict, list[str]]]
 
 _PARAMETER = re.compile(
     r"<\s*(?:parameter|param|arg)(?:\s*=\s*[\"']?(?P<equals>[\w.-]+)[\"']?|\s+name\s*=\s*[\"'](?P<name>[^\"'<>]+)[\"'])[^<>]*>"

@@ -13,15 +13,15 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from evalkit.jsonvalue import parse_finite
+from evalkit.jsonvalue import JsonDict, parse_finite
 
 _FIRST_PIECE = 4_000
 _LONGEST_TOKEN = 64  # so near to the end of a piece an error may come of the cut
 _DEEP = 20_000  # characters that it is worth, in work, to find a value nested beyond what Python's own reader takes
 
 
-def _make_pairs_hook(notes: list[str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
-    def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_pairs_hook(notes: list[str]) -> Callable[[list[tuple[str, Any]]], JsonDict]:
+    def build_object(pairs: list[tuple[str, Any]]) -> JsonDict:
         built = dict(pairs)
         if len(built) != len(pairs):
             notes.append(describe_duplicates([key for key, _ in pairs]))
@@ -264,9 +264,9 @@ class LenientReader:
             if self._skip_separator("]", depth, None):
                 return items
 
-    def _read_object(self, depth: int) -> dict[str, Any]:
+    def _read_object(self, depth: int) -> JsonDict:
         self.position += 1
-        pairs: dict[str, Any] = {}
+        pairs: JsonDict = {}
         while True:
             character = self._skip_space()
             if character == "}":
@@ -300,7 +300,7 @@ class LenientReader:
         self._record_repair("keys without quotes")
         return word[0]
 
-    def _skip_separator(self, closer: str, depth: int, value: Any) -> bool:
+    def _skip_separator(self, closer: str, depth: int, value: object) -> bool:
         """Past the comma (False) or the closer (True) behind a member."""
         character = self._skip_space()
         if character == ",":

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from evalkit.jsonvalue import JsonDict, JsonObject
+
 NAME_KEYS = ("name", "tool", "function", "tool_name", "function_name", "action")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
 
@@ -22,7 +24,7 @@ class Names:
 
     def __init__(self, functions: Iterable[Any] | None) -> None:
         self.has_declarations = functions is not None
-        self.parameters: dict[str, Mapping[str, Any]] = {}
+        self.parameters: dict[str, JsonObject] = {}
         for function in functions or ():
             name, schema = _read_declaration(function)
             self.parameters |= dict.fromkeys((name, *_get_aliases(function)), schema)
@@ -54,7 +56,7 @@ class Names:
         """Tell whether `written_name`, in whatever case, is a declared name."""
         return written_name.casefold() in self._folded
 
-    def get_properties(self, name: str) -> Mapping[str, Any]:
+    def get_properties(self, name: str) -> JsonObject:
         properties = self.parameters.get(name, {}).get("properties", {})
         return properties if isinstance(properties, Mapping) else {}
 
@@ -73,7 +75,7 @@ class Names:
             return text
         return text if "string" in kinds and _get_type(value) not in kinds else value
 
-    def bind_positional(self, name: str, values: list[Any], repairs: list[str]) -> dict[str, Any]:
+    def bind_positional(self, name: str, values: list[Any], repairs: list[str]) -> JsonDict:
         """Bind arguments given by position to their declared names."""
         if not values:
             return {}
@@ -84,8 +86,8 @@ class Names:
         return dict(zip(order, values, strict=False))
 
     def read_call(
-        self, value: Any, repairs: list[str], *, explicit: bool, named: str | None
-    ) -> tuple[str, dict[str, Any]]:
+        self, value: object, repairs: list[str], *, explicit: bool, named: str | None
+    ) -> tuple[str, JsonDict]:
         """Name and arguments of one JSON object. `named`: the envelope itself gave the name."""
         if not isinstance(value, dict):
             raise RejectedCallError("the call is no JSON object")
@@ -119,9 +121,7 @@ class Names:
         )
         return is_schema and bool(self.parameters.get(name)) and not set(value) <= set(self.get_properties(name))
 
-    def _read_named_call(
-        self, value: dict[str, Any], named: str, repairs: list[str], explicit: bool
-    ) -> tuple[str, dict[str, Any]]:
+    def _read_named_call(self, value: JsonDict, named: str, repairs: list[str], explicit: bool) -> tuple[str, JsonDict]:
         name = self.resolve(named, repairs, explicit=explicit)
         properties = self.get_properties(name)
         if value.get("name") == named and "name" not in properties:
@@ -130,7 +130,7 @@ class Names:
             return name, _to_mapping(value[key])
         return name, value
 
-    def _read_keyed_call(self, value: dict[str, Any], repairs: list[str], explicit: bool) -> tuple[str, dict[str, Any]]:
+    def _read_keyed_call(self, value: JsonDict, repairs: list[str], explicit: bool) -> tuple[str, JsonDict]:
         if len(value) == 1 and self.has_declarations:
             written_name, arguments = next(iter(value.items()))
             if self.is_known(written_name) and isinstance(arguments, dict):
@@ -139,7 +139,7 @@ class Names:
         raise RejectedCallError("the call has no name")
 
 
-def _read_declaration(function: Any) -> tuple[str, Mapping[str, Any]]:
+def _read_declaration(function: Any) -> tuple[str, JsonObject]:
     if isinstance(function, str):
         return function, {}
     if isinstance(function, Mapping):
@@ -150,13 +150,13 @@ def _read_declaration(function: Any) -> tuple[str, Mapping[str, Any]]:
     return str(function.name), function.parameters or {}
 
 
-def _get_aliases(function: Any) -> Iterable[str]:
+def _get_aliases(function: object) -> Iterable[str]:
     """Other names of a declaration: a call keeps the one that was written, and the dispatcher knows whose it is."""
     aliases: Iterable[str] = getattr(function, "aliases", ())
     return aliases
 
 
-def _find_types(schema: Any, root: Mapping[str, Any]) -> set[str]:
+def _find_types(schema: Any, root: JsonObject) -> set[str]:
     """Type names that a property's schema allows; empty when it says nothing."""
     if not isinstance(schema, Mapping):
         return set()
@@ -170,14 +170,14 @@ def _find_types(schema: Any, root: Mapping[str, Any]) -> set[str]:
     return types
 
 
-def _get_type(value: Any) -> str:
+def _get_type(value: object) -> str:
     if isinstance(value, bool):
         return "boolean"
     names = {dict: "object", list: "array", str: "string", int: "integer", float: "number", type(None): "null"}
     return names[type(value)]
 
 
-def _to_mapping(value: Any) -> dict[str, Any]:
+def _to_mapping(value: object) -> JsonDict:
     """Return the arguments object; a JSON text of one is parsed, as on OpenAI's wire."""
     if isinstance(value, str):
         try:

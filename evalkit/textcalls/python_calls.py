@@ -9,6 +9,8 @@ import threading
 import warnings
 from typing import Any
 
+from evalkit.jsonvalue import JsonDict
+
 MAX_LENGTH = 20_000
 
 _quiet = threading.Lock()  # filters of warnings are the whole process's
@@ -41,7 +43,7 @@ def find_balanced_end(text: str, start: int) -> tuple[int | None, int]:
     return None, limit - start
 
 
-def read_calls(source: str) -> list[tuple[str, list[Any], dict[str, Any], list[str]]]:
+def read_calls(source: str) -> list[tuple[str, list[Any], JsonDict, list[str]]]:
     """Read (name, positional, named, repairs) of one call or a list of calls. Raises NotACallError for anything
     else."""
     repairs: list[str] = []
@@ -73,7 +75,7 @@ def _parse_expression(source: str) -> ast.expr | None:
         return None  # SystemError: Python 3.11 miscounts its depth when another thread parses meanwhile
 
 
-def _read_call(node: ast.expr) -> tuple[str, list[Any], dict[str, Any]]:
+def _read_call(node: ast.expr) -> tuple[str, list[Any], JsonDict]:
     if not isinstance(node, ast.Call):
         raise NotACallError("not a call")
     name = _read_dotted_name(node.func)

@@ -17,7 +17,7 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
 from evalkit.cassettes.http.player import PendingExchange, Player
+from evalkit.jsonvalue import JsonDict, JsonObject
 
 Maker = Callable[[Any], Any]  # from a real method to the one in its place
 
@@ -187,7 +188,7 @@ def _make_stubbed(library: str, method: str, real: Any) -> Any:
     return handle_session_request if library == "aiohttp" else handle_request
 
 
-def _parse_authority(url: Any) -> str:
+def _parse_authority(url: object) -> str:
     return urlsplit(str(url)).netloc.rpartition("@")[2]
 
 
@@ -251,7 +252,7 @@ def make_connect(real: Callable[[Any], None], find: FindPlayer) -> Callable[[Any
 
 
 def make_send(real: Callable[[Any, Any], None], find: FindPlayer) -> Callable[[Any, Any], None]:
-    def send(self: Any, data: Any) -> None:
+    def send(self: Any, data: object) -> None:
         if _REAL in vars(self):
             return real(self, data)
         if _GATHERED not in vars(self):
@@ -394,7 +395,7 @@ class Router:
         request.evalkit_found, request.evalkit_since = outcome, perf_counter()
         return isinstance(outcome, HttpResponse)
 
-    def play_response(self, request: Any) -> dict[str, Any]:
+    def play_response(self, request: Any) -> JsonDict:
         answer: HttpResponse = request.evalkit_found
         headers: dict[str, list[str]] = {}
         for name, value in answer.headers:
@@ -402,7 +403,7 @@ class Router:
         status = {"code": answer.status, "message": answer.reason}
         return {"status": status, "headers": headers, "body": {"string": answer.body}}
 
-    def append(self, request: Any, response: Mapping[str, Any]) -> None:
+    def append(self, request: Any, response: JsonObject) -> None:
         outcome = getattr(request, "evalkit_found", None)
         if isinstance(outcome, PendingExchange):
             headers = tuple((name, value) for name, values in response["headers"].items() for value in values)
@@ -410,10 +411,10 @@ class Router:
             answer = HttpResponse(status["code"], status["message"] or "", headers, body)
             outcome.record_response(answer, (perf_counter() - request.evalkit_since) * 1000)
 
-    def filter_request(self, request: Any) -> Any:
+    def filter_request(self, request: object) -> Any:
         return request
 
-    def find_requests_with_most_matches(self, request: Any) -> list[tuple[Any, list[str], list[str]]]:
+    def find_requests_with_most_matches(self, request: object) -> list[tuple[Any, list[str], list[str]]]:
         """Return the request itself: aiohttp's stub looks up the targets of redirects, which have their own
         exchanges."""
         return [(request, [], [])]

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 from msgspec import Struct
 
 from evalkit.cassettes.fingerprint import redact_secrets
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.text.redact import REDACTED
 
 # fmt: off
@@ -66,7 +67,7 @@ class HttpResponse(Struct, frozen=True):
         return next((value for key, value in self.headers if key.lower() == name), "")
 
 
-def serialize_request(request: HttpRequest, secrets: tuple[str, ...], ignored: Iterable[str] = ()) -> dict[str, Any]:
+def serialize_request(request: HttpRequest, secrets: tuple[str, ...], ignored: Iterable[str] = ()) -> JsonDict:
     """Serialize `request` for a cassette. `ignored` are paths below a JSON body (``metadata.run_id``) that are left
     out."""
     body = read_body(request.body, request.content_type)
@@ -77,7 +78,7 @@ def serialize_request(request: HttpRequest, secrets: tuple[str, ...], ignored: I
     return data if body.value is None else {**data, body.form: value}
 
 
-def serialize_response(response: HttpResponse, secrets: tuple[str, ...]) -> dict[str, Any]:
+def serialize_response(response: HttpResponse, secrets: tuple[str, ...]) -> JsonDict:
     """Serialize `response` for a cassette."""
     encoding = response.get_header("content-encoding")
     content = unpack_content(response.body, encoding) if encoding else response.body
@@ -85,13 +86,13 @@ def serialize_response(response: HttpResponse, secrets: tuple[str, ...]) -> dict
     if content is None:
         content, headers["content-encoding"] = response.body, encoding
     body = read_body(content, response.get_header("content-type"))
-    data: dict[str, Any] = {"status": response.status}
+    data: JsonDict = {"status": response.status}
     if headers:
         data["headers"] = redact_secrets(headers, secrets)
     return data if body.value is None else {**data, body.form: _redact_value(body.value, secrets)}
 
 
-def to_response(data: Mapping[str, Any]) -> HttpResponse:
+def to_response(data: JsonObject) -> HttpResponse:
     """Convert serialized data back to a response."""
     from http import HTTPStatus
 
@@ -121,7 +122,7 @@ def clean_url(url: str, secrets: tuple[str, ...]) -> str:
     return cleaned
 
 
-def _redact_value(value: Any, secrets: tuple[str, ...]) -> Any:
+def _redact_value(value: object, secrets: tuple[str, ...]) -> Any:
     """Copy `value` without secrets. ``{"token": "Hel"}`` is a piece of text in a model's reply, and stays if it is
     short."""
     if isinstance(value, Mapping):
@@ -138,7 +139,7 @@ def _redact_value(value: Any, secrets: tuple[str, ...]) -> Any:
     return redact_secrets(value, secrets)
 
 
-def _remove_path(value: Any, path: list[str]) -> Any:
+def _remove_path(value: object, path: list[str]) -> Any:
     """Copy `value` without what is at `path`; ``*`` stands for every item of a list and every key."""
     step, rest = path[0], path[1:]
     if isinstance(value, Mapping):
@@ -225,12 +226,12 @@ def _parse_content_type(value: str) -> tuple[str, str]:
     return message.get_content_type().lower(), message.get_content_charset("utf-8")
 
 
-def _parse_form(content: bytes) -> dict[str, Any] | None:
+def _parse_form(content: bytes) -> JsonDict | None:
     try:
         pairs = parse_qsl(content.decode(), keep_blank_values=True, strict_parsing=True)
     except ValueError:
         return None
-    fields: dict[str, Any] = {}
+    fields: JsonDict = {}
     for name, value in pairs:
         fields.setdefault(name, []).append(value)
     return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
@@ -256,7 +257,7 @@ def _parse_json(text: str) -> Any:
     return data if isinstance(data, (dict, list)) and not _is_unwritable(data, 0) else None
 
 
-def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_unique_object(pairs: list[tuple[str, Any]]) -> JsonDict:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a key stands twice")
@@ -267,7 +268,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _is_unwritable(data: Any, depth: int) -> bool:
+def _is_unwritable(data: object, depth: int) -> bool:
     """Tell whether YAML can't hold the data: nested too deeply, or with half a surrogate pair."""
     if isinstance(data, str):
         return any("\ud800" <= char <= "\udfff" for char in data) if not data.isascii() else False

@@ -19,7 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.cassettes.http.messages import HttpResponse, unpack_content
-from evalkit.jsonvalue import JsonObject, map_strings, parse_arguments
+from evalkit.jsonvalue import JsonDict, JsonObject, map_strings, parse_arguments
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.providers.table import PROVIDERS
 from evalkit.providers.turns import Chunk, build_turn
@@ -104,7 +104,7 @@ def _read_function_call(item: JsonObject) -> ModelCall:
     return ModelCall(name=name, arguments=raw if why else arguments, call_id=known_id, malformed=why, raw=str(raw))
 
 
-def _read_usage(data: Any) -> Usage | None:
+def _read_usage(data: object) -> Usage | None:
     if not isinstance(data, Mapping):
         return None
     reasoning = (data.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
@@ -141,7 +141,7 @@ _BASE64 = ("thoughtSignature", "thought_signature", "encrypted_content")
 _TO_URL_SAFE = str.maketrans("+/", "-_")
 
 
-def normalise_exchanges(exchanges: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def normalise_exchanges(exchanges: list[JsonDict]) -> list[JsonDict]:
     """Copy `exchanges` without what would differ in a second recording."""
     names = _find_stand_ins(exchanges)
 
@@ -162,7 +162,7 @@ def normalise_exchanges(exchanges: list[dict[str, Any]]) -> list[dict[str, Any]]
     ]
 
 
-def _reset_response_times(response: JsonObject) -> dict[str, Any]:
+def _reset_response_times(response: JsonObject) -> JsonDict:
     response = dict(response)
     if "json" in response:
         response["json"] = _reset_times(response["json"])
@@ -171,7 +171,7 @@ def _reset_response_times(response: JsonObject) -> dict[str, Any]:
     return response
 
 
-def _find_stand_ins(exchanges: list[dict[str, Any]]) -> dict[str, str]:
+def _find_stand_ins(exchanges: list[JsonDict]) -> dict[str, str]:
     names: dict[str, str] = {}
     counts: dict[str, int] = {}
     for exchange in exchanges:
@@ -196,7 +196,7 @@ def _encode_stand_in(key: str, name: str) -> str:
     return base64.b64encode(name.encode()).decode() if key in _BASE64 else name
 
 
-def _find_random_values(data: Any) -> Iterator[tuple[str, str]]:
+def _find_random_values(data: object) -> Iterator[tuple[str, str]]:
     """Find random values and their keys, in the order of the reply."""
     if isinstance(data, Mapping):
         for key, value in data.items():
@@ -230,7 +230,7 @@ def _parse_event(line: str) -> Any:
         return None
 
 
-def is_model_reply(value: Any) -> bool:
+def is_model_reply(value: object) -> bool:
     """Tell whether `value` looks like a reply of OpenAI's, Anthropic's or Google's API, or an event of its stream."""
     if not isinstance(value, Mapping):
         return False
@@ -243,7 +243,7 @@ def is_model_reply(value: Any) -> bool:
     return value.get("type") in ("message", "message_start")
 
 
-def _reset_times(data: Any) -> Any:
+def _reset_times(data: object) -> Any:
     if isinstance(data, Mapping):
         return {
             key: 0
@@ -264,6 +264,6 @@ def has_uuids(request: JsonObject) -> bool:
     return _UUID.search(json.dumps(request, default=str)) is not None
 
 
-def replace_uuids(data: Any) -> Any:
+def replace_uuids(data: object) -> Any:
     """Copy `data` with every UUID as the same stand-in."""
     return map_strings(data, lambda text: _UUID.sub("uuid", text))

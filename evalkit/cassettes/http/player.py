@@ -43,7 +43,7 @@ from evalkit.errors import (
     PathProblem,
     StaleCassetteError,
 )
-from evalkit.jsonvalue import JsonObject, describe_value
+from evalkit.jsonvalue import JsonDict, JsonObject, describe_value
 from evalkit.providers.turns import report_unknown_keys
 from evalkit.yamlfile.events import Limits
 from evalkit.yamlfile.parse import load
@@ -109,7 +109,7 @@ class Player:
         self._remaining: dict[str, deque[int]] = {}  # by request: the recorded exchanges that are left
         self._remaining_alike: dict[str, deque[int]] = {}  # the same by request without what clients draw by lot
         self._played: set[int] = set()
-        self._exchanges: list[dict[str, Any]] = []  # recorded now, in the order of the requests
+        self._exchanges: list[JsonDict] = []  # recorded now, in the order of the requests
 
     # -- what the interception asks
 
@@ -146,7 +146,7 @@ class Player:
             self._prepare(request_data)
             if self._cassette is None:
                 self._listener.on_request()
-                exchange: dict[str, Any] = {"request": request_data}
+                exchange: JsonDict = {"request": request_data}
                 self._exchanges.append(exchange)
                 return PendingExchange(exchange, self._options.secrets, self._listener), 0.0
             response = self._play(request_data, self._cassette)
@@ -231,7 +231,7 @@ class Player:
 class PendingExchange:
     """A request that went out, and the place for its response."""
 
-    def __init__(self, exchange: dict[str, Any], secrets: tuple[str, ...], listener: TrafficListener) -> None:
+    def __init__(self, exchange: JsonDict, secrets: tuple[str, ...], listener: TrafficListener) -> None:
         self._exchange = exchange
         self._secrets = secrets
         self._listener = listener
@@ -321,7 +321,7 @@ def _compare_exchanges(was: JsonObject, now: JsonObject) -> list[str]:
     return changes[: 2 * SHOWN_DIFFERENCES] or ["the body came in another form (JSON, form, text)"]
 
 
-def _compare_bodies(was: Any, now: Any) -> Iterator[str]:
+def _compare_bodies(was: object, now: object) -> Iterator[str]:
     """Compare declared functions by name, long texts by line, and the rest by path."""
     if not isinstance(was, Mapping) or not isinstance(now, Mapping):
         if was != now:
@@ -336,12 +336,12 @@ def _compare_bodies(was: Any, now: Any) -> Iterator[str]:
     yield from compare_values(_cut_long_texts(was, now), _cut_long_texts(now, was))
 
 
-def _has_names(tools: Any) -> bool:
+def _has_names(tools: object) -> bool:
     flat = _list_tools(tools)
     return bool(flat) and all(isinstance(tool, Mapping) and "name" in tool for tool in flat)
 
 
-def _list_tools(tools: Any) -> list[Any]:
+def _list_tools(tools: object) -> list[Any]:
     """List the declarations out of the lists in which the APIs wrap them."""
     functions: list[Any] = []
     for tool in tools if isinstance(tools, list) else []:
@@ -355,7 +355,7 @@ def _list_tools(tools: Any) -> list[Any]:
     return functions
 
 
-def _find_long_texts(was: Any, now: Any, path: str) -> Iterator[tuple[str, str, str]]:
+def _find_long_texts(was: object, now: object, path: str) -> Iterator[tuple[str, str, str]]:
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in was:
             if key in now:
@@ -367,7 +367,7 @@ def _find_long_texts(was: Any, now: Any, path: str) -> Iterator[tuple[str, str, 
         yield path, was, now
 
 
-def _cut_long_texts(value: Any, counterpart: Any) -> Any:
+def _cut_long_texts(value: object, counterpart: object) -> Any:
     """Copy `value` without the long texts that differ, which are compared by line."""
     if isinstance(value, Mapping):
         return {
@@ -423,7 +423,7 @@ def load_http_cassette(path: Path, display_path: str) -> HttpCassette:
     return cassette
 
 
-def _read_cassette(data: Any, file: str, problems: list[PathProblem]) -> HttpCassette:
+def _read_cassette(data: object, file: str, problems: list[PathProblem]) -> HttpCassette:
     if not isinstance(data, Mapping) or not isinstance(data.get("exchanges"), list):
         problems.append(
             PathProblem((), f"an HTTP cassette is a mapping with 'exchanges', got {describe_value(data)}", CODE)
@@ -441,7 +441,7 @@ def _read_cassette(data: Any, file: str, problems: list[PathProblem]) -> HttpCas
     return HttpCassette(tuple(data["exchanges"]), kind, file)
 
 
-def _check_exchange(data: Any, path: KeyPath, problems: list[PathProblem]) -> None:
+def _check_exchange(data: object, path: KeyPath, problems: list[PathProblem]) -> None:
     if not isinstance(data, Mapping):
         problems.append(
             PathProblem(path, f"an exchange has 'request' and 'response', got {describe_value(data)}", CODE)
@@ -466,7 +466,7 @@ def _check_exchange(data: Any, path: KeyPath, problems: list[PathProblem]) -> No
             )
 
 
-def write_http_cassette(path: Path, exchanges: list[dict[str, Any]]) -> None:
+def write_http_cassette(path: Path, exchanges: list[JsonDict]) -> None:
     """Write a recording, in one step."""
     data = {"evalkit_http_cassette": HTTP_CASSETTE_VERSION, "recorded": True, "exchanges": exchanges}
     write_atomically(path, (HEADER + dump(data)).encode())
