@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from evalkit.model.template import Reference, Template, parse_template, render_templates, strip_literals
+from evalkit.operators.builtin import BUILTIN_OPERATORS
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
 from evalkit.operators.text import Pattern
 
@@ -101,7 +102,10 @@ def _list_candidates(value: dict[str, Any], resolve: Resolve, mode: Mode) -> Ite
 
 
 def _list_operator_candidates(name: str, operand: Any, resolve: Resolve, mode: Mode) -> Iterator[Any]:
-    if name in ("$one_of", "$all_of"):
+    operator = BUILTIN_OPERATORS.get(name)
+    if operator is not None and operator.propose is not None:
+        yield from operator.propose(operand)
+    elif name in ("$one_of", "$all_of"):
         for option in operand:
             yield from _try_example(option, resolve, mode)
     elif name in ("$regex", "$search"):
@@ -152,8 +156,6 @@ def _explain_lone_pattern(value: dict[str, Any]) -> str:
 
 def explain_unmatchable(name: str, pattern: str) -> str:
     """Explain why nothing matches the pattern; "" where that is not certain."""
-    from evalkit.operators.text import Pattern
-
     if any(part in pattern for part in _BEYOND_GENERATING):
         return ""
     texts = list(generate_texts(pattern))

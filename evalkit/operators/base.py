@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -168,7 +168,8 @@ class Operator(Struct, frozen=True, kw_only=True):
     `operand_form` says what stands behind the name: `DATA` (templates in it defer the operator until they have
     values), `VALUE` (a value or operator that is compiled itself) or `LIST` (a list of such values, or data if it is a
     text). `synonyms` are names that people write instead; the error message then names this operator. `example` is
-    the whole mapping, as docs/operators.md shows it.
+    the whole mapping, as docs/operators.md shows it. `propose` gives values that may match an operand, for
+    `evalkit smoke`; without it, values near the operand are tried.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Operator(Struct, frozen=True, kw_only=True):
     build: Callable[[Operand], Matcher]
     operand_form: str = DATA
     synonyms: tuple[str, ...] = ()
+    propose: Callable[[Any], Iterable[Any]] | None = None
 
 
 class OperandCompiler(Protocol):
