@@ -1,12 +1,12 @@
-"""A conversation as files: the case, the cassette with the model's turns, and the instruction it was held under.
+"""Files of a conversation: the case, the cassette with the model's turns, and the instruction.
 
-What was asked of the functions becomes the expectation, what they answered their mocks. A call is held against its
-declared schema here, so that one which broke it is expected to break it.
+Calls become expectations, answers mocks. Calls are checked against their declared schemas, so that one which broke its
+schema is expected to break it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
@@ -23,6 +23,7 @@ from evalkit.importers.conversation import (
     UnreadableLogError,
     UserMessage,
 )
+from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
 from evalkit.yamlfile.write import dump
 
@@ -31,16 +32,16 @@ _ANY = {"type": "object"}
 
 
 class CaseFiles(Struct, frozen=True, kw_only=True):
-    """The texts of one case. `instruction` is None where an agent of the user's own is under test."""
+    """Texts of the files of one case. `instruction` is None where an agent of the user's own is under test."""
 
     case: str
     cassette: str
     instruction: str | None
-    notes: tuple[str, ...]  # what the log did not tell, and what was put in its place
+    notes: tuple[str, ...]  # about what the log lacks, and what stands in its place
 
 
 def build_case_files(conversation: Conversation, *, agent: str | None, name: str) -> CaseFiles:
-    """`conversation` as files. `agent` is the agent under test; None: an instruction file `name`.md of the log's own.
+    """Build the files of a conversation. Without `agent`, an instruction file `name`.md of the log's own is the agent.
 
     Raises UnreadableLogError where nobody asks, or a function has a name that none can have.
     """
@@ -61,7 +62,7 @@ def build_case_files(conversation: Conversation, *, agent: str | None, name: str
 
 
 class _Story:
-    """The conversation by the turns of the user, each with the replies that follow."""
+    """A conversation by the turns of the user, each with the replies that follow."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.notes: list[str] = []
@@ -70,7 +71,16 @@ class _Story:
         self.calls: list[LoggedCall] = []
         self._open: list[int] = []
         for event in conversation.events:
-            self._take(event)
+            if isinstance(event, UserMessage):
+                self.parts.append((event.text, []))
+            elif isinstance(event, ModelReply):
+                if not self.parts:
+                    self.parts.append(("", []))
+                self.parts[-1][1].append(event)
+                self._open += range(len(self.calls), len(self.calls) + len(event.calls))
+                self.calls += event.calls
+            else:
+                self._record_answer(event)
         for call in self.calls:
             if not is_function_name(call.name):
                 raise UnreadableLogError(f"{call.name!r} was called, which is no name of a function")
@@ -79,20 +89,8 @@ class _Story:
         for index in self._open:
             self.notes.append(f"no answer to {self.calls[index].name} is in the log; its mock answers null")
 
-    def _take(self, event: UserMessage | ModelReply | FunctionAnswer) -> None:
-        if isinstance(event, UserMessage):
-            self.parts.append((event.text, []))
-        elif isinstance(event, ModelReply):
-            if not self.parts:
-                self.parts.append(("", []))
-            self.parts[-1][1].append(event)
-            self._open += range(len(self.calls), len(self.calls) + len(event.calls))
-            self.calls += event.calls
-        else:
-            self._record_answer(event)
-
     def _record_answer(self, event: FunctionAnswer) -> None:
-        """An answer belongs to the first open call of its id, else of its name, else to the first at all."""
+        """Record the answer of the first open call of its id, else of its name, else of the first open call."""
         by_id = [i for i in self._open if event.call_id is not None and self.calls[i].call_id == event.call_id]
         by_name = [i for i in self._open if event.name is not None and self.calls[i].name == event.name]
         unknown = event.call_id is None and event.name is None
@@ -111,19 +109,21 @@ class _Story:
         return {**data, **({"mock_function_responses": mocks} if mocks else {})}
 
     def _build_mock(self, name: str) -> Any:
-        """One answer; by arguments, where they tell the calls apart; else one after another."""
+        """Build one answer; answers by arguments, where they tell the calls apart; else a sequence of answers."""
         exchanges = [
             (c.arguments, _to_mock_answer(self.answers.get(i))) for i, c in enumerate(self.calls) if c.name == name
         ]
         answers = [answer for _, answer in exchanges]
         if all(answer == answers[0] for answer in answers):
             return answers[0]
-        arguments = [_to_texts(first).items() for first, _ in exchanges]
-        if any(has_mock_syntax(first) for first, _ in exchanges) or any(
-            first <= second for first, second in permutations(arguments, 2)
-        ):
+        items = [{(key, repr(value)) for key, value in arguments.items()} for arguments, _ in exchanges]
+        has_syntax = any(has_mock_syntax(arguments) for arguments, _ in exchanges)
+        if has_syntax or any(first <= second for first, second in permutations(items, 2)):
             return {"$sequence": [answer if _is_error(answer) else {"$return": answer} for answer in answers]}
-        rules = [{"when": dict(first), **(a if _is_error(a) else {"$return": a})} for first, a in exchanges]
+        rules = [
+            {"when": dict(arguments), **(answer if _is_error(answer) else {"$return": answer})}
+            for arguments, answer in exchanges
+        ]
         return {"$match": rules}
 
     def build_expected(self, declared: Mapping[str, Declaration]) -> dict[str, Any]:
@@ -144,10 +144,6 @@ class _Story:
         return turns
 
 
-def _to_texts(arguments: Mapping[str, Any]) -> dict[str, str]:
-    return {key: repr(value) for key, value in arguments.items()}
-
-
 def _to_mock_answer(event: FunctionAnswer | None) -> Any:
     if event is None:
         return None
@@ -160,12 +156,12 @@ def _to_mock_answer(event: FunctionAnswer | None) -> Any:
     return {"$error": {"type": "error", "message": _to_message(value)}}
 
 
-def _to_message(value: Any) -> Any:
+def _to_message(value: object) -> object:
     text = value if isinstance(value, str) else dump(value).strip()
     return {"$literal": text} if has_mock_syntax(text) else text
 
 
-def _is_error(answer: Any) -> bool:
+def _is_error(answer: object) -> bool:
     return isinstance(answer, Mapping) and answer.keys() == {"$error"}
 
 
@@ -192,9 +188,16 @@ def _build_turn(reply: ModelReply) -> dict[str, Any]:
 
 
 def _read_declarations(conversation: Conversation, story: _Story) -> dict[str, Declaration]:
-    """What the log declares, and a declaration without parameters for each function that was called beside it."""
-    listed = list(_select_functions(conversation.functions, story))
-    parsed, problems = parse_declarations(listed, path=("tools",))
+    """Return what the log declares, and a declaration without parameters for each other function that was called."""
+    listed: dict[str, JsonObject] = {}
+    for function in conversation.functions:
+        name = str(function.get("name"))
+        if is_function_name(name):
+            keys = [key for key in ("name", "description", "parameters") if key in function]
+            listed.setdefault(name, {key: function[key] for key in keys})
+        else:
+            story.notes.append(f"{name!r} is no name of a function, and is left out")
+    parsed, problems = parse_declarations(list(listed.values()), path=("tools",))
     if problems:
         raise UnreadableLogError(f"tools: {problems[0].message}")
     declared = {declaration.name: declaration for declaration in parsed}
@@ -203,17 +206,6 @@ def _read_declarations(conversation: Conversation, story: _Story) -> dict[str, D
             story.notes.append(f"{name} was called, and is not declared in the log; any arguments are taken")
             declared[name] = Declaration(name=name, parameters=_ANY)
     return declared
-
-
-def _select_functions(functions: Sequence[Mapping[str, Any]], story: _Story) -> Iterator[Mapping[str, Any]]:
-    names: set[str] = set()
-    for function in functions:
-        name = str(function.get("name"))
-        if not is_function_name(name):
-            story.notes.append(f"{name!r} is no name of a function, and is left out")
-        elif name not in names:
-            names.add(name)
-            yield {key: function[key] for key in ("name", "description", "parameters") if key in function}
 
 
 def _build_instruction(conversation: Conversation, declared: Mapping[str, Declaration], name: str) -> str:

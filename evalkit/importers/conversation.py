@@ -1,4 +1,4 @@
-"""A logged conversation, whatever wrote it down: who said what, which functions were asked for, what they answered."""
+"""Logged conversations, whatever wrote them down: messages, replies, calls and answers; and JSON as logs hold it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.errors import EvalkitError
+from evalkit.jsonvalue import JsonObject
 
 _DEEPEST = 80  # levels of a value, of the hundred that a file may have
 
@@ -31,7 +32,7 @@ class LoggedCall(Struct, frozen=True):
     """A call that the model asked for. `arguments` is a JSON object."""
 
     name: str
-    arguments: Mapping[str, Any]
+    arguments: JsonObject
     call_id: str | None = None
 
 
@@ -43,7 +44,7 @@ class ModelReply(Struct, frozen=True):
 
 
 class FunctionAnswer(Struct, frozen=True):
-    """What a function answered. `call_id` or `name` says which call; `failed`: the answer is an error."""
+    """The answer of a function. `call_id` or `name` says which call; `failed`: the answer is an error."""
 
     value: Any
     call_id: str | None = None
@@ -55,16 +56,16 @@ Event = UserMessage | ModelReply | FunctionAnswer
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
-    """`functions` are declarations ``{name, description, parameters}`` in JSON Schema; `source` is where it stands."""
+    """A logged conversation. `functions` are declarations in JSON Schema; `source` is where it stands."""
 
     events: tuple[Event, ...]
     system: str = ""
-    functions: tuple[Mapping[str, Any], ...] = ()
+    functions: tuple[JsonObject, ...] = ()
     source: str = ""
 
 
 def merge_events(events: Iterable[Event]) -> tuple[Event, ...]:
-    """`events` with what belongs together in one: pieces of a reply, and messages of the user between two replies."""
+    """Join the pieces of a reply, and messages of the user between two replies."""
     result: list[Event] = []
     for event in events:
         last = result[-1] if result else None
@@ -78,8 +79,8 @@ def merge_events(events: Iterable[Event]) -> tuple[Event, ...]:
     return tuple(result)
 
 
-def read_arguments(value: Any, name: str) -> Mapping[str, Any]:
-    """Arguments as a JSON object, from an object or its text. Raises UnreadableLogError for anything else."""
+def read_arguments(value: Any, name: str) -> JsonObject:
+    """Return arguments as a JSON object, from an object or its text. Raise UnreadableLogError for anything else."""
     if isinstance(value, str):
         try:
             value = parse_json(value or "{}")
@@ -94,7 +95,7 @@ def read_arguments(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """JSON data. Raises ValueError for what is none, for NaN and infinities too, and for what is nested too deep."""
+    """Parse JSON. Raise ValueError for anything else, for NaN and infinities, and for what is nested too deep."""
     try:
         data = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
@@ -105,25 +106,22 @@ def parse_json(text: str) -> Any:
 
 
 def _is_deep(text: str, data: Any) -> bool:
-    """Whether a case file, which has levels of its own above it, could not hold `data`."""
+    """Return whether a case file, which has levels of its own above it, could not hold `data`."""
     if text.count("[") + text.count("{") <= _DEEPEST:
         return False
     level = [data]
     for _ in range(_DEEPEST):
-        level = [inner for value in level if isinstance(value, (dict, list)) for inner in _list_children(value)]
+        containers = [value for value in level if isinstance(value, (dict, list))]
+        level = [inner for value in containers for inner in (value.values() if isinstance(value, dict) else value)]
     return bool(level)
-
-
-def _list_children(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
 
 
 def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no number in JSON")
 
 
-def read_value(text: Any) -> Any:
-    """A function's answer: the JSON object or list that a text is, else what was given."""
+def read_value(text: object) -> Any:
+    """Return a function's answer: the JSON object or list that a text is, else the value as it is."""
     if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
         return text
     try:
@@ -132,8 +130,8 @@ def read_value(text: Any) -> Any:
         return text
 
 
-def join_texts(content: Any, key: str = "text") -> str:
-    """The text of a message: a string, or the texts of its parts, a line each."""
+def join_texts(content: object, key: str = "text") -> str:
+    """Return the text of a message: a string, or the texts of its parts, a line each."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
@@ -141,6 +139,6 @@ def join_texts(content: Any, key: str = "text") -> str:
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
-def filter_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
-    """The mappings in `value`, if it is a list."""
+def filter_mappings(value: object) -> Iterator[JsonObject]:
+    """Yield the mappings in `value`, if it is a list."""
     return (item for item in value if isinstance(item, Mapping)) if isinstance(value, list) else iter(())

@@ -1,4 +1,8 @@
-"""OpenAI's messages: chat completions (and the many servers that speak it), and the responses API."""
+"""Formats of logs: messages of OpenAI, Anthropic and Gemini, and OpenTelemetry spans for generative AI as OTLP/JSON.
+
+Replies and calls of spans come from the messages of ``chat`` spans, answers from ``execute_tool`` spans; where those
+are missing, both come from the messages of the last ``chat`` span, which hold what went before.
+"""
 
 from __future__ import annotations
 
@@ -20,155 +24,131 @@ from evalkit.importers.conversation import (
     read_arguments,
     read_value,
 )
+from evalkit.jsonvalue import JsonObject
 
 _INSTRUCTION_ROLES = ("system", "developer")
+_MODEL = ("chat", "generate_content", "text_completion")  # operations of spans
+Parts = tuple[str, list[Event]]  # the system text, and what follows
 
 
-def read_chat(request: Mapping[str, Any], response: Mapping[str, Any]) -> tuple[str, list[Event]]:
-    """System text and events of ``{"messages": [...]}``; `response` adds the first choice."""
+def read_chat(request: JsonObject, response: JsonObject) -> Parts:
+    """Read OpenAI's chat completions, ``{"messages": [...]}``; `response` adds the first choice."""
     choices = list(filter_mappings(response.get("choices")))
     replies = [message] if choices and isinstance(message := choices[0].get("message"), Mapping) else []
-    messages = [*filter_mappings(request["messages"]), *replies]
-    system = [join_texts(message.get("content")) for message in messages if message.get("role") in _INSTRUCTION_ROLES]
-    return "\n\n".join(filter(None, system)), [event for message in messages for event in _read_chat_message(message)]
+    system: list[str] = []
+    events: list[Event] = []
+    for message in (*filter_mappings(request["messages"]), *replies):
+        role, text = message.get("role"), join_texts(message.get("content"))
+        if role in _INSTRUCTION_ROLES:
+            system.append(text)
+        elif role == "user":
+            events.append(UserMessage(text))
+        elif role == "assistant":
+            pairs = [(call.get("function"), call.get("id")) for call in filter_mappings(message.get("tool_calls"))]
+            older = message.get("function_call")  # before tools there were functions, one call a reply, without an id
+            calls = [
+                _read_openai_call(function, call_id)
+                for function, call_id in (*pairs, (older, None))
+                if isinstance(function, Mapping)
+            ]
+            events.append(ModelReply(text, tuple(calls)))
+        elif role in ("tool", "function"):
+            events.append(
+                FunctionAnswer(read_value(text), call_id=message.get("tool_call_id"), name=message.get("name"))
+            )
+    return "\n\n".join(filter(None, system)), events
 
 
-def _read_chat_message(message: Mapping[str, Any]) -> Iterator[Event]:
-    role, content = message.get("role"), message.get("content")
-    if role == "user":
-        yield UserMessage(join_texts(content))
-    elif role == "assistant":
-        yield ModelReply(join_texts(content), tuple(_read_chat_calls(message)))
-    elif role in ("tool", "function"):
-        yield FunctionAnswer(
-            read_value(join_texts(content)), call_id=message.get("tool_call_id"), name=message.get("name")
-        )
-
-
-def _read_chat_calls(message: Mapping[str, Any]) -> Iterator[LoggedCall]:
-    for call in filter_mappings(message.get("tool_calls")):
-        function = call.get("function")
-        if isinstance(function, Mapping):
-            yield _read_openai_call(function, call.get("id"))
-    older = message.get("function_call")  # before tools there were functions, one call a reply, without an id
-    if isinstance(older, Mapping):
-        yield _read_openai_call(older, None)
-
-
-def _read_openai_call(function: Mapping[str, Any], call_id: Any) -> LoggedCall:
-    name = str(function.get("name"))
-    return LoggedCall(
-        name, read_arguments(function.get("arguments"), name), call_id if isinstance(call_id, str) else None
-    )
-
-
-def read_responses(request: Mapping[str, Any], response: Mapping[str, Any]) -> tuple[str, list[Event]]:
-    """System text and events of ``{"input": [...]}``; `response` adds its output."""
+def read_responses(request: JsonObject, response: JsonObject) -> Parts:
+    """Read OpenAI's responses API, ``{"input": [...]}``; `response` adds its output."""
     raw_input = request["input"]
     inputs = [{"role": "user", "content": raw_input}] if isinstance(raw_input, str) else raw_input
-    items = [*filter_mappings(inputs), *filter_mappings(response.get("output"))]
     system = [str(request.get("instructions") or "")]
-    system += [join_texts(item.get("content")) for item in items if item.get("role") in _INSTRUCTION_ROLES]
-    return "\n\n".join(filter(None, system)), [event for item in items for event in _read_responses_item(item)]
+    events: list[Event] = []
+    for item in (*filter_mappings(inputs), *filter_mappings(response.get("output"))):
+        kind, role, text = item.get("type", "message"), item.get("role"), join_texts(item.get("content"))
+        if role in _INSTRUCTION_ROLES:
+            system.append(text)
+        elif kind == "message" and role in ("user", "assistant"):
+            events.append(UserMessage(text) if role == "user" else ModelReply(text))
+        elif kind == "function_call":
+            events.append(ModelReply("", (_read_openai_call(item, item.get("call_id")),)))
+        elif kind == "function_call_output":
+            output = item.get("output")
+            value = read_value(output if isinstance(output, str) else join_texts(output))
+            events.append(FunctionAnswer(value, call_id=item.get("call_id")))
+    return "\n\n".join(filter(None, system)), events
 
 
-def _read_responses_item(item: Mapping[str, Any]) -> Iterator[Event]:
-    kind, role = item.get("type", "message"), item.get("role")
-    if kind == "message" and role == "user":
-        yield UserMessage(join_texts(item.get("content")))
-    elif kind == "message" and role == "assistant":
-        yield ModelReply(join_texts(item.get("content")))
-    elif kind == "function_call":
-        yield ModelReply("", (_read_openai_call(item, item.get("call_id")),))
-    elif kind == "function_call_output":
-        output = item.get("output")
-        yield FunctionAnswer(
-            read_value(output if isinstance(output, str) else join_texts(output)), call_id=item.get("call_id")
-        )
+def _read_openai_call(function: JsonObject, call_id: object) -> LoggedCall:
+    name = str(function.get("name"))
+    arguments = read_arguments(function.get("arguments"), name)
+    return LoggedCall(name, arguments, call_id if isinstance(call_id, str) else None)
 
 
-# Anthropic's messages.
-
-_BLOCKS = ("tool_use", "tool_result")
-
-
-def is_anthropic(request: Mapping[str, Any]) -> bool:
-    """Whether ``messages`` are Anthropic's: the system text stands beside them, calls and results are blocks."""
+def is_anthropic(request: JsonObject) -> bool:
+    """Return whether ``messages`` are Anthropic's: the system text stands beside them, calls and results are blocks."""
     blocks = (b for m in filter_mappings(request.get("messages")) for b in filter_mappings(m.get("content")))
     return (
         "system" in request
         or any("input_schema" in tool for tool in filter_mappings(request.get("tools")))
-        or any(block.get("type") in _BLOCKS for block in blocks)
+        or any(block.get("type") in ("tool_use", "tool_result") for block in blocks)
     )
 
 
-def read_anthropic(request: Mapping[str, Any], response: Mapping[str, Any]) -> tuple[str, list[Event]]:
-    """System text and events of ``{"messages": [...]}``; `response` adds its content."""
+def read_anthropic(request: JsonObject, response: JsonObject) -> Parts:
+    """Read Anthropic's messages, ``{"messages": [...]}``; `response` adds its content."""
     messages = [*filter_mappings(request["messages"])]
     if isinstance(response.get("content"), list):
         messages.append({"role": "assistant", "content": response["content"]})
-    return join_texts(request.get("system")), [
-        event for message in messages for event in _read_anthropic_message(message)
-    ]
+    events: list[Event] = []
+    for message in messages:
+        by_model = message.get("role") == "assistant"
+        event_type = ModelReply if by_model else UserMessage
+        content = message.get("content")
+        for block in [{"type": "text", "text": content}] if isinstance(content, str) else filter_mappings(content):
+            kind = block.get("type")
+            if kind == "text":
+                events.append(event_type(str(block.get("text") or "")))
+            elif kind == "tool_use" and by_model:
+                name = str(block.get("name"))
+                call = LoggedCall(name, read_arguments(block.get("input"), name), block.get("id"))
+                events.append(ModelReply("", (call,)))
+            elif kind == "tool_result":
+                value, failed = read_value(join_texts(block.get("content"))), block.get("is_error") is True
+                events.append(FunctionAnswer(value, call_id=block.get("tool_use_id"), failed=failed))
+    return join_texts(request.get("system")), events
 
 
-def _read_anthropic_message(message: Mapping[str, Any]) -> Iterator[Event]:
-    event_type, by_model = (
-        (ModelReply if message.get("role") == "assistant" else UserMessage),
-        message.get("role") == "assistant",
-    )
-    content = message.get("content")
-    if isinstance(content, str):
-        yield event_type(content)
-        return
-    for block in filter_mappings(content):
-        kind = block.get("type")
-        if kind == "text":
-            yield event_type(str(block.get("text") or ""))
-        elif kind == "tool_use" and by_model:
-            name = str(block.get("name"))
-            yield ModelReply("", (LoggedCall(name, read_arguments(block.get("input"), name), block.get("id")),))
-        elif kind == "tool_result":
-            value = read_value(join_texts(block.get("content")))
-            yield FunctionAnswer(value, call_id=block.get("tool_use_id"), failed=block.get("is_error") is True)
-
-
-# Gemini's contents, in the spelling of the wire and in that of the Python client.
-
-
-def read_gemini(request: Mapping[str, Any], response: Mapping[str, Any]) -> tuple[str, list[Event]]:
-    """System text and events of ``{"contents": [...]}``; `response` adds the first candidate."""
+def read_gemini(request: JsonObject, response: JsonObject) -> Parts:
+    """Read Gemini's ``{"contents": [...]}``, as on the wire or of the Python client; `response` adds a candidate."""
     raw_contents = request["contents"]
-    contents = (
-        [{"role": "user", "parts": [{"text": raw_contents}]}]
-        if isinstance(raw_contents, str)
-        else [*filter_mappings(raw_contents)]
-    )
+    contents = [*filter_mappings(raw_contents)]
+    if isinstance(raw_contents, str):
+        contents = [{"role": "user", "parts": [{"text": raw_contents}]}]
     candidates = list(filter_mappings(response.get("candidates")))
     if candidates and isinstance(content := candidates[0].get("content"), Mapping):
         contents.append({"role": "model", **content})
+    events: list[Event] = []
+    for content in contents:
+        for part in filter_mappings(content.get("parts")):
+            answer = part.get("functionResponse") or part.get("function_response")
+            call = part.get("functionCall") or part.get("function_call")
+            if isinstance(answer, Mapping):
+                events.append(_read_gemini_answer(answer))
+            elif isinstance(call, Mapping):
+                name = str(call.get("name"))
+                events.append(
+                    ModelReply("", (LoggedCall(name, read_arguments(call.get("args"), name), call.get("id")),))
+                )
+            elif isinstance(part.get("text"), str) and not part.get("thought"):
+                events.append((ModelReply if content.get("role") == "model" else UserMessage)(part["text"]))
     system = request.get("systemInstruction") or request.get("system_instruction")
-    system_text = join_texts(system.get("parts")) if isinstance(system, Mapping) else join_texts(system)
-    return system_text, [event for content in contents for event in _read_gemini_content(content)]
+    return join_texts(system.get("parts") if isinstance(system, Mapping) else system), events
 
 
-def _read_gemini_content(content: Mapping[str, Any]) -> Iterator[Event]:
-    parts = list(filter_mappings(content.get("parts")))
-    by_model = content.get("role") == "model"
-    for part in parts:
-        answer = part.get("functionResponse") or part.get("function_response")
-        call = part.get("functionCall") or part.get("function_call")
-        if isinstance(answer, Mapping):
-            yield _read_gemini_answer(answer)
-        elif isinstance(call, Mapping):
-            name = str(call.get("name"))
-            yield ModelReply("", (LoggedCall(name, read_arguments(call.get("args"), name), call.get("id")),))
-        elif isinstance(part.get("text"), str) and not part.get("thought"):
-            yield ModelReply(part["text"]) if by_model else UserMessage(part["text"])
-
-
-def _read_gemini_answer(answer: Mapping[str, Any]) -> FunctionAnswer:
-    """Clients wrap what is no object as ``{"result": ...}``, or ``output``, and failures as ``{"error": ...}``."""
+def _read_gemini_answer(answer: JsonObject) -> FunctionAnswer:
+    """Read an answer. Clients wrap what is no object as ``{"result": ...}`` or ``output``, failures as ``error``."""
     value = answer.get("response")
     failed = isinstance(value, Mapping) and value.keys() == {"error"}
     if isinstance(value, Mapping) and len(value) == 1:
@@ -176,13 +156,8 @@ def _read_gemini_answer(answer: Mapping[str, Any]) -> FunctionAnswer:
     return FunctionAnswer(value, call_id=answer.get("id"), name=answer.get("name"), failed=failed)
 
 
-# OpenTelemetry spans by the conventions for generative AI, as OTLP/JSON, evalkit's own or others'.
-
-_MODEL = ("chat", "generate_content", "text_completion")
-
-
-def read_spans(records: list[Mapping[str, Any]], source: str) -> Iterator[Conversation | UsageError]:
-    """The conversations in OTLP/JSON export requests, one for each trace of a model, or why there is none in it."""
+def read_spans(records: list[JsonObject], source: str) -> Iterator[Conversation | UsageError]:
+    """Yield a conversation for each trace of a model in OTLP/JSON export requests, or why there is none in it."""
     traces: dict[str, list[_Span]] = {}
     for record in records:
         for of_resource in filter_mappings(record.get("resourceSpans")):
@@ -200,9 +175,9 @@ def read_spans(records: list[Mapping[str, Any]], source: str) -> Iterator[Conver
 
 
 class _Span:
-    """What of a span matters here. Times are nanoseconds since 1970."""
+    """A span with the attributes that matter here. Times are nanoseconds since 1970."""
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
+    def __init__(self, data: JsonObject) -> None:
         self.attributes = {
             str(item.get("key")): _to_plain(item.get("value")) for item in filter_mappings(data.get("attributes"))
         }
@@ -214,8 +189,8 @@ class _Span:
         return read_value(value)
 
 
-def _to_plain(value: Any) -> Any:
-    """An OTLP AnyValue as JSON data."""
+def _to_plain(value: object) -> Any:
+    """Return an OTLP AnyValue as JSON data."""
     if not isinstance(value, Mapping) or not value:
         return None
     kind, inner = next(iter(value.items()))
@@ -227,8 +202,8 @@ def _to_plain(value: Any) -> Any:
     return _to_integer(inner) if kind == "intValue" else inner
 
 
-def _to_integer(value: Any) -> int:
-    """64-bit integers are text in OTLP/JSON. 0 for what is none."""
+def _to_integer(value: object) -> int:
+    """Return a 64-bit integer, which is text in OTLP/JSON; 0 for anything else."""
     return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else 0
 
 
@@ -240,7 +215,7 @@ def _read_conversation(spans: list[_Span], source: str) -> Conversation:
     events = (
         [*_read_by_spans(spans, agent)]
         if any(s.operation == "execute_tool" for s in spans)
-        else [*_read_by_messages(model[-1])]
+        else [*_read_events(model[-1].get_json("input.messages")), *_read_events(model[-1].get_json("output.messages"))]
     )
     if not any(isinstance(event, ModelReply) for event in events):
         raise UnreadableLogError("its spans hold no messages; record them with content (gen_ai.output.messages)")
@@ -253,7 +228,7 @@ def _read_conversation(spans: list[_Span], source: str) -> Conversation:
 
 
 def _read_by_spans(spans: list[_Span], agent: _Span) -> Iterator[Event]:
-    """In the order of time: what the agent was asked, each reply, each answer."""
+    """Yield the messages of the user, each reply and each answer, in the order of time."""
     messages = agent.get_json("input.messages") or next(
         (s.get_json("input.messages") for s in spans if s.operation in _MODEL), None
     )
@@ -270,12 +245,7 @@ def _read_by_spans(spans: list[_Span], agent: _Span) -> Iterator[Event]:
             )
 
 
-def _read_by_messages(last: _Span) -> Iterator[Event]:
-    yield from _read_events(last.get_json("input.messages"))
-    yield from _read_events(last.get_json("output.messages"))
-
-
-def _read_events(messages: Any) -> Iterator[Event]:
+def _read_events(messages: object) -> Iterator[Event]:
     for message in filter_mappings(messages):
         by_model = message.get("role") in ("assistant", "model")
         for part in filter_mappings(message.get("parts")):
@@ -294,6 +264,6 @@ def _read_events(messages: Any) -> Iterator[Event]:
                 yield FunctionAnswer(read_value(value), call_id=part.get("id"), name=part.get("name"))
 
 
-def is_export(record: Any) -> bool:
-    """Whether a record is an OTLP/JSON export request."""
+def is_export(record: object) -> bool:
+    """Return whether a record is an OTLP/JSON export request."""
     return isinstance(record, Mapping) and "resourceSpans" in record

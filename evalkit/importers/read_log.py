@@ -1,4 +1,4 @@
-"""Log files: JSON or JSON Lines, whose records are told apart by their keys."""
+"""Log files: JSON or JSON Lines, whose formats are recognized by the keys of their records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from evalkit.errors import Location, UsageError
 from evalkit.importers.conversation import (
     Conversation,
-    Event,
     ModelReply,
     UnreadableLogError,
     UserMessage,
@@ -19,6 +18,7 @@ from evalkit.importers.conversation import (
     parse_json,
 )
 from evalkit.importers.log_formats import (
+    Parts,
     is_anthropic,
     is_export,
     read_anthropic,
@@ -27,10 +27,11 @@ from evalkit.importers.log_formats import (
     read_responses,
     read_spans,
 )
+from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.declared_data import read_declaration
 from evalkit.lint.facts.records import GEMINI, DeclaredFunction
 
-PartsReader = Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[str, list[Event]]]
+PartsReader = Callable[[JsonObject, JsonObject], Parts]
 _READERS: dict[str, PartsReader] = {
     "openai": read_chat,
     "responses": read_responses,
@@ -40,13 +41,13 @@ _READERS: dict[str, PartsReader] = {
 FORMATS = (*_READERS, "otel")
 _KEYS = {"messages": "openai", "contents": "gemini", "input": "responses"}
 _LINES = (".jsonl", ".ndjson")
-_MOST_LINES = 3  # that are no JSON, told one by one
+_MOST_LINES = 3  # that are no JSON, reported one by one
 _WRAPPERS = (("request", "response"), ("body", "response"), ("kwargs", "output"))
 _EXPECTED = "expected {messages, tools}, {contents, tools}, {input, tools}, {request, response} or OTLP/JSON spans"
 
 
 def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | UsageError]:
-    """The conversations in a file, and a UsageError for each record that is none; `form` is one of FORMATS, or None.
+    """Yield the conversations in a file, and a UsageError for each record that is none; `form` is one of FORMATS.
 
     A record that another one continues (an agent logs every request, and each repeats what went before) is left out.
     """
@@ -74,7 +75,7 @@ def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | Usa
 
 
 def select_longest(conversations: list[Conversation]) -> list[Conversation]:
-    """`conversations` without those that are the beginning of another one, and each once."""
+    """Return `conversations` without those that are the beginning of another one, and each once."""
     nodes: dict[tuple[int, str], int] = {}  # a trie, so that long conversations are not compared pair by pair
     continued: set[int] = set()
     ends: list[int] = []
@@ -91,7 +92,7 @@ def select_longest(conversations: list[Conversation]) -> list[Conversation]:
 
 
 def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
-    """Each record with the place where it stands, and an error for each line that is none."""
+    """Yield each record with its place, and an error for each line that is none."""
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
@@ -112,7 +113,7 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
 
 
 def _read_lines(path: Path, text: str) -> Iterator[tuple[str, Any] | UsageError]:
-    """Lines end with a line feed and nothing else: JSON may hold U+2028 and its like as they are."""
+    """Read lines, which end with a line feed alone: JSON may hold U+2028 and its like as they are."""
     wrong = 0
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -127,7 +128,7 @@ def _read_lines(path: Path, text: str) -> Iterator[tuple[str, Any] | UsageError]
         yield UsageError(f"{path.name}: {wrong - _MOST_LINES} more lines are no JSON")
 
 
-def _read_conversation(record: Any, form: str | None, source: str) -> Conversation:
+def _read_conversation(record: object, form: str | None, source: str) -> Conversation:
     if not isinstance(record, Mapping):
         raise UnreadableLogError(f"a record is a JSON object, got {json.dumps(record)[:60]}")
     request, response = _extract_request(record)
@@ -148,8 +149,8 @@ def _read_conversation(record: Any, form: str | None, source: str) -> Conversati
     )
 
 
-def _extract_request(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Request and response, where a log keeps both; else the record, which may hold the response's keys itself."""
+def _extract_request(record: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """Return request and response, where a log keeps both; else the record as both."""
     for outer, answer in _WRAPPERS:
         request, response = record.get(outer), record.get(answer)
         if isinstance(request, Mapping) and find_form(request) is not None:
@@ -157,14 +158,14 @@ def _extract_request(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapp
     return record, record
 
 
-def find_form(request: Mapping[str, Any]) -> str | None:
-    """The format of a request by its keys; None if it is none."""
+def find_form(request: JsonObject) -> str | None:
+    """Return the format of a request by its keys; None if it is none."""
     form = next((form for key, form in _KEYS.items() if isinstance(request.get(key), list | str)), None)
     return "anthropic" if form == "openai" and is_anthropic(request) else form
 
 
-def list_functions(request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What the request declares, in JSON Schema and in evalkit's own form."""
+def list_functions(request: JsonObject) -> Iterator[JsonObject]:
+    """Yield the functions that the request declares, in evalkit's own form."""
     tools = [*filter_mappings(request.get("tools")), *filter_mappings(request.get("functions"))]
     config = request.get("config")
     if isinstance(config, Mapping):
@@ -174,10 +175,8 @@ def list_functions(request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         for item in [tool] if inner is None else filter_mappings(inner):
             function = read_declaration(item, lambda path: Location(""), form=None if inner is None else GEMINI)
             if isinstance(function, DeclaredFunction):
-                yield _to_plain(function)
-
-
-def _to_plain(function: DeclaredFunction) -> Mapping[str, Any]:
-    described = {"description": function.description} if isinstance(function.description, str) else {}
-    parameters = {"parameters": dict(function.parameters)} if isinstance(function.parameters, Mapping) else {}
-    return {"name": function.name, **described, **parameters}
+                described = {"description": function.description} if isinstance(function.description, str) else {}
+                parameters = (
+                    {"parameters": dict(function.parameters)} if isinstance(function.parameters, Mapping) else {}
+                )
+                yield {"name": function.name, **described, **parameters}

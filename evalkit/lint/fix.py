@@ -14,14 +14,14 @@ from evalkit.lint.finding import Edit, Finding, Rename
 
 
 class Changes(Struct):
-    """What is to be changed: new texts of files, and new names. Files are given from the root."""
+    """Changes to make: new texts of files, and new names. Files are relative to the root."""
 
     texts: dict[str, tuple[str, str]] = field(default_factory=dict)  # file -> before, after
     renames: list[Rename] = field(default_factory=list)
     fixed_count: int = 0
 
     def format_diff(self) -> Iterator[str]:
-        """A unified diff, line by line."""
+        """Yield a unified diff, line by line."""
         for file, (before, after) in self.texts.items():
             yield from difflib.unified_diff(
                 before.splitlines(), after.splitlines(), f"a/{file}", f"b/{file}", lineterm=""
@@ -31,7 +31,7 @@ class Changes(Struct):
 
 
 def plan_changes(findings: Iterable[Finding], root: Path) -> Changes:
-    """The changes that mend `findings`, as far as they can be mended."""
+    """Return the changes that mend `findings`, as far as they can be mended."""
     changes = Changes()
     edits: dict[str, list[Edit]] = {}
     for finding in findings:
@@ -51,7 +51,7 @@ def plan_changes(findings: Iterable[Finding], root: Path) -> Changes:
 
 
 def _select_separate(edits: Sequence[Edit]) -> list[Edit]:
-    """The edits without doubles and without those that reach into another's place, the last of the file first."""
+    """Return the edits without doubles and overlaps, the last of the file first."""
     chosen: list[Edit] = []
     for edit in sorted(set(edits), key=lambda edit: (edit.start, edit.end, edit.text)):
         if not chosen or edit.start >= chosen[-1].end:

@@ -22,12 +22,12 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def escape_unprintable(text: str) -> str:
-    """`text` in one line, with characters that nobody sees as escapes."""
+    """Return `text` in one line, with unprintable characters as escapes."""
     return _UNPRINTABLE.sub(lambda char: char[0].encode("unicode_escape").decode(), text)
 
 
 def as_text(report: LintReport) -> str:
-    """Two lines a finding: what is wrong and where, then what to do. A summary last."""
+    """Write two lines a finding: fault and place, then remedy. A summary comes last."""
     lines: list[str] = []
     for finding in report.findings:
         rule = finding.rule
@@ -38,7 +38,7 @@ def as_text(report: LintReport) -> str:
 
 
 def format_summary(report: LintReport) -> str:
-    """What was found in how much, and what the baseline hides."""
+    """Write the numbers of findings, functions and cases, and of findings that the baseline hides."""
     counts = Counter(finding.severity for finding in report.findings)
     totals = ", ".join(_format_count(counts[kind], kind) for kind in SEVERITIES if counts[kind]) or "nothing found"
     parts = [f"{totals} in {_format_count(report.functions, 'function')} and {_format_count(report.cases, 'case')}"]
@@ -54,7 +54,7 @@ def _format_count(number: int, noun: str) -> str:
 
 
 def as_json(report: LintReport) -> str:
-    """One object: ``{version, findings: [...], summary: {...}}``."""
+    """Write one object: ``{version, findings: [...], summary: {...}}``."""
     data = {
         "version": 1,
         "findings": [_to_data(finding) for finding in report.findings],
@@ -91,7 +91,7 @@ _GITHUB = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
 
 
 def as_github(report: LintReport) -> str:
-    """Workflow commands: GitHub shows each at its line of the pull request."""
+    """Write workflow commands: GitHub shows each at its line of the pull request."""
     return "\n".join(_format_annotation(finding) for finding in report.findings)
 
 
@@ -115,7 +115,7 @@ _LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note"}
 
 
 def as_sarif(report: LintReport, version: str) -> str:
-    """SARIF 2.1.0, as code scanning reads it; `version` is evalkit's."""
+    """Write SARIF 2.1.0, as code scanning reads it; `version` is evalkit's."""
     numbers = {rule.name: index for index, rule in enumerate(RULES)}
     run = {
         "tool": {"driver": {"name": "evalkit lint", "version": version, "rules": [*_list_rules()]}},
@@ -164,6 +164,6 @@ FORMATS: tuple[str, ...] = ("text", "json", "github", "sarif")
 
 
 def render_report(report: LintReport, form: str, *, version: str) -> str:
-    """The report in one of FORMATS."""
+    """Write the report in one of FORMATS."""
     writers: dict[str, Callable[[LintReport], str]] = {"text": as_text, "json": as_json, "github": as_github}
     return as_sarif(report, version) if form == "sarif" else writers[form](report)

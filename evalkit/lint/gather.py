@@ -29,7 +29,7 @@ _READ = (".py", ".json", *YAML_ENDINGS, *INSTRUCTION_ENDINGS)
 
 
 def gather(options: LintOptions) -> ProjectFacts:
-    """Everything that lint looks at. Raises UsageError for a path that does not exist."""
+    """Gather the facts of a project. Raise UsageError for a path that does not exist."""
     facts = ProjectFacts(options.providers)
     python: list[PythonFile] = []
     for path, relative_path in _find_files(options):
@@ -55,7 +55,7 @@ def gather(options: LintOptions) -> ProjectFacts:
 
 
 def _read_document(path: Path, relative_path: str, text: str, facts: ProjectFacts) -> None:
-    """A file that is no code: declarations in JSON, or an instruction."""
+    """Read a file that is no code: declarations in data, or an instruction."""
     prompts: list[Prompt] = []
     if path.suffix in (".json", *YAML_ENDINGS):
         declared, findings = read_data_file(text, relative_path)
@@ -126,7 +126,7 @@ def _read_file(path: Path, relative_path: str, facts: ProjectFacts) -> str | Non
 
 
 def _remove_duplicates(declared: list[DeclaredFunction]) -> list[DeclaredFunction]:
-    """One per place: a dictionary that is declared by name, and again by the list that refers to it, is one."""
+    """Return one declaration per place: a dictionary that a list refers to is declared by both."""
     distinct: dict[object, DeclaredFunction] = {}
     for function in declared:
         key = (function.name, function.file) if function.form == SUITE else (function.name, function.place)
@@ -164,7 +164,7 @@ def _find_case_files(folders: Iterable[str], options: LintOptions) -> Iterator[F
 
 @contextmanager
 def _register_names(code: CodeFacts) -> Iterator[None]:
-    """While inside, the checks and operators that the project's code registers are known names."""
+    """Register the checks and operators of the project's code, which is not run, while inside."""
     added: list[tuple[Registry, str]] = []
     for kind, table in (("check", CHECKS), ("operator", OPERATORS)):
         for name in code.registered_names.get(kind, ()):
@@ -179,12 +179,12 @@ def _register_names(code: CodeFacts) -> Iterator[None]:
 
 
 def _match_anything(expected: Any, actual: Any) -> bool:
-    """Stands for registered code while names are checked."""
+    """Stand in for registered code while names are checked."""
     return True
 
 
 def _find_case_declarations(cases: list[CaseFacts]) -> Iterator[DeclaredFunction]:
-    """The functions of suites and cases. Cases of one suite share its mapping, which is read once."""
+    """Yield the functions of suites and cases. Cases of one suite share its mapping, which is read once."""
     visited: set[int] = set()
     for case in cases:
         functions = case.examined.data.get("functions")
@@ -206,7 +206,7 @@ def _find_case_declarations(cases: list[CaseFacts]) -> Iterator[DeclaredFunction
                 )
 
 
-def _list_entries(functions: Any) -> Iterator[tuple[str | int, dict[str, Any]]]:
+def _list_entries(functions: object) -> Iterator[tuple[str | int, dict[str, Any]]]:
     pairs = (
         functions.items()
         if isinstance(functions, dict)
@@ -225,7 +225,7 @@ _ALL = "lint with the Python that the project is written for"
 
 
 def report_unreadable(problems: Iterable[tuple[Location, str]], root: Path) -> Iterator[Finding]:
-    """The findings for files that could not be parsed, `root` being the folder that they are told from."""
+    """Yield a finding for each file that could not be parsed, or one for a project of a newer Python."""
     newer: dict[Location, list[Location]] = {}
     for at, message in problems:
         place = _find_newer_python(at.file, root)
@@ -245,7 +245,7 @@ def report_unreadable(problems: Iterable[tuple[Location, str]], root: Path) -> I
 
 
 def _find_newer_python(file: str, root: Path) -> Location | None:
-    """Where the nearest pyproject.toml around a file demands more than the Python that runs here."""
+    """Return where the nearest pyproject.toml around a file demands more than the Python that runs here."""
     for folder in list_folders(file):
         path = root / folder / "pyproject.toml"
         if path.is_file():
@@ -260,7 +260,7 @@ def _find_newer_python(file: str, root: Path) -> Location | None:
 
 
 def read_headings(text: str) -> ValueTree | None:
-    """The headings of a Markdown text, two neighbouring levels of them: sections and what stands below each."""
+    """Return two neighbouring levels of the headings of a Markdown text: sections and the titles below each."""
     levels = [(len(line) - len(line.lstrip("#")), line.lstrip("#").strip()) for line in _find_headings(text)]
     for level in (1, 2):
         sections: dict[str, set[str]] = {}

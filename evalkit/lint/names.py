@@ -19,17 +19,17 @@ _SHORTEST = 3  # letters of a name that may have an affix
 
 @lru_cache(maxsize=8192)
 def split_words(name: str) -> tuple[str, ...]:
-    """``searchProcedure``, ``search-procedure`` and ``SEARCH_PROCEDURE`` are ``("search", "procedure")``."""
+    """Return ``("search", "procedure")`` for ``searchProcedure``, ``search-procedure`` and ``SEARCH_PROCEDURE``."""
     return tuple(word.lower() for word in _WORD.findall(name))
 
 
 def has_same_words(first: str, second: str) -> bool:
-    """Whether two different names are spelt with the same words."""
+    """Return whether two different names are spelt with the same words."""
     return first != second and bool(split_words(first)) and split_words(first) == split_words(second)
 
 
 def find_affix(long: str, short: str) -> str | None:
-    """What `long` has before or behind `short`, if that is a usual affix or a namespace: ``tool_``, ``mcp__crm__``."""
+    """Return what `long` has before or after `short`, if that is usual or a namespace: ``tool_``, ``mcp__crm__``."""
     inner, outer = split_words(short), split_words(long)
     extra = len(outer) - len(inner)
     if extra <= 0 or len("".join(inner)) < _SHORTEST or all(word in _AFFIXES for word in inner):
@@ -57,20 +57,20 @@ def _extract_affix(long: str, short: str) -> str:
 
 
 def is_related(first: str, second: str) -> bool:
-    """Whether the names are one but for spelling or an affix. Not true of equal names."""
+    """Return whether two different names are one but for spelling or an affix."""
     return (
         has_same_words(first, second) or find_affix(first, second) is not None or find_affix(second, first) is not None
     )
 
 
 def is_part(first: str, second: str) -> bool:
-    """Whether one begins or ends with the other, of two words or more: ``list_channels``, ``slack_list_channels``."""
+    """Return whether a name of two words or more begins or ends the other, as in ``slack_list_channels``."""
     short, long = sorted((split_words(first), split_words(second)), key=len)
     return 1 < len(short) < len(long) and short in (long[: len(short)], long[-len(short) :])
 
 
 def is_alike(first: str, second: str) -> bool:
-    """`related`, or a slip of a key apart."""
+    """Return whether two different names are related, or a slip of a key apart."""
     if first == second:
         return False
     return is_related(first, second) or (
@@ -79,7 +79,7 @@ def is_alike(first: str, second: str) -> bool:
 
 
 def find_relative(name: str, candidates: Iterable[str]) -> str | None:
-    """The one candidate that is `related` to `name`; None if there is none, or more than one that is equally near."""
+    """Return the candidate that is related to `name`; None if there is none, or several that are equally near."""
     related_names = [candidate for candidate in dict.fromkeys(candidates) if is_related(name, candidate)]
     same = [candidate for candidate in related_names if has_same_words(name, candidate)]
     chosen = same or related_names
@@ -87,7 +87,7 @@ def find_relative(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def describe_difference(name: str, other_name: str) -> str:
-    """How `name` differs from `other`, in words: ``the prefix 'tool_' differs``."""
+    """Say how two names differ: ``the prefix 'tool_' differs``."""
     if has_same_words(name, other_name):
         return "the spelling differs"
     for long, short in ((name, other_name), (other_name, name)):

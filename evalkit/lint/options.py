@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.errors import UsageError, did_you_mean
+from evalkit.jsonvalue import JsonObject
 from evalkit.lint.finding import NOTE, SEVERITIES, WARNING
 from evalkit.lint.rules.table import DEFAULT_RULES, RULES_BY_NAME, select_rules
 from evalkit.spec.discover import drop_modules
@@ -31,7 +32,7 @@ PROVIDERS = ("gemini", "openai")
 
 
 class LintOptions(Struct, frozen=True, kw_only=True):
-    """`paths` are read for declarations, code and instructions, `cases` for cases; both relative to `root`.
+    """Settings of lint. `paths` are read for declarations, code and instructions, `cases` for cases; see docs/lint.md.
 
     `exclude` are names or patterns: of a file, a folder, or a path from the root. `providers` are the services whose
     limits declarations in no service's own form must keep. `fail_on` is the least severity that fails.
@@ -52,7 +53,7 @@ class LintOptions(Struct, frozen=True, kw_only=True):
     in_collection: bool = False
 
     def is_excluded(self, path: str, *, below: str = "", code: bool = True) -> bool:
-        """Whether a pattern fits `path` (from the root, with slashes), a folder around it, or one of its parts.
+        """Return whether a pattern fits `path` (from the root, with slashes), a folder around it, or one of its parts.
 
         `below` is the folder that was named to be read: what it is in itself excludes nothing.
         """
@@ -63,7 +64,7 @@ class LintOptions(Struct, frozen=True, kw_only=True):
         return any(fnmatchcase(part, pattern) for pattern in patterns for part in (*wholes, *inside))
 
     def is_off(self, rule: str, file: str) -> bool:
-        """Whether `rule` is off, everywhere or in `file`."""
+        """Return whether `rule` is off, everywhere or in `file`."""
         return rule not in self.rules or any(
             rule in rules and (fnmatchcase(file, pattern) or file.startswith(pattern.rstrip("/") + "/"))
             for pattern, rules in self.per_file.items()
@@ -74,8 +75,8 @@ class LintOptions(Struct, frozen=True, kw_only=True):
         return RULES_BY_NAME[rule].severity if severity is None else severity
 
 
-def read_options(table: Mapping[str, Any], *, root: Path, **flags: Any) -> LintOptions:
-    """The options in `table`, the value of [tool.evalkit.lint]; `told` are fields that a flag sets, None for unsaid.
+def read_options(table: JsonObject, *, root: Path, **flags: Any) -> LintOptions:
+    """Read the options in `table`, the value of [tool.evalkit.lint]; `flags` are fields that are set, None for unset.
 
     `select` and `ignore` may be among `told`. Raises UsageError that names the key and what it should be.
     """
@@ -94,10 +95,8 @@ def read_options(table: Mapping[str, Any], *, root: Path, **flags: Any) -> LintO
 PROJECT_KEYS = ("paths", "mocks", "lint")  # of [tool.evalkit]
 
 
-def read_project_options(
-    settings: Mapping[str, Any], *, root: Path, paths: tuple[str, ...] = (), **flags: Any
-) -> LintOptions:
-    """The options of a project of which [tool.evalkit] says `said` (PROJECT_KEYS, already typed).
+def read_project_options(settings: JsonObject, *, root: Path, paths: tuple[str, ...] = (), **flags: Any) -> LintOptions:
+    """Read the options of a project from the PROJECT_KEYS of [tool.evalkit], already typed.
 
     `paths` replace the project's own, for cases too: its folders of cases inside them, else they themselves.
     """
@@ -118,7 +117,7 @@ def _find_cases(paths: tuple[str, ...], options: LintOptions) -> Iterator[str]:
             yield path
 
 
-def _read_strings(value: Any, source: str) -> tuple[str, ...]:
+def _read_strings(value: object, source: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
@@ -126,14 +125,14 @@ def _read_strings(value: Any, source: str) -> tuple[str, ...]:
     raise UsageError(f"{source}: {value!r} is not a list of texts")
 
 
-def _read_selectors(value: Any, source: str) -> tuple[str, ...]:
+def _read_selectors(value: object, source: str) -> tuple[str, ...]:
     names = _read_strings(value, source)
     select_rules(names, source)
     return names
 
 
 def _make_choice_reader(choices: tuple[str, ...]) -> Callable[[Any, str], str]:
-    def read(value: Any, source: str) -> str:
+    def read(value: object, source: str) -> str:
         if value not in choices:
             raise UsageError(f"{source}: {value!r} is not one of {', '.join(choices)}{did_you_mean(value, choices)}")
         return str(value)
@@ -141,23 +140,23 @@ def _make_choice_reader(choices: tuple[str, ...]) -> Callable[[Any, str], str]:
     return read
 
 
-def _read_providers(value: Any, source: str) -> tuple[str, ...]:
+def _read_providers(value: object, source: str) -> tuple[str, ...]:
     return tuple(_make_choice_reader(PROVIDERS)(name, source) for name in _read_strings(value, source))
 
 
-def _read_text(value: Any, source: str) -> str:
+def _read_text(value: object, source: str) -> str:
     if isinstance(value, str) and value.strip():
         return value
     raise UsageError(f"{source}: {value!r} is not a text")
 
 
-def _read_flag(value: Any, source: str) -> bool:
+def _read_flag(value: object, source: str) -> bool:
     if isinstance(value, bool):
         return value
     raise UsageError(f"{source}: {value!r} is not true or false")
 
 
-def _read_severities(value: Any, source: str) -> dict[str, str]:
+def _read_severities(value: object, source: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise UsageError(f"{source}: {value!r} is not a table of rules and severities")
     severities: dict[str, str] = {}
@@ -167,7 +166,7 @@ def _read_severities(value: Any, source: str) -> dict[str, str]:
     return severities
 
 
-def _read_per_file(value: Any, source: str) -> dict[str, frozenset[str]]:
+def _read_per_file(value: object, source: str) -> dict[str, frozenset[str]]:
     if not isinstance(value, dict):
         raise UsageError(f"{source}: {value!r} is not a table of patterns and lists of rules")
     return {

@@ -23,7 +23,7 @@ class DeclarationScope:
                     self._below.setdefault(folder, []).append(function)
 
     def find_around(self, file: str) -> tuple[DeclaredFunction, ...]:
-        """All declarations in the nearest folder around `file` that has any below it; none if the project has none."""
+        """Return the declarations in the nearest folder around `file` that has any below it."""
         folders = list_folders(file)
         functions = self._by_folder.get(folders[0])
         if functions is None:
@@ -33,13 +33,13 @@ class DeclarationScope:
 
 
 def list_folders(file: str) -> list[str]:
-    """The folders of a path from the root, the innermost first; the root itself is the empty text."""
+    """Return the folders of a path from the root, the innermost first; the root itself is the empty text."""
     parts = file.split("/")[:-1]
     return ["/".join(parts[:length]) for length in range(len(parts), -1, -1)]
 
 
 def is_near(file: str, other_file: str) -> bool:
-    """Whether two files share at least half of the folders around the first, and one of them if there are any."""
+    """Return whether two files share half of the folders around the first, at least, and one if there are any."""
     depth = file.count("/")
     first, second = file.split("/")[:-1], other_file.split("/")[:-1]
     shared = next((i for i, (mine, theirs) in enumerate(zip(first, second, strict=False)) if mine != theirs), None)
@@ -48,13 +48,13 @@ def is_near(file: str, other_file: str) -> bool:
 
 
 def is_beside(file: str, other_file: str) -> bool:
-    """Whether the other file lies in or below the folder of the first, or the one around that."""
+    """Return whether the other file lies in or below the folder of the first, or the one around that."""
     folders = file.split("/")[:-1]
     return other_file.split("/")[: max(0, len(folders) - 1)] == folders[:-1]
 
 
 def select_closest(candidates: Sequence[T], file: str, file_of: Sequence[str]) -> list[T]:
-    """The candidates that lie nearest to `file`; `file_of` says where each lies."""
+    """Return the candidates that lie nearest to `file`; `file_of` has the file of each."""
     if not candidates:
         return []
     scores = [measure_closeness(file, other_file) for other_file in file_of]

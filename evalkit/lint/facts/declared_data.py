@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from evalkit.errors import KeyPath, Location
+from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.evaluate import remove_unknown
 from evalkit.lint.facts.records import (
     ANTHROPIC,
@@ -32,8 +33,8 @@ _SERVER_TOOLS = frozenset(
 )
 
 
-def find_form(data: Mapping[str, Any]) -> str | None:
-    """The form in which `data` declares a function; None if it declares none."""
+def find_form(data: JsonObject) -> str | None:
+    """Return the form in which `data` declares a function; None if it declares none."""
     inner = data.get("function")
     if data.get("type") == "function" and inner is not None:
         return OPENAI
@@ -50,8 +51,8 @@ def find_form(data: Mapping[str, Any]) -> str | None:
     return PLAIN if _is_plain(data) else None
 
 
-def _is_plain(data: Mapping[str, Any]) -> bool:
-    """A name, and parameters that are a JSON Schema: much else has a name and parameters."""
+def _is_plain(data: JsonObject) -> bool:
+    """Return whether data has a name, and parameters that are a JSON Schema: much else has a name and parameters."""
     parameters = data.get("parameters")
     if not isinstance(parameters, Mapping):
         return parameters is UNKNOWN and isinstance(data.get("description"), str)
@@ -61,18 +62,18 @@ def _is_plain(data: Mapping[str, Any]) -> bool:
 
 
 def read_declaration(
-    data: Mapping[str, Any],
+    data: JsonObject,
     locate: Locate,
     *,
     file: str | None = None,
     form: str | None = None,
     listed_in: object = None,
 ) -> DeclaredFunction | Location | None:
-    """The function that `data` declares; a Location where its name can't be told; None if it declares none."""
+    """Return the function that `data` declares; a Location where its name can't be told; None if it declares none."""
     form = form or find_form(data)
     if form is None:
         return None
-    body: Mapping[str, Any] = data
+    body: JsonObject = data
     inside: KeyPath = ()
     if form == OPENAI and data.get("function") is not None:
         if not isinstance(data["function"], Mapping):
@@ -105,7 +106,7 @@ def read_declaration(
 
 
 def _make_locator(locate: Locate, inside: KeyPath, key: str, deeper: KeyPath) -> Locate:
-    """Places in a declaration that stands at `inside`, with its parameters under `key`, or `deeper` in that."""
+    """Return a function that locates paths in a declaration at `inside`, whose parameters are at `key`."""
 
     def place(path: KeyPath) -> Location:
         changed = (key, *deeper, *path[1:]) if path[:1] == ("parameters",) and key else path
@@ -114,14 +115,14 @@ def _make_locator(locate: Locate, inside: KeyPath, key: str, deeper: KeyPath) ->
     return place
 
 
-def is_server_tool(data: Mapping[str, Any]) -> bool:
-    """A tool that the service itself carries out: ``{"type": "web_search"}``."""
+def is_server_tool(data: JsonObject) -> bool:
+    """Return whether the service itself carries the tool out: ``{"type": "web_search"}``."""
     kind = data.get("type")
     return isinstance(kind, str) and any(kind.startswith(name) for name in _SERVER_TOOLS)
 
 
-def normalize_schema(value: Any) -> Any:
-    """A schema with JSON Schema's type names (Gemini writes them in capitals); UNKNOWN if it can't be told."""
+def normalize_schema(value: object) -> Any:
+    """Return a schema with JSON Schema's type names (Gemini writes capitals); UNKNOWN if it can't be told."""
     if value is None or value is UNKNOWN or not isinstance(value, Mapping):
         return None if value is None else UNKNOWN
     if any(value.get(key) is UNKNOWN for key in ("properties", "required")):
@@ -129,8 +130,8 @@ def normalize_schema(value: Any) -> Any:
     return _normalize(remove_unknown(_fill_unknown(value)))
 
 
-def _fill_unknown(value: Any) -> Any:
-    """`value` with {} for each parameter of which nothing can be told but its name."""
+def _fill_unknown(value: object) -> Any:
+    """Return `value` with {} for each parameter of which nothing but the name can be told."""
     if isinstance(value, list):
         return [_fill_unknown(item) for item in value]
     if not isinstance(value, Mapping):
@@ -143,8 +144,8 @@ def _fill_unknown(value: Any) -> Any:
     }
 
 
-def _normalize(value: Any, *, names: bool = False) -> Any:
-    """`names`: the keys are names of parameters, and no keywords."""
+def _normalize(value: object, *, names: bool = False) -> Any:
+    """Normalize a part of a schema. `names`: its keys are names of parameters, and no keywords."""
     if isinstance(value, list):
         return [_normalize(item) for item in value]
     if not isinstance(value, Mapping):
@@ -160,7 +161,7 @@ def _normalize(value: Any, *, names: bool = False) -> Any:
     return result
 
 
-def _read_mapping(value: Any) -> Mapping[str, Any] | None:
+def _read_mapping(value: object) -> JsonObject | None:
     schema = normalize_schema(value)
     return schema if isinstance(schema, Mapping) else None
 
@@ -176,7 +177,7 @@ _LISTS = ("tools", "functions", "function_declarations", "functionDeclarations",
 
 
 def read_data_file(text: str, file: str) -> tuple[list[DeclaredFunction], list[Finding]]:
-    """The declarations in a file that is made of them; nothing for other JSON and YAML."""
+    """Return the declarations in a file that is made of them; nothing for other JSON and YAML."""
     if file.endswith(YAML_ENDINGS):
         return _read_yaml(text, file), []
     if not _MAY_DECLARE.search(text):
@@ -195,7 +196,7 @@ def read_data_file(text: str, file: str) -> tuple[list[DeclaredFunction], list[F
 
 
 def _read_yaml(text: str, file: str) -> list[DeclaredFunction]:
-    """Much YAML is in nobody's strict form (templates, several documents): it declares nothing that can be read."""
+    """Read declarations in YAML. Templates and several documents in one file declare nothing that can be read."""
     if not _MAY_DECLARE_YAML.search(text):
         return []
     data, problems = read(text, file)
@@ -203,7 +204,7 @@ def _read_yaml(text: str, file: str) -> list[DeclaredFunction]:
 
 
 def _read_json_lines(text: str, file: str) -> Iterator[DeclaredFunction]:
-    """JSON Lines of declarations; other JSON Lines are data."""
+    """Read declarations in JSON Lines; other JSON Lines are data."""
     for number, line in enumerate(text.split("\n"), 1):
         try:
             data = json.loads(line)
@@ -233,7 +234,7 @@ class _DataPlaces:
         return Location(self.file, *self._table.locate(path))
 
 
-def _find_declarations(data: Any, path: KeyPath, places: _DataPlaces) -> Iterator[DeclaredFunction]:
+def _find_declarations(data: object, path: KeyPath, places: _DataPlaces) -> Iterator[DeclaredFunction]:
     if isinstance(data, list):
         for index, item in enumerate(data):
             if isinstance(item, Mapping):
@@ -248,8 +249,8 @@ def _find_declarations(data: Any, path: KeyPath, places: _DataPlaces) -> Iterato
                 yield from _find_by_name(data[key], (*path, key), places)
 
 
-def _find_by_name(data: Any, path: KeyPath, places: _DataPlaces) -> Iterator[DeclaredFunction]:
-    """``tools: {search: {description: ..., parameters: ...}}``."""
+def _find_by_name(data: object, path: KeyPath, places: _DataPlaces) -> Iterator[DeclaredFunction]:
+    """Yield the declarations in ``tools: {search: {description: ..., parameters: ...}}``."""
     for name, item in data.items() if isinstance(data, Mapping) else ():
         if isinstance(name, str) and isinstance(item, Mapping) and "name" not in item:
             named = {"name": name, **item}
@@ -258,7 +259,7 @@ def _find_by_name(data: Any, path: KeyPath, places: _DataPlaces) -> Iterator[Dec
 
 
 def _read_item(
-    item: Mapping[str, Any], path: KeyPath, places: _DataPlaces, *, listed_in: object
+    item: JsonObject, path: KeyPath, places: _DataPlaces, *, listed_in: object
 ) -> Iterator[DeclaredFunction]:
     nested = [key for key in _LISTS[2:4] if key in item]
     if nested:  # Gemini's tools: [{"functionDeclarations": [...]}]

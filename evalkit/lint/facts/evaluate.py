@@ -35,7 +35,7 @@ _SCHEMA_NAMES = {
 
 
 class LexicalScope(Struct):
-    """Where an expression stands: its file, and the names bound in the functions around it, the innermost first."""
+    """Surroundings of an expression: its file, and the names bound in the functions around it, innermost first."""
 
     file: PythonFile
     locals: Sequence[Mapping[str, ast.expr]] = ()
@@ -43,13 +43,13 @@ class LexicalScope(Struct):
 
 
 class ValuePlaces(Struct):
-    """The places of a value's parts, by their paths."""
+    """Places of a value's parts, by their paths."""
 
     by_path: dict[KeyPath, Location] = field(default_factory=dict)
     keys_by_path: dict[KeyPath, Location] = field(default_factory=dict)
 
     def locate(self, path: KeyPath) -> Location:
-        """The place of the value at `path`, else of what is nearest above it."""
+        """Return the place of the value at `path`, else of what is nearest above it."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.by_path:
                 return self.by_path[path[:length]]
@@ -63,7 +63,7 @@ class Evaluator:
         self._files = files
 
     def read(self, node: ast.expr, scope: LexicalScope) -> tuple[Any, ValuePlaces]:
-        """The value, with UNKNOWN for whatever can't be told, and the places of its parts."""
+        """Return the value, with UNKNOWN for whatever can't be told, and the places of its parts."""
         reading = ValuePlaces()
         return self._evaluate(node, scope, (), reading, 0), reading
 
@@ -143,7 +143,7 @@ class Evaluator:
         return self._evaluate(definition[0], LexicalScope(definition[1]), path, reading, depth + 1)
 
     def find_constant(self, name: str, file: PythonFile, depth: int = 0) -> tuple[ast.expr, PythonFile] | None:
-        """What a module-level name is bound to, and in which file, imports followed."""
+        """Return the expression that a module-level name is bound to, and its file; imports are followed."""
         if name in file.constants:
             return file.constants[name], file
         if name in file.imports and depth < 5:
@@ -177,7 +177,7 @@ class Evaluator:
         return UNKNOWN
 
     def _find_class(self, name: str, file: PythonFile) -> tuple[ast.ClassDef, PythonFile] | None:
-        """A class of the file, its own or an imported one."""
+        """Return a class of the file, its own or an imported one."""
         if name in file.classes:
             return file.classes[name], file
         module, inner, level = file.imports.get(name, ("", "", 0))
@@ -224,7 +224,7 @@ class Evaluator:
         return UNKNOWN if node.args else values
 
     def _evaluate_item(self, node: ast.Subscript, scope: LexicalScope, depth: int) -> Any:
-        """``SEARCH_TOOL["function"]["name"]``."""
+        """Evaluate ``SEARCH_TOOL["function"]["name"]``."""
         holder = self._evaluate(node.value, scope, (), ValuePlaces(), depth + 1)
         key = self._evaluate(node.slice, scope, (), ValuePlaces(), depth + 1)
         if isinstance(holder, dict) and isinstance(key, str):
@@ -255,20 +255,20 @@ class Evaluator:
 
 
 def get_last_name(node: ast.expr) -> str:
-    """``FunctionDeclaration`` of ``types.FunctionDeclaration``; "" for what is no name."""
+    """Return ``FunctionDeclaration`` of ``types.FunctionDeclaration``; "" for what is no name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def get_dotted_name(node: ast.expr) -> str:
-    """``a.b.c`` as it is written; "" for what is no dotted name."""
+    """Return ``a.b.c`` as it is written; "" for what is no dotted name."""
     if isinstance(node, ast.Attribute):
         before = get_dotted_name(node.value)
         return f"{before}.{node.attr}" if before else ""
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def remove_unknown(value: Any) -> Any:
-    """`value` without the parts that can't be told; UNKNOWN where nothing is left to tell."""
+def remove_unknown(value: object) -> Any:
+    """Return `value` without the parts that can't be told; UNKNOWN where nothing is left to tell."""
     if isinstance(value, dict):
         return {key: part for key, item in value.items() if (part := remove_unknown(item)) is not UNKNOWN}
     if isinstance(value, list):
@@ -286,7 +286,7 @@ _MOST_BASES = 3
 def find_attribute(
     owner: ast.ClassDef, name: str, file: PythonFile, find_class: FindClass, depth: int = 0
 ) -> ExpressionInFile | None:
-    """The expression that `self.name` is bound to, and the file it stands in; None where that can't be told.
+    """Return the expression that `self.name` is bound to, and the file it stands in; None where that can't be told.
 
     ``name = "search"`` in the class; ``self.name = "search"`` in ``__init__``; ``super().__init__("search")`` where
     the base says ``self.name = name``.
@@ -326,7 +326,7 @@ def _find_init(owner: ast.ClassDef) -> ast.FunctionDef | None:
 
 
 def _find_assignment(init: ast.FunctionDef, name: str) -> ast.expr | None:
-    """The value of the only ``self.name = ...``."""
+    """Return the value of the only ``self.name = ...``."""
     values = [
         node.value
         for node in ast.walk(init)
@@ -346,7 +346,7 @@ def _list_parameters(init: ast.FunctionDef) -> list[str]:
 
 
 def _find_super_call(init: ast.FunctionDef) -> ast.Call | None:
-    """``super().__init__(...)``."""
+    """Return the call ``super().__init__(...)``."""
     for node in ast.walk(init):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
             return node
@@ -354,7 +354,7 @@ def _find_super_call(init: ast.FunctionDef) -> ast.Call | None:
 
 
 def _find_super_argument(super_call: ast.Call, base: ast.ClassDef, name: str) -> ast.expr | None:
-    """The argument of ``super().__init__`` that the base keeps as ``self.name``."""
+    """Return the argument of ``super().__init__`` that the base keeps as ``self.name``."""
     init = _find_init(base)
     attribute_value = _find_assignment(init, name) if init is not None else None
     if init is None or not isinstance(attribute_value, ast.Name):
@@ -372,7 +372,7 @@ _LEAVES = (ast.Name, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.
 
 
 class NodeVisit(Struct):
-    """A node, what stands around it, and whether it is a docstring."""
+    """A node with its surroundings. `is_doc`: it is part of a docstring."""
 
     node: ast.AST
     parent: ast.AST | None
@@ -383,7 +383,7 @@ class NodeVisit(Struct):
 
 
 def walk_file(file: PythonFile) -> Iterator[NodeVisit]:
-    """Every node of the file, outer ones first."""
+    """Yield every node of the file, outer ones first."""
     yield from _walk(NodeVisit(file.tree, None, LexicalScope(file)))
 
 

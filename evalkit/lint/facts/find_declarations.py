@@ -40,7 +40,7 @@ _FRAMEWORK_TOOLS = frozenset(("Tool", "FunctionTool", "StructuredTool"))
 
 
 class DeclarationFinder:
-    """Collects the declarations of one file after another into `code`."""
+    """Collector of the declarations of one file after another in `code`."""
 
     def __init__(self, code: CodeFacts, evaluator: Evaluator, resolver: Resolver) -> None:
         self._code = code
@@ -98,7 +98,7 @@ class DeclarationFinder:
         self._read_tool_list(node, visit)
 
     def _read_pydantic_model(self, node: ast.Call, visit: NodeVisit) -> None:
-        """``pydantic_function_tool(SearchArgs)``: the class's name and docstring are the function's."""
+        """Read ``pydantic_function_tool(SearchArgs)``: the class's name and docstring are the function's."""
         place = visit.scope.file.locate(node)
         named = next((keyword.value for keyword in node.keywords if keyword.arg == "name"), None)
         model = node.args[0] if node.args else None
@@ -123,7 +123,7 @@ class DeclarationFinder:
             self._code.opaque_places.append(place)
 
     def _record_implementation(self, node: ast.Call, visit: NodeVisit) -> None:
-        """``function_tool(handler, raw_schema={...})``: the dictionary's function is known."""
+        """Record the function beside a dictionary: ``function_tool(handler, raw_schema={...})``."""
         values = [*node.args, *(keyword.value for keyword in node.keywords)]
         tools = [value for value in values if isinstance(value, ast.Dict) and _may_declare(value)]
         if len(tools) == 1:
@@ -136,7 +136,7 @@ class DeclarationFinder:
                 self._implementations[id(tools[0])] = code[0]
 
     def _read_tool_list(self, node: ast.Call, visit: NodeVisit) -> None:
-        """``Agent(tools=[search, fetch])``: frameworks declare functions by their signatures."""
+        """Read ``Agent(tools=[search, fetch])``: frameworks declare functions by their signatures."""
         for keyword in node.keywords:
             if keyword.arg in _TOOL_LISTS and isinstance(keyword.value, (ast.List, ast.Tuple)):
                 for item in keyword.value.elts:
@@ -167,7 +167,7 @@ class DeclarationFinder:
         return read_declaration(data, reading.locate, form=form, listed_in=_get_list_key(visit))
 
     def _read_from_function(self, node: ast.Call, visit: NodeVisit) -> None:
-        """``StructuredTool.from_function(func=search, name="search")``: the declaration names its code."""
+        """Read ``StructuredTool.from_function(func=search, name="search")``, which names its code."""
         keywords = {keyword.arg: keyword.value for keyword in node.keywords}
         function = next((keywords[key] for key in _FUNCTION_KEYWORDS if key in keywords), None)
         if function is None and node.args:
@@ -211,7 +211,7 @@ class DeclarationFinder:
             return
 
     def _bind_inside(self, owner: ast.ClassDef, runner: Function, visit: NodeVisit) -> None:
-        """A class that returns its own declaration, ``get_info``, and has a method that runs it, ``invoke``."""
+        """Bind a declaration that a class returns, ``get_info``, to the method that runs it, ``invoke``."""
         returned = [
             node.value for node in ast.walk(owner) if isinstance(node, ast.Return) and _is_declaration(node.value)
         ]
@@ -221,7 +221,7 @@ class DeclarationFinder:
             )
 
     def _read_class(self, node: ast.ClassDef, visit: NodeVisit) -> None:
-        """``class Search(BaseTool): name = "search"`` with a method that runs it."""
+        """Read ``class Search(BaseTool): name = "search"`` with a method that runs it."""
         runner_method = find_runner(node)
         if runner_method is not None:
             self._bind_inside(node, runner_method, visit)
@@ -261,7 +261,7 @@ def _declare_from_code(
 
 
 def _find_function_declarations(node: ast.AST) -> Iterator[ast.Dict]:
-    """``types.Tool(function_declarations=[{...}])``, ``{"function_declarations": [{...}]}``."""
+    """Yield the items of ``types.Tool(function_declarations=[{...}])`` and of dictionaries with that key."""
     pairs: list[tuple[object, ast.expr]] = []
     if isinstance(node, ast.Call):
         pairs = [(keyword.arg, keyword.value) for keyword in node.keywords]
@@ -287,7 +287,7 @@ def _may_declare(node: ast.Dict) -> bool:
 
 
 def _get_list_key(visit: NodeVisit) -> object:
-    """The list that the declaration is an item of."""
+    """Return a key of the list that the declaration is an item of."""
     return id(visit.parent) if isinstance(visit.parent, (ast.List, ast.Tuple)) else None
 
 
@@ -300,7 +300,7 @@ _PARAMETER_FIELDS = ("parameters", "input_schema", "inputSchema", "parameters_js
 
 
 class ToolClass(Struct, frozen=True):
-    """What a class says of its tool, as expressions. `runner` is the method that carries a call out."""
+    """A tool as its class states it, in expressions. `runner` is the method that carries a call out."""
 
     name: ast.expr
     runner: Function
@@ -309,7 +309,7 @@ class ToolClass(Struct, frozen=True):
 
 
 def find_tool_class(node: ast.ClassDef, decorators: frozenset[str]) -> ToolClass | None:
-    """The tool that the class is; None if it does not look like one. `decorators` register functions by name."""
+    """Return the tool that the class is; None if it does not look like one. `decorators` register functions by name."""
     runner_method = find_runner(node)
     registered = _read_registered_name(node, decorators)
     fields = {**dict(_list_fields(node)), **registered}
@@ -321,13 +321,13 @@ def find_tool_class(node: ast.ClassDef, decorators: frozenset[str]) -> ToolClass
 
 
 def find_runner(node: ast.ClassDef) -> Function | None:
-    """The method that runs the tool."""
+    """Return the method that runs the tool."""
     methods = {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
     return next((methods[name] for name in _RUNNERS if name in methods), None)
 
 
 def _read_registered_name(node: ast.ClassDef, decorators: frozenset[str]) -> dict[str, ast.expr]:
-    """``@register_tool("search")`` over a class: its name."""
+    """Return the name in ``@register_tool("search")`` over a class."""
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call) and get_last_name(decorator.func) in decorators and decorator.args:
             return {"name": decorator.args[0]}

@@ -21,7 +21,7 @@ _ALIASES = re.compile(r"alias|renam|legacy|native|tool_?names|name_?map", re.IGN
 
 
 class _Branch(NamedTuple):
-    """One branch of a chain of comparisons: its entry, what it does, and where."""
+    """A branch of a chain of comparisons: its entry, its statements, and its place."""
 
     entry: DispatchEntry
     body: list[ast.stmt]
@@ -29,7 +29,7 @@ class _Branch(NamedTuple):
 
 
 class DispatchFinder:
-    """Collects the dispatch tables of one file after another into `code`. `consumed`: dictionaries that are none."""
+    """Collector of the dispatch tables of one file after another in `code`. `consumed`: dictionaries that are none."""
 
     def __init__(self, code: CodeFacts, evaluator: Evaluator, resolver: Resolver, consumed: set[int]) -> None:
         self._code = code
@@ -58,7 +58,7 @@ class DispatchFinder:
             self._read_registration(node, visit)
 
     def finish(self) -> None:
-        """Chains of comparisons of one expression, and registrations by one decorator, made into tables."""
+        """Make tables of the chains of comparisons of one expression, and of the registrations by one decorator."""
         for branches in self._chains.values():
             chain = [statement for branch in branches for statement in branch.body]
             chain_entries = tuple(_complete_entry(branch, chain) for branch in branches)
@@ -69,7 +69,7 @@ class DispatchFinder:
         self._registrations.clear()
 
     def _read_registration(self, node: Function, visit: NodeVisit) -> None:
-        """``@register("search")`` over a function; decorators that declare functions are no dispatch."""
+        """Read ``@register("search")`` over a function; decorators that declare functions are no dispatch."""
         for decorator in node.decorator_list:
             if not isinstance(decorator, ast.Call) or get_last_name(decorator.func) in DECORATORS or not decorator.args:
                 continue
@@ -107,7 +107,7 @@ class DispatchFinder:
             )
 
     def _is_data(self, target: ast.expr, visit: NodeVisit) -> bool:
-        """A name that is bound to a literal is no function: ``{"search": SEARCH_SCHEMA}`` dispatches nothing."""
+        """Return whether a name is bound to a literal: ``{"search": SEARCH_SCHEMA}`` dispatches nothing."""
         if not isinstance(target, ast.Name):
             return False
         definition = self._evaluator.find_constant(target.id, visit.scope.file)
@@ -135,7 +135,7 @@ class DispatchFinder:
                 self._code.aliases.append(Alias(name=name, target=text, place=file.locate(key), map_place=map_place))
 
     def _read_comprehension(self, node: ast.DictComp, visit: NodeVisit) -> None:
-        """``{tool.__name__: tool for tool in [search, fetch]}``."""
+        """Read ``{tool.__name__: tool for tool in [search, fetch]}``."""
         key, first = node.key, node.generators[0]
         if not (isinstance(key, ast.Attribute) and key.attr == "__name__" and len(node.generators) == 1):
             return
@@ -188,7 +188,7 @@ class DispatchFinder:
         self._chains.setdefault(key, []).append(_Branch(entry, node.body, visit))
 
     def _find_branch_function(self, node: ast.If | ast.match_case, visit: NodeVisit) -> Implementation | None:
-        """The function that a branch calls with ``**arguments``, or with ``arguments``: they are the model's then."""
+        """Return the function that a branch calls with ``**arguments`` or ``arguments``, which are the model's then."""
         calls = [inner for statement in node.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)]
         spread = [call for call in calls if any(keyword.arg is None for keyword in call.keywords) and not call.args]
         if len(spread) == 1 and len(spread[0].keywords) == 1:
@@ -226,7 +226,7 @@ class DispatchFinder:
             self._record_registration(node.args[0], node.args[1], get_dotted_name(node.func), visit)
 
     def _read_keywords(self, node: ast.Call, visit: NodeVisit) -> None:
-        """``dict(search=search, fetch=fetch)``."""
+        """Read ``dict(search=search, fetch=fetch)``."""
         functions = {
             keyword.arg: self._resolver.find_function(keyword.value, visit) for keyword in node.keywords if keyword.arg
         }
@@ -241,7 +241,7 @@ class DispatchFinder:
             self._code.tables.append(DispatchTable(place=file.locate(node), entries=tuple(entries), is_open=is_open))
 
     def _record_registration(self, key: ast.expr, value: ast.expr, holder: str, visit: NodeVisit) -> None:
-        """A name and its function, given to a registry one by one."""
+        """Record a name and its function that are added to a registry one by one."""
         name, file = self._evaluator.evaluate(key, visit.scope), visit.scope.file
         target = self._resolver.find_function(value, visit) if holder else None
         if isinstance(name, str) and target is not None:
@@ -249,7 +249,7 @@ class DispatchFinder:
             self._registrations.setdefault((file.relative_path, holder), []).append(entry)
 
     def _read_assignment(self, node: ast.Assign, visit: NodeVisit) -> None:
-        """``TABLE["search"] = search``."""
+        """Read ``TABLE["search"] = search``."""
         for target in node.targets:
             if isinstance(target, ast.Subscript):
                 self._record_comparison(
@@ -259,7 +259,7 @@ class DispatchFinder:
 
 
 def _complete_entry(branch: _Branch, chain: list[ast.stmt]) -> DispatchEntry:
-    """The entry of a branch; if it calls no function with all arguments, by what it reads of them itself."""
+    """Return the entry of a branch, with the keys that it reads itself if it calls no function with all arguments."""
     entry, visit = branch.entry, branch.visit
     if entry.target is not None:
         return entry
@@ -296,12 +296,12 @@ _HOLDERS = frozenset(
 
 
 def is_choice(node: ast.Dict) -> bool:
-    """``{"name": "answer"}`` and no more: the tool that the model has to call, and whose call code waits for."""
+    """Return whether a dictionary is ``{"name": "answer"}`` and no more: the tool that the model has to call."""
     return len(node.keys) == 1 and isinstance(node.keys[0], ast.Constant) and node.keys[0].value == "name"
 
 
 def is_lookup(node: ast.Call, parent: ast.AST | None) -> bool:
-    """``getattr(self, name)``, ``globals()[name]``: any function may be meant."""
+    """Return whether any function may be meant: ``getattr(self, name)``, ``globals()[name]``."""
     name = get_last_name(node.func)
     if name == "getattr":
         return len(node.args) > 1 and not isinstance(node.args[1], ast.Constant)
@@ -309,7 +309,7 @@ def is_lookup(node: ast.Call, parent: ast.AST | None) -> bool:
 
 
 def find_affixes(node: ast.expr | None) -> tuple[str, str] | None:
-    """``("do_", "")`` of ``f"do_{name}"`` and ``"do_" + name``; None for what is no such text."""
+    """Return ``("do_", "")`` for ``f"do_{name}"`` and ``"do_" + name``; None for any other expression."""
     parts = node.values if isinstance(node, ast.JoinedStr) else []
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         parts = [node.left, node.right]
@@ -321,7 +321,7 @@ def find_affixes(node: ast.expr | None) -> tuple[str, str] | None:
 
 
 def find_target(value: ast.expr) -> ast.expr | None:
-    """The expression in a table's value that stands for a function; None if there is none."""
+    """Return the expression in a table's value that stands for a function; None if there is none."""
     if isinstance(value, (ast.Name, ast.Attribute, ast.Lambda)):
         return value
     if isinstance(value, ast.Call) and get_last_name(value.func) == "partial":

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from evalkit.agents.instruction import FRONTMATTER_KEYS, parse_instruction, split_instruction
 from evalkit.errors import KeyPath, Location, SpecError
+from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.declared_data import normalize_schema
 from evalkit.lint.facts.records import (
     INSTRUCTION,
@@ -74,7 +75,7 @@ _PLACEHOLDERS = frozenset(("name", "tool_name", "function_name", "tool", "functi
 
 
 class PromptSource(Struct, frozen=True):
-    """A text that is or may be an instruction: `locate` gives the place of an offset in it, `edit` replaces a part."""
+    """A text that may be an instruction: `locate` gives the place of an offset, `edit` replaces a part."""
 
     text: str
     locate: Callable[[int], Location]
@@ -82,7 +83,7 @@ class PromptSource(Struct, frozen=True):
 
 
 def read_prompt(source: PromptSource, *, own_functions: tuple[DeclaredFunction, ...] | None = None) -> Prompt:
-    """What the text says of functions."""
+    """Read the functions that a text names, and the forms of text calls that it shows."""
     formats: list[TextFormat] = []
     mentions: list[Mention] = []
     spans: list[tuple[int, int]] = []
@@ -113,7 +114,7 @@ def read_prompt(source: PromptSource, *, own_functions: tuple[DeclaredFunction, 
 
 
 def _find_arguments(match: re.Match[str]) -> list[tuple[str, int]]:
-    """``query`` of ``search(query="...")``, with its offset."""
+    """Return ``query`` of ``search(query="...")``, with its offset."""
     inside = match["inside"] or ""
     offset = match.start("inside") if match["inside"] is not None else 0
     return [(argument[1], offset + argument.start(1)) for argument in _ARGUMENT.finditer(inside)]
@@ -148,7 +149,7 @@ def _make_mention(
 
 
 def _find_json_arguments(text: str, end: int) -> list[tuple[str, int]]:
-    """The arguments of a call in JSON, right behind its name."""
+    """Return the arguments of a call in JSON, directly after its name."""
     body = _BODY.match(text, end + 1 if text[end : end + 1] == '"' else end)
     if body is None:
         return []
@@ -156,24 +157,24 @@ def _find_json_arguments(text: str, end: int) -> list[tuple[str, int]]:
 
 
 def _is_negated(text: str, start: int) -> bool:
-    """Whether the sentence up to `start` says that something is not to be done."""
+    """Return whether the sentence up to `start` says that something is not to be done."""
     before = text[max(0, start - 200) : start]
     ends = [match.end() for match in _SENTENCE.finditer(before)]
     return _NEGATION.search(before[ends[-1] if ends else 0 :]) is not None
 
 
 def is_listing(name: str) -> bool:
-    """Whether a variable's name says that it holds declarations: ``TOOLS``, ``weather_tool``, ``schemas``."""
+    """Return whether a variable's name says that it holds declarations: ``TOOLS``, ``weather_tool``, ``schemas``."""
     return _LISTING.search(f"{{{name}}}") is not None
 
 
 def has_form(text: str) -> bool:
-    """Whether the text shows any form of a text call."""
+    """Return whether the text shows any form of a text call."""
     return next(_find_forms(text), None) is not None
 
 
 def make_line_locator(text: str) -> Callable[[int], tuple[int, int]]:
-    """A function from offsets to lines and columns, both from 1."""
+    """Return a function from offsets to lines and columns, both from 1."""
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def place(offset: int) -> tuple[int, int]:
@@ -194,7 +195,7 @@ _FRONTMATTER = re.compile(r"\A---[ \t]*\r?\n")
 
 
 def read_instruction(text: str, file: str) -> tuple[list[DeclaredFunction], list[Prompt], list[Finding]]:
-    """What a text file declares and says; nothing for files that seem to be written for people."""
+    """Read the declarations and instructions of a text file; none of files that seem to be written for people."""
     if _FRONTMATTER.match(text) and "\n---" in text:
         result = _read_with_frontmatter(text.replace("\r\n", "\n"), file)
         if result is not None:
@@ -222,7 +223,7 @@ def _read_with_frontmatter(text: str, file: str) -> tuple[list[DeclaredFunction]
     return declared, [read_prompt(_make_source(text, file, start), own_functions=own_functions)], findings
 
 
-def _has_only_our_keys(data: Mapping[str, Any]) -> bool:
+def _has_only_our_keys(data: JsonObject) -> bool:
     return "name" in data and data.keys() <= {*FRONTMATTER_KEYS} and ("trigger" in data or "version" in data)
 
 
@@ -235,7 +236,7 @@ def _make_source(text: str, file: str, start: int) -> PromptSource:
     )
 
 
-def _read_functions(listed: Any, frontmatter: str, text: str, file: str) -> Iterator[DeclaredFunction]:
+def _read_functions(listed: object, frontmatter: str, text: str, file: str) -> Iterator[DeclaredFunction]:
     entries: list[tuple[str | int, Any]] = []
     if isinstance(listed, list):
         entries = list(enumerate(listed))
@@ -258,7 +259,7 @@ def _read_functions(listed: Any, frontmatter: str, text: str, file: str) -> Iter
 
 
 class _FrontmatterPlaces:
-    """The side table of a frontmatter, made when it is first asked for."""
+    """Places in a frontmatter, read when the first is needed."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -294,7 +295,7 @@ def _make_alias_adder(places: _FrontmatterPlaces, root: KeyPath, text: str, file
 
 def build_declaration(
     name: str,
-    entry: Mapping[str, Any],
+    entry: JsonObject,
     *,
     file: str,
     form: str,
@@ -302,7 +303,7 @@ def build_declaration(
     listed_in: object = None,
     add_alias: Callable[[str], Edit | None] | None = None,
 ) -> DeclaredFunction:
-    """A declaration as case files, suites and instruction files write it."""
+    """Return a declaration as case files, suites and instruction files write it."""
     alias = entry.get("alias")
     aliases = [alias] if isinstance(alias, str) else alias if isinstance(alias, list) else ()
     returns, patch = entry.get("returns"), entry.get("patch")

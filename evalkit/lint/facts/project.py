@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from evalkit.errors import KeyPath, Location, Problem
+from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.records import CodeFacts, DeclaredFunction, Implementation, Prompt
 from evalkit.lint.finding import Edit, Finding, add_line_below
 from evalkit.lint.scope import list_folders
@@ -23,16 +24,16 @@ _ANSWERS = ("$return", "$default")
 
 
 class CaseCall(Struct, frozen=True):
-    """One expected (or forbidden) call as it is written: a mapping, or a bare name."""
+    """An expected (or forbidden) call as it is written: a mapping, or a bare name."""
 
     name: str
     path: KeyPath  # of the name
-    data: Mapping[str, Any]
+    data: JsonObject
     root: KeyPath  # of the call
     is_forbidden: bool = False
 
     def list_arguments(self) -> Iterator[tuple[str, KeyPath, bool]]:
-        """Every argument that the call names, where, and whether the call is to have it.
+        """Yield every argument that the call names, its path, and whether the call is to have it.
 
         What must not be sent need not be declared: models invent arguments, and cases guard against it.
         """
@@ -55,15 +56,15 @@ class MockAnswer(Struct, frozen=True):
 
     name: str
     path: KeyPath
-    value: Any
+    value: object
 
 
-def is_operator(value: Any) -> bool:
+def is_operator(value: object) -> bool:
     return isinstance(value, Mapping) and bool(value) and all(str(key).startswith("$") for key in value)
 
 
 class CaseFacts(Struct, frozen=True):
-    """One case file, merged with its suites."""
+    """A case file, merged with its suites."""
 
     examined: ExaminedCase
     root: str = ""
@@ -79,20 +80,20 @@ class CaseFacts(Struct, frozen=True):
     def locate(self, path: KeyPath, *, key: bool = False) -> Location:
         return self.examined.source.locate(path, key=key)
 
-    def find_suite_file(self, functions: Any) -> str | None:
-        """The suite.yaml that `functions` comes from as it is; None if the case has a say in it."""
+    def find_suite_file(self, functions: object) -> str | None:
+        """Return the suite.yaml that `functions` comes from as it is; None if the case has a say in it."""
         case_path = self.examined.source.layers[0].path or ""
         shared = load_suites(os.path.dirname(case_path), self.root).data.get("functions")
         return self.locate(("functions",)).file if shared is functions else None
 
     def find_instruction_file(self, name: str) -> str | None:
-        """The instruction file that ``agent: name`` means: beside the case, or in a folder around it."""
+        """Return the instruction file that ``agent: name`` means: beside the case, or in a folder around it."""
         folders = list_folders(self.file)
         candidates = (f"{folder}/{name}" if folder else name for folder in folders)
         return next((file for file in candidates if os.path.isfile(os.path.join(self.root, file))), None)
 
     def make_locator(self, root: KeyPath) -> Callable[[KeyPath], Location]:
-        """Places in the declaration at `root`."""
+        """Return a function that locates paths in the declaration at `root`."""
 
         def locate(path: KeyPath) -> Location:
             is_name = path == ("name",) and isinstance(root[-1], str)
@@ -101,7 +102,7 @@ class CaseFacts(Struct, frozen=True):
         return locate
 
     def make_alias_adder(self, root: KeyPath) -> Callable[[str], Edit | None]:
-        """How to give the declaration at `root` an alias."""
+        """Return a function that makes the edit by which the declaration at `root` gets an alias."""
 
         def add(alias: str) -> Edit | None:
             layer = next(
@@ -119,8 +120,8 @@ class CaseFacts(Struct, frozen=True):
 
         return add
 
-    def list_expectations(self) -> Iterator[tuple[Mapping[str, Any], KeyPath]]:
-        """`expected_output` of the case and of its turns."""
+    def list_expectations(self) -> Iterator[tuple[JsonObject, KeyPath]]:
+        """Yield `expected_output` of the case and of its turns."""
         data = self.examined.data
         if isinstance(data.get("expected_output"), Mapping):
             yield data["expected_output"], ("expected_output",)
@@ -131,7 +132,7 @@ class CaseFacts(Struct, frozen=True):
                 yield turn["expected_output"], ("input", "turns", index, "expected_output")
 
     def list_calls(self) -> Iterator[CaseCall]:
-        """The calls that the case expects or forbids, however deep in groups."""
+        """Yield the calls that the case expects or forbids, however deep in groups."""
         for output, path in self.list_expectations():
             yield from _list_calls(output.get("expected_function_calls"), (*path, "expected_function_calls"))
             forbidden = output.get("forbidden_function_calls")
@@ -142,7 +143,7 @@ class CaseFacts(Struct, frozen=True):
                 yield CaseCall(final, (*path, "final_function_call"), {}, (*path, "final_function_call"))
 
     @property
-    def mocks(self) -> Mapping[str, Any]:
+    def mocks(self) -> JsonObject:
         case_input = self.examined.data.get("input")
         mocks = case_input.get("mock_function_responses") if isinstance(case_input, Mapping) else None
         return mocks if isinstance(mocks, Mapping) else {}
@@ -151,7 +152,7 @@ class CaseFacts(Struct, frozen=True):
         return ("input", "mock_function_responses", name)
 
     def list_conditions(self) -> Iterator[tuple[str, str, KeyPath]]:
-        """Function, argument and place of every argument that a mock matches on."""
+        """Yield function, argument and place of every argument that a mock matches on."""
         for name, mock in self.mocks.items():
             for value, path in _walk_mock(mock, self.build_mock_path(name)):
                 rules = value.get("$match") if isinstance(value, Mapping) else None
@@ -162,7 +163,7 @@ class CaseFacts(Struct, frozen=True):
                         yield from ((name, str(key), (*path, "$match", index, "when", str(key))) for key in names)
 
     def list_answers(self) -> Iterator[MockAnswer]:
-        """Every plain answer of the mocks: no directives, and no templates, whose values are not known."""
+        """Yield every plain answer of the mocks: no directives, and no templates, whose values are not known."""
         for name, mock in self.mocks.items():
             for value, path in _walk_mock(mock, self.build_mock_path(name)):
                 is_directive = isinstance(value, Mapping) and any(str(key).startswith("$") for key in value)
@@ -196,7 +197,7 @@ class ProjectFacts(Struct):
     matches: MatchResult | None = None  # the code of each declaration, once it has been looked for
 
 
-def _list_calls(listed: Any, path: KeyPath) -> Iterator[CaseCall]:
+def _list_calls(listed: object, path: KeyPath) -> Iterator[CaseCall]:
     for index, item in enumerate(listed if isinstance(listed, list) else [listed]):
         root = (*path, index) if isinstance(listed, list) else path
         if isinstance(item, str):
@@ -212,8 +213,8 @@ def _list_calls(listed: Any, path: KeyPath) -> Iterator[CaseCall]:
                     yield from _list_calls(item[group], (*root, group))
 
 
-def _walk_mock(value: Any, path: KeyPath) -> Iterator[tuple[Any, KeyPath]]:
-    """A mock and every place inside it where an answer may stand."""
+def _walk_mock(value: object, path: KeyPath) -> Iterator[tuple[Any, KeyPath]]:
+    """Yield a mock and every place inside it where an answer may stand."""
     yield value, path
     if not isinstance(value, Mapping):
         return

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from evalkit.errors import Location
+from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.declared_data import find_form, read_declaration
 from evalkit.lint.facts.evaluate import Evaluator, NodeVisit, get_dotted_name, get_last_name, walk_file
 from evalkit.lint.facts.find_declarations import DeclarationFinder
@@ -68,18 +69,18 @@ class CodeReader:
         self._files_read: set[str] = set()
 
     def read_declaring(self) -> CodeFacts:
-        """The first pass: files that may declare functions or register something with evalkit."""
+        """Read the files that may declare functions or register something with evalkit: the first pass."""
         for file in self.files:
             if _DECLARES.search(file.text):
                 self._read_file(file)
         return self.code
 
     def list_read_files(self) -> list[PythonFile]:
-        """The files that have been read."""
+        """Return the files that have been read."""
         return [file for file in self.files if file.relative_path in self._files_read]
 
     def read_naming(self, names: Collection[str]) -> CodeFacts:
-        """The second pass: files that name one of the functions `names`, in whatever spelling."""
+        """Read the files that name one of the functions `names`, in whatever spelling: the second pass."""
         folded = {"".join(split_words(name)) for name in names} - {""}
         pattern = re.compile("|".join(map(re.escape, sorted(folded, key=len, reverse=True)))) if folded else None
         for file in self.files:
@@ -90,7 +91,7 @@ class CodeReader:
         return self.code
 
     def _is_used_with(self, first: str, second: str) -> bool:
-        """Whether a file that was read imports both, directly or through others, or is one of them."""
+        """Return whether a file that was read imports both, directly or through others, or is one of them."""
         files = {file.relative_path: file for file in self.files if file.relative_path in self._files_read}
         return any({first, second} <= self._find_reachable(name, files) for name in files)
 
@@ -130,7 +131,7 @@ class CodeReader:
                 self.code.implementations.setdefault(node.name, []).append(implementation)
 
     def _read_text(self, visit: NodeVisit) -> None:
-        """Long texts in the code may be instructions; docstrings and patterns are none."""
+        """Read a long text in the code as an instruction; docstrings and patterns are none."""
         node = visit.node
         if (
             visit.is_doc
@@ -147,12 +148,12 @@ class CodeReader:
             self.code.prompts.append(read_prompt(PromptSource(text, _make_locator(node, text, visit.scope.file))))
 
     def _record_native_calls(self, visit: NodeVisit) -> None:
-        """``client.create(tools=TOOLS)``: the file makes native calls."""
+        """Record a file that makes native calls: ``client.create(tools=TOOLS)``."""
         if isinstance(visit.node, ast.Call) and any(keyword.arg in _TOOL_KEYWORDS for keyword in visit.node.keywords):
             self.code.native_call_files.add(visit.scope.file.relative_path)
 
     def _record_registration(self, visit: NodeVisit) -> None:
-        """``@evalkit.agent("desk")``, ``evalkit.check("steps")(function)``."""
+        """Record ``@evalkit.agent("desk")`` and ``evalkit.check("steps")(function)``."""
         node = visit.node
         if not isinstance(node, ast.Call) or get_last_name(node.func) not in _REGISTERING or len(node.args) != 1:
             return
@@ -167,7 +168,7 @@ class CodeReader:
 
 
 def _is_message(parent: ast.AST | None) -> bool:
-    """Whether a text is a pattern, or told to people: logged, raised, or kept as ``msg``."""
+    """Return whether a text is a pattern, or a message for people: logged, raised, or assigned to ``msg``."""
     if isinstance(parent, ast.Call):
         name = get_last_name(parent.func)
         return name in _NO_PROMPTS or _EXCEPTION.search(name) is not None
@@ -182,13 +183,13 @@ def _get_text(node: ast.Constant | ast.JoinedStr) -> str:
 
 
 def _make_placeholder(part: ast.expr) -> str:
-    """``{tools}`` for what is put into the text, if it speaks of functions; ``{}`` for anything else."""
+    """Return ``{tools}`` for an inserted value that speaks of functions; ``{}`` for any other."""
     names = [get_last_name(inner) for inner in ast.walk(part) if isinstance(inner, (ast.Name, ast.Attribute))]
     return "{tools}" if any(is_listing(name) for name in names) else "{}"
 
 
 def _make_locator(node: ast.expr, text: str, file: PythonFile) -> Callable[[int], Location]:
-    """The place of an offset in a text, to the line where the literal's lines are the text's."""
+    """Return a function that locates offsets in a text, to the line where the literal's lines are the text's."""
     start = file.locate(node)
     is_plain = text.count("\n") == (node.end_lineno or node.lineno) - node.lineno
 
@@ -202,7 +203,7 @@ def _make_locator(node: ast.expr, text: str, file: PythonFile) -> Callable[[int]
 
 
 def list_problems(files: list[PythonFile]) -> Iterator[tuple[Location, str]]:
-    """What kept files that were parsed from being read."""
+    """Return the problems of files that could not be parsed."""
     return (file.problem for file in files if file.problem is not None)
 
 
@@ -256,7 +257,7 @@ def _import_file(file: PythonFile, findings: list[Finding]) -> ModuleType | None
 
 
 class _ModuleReader:
-    """The names of one module, and what of them is about functions."""
+    """Reader of the names of one imported module that are about functions."""
 
     def __init__(self, code: CodeFacts, file: PythonFile, module: ModuleType) -> None:
         self._code = code
@@ -276,7 +277,7 @@ class _ModuleReader:
         node = self._file.constants.get(name)
         return self._file.locate(node) if node is not None else Location(self._file.relative_path, 1, 1)
 
-    def _declare(self, data: Mapping[str, Any], place: Location) -> None:
+    def _declare(self, data: JsonObject, place: Location) -> None:
         form = GEMINI_SCHEMA if data.get("form") == GEMINI_SCHEMA else None
         function = read_declaration(data, lambda path: place, form=form)
         if (
@@ -286,8 +287,8 @@ class _ModuleReader:
             self._declared_keys.add((function.name, self._file.relative_path))
             self._code.declarations.append(function)
 
-    def _read_table(self, value: Any, place: Location) -> None:
-        """A dictionary of names and callables that the syntax did not show as one, made at import."""
+    def _read_table(self, value: object, place: Location) -> None:
+        """Read a dictionary of names and callables that was made at import, and that the syntax did not show."""
         if not isinstance(value, dict) or not value or not all(isinstance(key, str) for key in value):
             return
         if not all(callable(item) and not isinstance(item, type) for item in value.values()):
@@ -310,7 +311,7 @@ class _ModuleReader:
         self._code.tables.append(DispatchTable(place=place, entries=entries))
 
 
-def _find_declarations(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
+def _find_declarations(value: object, depth: int) -> Iterator[JsonObject]:
     if isinstance(value, Mapping):
         if find_form(value) is not None:
             yield value
@@ -327,14 +328,14 @@ def _find_declarations(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
             yield from _find_declarations(item, depth + 1)
 
 
-def _to_mapping(value: Any) -> Iterator[Mapping[str, Any]]:
+def _to_mapping(value: object) -> Iterator[JsonObject]:
     dump: Callable[..., Any] | None = getattr(value, "model_dump", None)
     if dump is not None:
         data = dump(mode="json", exclude_none=True, by_alias=False)
         yield {**data, "form": GEMINI_SCHEMA} if "parameters" in data else data
 
 
-def _read_implementation(value: Any, place: Location) -> Implementation | None:
+def _read_implementation(value: Callable[..., Any], place: Location) -> Implementation | None:
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):

@@ -17,7 +17,7 @@ _MUTATING = frozenset(("append", "extend", "insert", "update", "setdefault", "po
 
 
 class PythonFile:
-    """One file: `path` on disk, `shown` from the root, with slashes. What is asked of it is made once."""
+    """A Python file: `path` on disk, `relative_path` from the root, with slashes. Each property is computed once."""
 
     def __init__(self, path: Path, relative_path: str, text: str) -> None:
         self.path = path
@@ -52,7 +52,7 @@ class PythonFile:
         return starts
 
     def _count_characters(self, line: int, bytes_before: int) -> int:
-        """Characters before a place: the syntax tree counts bytes."""
+        """Return the characters before a place: the syntax tree counts bytes."""
         text = self._lines[line - 1] if line <= len(self._lines) else ""
         return bytes_before if text.isascii() else len(text.encode()[:bytes_before].decode("utf-8", "replace"))
 
@@ -61,18 +61,18 @@ class PythonFile:
         return Location(self.relative_path, line, self._count_characters(line, column) + 1)
 
     def find_span(self, node: ast.expr) -> tuple[int, int]:
-        """Where `node` begins and ends, in characters of the text."""
+        """Return the start and the end of `node`, in characters of the text."""
         end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
         start = self._starts[node.lineno - 1] + self._count_characters(node.lineno, node.col_offset)
         return start, self._starts[end_line - 1] + self._count_characters(end_line, end_column)
 
     def get_line_start(self, offset: int) -> str:
-        """The line around an offset, up to the offset."""
+        """Return the line around an offset, up to the offset."""
         return self.text[self.text.rfind("\n", 0, offset) + 1 : offset]
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
-        """What module-level names are bound to, if they are bound once and not changed afterwards."""
+        """Values of module-level names that are bound once and not changed afterwards."""
         return find_bound_once(self.tree.body, self.changed_names)
 
     @cached_property
@@ -128,7 +128,7 @@ class PythonFile:
 
 
 def find_bound_once(body: list[ast.stmt], changed: frozenset[str]) -> dict[str, ast.expr]:
-    """Names that the statements bind exactly once, and to what; statements inside `if` and `try` count."""
+    """Return names that the statements bind exactly once, and their values; those inside `if` and `try` count."""
     values: dict[str, ast.expr | None] = {}
     for name, value in _find_bindings(body):
         values[name] = None if name in values or name in changed else value
@@ -175,7 +175,7 @@ class PythonFiles:
             self._by_last.setdefault(parts[-1], []).append((parts, file))
 
     def find_import(self, module: str, level: int, by: PythonFile) -> PythonFile | None:
-        """The file that ``import module`` in `by` reads, if it is one of the project's."""
+        """Return the file that ``import module`` in `by` reads, if it is one of the project's."""
         folder = by.relative_path.split("/")[:-1]
         module_parts = tuple(module.split(".")) if module else ()
         if level:
@@ -197,7 +197,7 @@ class PythonFiles:
         )
 
     def find_imports(self, file: PythonFile) -> Iterator[PythonFile]:
-        """The files of the project that `file` imports, modules and what stands in them alike."""
+        """Yield the files of the project that `file` imports, modules and what stands in them alike."""
         for module, inner, level in file.imports.values():
             full_name = f"{module}.{inner}" if module and inner else module or inner
             for name in (module, full_name):
@@ -207,7 +207,7 @@ class PythonFiles:
 
 
 def measure_closeness(path: str, other_path: str) -> int:
-    """How many folders two paths share; one more for the same folder, two for the same file."""
+    """Return how many folders two paths share; one more for the same folder, two for the same file."""
     if path == other_path:
         return len(path.split("/")) + 1
     first, second = path.split("/")[:-1], other_path.split("/")[:-1]

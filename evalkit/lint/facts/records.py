@@ -1,4 +1,4 @@
-"""What lint reads out of a project before it judges anything: plain records, each with its place."""
+"""Records of the facts that lint reads in a project, each with its place, and the rules of files that can't be read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from evalkit.errors import KeyPath, Location
+from evalkit.jsonvalue import JsonObject
 from evalkit.lint.finding import ERROR, WARNING, Edit, Rule
 
 INVALID_DECLARATION = Rule(
@@ -38,7 +39,7 @@ INSTRUCTION, SUITE, PLAIN, DECORATED = "instruction", "suite", "plain", "decorat
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """One parameter of an implementation. `types` are JSON types, None where the annotation does not tell."""
+    """A parameter of an implementation. `types` are JSON types, None where the annotation names none."""
 
     name: str
     place: Location
@@ -64,11 +65,11 @@ class Implementation(Struct, frozen=True, kw_only=True):
 
 
 class DeclaredFunction(Struct, frozen=True, kw_only=True):
-    """A function as a model is told of it, in whatever form.
+    """A function as it is described to a model, in whatever form.
 
     `description` and `parameters` are None where there is none, UNKNOWN where it can't be told. `locate` gives the
-    place of a path in the declaration, and is asked only when a finding needs it. `listed_in` tells lists apart, for
-    duplicates. `bound` is the code that the declaration itself names.
+    place of a path in the declaration, once a finding needs it. `list_key` tells lists apart, for duplicates.
+    `implementation` is the code that the declaration itself names.
     """
 
     name: str
@@ -76,7 +77,7 @@ class DeclaredFunction(Struct, frozen=True, kw_only=True):
     form: str
     description: Any = None
     parameters: Any = None
-    returns: Mapping[str, Any] | None = None
+    returns: JsonObject | None = None
     aliases: tuple[str, ...] = ()
     patch: str = ""  # the real function that a case swaps: package.module:Class.method
     strict: bool = False
@@ -90,7 +91,7 @@ class DeclaredFunction(Struct, frozen=True, kw_only=True):
         return self.locate(("name",))
 
     @property
-    def properties(self) -> Mapping[str, Any] | None:
+    def properties(self) -> JsonObject | None:
         """The declared parameters by name, None where that can't be told from `properties` alone."""
         schema = self.parameters
         if not isinstance(schema, Mapping) or any(key in schema for key in _ELSEWHERE):
@@ -108,7 +109,7 @@ _ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
 
 
 class DispatchEntry(Struct, frozen=True, kw_only=True):
-    """One line of a dispatch table: a name, the code it leads to (None if that can't be told), and how to add one."""
+    """A line of a dispatch table: a name, its code (None if that can't be told), and a function that adds one."""
 
     name: str
     place: Location
@@ -118,7 +119,7 @@ class DispatchEntry(Struct, frozen=True, kw_only=True):
 
 
 class DispatchTable(Struct, frozen=True, kw_only=True):
-    """A mapping of names to code. `is_open`: it has entries that can't be told. `branches`: it is a chain of ifs.
+    """A mapping of names to code. `is_open`: it has entries that can't be told. `is_chain`: a chain of ifs.
 
     `registry`: the decorator that makes the entries, which may be spread over files.
     """
@@ -135,7 +136,7 @@ class DispatchTable(Struct, frozen=True, kw_only=True):
 
 
 class Alias(Struct, frozen=True, kw_only=True):
-    """`name` stands for `target`. `listed_in`: the place of the map that says so."""
+    """`name` stands for `target`. `map_place`: the place of the map that says so."""
 
     name: str
     target: str
@@ -166,7 +167,7 @@ class TextFormat(Struct, frozen=True, kw_only=True):
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
-    """An instruction text. `own` are the functions that its own file declares, None where it doesn't say.
+    """An instruction text. `own_functions` are those that its own file declares, None where it doesn't say.
 
     `lists_functions`: the declarations are written into the text, as one does for models without native calls.
     """
@@ -183,7 +184,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
 
 
 class CodeFacts(Struct):
-    """What the Python files come to."""
+    """Facts that the Python files hold."""
 
     declarations: list[DeclaredFunction] = field(default_factory=list)
     opaque_places: list[Location] = field(default_factory=list)  # declarations whose name can't be told

@@ -39,13 +39,13 @@ _NOTHING: TypesAndValues = (None, None)
 
 
 class SignatureReader:
-    """Makes an Implementation of a function's syntax."""
+    """Reader of Implementations from the syntax of functions."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
 
     def read(self, node: Function, file: PythonFile, *, name: str = "", is_method: bool = False) -> Implementation:
-        """The implementation that `node` is; `is_method` leaves its first parameter out."""
+        """Return the implementation that `node` is; `is_method` leaves its first parameter out."""
         arguments = node.args
         named = [*arguments.posonlyargs, *arguments.args]
         defaults: list[ast.expr | None] = [None] * (len(named) - len(arguments.defaults)) + [*arguments.defaults]
@@ -81,7 +81,7 @@ class SignatureReader:
         )
 
     def read_annotation(self, annotation: ast.expr | None, file: PythonFile) -> TypesAndValues:
-        """The JSON types and the values that an annotation allows; None each where it does not tell."""
+        """Return the JSON types and the values that an annotation allows; None each where it does not tell."""
         if annotation is None:
             return _NOTHING
         if isinstance(annotation, ast.Constant):
@@ -135,7 +135,7 @@ class SignatureReader:
         return frozenset().union(*known_types), values or None
 
     def _read_own_type(self, name: str, file: PythonFile) -> TypesAndValues:
-        """An alias of a type, or an Enum, that the same file defines."""
+        """Return an alias of a type, or an Enum, that the same file defines."""
         if name in file.constants and not isinstance(file.constants[name], ast.Constant):
             value = file.constants[name]
             return self.read_annotation(value, file) if isinstance(value, (ast.Subscript, ast.BinOp)) else _NOTHING
@@ -158,7 +158,7 @@ def _find_types(values: tuple[Any, ...]) -> frozenset[str]:
 
 
 def build_schema(implementation: Implementation) -> dict[str, Any]:
-    """What a framework that declares the function by its signature tells the model, roughly."""
+    """Return the schema that a framework which declares the function by its signature would make, roughly."""
     properties: dict[str, Any] = {}
     for parameter in implementation.parameters:
         types = sorted(parameter.types or ())
@@ -175,14 +175,14 @@ _MOST_IMPORTS = 5
 
 
 class Resolver:
-    """Looks functions up in the project's files."""
+    """Finder of functions in the project's files."""
 
     def __init__(self, files: PythonFiles, signatures: SignatureReader) -> None:
         self._files = files
         self.signatures = signatures
 
     def find_function(self, node: ast.expr, visit: NodeVisit) -> Implementation | None:
-        """The function that `node` names: ``search``, ``tools.search``, ``self.search``, ``partial(search, db)``."""
+        """Return the function of ``search``, ``tools.search``, ``self.search`` or ``partial(search, db)``."""
         file = visit.scope.file
         if isinstance(node, ast.Name):
             return self.find_by_name(node.id, file)
@@ -194,7 +194,7 @@ class Resolver:
         return None
 
     def find_by_name(self, name: str, file: PythonFile, depth: int = 0) -> Implementation | None:
-        """A function of the module `file`, its own or an imported one."""
+        """Return a function of the module `file`, its own or an imported one."""
         if name in file.functions:
             return self.signatures.read(file.functions[name], file)
         if name in file.imports and depth < _MOST_IMPORTS:
@@ -223,7 +223,7 @@ class Resolver:
 
 
 def _apply_partial(implementation: Implementation, call: ast.Call) -> Implementation:
-    """What is left to pass after ``partial(function, ...)``."""
+    """Return the implementation with the parameters that ``partial(function, ...)`` leaves open."""
     from msgspec.structs import replace
 
     named = {keyword.arg for keyword in call.keywords}
@@ -265,7 +265,7 @@ def find_keys(
     also: Iterable[ast.AST] = (),
     left_out: Container[int] = (),
 ) -> tuple[tuple[Parameter, ...], bool] | None:
-    """The keys that the statements `body` read from the mapping `name`, and whether it is handed on; None for no key.
+    """Return the keys that the statements `body` read from the mapping `name`, and whether it is passed on.
 
     What `also` reads (code around `body` that runs as well, `left_out` but for) is read, and needed by nobody.
     """
@@ -287,8 +287,8 @@ def find_keys(
     return tuple(parameters), reading.is_passed_on or outer.is_passed_on
 
 
-def infer_types(value: Any) -> frozenset[str] | None:
-    """The JSON types of arguments beside which `value` can stand by default; None where it does not tell.
+def infer_types(value: object) -> frozenset[str] | None:
+    """Return the JSON types of arguments beside which `value` can stand by default; None where it does not tell.
 
     What counts as false (``""``, ``0``, ``False``) may stand for no argument at all.
     """
@@ -301,7 +301,7 @@ def infer_types(value: Any) -> frozenset[str] | None:
 
 
 class _KeyReading:
-    """What statements do with one mapping and the names that it is given besides."""
+    """Uses of one mapping, and of the names that it is assigned to, in statements."""
 
     def __init__(self, file: PythonFile) -> None:
         self._file = file
@@ -312,7 +312,7 @@ class _KeyReading:
         self.is_passed_on = False
 
     def read(self, body: list[ast.AST], name: str, left_out: Container[int] = ()) -> None:
-        """`left_out`: the ids of statements that are told elsewhere."""
+        """Read the statements `body`, but for those whose ids are in `left_out`."""
         nodes = [node for top in body for node in _walk(top, left_out)]
         names = {name, *_find_other_names(nodes, name)}
         parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
@@ -344,7 +344,7 @@ class _KeyReading:
             self.is_passed_on = True
 
     def _record_default(self, call: ast.Call) -> None:
-        """``args.get("days", 3)``."""
+        """Record the default in ``args.get("days", 3)``."""
         if len(call.args) == 2 and all(isinstance(argument, ast.Constant) for argument in call.args):
             key, value = call.args
             if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
@@ -359,13 +359,13 @@ class _KeyReading:
 
 
 def _is_for_keys(handler: ast.ExceptHandler) -> bool:
-    """``except KeyError``: a key may be missing. What catches everything tells the model of a failure."""
+    """Return whether a handler expects missing keys, ``except KeyError``; one that catches all reports failures."""
     caught = [handler.type] if not isinstance(handler.type, ast.Tuple) else handler.type.elts
     return any(get_last_name(kind) in ("KeyError", "LookupError") for kind in caught if kind is not None)
 
 
 def _is_refusal(test: ast.AST | None) -> bool:
-    """``if "city" not in args: raise ...``."""
+    """Return whether a test is ``if "city" not in args: raise ...``."""
     return isinstance(test, ast.If) and isinstance(test.body[0], ast.Raise) and len(test.body) == 1
 
 
@@ -379,7 +379,7 @@ def _walk(top: ast.AST, left_out: Container[int]) -> Iterator[ast.AST]:
 
 
 def _find_other_names(nodes: list[ast.AST], name: str) -> Iterator[str]:
-    """``args = arguments or {}``, ``args = dict(arguments)``."""
+    """Yield the names in ``args = arguments or {}``, ``args = dict(arguments)``."""
     for node in nodes:
         if isinstance(node, ast.Assign) and _is_same(node.value, name):
             yield from (target.id for target in node.targets if isinstance(target, ast.Name))
@@ -407,7 +407,7 @@ def _is_inspection(node: ast.expr, parent: ast.AST | None, above: ast.AST | None
 
 
 def read_key_parameters(node: Function, file: PythonFile, implementation: Implementation) -> Implementation | None:
-    """A function of one mapping, as one of the keys that it reads; None where that can't be told."""
+    """Return a function of one mapping as one of the keys that it reads; None where that can't be told."""
     mapping = next((parameter.name for parameter in implementation.parameters if parameter.name in MAPPING_NAMES), None)
     mapping = mapping or next((parameter.name for parameter in implementation.parameters if parameter.required), None)
     result = find_keys(node.body, mapping, file) if mapping is not None else None
@@ -420,9 +420,9 @@ def read_key_parameters(node: Function, file: PythonFile, implementation: Implem
 def read_branch(
     body: list[ast.stmt], function: Function | None, chain: list[ast.stmt], file: PythonFile, name: str
 ) -> Implementation | None:
-    """The branch of a chain of ifs that carries `name` out, as far as it reads the arguments itself.
+    """Return the branch of a chain of ifs that carries `name` out, as far as it reads the arguments itself.
 
-    `chain` are the statements of all branches, which the rest of the `function` is told from.
+    `chain` are the statements of all branches; the rest of the `function` runs as well.
     """
     used = {mapping for top in body for node in ast.walk(top) if (mapping := _find_mapping(node)) is not None}
     assigned_names = {
@@ -441,7 +441,7 @@ def read_branch(
 
 
 def _find_mapping(node: ast.AST) -> str | None:
-    """The mapping of arguments from which the expression reads a key."""
+    """Return the mapping of arguments from which the expression reads a key."""
     is_read = isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in _GETTING)
     value = node.value if isinstance(node, (ast.Subscript, ast.Attribute)) and is_read else None
     if isinstance(value, ast.Attribute) and value.attr in _OF_A_CALL:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path as FilePath
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,6 +11,7 @@ from evalkit.errors import KeyPath, Problem, did_you_mean, find_nearest
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.arguments import find_argument_names
 from evalkit.functions.mocks.reader import find_return_problems
+from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.project import CaseCall, CaseFacts, ProjectFacts, is_operator
 from evalkit.lint.facts.records import SUITE, UNKNOWN, DeclaredFunction
 from evalkit.lint.finding import ERROR, WARNING, Edit, Finding, Rename, Rule
@@ -205,7 +205,7 @@ def check_arguments(case: CaseFacts, call: CaseCall, functions: list[DeclaredFun
                 )
 
 
-def _find_value_problem(value: Any, schema: object, *, is_part: bool) -> str:
+def _find_value_problem(value: object, schema: object, *, is_part: bool) -> str:
     """Say why no valid argument can be `value`, or contain it; "" where one can."""
     if isinstance(value, Mapping) and value.keys() == {"$literal"}:
         value = value["$literal"]
@@ -226,7 +226,7 @@ def _find_value_problem(value: Any, schema: object, *, is_part: bool) -> str:
     return problem if "mean" in problem else problem + did_you_mean(value, words)
 
 
-def _is_open(value: Any) -> bool:
+def _is_open(value: object) -> bool:
     """Return whether the value is known only in the run, or judged by an operator."""
     if isinstance(value, str):
         return "{{" in value
@@ -235,7 +235,7 @@ def _is_open(value: Any) -> bool:
     return isinstance(value, list) and any(map(_is_open, value))
 
 
-def _can_be_part(value: Any, schema: Mapping[str, Any]) -> bool:
+def _can_be_part(value: object, schema: JsonObject) -> bool:
     """Return whether a valid value may contain this one, by type and enum, as `arguments_contain` understands it."""
     kinds = schema.get("type")
     kinds = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []

@@ -13,6 +13,7 @@ from typing import Any
 
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.fields.schema import compile_schema
+from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.project import ProjectFacts
 from evalkit.lint.facts.records import (
     DECORATED,
@@ -181,7 +182,7 @@ def check_texts(function: DeclaredFunction) -> Iterator[Finding]:
 
 
 def _compare_with_schema(
-    text: str, name: str, schema: Mapping[str, Any], is_required: bool, other_names: Container[str]
+    text: str, name: str, schema: JsonObject, is_required: bool, other_names: Container[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield a message and advice for each contradiction of a parameter's description `text` to its schema."""
     correct = "correct one of them"
@@ -322,7 +323,7 @@ def _is_open(function: DeclaredFunction) -> bool:
     return isinstance(function.parameters, Mapping) and bool(function.parameters.get("additionalProperties"))
 
 
-def _format_type(value: Any) -> str:
+def _format_type(value: object) -> str:
     return " or ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -426,7 +427,7 @@ def _check_openai(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, st
             yield from _check_strict(schema, at)
 
 
-def _check_strict(schema: Mapping[str, Any], at: KeyPath) -> Iterator[tuple[KeyPath, str, str]]:
+def _check_strict(schema: JsonObject, at: KeyPath) -> Iterator[tuple[KeyPath, str, str]]:
     for key in sorted(_OPENAI_STRICT & schema.keys()):
         if at != ("parameters",) or key not in _OPENAI_ROOT:  # else it is refused in any mode
             yield (*at, key), f"strict mode refuses '{key}'", "leave it out, or drop strict"
@@ -444,7 +445,7 @@ def _check_strict(schema: Mapping[str, Any], at: KeyPath) -> Iterator[tuple[KeyP
         yield at, message, "list it and let it be null (type: [string, 'null']), or drop strict"
 
 
-def _walk_schema(schema: object, path: KeyPath = ()) -> Iterator[tuple[Mapping[str, Any], KeyPath]]:
+def _walk_schema(schema: object, path: KeyPath = ()) -> Iterator[tuple[JsonObject, KeyPath]]:
     """Yield the schema and every schema inside it, with their paths."""
     if not isinstance(schema, Mapping):
         return

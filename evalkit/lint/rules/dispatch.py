@@ -141,7 +141,7 @@ class DispatchMatcher:
         return {name: free[partner] for name, partner in partners.items() if partner}
 
     def _is_used_with(self, tables: list[DispatchTable], function: DeclaredFunction) -> bool:
-        """Return whether code with the tables is used with the declaration: another script may know the names, too."""
+        """Return whether a file that was read imports both, directly or through others, or is one of them."""
         return any(self._by_name.is_used_with(function.file, table.place.file) for table in tables)
 
     def _is_dispatched(self, function: DeclaredFunction, entries: Mapping[str, DispatchEntry]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evalkit.errors import find_nearest
+from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.project import ProjectFacts
 from evalkit.lint.facts.records import DECORATED, UNKNOWN, DeclaredFunction, Implementation, Parameter
 from evalkit.lint.facts.signatures import MAPPING_NAMES, read_types
@@ -155,7 +156,7 @@ def _describe_code(code: Implementation) -> str:
 
 
 def compare_parameter(
-    function: DeclaredFunction, code: Implementation, parameter: Parameter, schema: Mapping[str, Any]
+    function: DeclaredFunction, code: Implementation, parameter: Parameter, schema: JsonObject
 ) -> Iterator[Finding]:
     """Compare type, requiredness, default and values of a parameter that both have."""
     name, title = parameter.name, _describe_code(code)
