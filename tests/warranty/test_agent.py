@@ -128,9 +128,6 @@ def test_a_new_scenario_runs_without_a_line_of_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["warranty", "scenarios.warranty.agent:warranty"])
 def test_the_agent_is_found_by_name_without_pytest_and_from_any_directory(name: str, tmp_path: Path) -> None:
     case = SUITES["warranty"].file("valid_warranty_001")
-    code = (
-        "from evalkit import load_case, run_case; "
-        f"print(run_case(load_case({str(case)!r}), {name!r}).status)"
-    )
+    code = f"from evalkit import load_case, run_case; print(run_case(load_case({str(case)!r}), {name!r}).status)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("passed\n", "")
