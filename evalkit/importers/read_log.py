@@ -28,7 +28,7 @@ from evalkit.importers.log_formats import (
     read_spans,
 )
 from evalkit.jsonvalue import JsonObject
-from evalkit.lint.facts.declared_data import read_declaration
+from evalkit.lint.facts.declared_data import locate_at, read_declaration
 from evalkit.lint.facts.records import GEMINI, DeclaredFunction
 
 PartsReader = Callable[[JsonObject, JsonObject], Parts]
@@ -173,7 +173,7 @@ def list_functions(request: JsonObject) -> Iterator[JsonObject]:
     for tool in tools:
         inner = next((tool[key] for key in ("functionDeclarations", "function_declarations") if key in tool), None)
         for item in [tool] if inner is None else filter_mappings(inner):
-            function = read_declaration(item, lambda path: Location(""), form=None if inner is None else GEMINI)
+            function = read_declaration(item, locate_at(Location("")), form=None if inner is None else GEMINI)
             if isinstance(function, DeclaredFunction):
                 described = {"description": function.description} if isinstance(function.description, str) else {}
                 parameters = (

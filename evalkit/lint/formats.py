@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -99,7 +99,9 @@ def _format_annotation(finding: Finding) -> str:
     place = finding.location
     properties = {"file": place.file, "line": place.line or 1, "col": place.column or 1}
     properties["title"] = f"{finding.rule.code} {finding.name}"
-    listed = ",".join(f"{key}={_escape_property(str(value))}" for key, value in properties.items())
+    listed = ",".join(
+        f"{key}={_escape_data(str(value)).replace(':', '%3A').replace(',', '%2C')}" for key, value in properties.items()
+    )
     return f"::{_GITHUB[finding.severity]} {listed}::{_escape_data(f'{finding.message}; {finding.advice}')}"
 
 
@@ -107,50 +109,39 @@ def _escape_data(text: str) -> str:
     return escape_unprintable(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
 
 
-def _escape_property(text: str) -> str:
-    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-_LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note"}
-
-
 def as_sarif(report: LintReport, version: str) -> str:
     """Write SARIF 2.1.0, as code scanning reads it; `version` is evalkit's."""
     numbers = {rule.name: index for index, rule in enumerate(RULES)}
+    rules = [
+        {
+            "id": rule.code,
+            "name": rule.name.title().replace("-", ""),
+            "shortDescription": {"text": rule.summary},
+            "defaultConfiguration": {"level": rule.severity},
+        }
+        for rule in RULES
+    ]
     run = {
-        "tool": {"driver": {"name": "evalkit lint", "version": version, "rules": [*_list_rules()]}},
+        "tool": {"driver": {"name": "evalkit lint", "version": version, "rules": rules}},
         "columnKind": "unicodeCodePoints",
         "results": [_build_result(finding, numbers[finding.name]) for finding in report.findings],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 
-def _list_rules() -> Iterator[dict[str, Any]]:
-    for rule in RULES:
-        yield {
-            "id": rule.code,
-            "name": rule.name.title().replace("-", ""),
-            "shortDescription": {"text": rule.summary},
-            "defaultConfiguration": {"level": _LEVELS[rule.severity]},
-        }
-
-
 def _build_result(finding: Finding, index: int) -> dict[str, Any]:
+    key = "\n".join(finding.key).encode("utf-8", "backslashreplace")
     result: dict[str, Any] = {
         "ruleId": finding.rule.code,
         "ruleIndex": index,
-        "level": _LEVELS[finding.severity],
+        "level": finding.severity,
         "message": {"text": f"{finding.message}; {finding.advice}"},
         "locations": [_build_sarif_location(finding.location)],
-        "partialFingerprints": {"evalkitFinding/v1": _compute_fingerprint(finding)},
+        "partialFingerprints": {"evalkitFinding/v1": hashlib.sha256(key).hexdigest()[:32]},
     }
     if finding.related is not None:
         result["relatedLocations"] = [{"id": 1, **_build_sarif_location(finding.related)}]
     return result
-
-
-def _compute_fingerprint(finding: Finding) -> str:
-    return hashlib.sha256("\n".join(finding.key).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
 def _build_sarif_location(location: Location) -> dict[str, Any]:

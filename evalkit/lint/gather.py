@@ -192,7 +192,11 @@ def _find_case_declarations(cases: list[CaseFacts]) -> Iterator[DeclaredFunction
             continue
         visited.add(id(functions))
         file = case.find_suite_file(functions) or case.file
-        for key, entry in _list_entries(functions):
+        listed = enumerate(functions) if isinstance(functions, list) else ()
+        for key, entry in functions.items() if isinstance(functions, dict) else listed:
+            if not isinstance(entry, dict) and entry is not None:
+                continue
+            entry = entry or {}
             root = ("functions", key)
             name = key if isinstance(key, str) else entry.get("name")
             if isinstance(name, str):
@@ -204,17 +208,6 @@ def _find_case_declarations(cases: list[CaseFacts]) -> Iterator[DeclaredFunction
                     locate=case.make_locator(root),
                     add_alias=case.make_alias_adder(root),
                 )
-
-
-def _list_entries(functions: object) -> Iterator[tuple[str | int, dict[str, Any]]]:
-    pairs = (
-        functions.items()
-        if isinstance(functions, dict)
-        else enumerate(functions if isinstance(functions, list) else ())
-    )
-    for key, entry in pairs:
-        if isinstance(entry, dict) or entry is None:
-            yield key, entry or {}
 
 
 # Python files that this Python can't parse: one finding each, or one for a project that is written for a newer one.
@@ -261,7 +254,14 @@ def _find_newer_python(file: str, root: Path) -> Location | None:
 
 def read_headings(text: str) -> ValueTree | None:
     """Return two neighbouring levels of the headings of a Markdown text: sections and the titles below each."""
-    levels = [(len(line) - len(line.lstrip("#")), line.lstrip("#").strip()) for line in _find_headings(text)]
+    headings: list[str] = []
+    is_fenced = False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            is_fenced = not is_fenced
+        elif line.startswith("#") and not is_fenced and line.lstrip("#").startswith(" "):
+            headings.append(line)
+    levels = [(len(line) - len(line.lstrip("#")), line.lstrip("#").strip()) for line in headings]
     for level in (1, 2):
         sections: dict[str, set[str]] = {}
         current = ""
@@ -274,12 +274,3 @@ def read_headings(text: str) -> ValueTree | None:
         if sum(map(bool, sections.values())) > 1:
             return {title: frozenset(inner) for title, inner in sections.items()}
     return None
-
-
-def _find_headings(text: str) -> Iterator[str]:
-    fenced = False
-    for line in text.splitlines():
-        if line.startswith("```"):
-            fenced = not fenced
-        elif line.startswith("#") and not fenced and line.lstrip("#").startswith(" "):
-            yield line

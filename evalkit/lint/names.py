@@ -34,19 +34,12 @@ def find_affix(long: str, short: str) -> str | None:
     extra = len(outer) - len(inner)
     if extra <= 0 or len("".join(inner)) < _SHORTEST or all(word in _AFFIXES for word in inner):
         return None  # of "call" and "call_tool" none is the other with an affix, nor of "f" and "f1"
+    parts = _SPACES.split(long)
     for rest, core in ((outer[:extra], outer[extra:]), (outer[-extra:], outer[:-extra])):
-        if core == inner and (_is_usual(rest) or _is_namespace(long, short)):
+        is_usual = all(word in _AFFIXES or word.isdigit() for word in rest)
+        if core == inner and (is_usual or (len(parts) > 1 and split_words(parts[-1]) == inner)):
             return _extract_affix(long, short)
     return None
-
-
-def _is_usual(rest: tuple[str, ...]) -> bool:
-    return all(word in _AFFIXES or word.isdigit() for word in rest)
-
-
-def _is_namespace(long: str, short: str) -> bool:
-    parts = _SPACES.split(long)
-    return len(parts) > 1 and split_words(parts[-1]) == split_words(short)
 
 
 def _extract_affix(long: str, short: str) -> str:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
+from evalkit.lint.facts import records
+from evalkit.lint.finding import Rule
 from evalkit.lint.options import read_options
-from evalkit.lint.rules.table import DEFAULT_RULES, GROUPS, RULES, RULES_BY_NAME
+from evalkit.lint.rules.table import DEFAULT_RULES, FAMILIES, GROUPS, RULES, RULES_BY_NAME
 
 ROOT = Path("project")
 
@@ -117,3 +119,13 @@ def test_codes_and_names_are_distinct_and_grouped() -> None:
         assert " " not in rule.name
         assert rule.summary.endswith(".")
         assert rule.severity in ("error", "warning", "note")
+
+
+def test_each_family_of_rules_lists_its_own_rules_and_checks_them() -> None:
+    """A rule is written in one module; the table finds it there."""
+    for family in FAMILIES:
+        rules = {value for value in vars(family).values() if isinstance(value, Rule)} - set(records.RULES)
+        assert rules == set(family.RULES), family.__name__
+        assert callable(family.check)
+        assert family.check.__doc__
+    assert set(RULES) == {rule for family in (records, *FAMILIES) for rule in family.RULES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from evalkit.errors import KeyPath, Location
@@ -67,7 +67,7 @@ def read_declaration(
     *,
     file: str | None = None,
     form: str | None = None,
-    listed_in: object = None,
+    list_key: object = None,
 ) -> DeclaredFunction | Location | None:
     """Return the function that `data` declares; a Location where its name can't be told; None if it declares none."""
     form = form or find_form(data)
@@ -92,16 +92,17 @@ def read_declaration(
     if form in (GEMINI, GEMINI_SCHEMA):
         form = GEMINI_SCHEMA if key in ("", "parameters") else GEMINI
     place = _make_locator(locate, inside, key, deeper)
+    returns = normalize_schema(body.get("returns") or body.get("outputSchema"))
     return DeclaredFunction(
         name=name,
         file=place(("name",)).file if file is None else file,
         form=form,
         description=body.get("description"),
         parameters=normalize_schema(parameters),
-        returns=_read_mapping(body.get("returns") or body.get("outputSchema")),
+        returns=returns if isinstance(returns, Mapping) else None,
         strict=body.get("strict") is True or data.get("strict") is True,
         locate=place,
-        list_key=listed_in,
+        list_key=list_key,
     )
 
 
@@ -161,11 +162,6 @@ def _normalize(value: object, *, names: bool = False) -> Any:
     return result
 
 
-def _read_mapping(value: object) -> JsonObject | None:
-    schema = normalize_schema(value)
-    return schema if isinstance(schema, Mapping) else None
-
-
 # JSON and YAML files of declarations: MCP's `tools/list`, OpenAI's `tools`, Gemini's `functionDeclarations`, lists.
 
 _MAY_DECLARE = re.compile(r'"(?:input_?[sS]chema|parameters(?:JsonSchema|_json_schema)?)"\s*:')
@@ -211,14 +207,14 @@ def _read_json_lines(text: str, file: str) -> Iterator[DeclaredFunction]:
         except (ValueError, RecursionError):
             continue
         if isinstance(data, Mapping) and find_form(data) is not None:
-            locate = partial(_locate_line, Location(file, number, 1))
-            function = read_declaration(data, locate, file=file, listed_in=file)
+            function = read_declaration(data, locate_at(Location(file, number, 1)), file=file, list_key=file)
             if isinstance(function, DeclaredFunction):
                 yield function
 
 
-def _locate_line(line: Location, path: KeyPath) -> Location:
-    return line
+def locate_at(place: Location) -> Locate:
+    """Return a function that locates everything at one place."""
+    return lambda path: place
 
 
 class _DataPlaces:
@@ -238,10 +234,10 @@ def _find_declarations(data: object, path: KeyPath, places: _DataPlaces) -> Iter
     if isinstance(data, list):
         for index, item in enumerate(data):
             if isinstance(item, Mapping):
-                yield from _read_item(item, (*path, index), places, listed_in=(places.file, path))
+                yield from _read_item(item, (*path, index), places, list_key=(places.file, path))
     elif isinstance(data, Mapping):
         if find_form(data) is not None:
-            yield from _read_item(data, path, places, listed_in=None)
+            yield from _read_item(data, path, places, list_key=None)
             return
         for key in _LISTS:
             if key in data and len(path) < 4:
@@ -255,20 +251,16 @@ def _find_by_name(data: object, path: KeyPath, places: _DataPlaces) -> Iterator[
         if isinstance(name, str) and isinstance(item, Mapping) and "name" not in item:
             named = {"name": name, **item}
             if find_form(named) is not None:
-                yield from _read_item(named, (*path, name), places, listed_in=None)
+                yield from _read_item(named, (*path, name), places, list_key=None)
 
 
-def _read_item(
-    item: JsonObject, path: KeyPath, places: _DataPlaces, *, listed_in: object
-) -> Iterator[DeclaredFunction]:
+def _read_item(item: JsonObject, path: KeyPath, places: _DataPlaces, *, list_key: object) -> Iterator[DeclaredFunction]:
     nested = [key for key in _LISTS[2:4] if key in item]
     if nested:  # Gemini's tools: [{"functionDeclarations": [...]}]
         yield from _find_declarations(item[nested[0]], (*path, nested[0]), places)
         return
     if is_server_tool(item):
         return
-    function = read_declaration(
-        item, lambda inner: places.locate((*path, *inner)), file=places.file, listed_in=listed_in
-    )
+    function = read_declaration(item, lambda inner: places.locate((*path, *inner)), file=places.file, list_key=list_key)
     if isinstance(function, DeclaredFunction):
         yield function

@@ -332,13 +332,12 @@ def _find_assignment(init: ast.FunctionDef, name: str) -> ast.expr | None:
         for node in ast.walk(init)
         if isinstance(node, ast.Assign)
         for target in node.targets
-        if isinstance(target, ast.Attribute) and target.attr == name and _is_self(target.value)
+        if isinstance(target, ast.Attribute)
+        and target.attr == name
+        and isinstance(target.value, ast.Name)
+        and target.value.id == "self"
     ]
     return values[0] if len(values) == 1 else None
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def _list_parameters(init: ast.FunctionDef) -> list[str]:
@@ -384,11 +383,7 @@ class NodeVisit(Struct):
 
 def walk_file(file: PythonFile) -> Iterator[NodeVisit]:
     """Yield every node of the file, outer ones first."""
-    yield from _walk(NodeVisit(file.tree, None, LexicalScope(file)))
-
-
-def _walk(outer: NodeVisit) -> Iterator[NodeVisit]:
-    pending = [outer]
+    pending = [NodeVisit(file.tree, None, LexicalScope(file))]
     while pending:
         visit = pending.pop()
         yield visit

@@ -68,7 +68,7 @@ class DeclarationFinder:
         if not isinstance(data, dict) or is_server_tool(data):
             return
         form = GEMINI_SCHEMA if id(node) in self._gemini_dictionaries else None
-        self._keep(read_declaration(data, reading.locate, form=form, listed_in=_get_list_key(visit)), node)
+        self._keep(read_declaration(data, reading.locate, form=form, list_key=_get_list_key(visit)), node)
 
     def _keep(self, declaration: DeclaredFunction | Location | None, node: ast.AST) -> None:
         if declaration is None:
@@ -137,22 +137,13 @@ class DeclarationFinder:
 
     def _read_tool_list(self, node: ast.Call, visit: NodeVisit) -> None:
         """Read ``Agent(tools=[search, fetch])``: frameworks declare functions by their signatures."""
-        for keyword in node.keywords:
-            if keyword.arg in _TOOL_LISTS and isinstance(keyword.value, (ast.List, ast.Tuple)):
-                for item in keyword.value.elts:
-                    implementation = (
-                        self._resolver.find_function(item, visit)
-                        if isinstance(item, (ast.Name, ast.Attribute))
-                        else None
-                    )
-                    if implementation is not None and not self._is_declared(implementation.name):
-                        description = implementation.doc or UNKNOWN
-                        self._code.declarations.append(
-                            _declare_from_code(implementation.name, implementation.place, implementation, description)
-                        )
-
-    def _is_declared(self, name: str) -> bool:
-        return any(function.name == name for function in self._code.declarations)
+        lists = [keyword.value for keyword in node.keywords if keyword.arg in _TOOL_LISTS]
+        items = [item for value in lists if isinstance(value, (ast.List, ast.Tuple)) for item in value.elts]
+        for item in items:
+            code = self._resolver.find_function(item, visit) if isinstance(item, (ast.Name, ast.Attribute)) else None
+            declared_names = {function.name for function in self._code.declarations}
+            if code is not None and code.name not in declared_names:
+                self._code.declarations.append(_declare_from_code(code.name, code.place, code, code.doc or UNKNOWN))
 
     def _read_keywords(self, node: ast.Call, visit: NodeVisit, form: str | None) -> DeclaredFunction | Location | None:
         file, reading = visit.scope.file, ValuePlaces({(): visit.scope.file.locate(node)})
@@ -164,7 +155,7 @@ class DeclarationFinder:
                 reading.by_path |= {(keyword.arg, *path): place for path, place in inner.by_path.items()}
         if any(keyword.arg is None for keyword in node.keywords) and "name" not in data:
             return file.locate(node)
-        return read_declaration(data, reading.locate, form=form, listed_in=_get_list_key(visit))
+        return read_declaration(data, reading.locate, form=form, list_key=_get_list_key(visit))
 
     def _read_from_function(self, node: ast.Call, visit: NodeVisit) -> None:
         """Read ``StructuredTool.from_function(func=search, name="search")``, which names its code."""

@@ -208,7 +208,10 @@ def read_instruction(text: str, file: str) -> tuple[list[DeclaredFunction], list
 def _read_with_frontmatter(text: str, file: str) -> tuple[list[DeclaredFunction], list[Prompt], list[Finding]] | None:
     frontmatter, _ = split_instruction(text, file)
     data, _ = read(frontmatter, file)
-    if not isinstance(data, Mapping) or not ("available_functions" in data or _has_only_our_keys(data)):
+    if not isinstance(data, Mapping):
+        return None
+    has_our_keys = "name" in data and data.keys() <= {*FRONTMATTER_KEYS} and ("trigger" in data or "version" in data)
+    if not has_our_keys and "available_functions" not in data:
         return None
     findings: list[Finding] = []
     try:
@@ -221,10 +224,6 @@ def _read_with_frontmatter(text: str, file: str) -> tuple[list[DeclaredFunction]
     start = text.index("\n---", 3) + 4
     own_functions = tuple(declared) if "available_functions" in data else None
     return declared, [read_prompt(_make_source(text, file, start), own_functions=own_functions)], findings
-
-
-def _has_only_our_keys(data: JsonObject) -> bool:
-    return "name" in data and data.keys() <= {*FRONTMATTER_KEYS} and ("trigger" in data or "version" in data)
 
 
 def _make_source(text: str, file: str, start: int) -> PromptSource:

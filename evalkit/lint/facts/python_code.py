@@ -14,7 +14,7 @@ from typing import Any
 
 from evalkit.errors import Location
 from evalkit.jsonvalue import JsonObject
-from evalkit.lint.facts.declared_data import find_form, read_declaration
+from evalkit.lint.facts.declared_data import find_form, locate_at, read_declaration
 from evalkit.lint.facts.evaluate import Evaluator, NodeVisit, get_dotted_name, get_last_name, walk_file
 from evalkit.lint.facts.find_declarations import DeclarationFinder
 from evalkit.lint.facts.find_dispatch import DispatchFinder
@@ -116,19 +116,17 @@ class CodeReader:
             self._declarations.visit(visit)
             tables.visit(visit)
             self._read_text(visit)
-            self._record_native_calls(visit)
             self._record_registration(visit)
-            if isinstance(visit.node, ast.Dict) and (tree := read_value_tree(visit.node)) is not None:
+            node = visit.node
+            if isinstance(node, ast.Dict) and (tree := read_value_tree(node)) is not None:
                 self.code.value_trees.append(tree)
+            if isinstance(node, ast.Call) and any(keyword.arg in _TOOL_KEYWORDS for keyword in node.keywords):
+                self.code.native_call_files.add(file.relative_path)  # client.create(tools=TOOLS)
         tables.finish()
-        self._collect_implementations(file)
-
-    def _collect_implementations(self, file: PythonFile) -> None:
-        signatures = self._resolver.signatures
-        for qualified, node in file.functions.items():
-            if not node.name.startswith("__"):
-                implementation = signatures.read(node, file, is_method="." in qualified)
-                self.code.implementations.setdefault(node.name, []).append(implementation)
+        for qualified, function in file.functions.items():
+            if not function.name.startswith("__"):
+                implementation = self._resolver.signatures.read(function, file, is_method="." in qualified)
+                self.code.implementations.setdefault(function.name, []).append(implementation)
 
     def _read_text(self, visit: NodeVisit) -> None:
         """Read a long text in the code as an instruction; docstrings and patterns are none."""
@@ -146,11 +144,6 @@ class CodeReader:
             return
         if "`" in text or has_form(text) or _NAME_IN_TEXT.search(text):
             self.code.prompts.append(read_prompt(PromptSource(text, _make_locator(node, text, visit.scope.file))))
-
-    def _record_native_calls(self, visit: NodeVisit) -> None:
-        """Record a file that makes native calls: ``client.create(tools=TOOLS)``."""
-        if isinstance(visit.node, ast.Call) and any(keyword.arg in _TOOL_KEYWORDS for keyword in visit.node.keywords):
-            self.code.native_call_files.add(visit.scope.file.relative_path)
 
     def _record_registration(self, visit: NodeVisit) -> None:
         """Record ``@evalkit.agent("desk")`` and ``evalkit.check("steps")(function)``."""
@@ -263,29 +256,21 @@ class _ModuleReader:
         self._code = code
         self._file = file
         self._module = module
-        self._declared_keys = {(function.name, function.file) for function in code.declarations}
+        in_file = [function for function in code.declarations if function.file == file.relative_path]
+        self._declared_names = {function.name for function in in_file}
 
     def read(self) -> None:
         for name, value in vars(self._module).items():
             if not name.startswith("__"):
-                place = self._locate(name)
-                for declaration in _find_declarations(value, 0):
-                    self._declare(declaration, place)
+                node = self._file.constants.get(name)
+                place = self._file.locate(node) if node is not None else Location(self._file.relative_path, 1, 1)
+                for data in _find_declarations(value, 0):
+                    form = GEMINI_SCHEMA if data.get("form") == GEMINI_SCHEMA else None
+                    function = read_declaration(data, locate_at(place), form=form)
+                    if isinstance(function, DeclaredFunction) and function.name not in self._declared_names:
+                        self._declared_names.add(function.name)
+                        self._code.declarations.append(function)
                 self._read_table(value, place)
-
-    def _locate(self, name: str) -> Location:
-        node = self._file.constants.get(name)
-        return self._file.locate(node) if node is not None else Location(self._file.relative_path, 1, 1)
-
-    def _declare(self, data: JsonObject, place: Location) -> None:
-        form = GEMINI_SCHEMA if data.get("form") == GEMINI_SCHEMA else None
-        function = read_declaration(data, lambda path: place, form=form)
-        if (
-            isinstance(function, DeclaredFunction)
-            and (function.name, self._file.relative_path) not in self._declared_keys
-        ):
-            self._declared_keys.add((function.name, self._file.relative_path))
-            self._code.declarations.append(function)
 
     def _read_table(self, value: object, place: Location) -> None:
         """Read a dictionary of names and callables that was made at import, and that the syntax did not show."""
@@ -322,17 +307,13 @@ def _find_declarations(value: object, depth: int) -> Iterator[JsonObject]:
         for item in value:
             yield from _find_declarations(item, depth + 1)
     elif type(value).__name__ == "FunctionDeclaration":
-        yield from _to_mapping(value)
+        dump: Callable[..., Any] | None = getattr(value, "model_dump", None)
+        data = dump(mode="json", exclude_none=True, by_alias=False) if dump is not None else None
+        if data is not None:
+            yield {**data, "form": GEMINI_SCHEMA} if "parameters" in data else data
     elif type(value).__name__ == "Tool" and depth < _DEPTH:
         for item in getattr(value, "function_declarations", None) or ():
             yield from _find_declarations(item, depth + 1)
-
-
-def _to_mapping(value: object) -> Iterator[JsonObject]:
-    dump: Callable[..., Any] | None = getattr(value, "model_dump", None)
-    if dump is not None:
-        data = dump(mode="json", exclude_none=True, by_alias=False)
-        yield {**data, "form": GEMINI_SCHEMA} if "parameters" in data else data
 
 
 def _read_implementation(value: Callable[..., Any], place: Location) -> Implementation | None:

@@ -142,14 +142,11 @@ class SignatureReader:
         node = file.classes.get(name)
         if node is None or not any(get_last_name(base).endswith("Enum") for base in node.bases):
             return _NOTHING
-        values = tuple(self._evaluator.evaluate(value, LexicalScope(file)) for value in _list_members(node))
+        members = [statement.value for statement in node.body if isinstance(statement, ast.Assign)]
+        values = tuple(self._evaluator.evaluate(value, LexicalScope(file)) for value in members)
         if not values or any(value is UNKNOWN for value in values):
             return _NOTHING
         return _find_types(values), values
-
-
-def _list_members(node: ast.ClassDef) -> Iterator[ast.expr]:
-    return (statement.value for statement in node.body if isinstance(statement, ast.Assign))
 
 
 def _find_types(values: tuple[Any, ...]) -> frozenset[str]:
@@ -314,7 +311,8 @@ class _KeyReading:
     def read(self, body: list[ast.AST], name: str, left_out: Container[int] = ()) -> None:
         """Read the statements `body`, but for those whose ids are in `left_out`."""
         nodes = [node for top in body for node in _walk(top, left_out)]
-        names = {name, *_find_other_names(nodes, name)}
+        copies = [node for node in nodes if isinstance(node, ast.Assign) and _is_same(node.value, name)]
+        names = {name, *(target.id for copy in copies for target in copy.targets if isinstance(target, ast.Name))}
         parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
         for node in nodes:
             if (
@@ -339,7 +337,9 @@ class _KeyReading:
             self._record_key(above.args[0] if above.args else None, is_needed=False)
             self._record_default(above)
         elif isinstance(parent, ast.Compare) and node in parent.comparators and isinstance(parent.left, ast.Constant):
-            self._record_key(parent.left, is_needed=isinstance(parent.ops[0], ast.NotIn) and _is_refusal(above))
+            # if "city" not in args: raise ...
+            is_raise = isinstance(above, ast.If) and isinstance(above.body[0], ast.Raise) and len(above.body) == 1
+            self._record_key(parent.left, is_needed=isinstance(parent.ops[0], ast.NotIn) and is_raise)
         elif not _is_inspection(node, parent, above):
             self.is_passed_on = True
 
@@ -364,11 +364,6 @@ def _is_for_keys(handler: ast.ExceptHandler) -> bool:
     return any(get_last_name(kind) in ("KeyError", "LookupError") for kind in caught if kind is not None)
 
 
-def _is_refusal(test: ast.AST | None) -> bool:
-    """Return whether a test is ``if "city" not in args: raise ...``."""
-    return isinstance(test, ast.If) and isinstance(test.body[0], ast.Raise) and len(test.body) == 1
-
-
 def _walk(top: ast.AST, left_out: Container[int]) -> Iterator[ast.AST]:
     pending = [top]
     while pending:
@@ -378,14 +373,8 @@ def _walk(top: ast.AST, left_out: Container[int]) -> Iterator[ast.AST]:
             pending.extend(ast.iter_child_nodes(node))
 
 
-def _find_other_names(nodes: list[ast.AST], name: str) -> Iterator[str]:
-    """Yield the names in ``args = arguments or {}``, ``args = dict(arguments)``."""
-    for node in nodes:
-        if isinstance(node, ast.Assign) and _is_same(node.value, name):
-            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-
-
 def _is_same(value: ast.expr, name: str) -> bool:
+    """Return whether `value` is the mapping `name`: ``arguments or {}``, ``dict(arguments)``."""
     if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.Or):
         value = value.values[0]
     if (
@@ -425,9 +414,8 @@ def read_branch(
     `chain` are the statements of all branches; the rest of the `function` runs as well.
     """
     used = {mapping for top in body for node in ast.walk(top) if (mapping := _find_mapping(node)) is not None}
-    assigned_names = {
-        node.id for top in body for node in ast.walk(top) if isinstance(node, ast.Name) and _is_assigned(node)
-    }
+    names = [node for top in body for node in ast.walk(top) if isinstance(node, ast.Name)]
+    assigned_names = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
     if function is None or len(used) != 1 or used & assigned_names:
         return None
     result = find_keys(body, used.pop(), file, also=function.body, left_out={id(statement) for statement in chain})
@@ -447,10 +435,6 @@ def _find_mapping(node: ast.AST) -> str | None:
     if isinstance(value, ast.Attribute) and value.attr in _OF_A_CALL:
         return get_dotted_name(value) or None  # block.input["city"], call.args["city"]
     return value.id if isinstance(value, ast.Name) and value.id in _CLEAR_NAMES else None
-
-
-def _is_assigned(node: ast.Name) -> bool:
-    return not isinstance(node.ctx, ast.Load)
 
 
 def read_types(schema: object) -> frozenset[str]:
