@@ -1,10 +1,9 @@
-"""Judging: what the case expects, held against what happened.
+"""Judging: a case's expectations, compiled once, and compared with the transcript of a run.
 
-`compile_expectation` turns `expected_output` into an `Expectation` once, when the case is loaded;
-`Expectation.judge` holds it against a Transcript and never raises.
+`compile.compile_expectation` turns `expected_output` into an `Expectation` when the case is loaded;
+`Expectation.judge` judges a transcript and never raises.
 
-What counts as a call: every attempt. A call that failed, that no mock answered, that named an unknown function or
-whose arguments could not be read is a call like any other, and can be forbidden, counted and found in the wrong place.
-Whether it succeeded is a question of its own (`outcome`). Each actual call meets at most one expected call, and
-the other way round.
+Every attempt counts as a call. A call that failed, that no mock answered, that named an unknown function or whose
+arguments could not be read is a call like any other, and can be forbidden, counted and out of order; `outcome` says
+whether it must succeed. Each actual call meets at most one expected call, and the other way round.
 """

@@ -45,6 +45,7 @@ class CustomCheck(Struct, frozen=True):
     has_templates: bool = False
 
     def judge(self, evidence: Evidence) -> CheckResult:
+        """Call the function."""
         function = CHECKS.get(self.key)
         if function is None:
             message = "can't be judged: no check of this name is registered in this process"
@@ -58,19 +59,16 @@ class CustomCheck(Struct, frozen=True):
         try:
             return self._read_result(function(expected, evidence.transcript))
         except Exception as error:
-            return self._report_exception(error)
-
-    def _report_exception(self, error: Exception) -> CheckResult:
-        hint = "; return the reason instead of raising" if isinstance(error, AssertionError) else ""
-        text = f": {error}" if str(error) else ""
-        return self._report_broken(f"raised {type(error).__name__}{text}{hint}")
+            hint = "; return the reason instead of raising" if isinstance(error, AssertionError) else ""
+            text = f": {error}" if str(error) else ""
+            return self._report_broken(f"raised {type(error).__name__}{text}{hint}")
 
     def _report_broken(self, problem: str) -> CheckResult:
         message = f"the check '{self.key}' {problem}"
         reason = build_reason("check_raised", message, format_path(self.path), expected=self.expected)
         return CheckResult(check=self.key, status=ERROR, message=reason.message, reasons=(reason,))
 
-    def _read_result(self, returned: Any) -> CheckResult:
+    def _read_result(self, returned: object) -> CheckResult:
         if isinstance(returned, CheckResult):
             return self._complete_result(returned)
         if returned is None or returned is True or returned in ("", []):
@@ -89,7 +87,7 @@ class CustomCheck(Struct, frozen=True):
         )
 
     def _complete_result(self, result: CheckResult) -> CheckResult:
-        """A CheckResult made by the check itself; a failure without reasons gets one."""
+        """Check a CheckResult made by the function; a failure without reasons gets one."""
         if result.status not in (PASSED, FAILED, ERROR, "not_judged"):
             return self._report_broken(f"returned a CheckResult with status {format_value(result.status)}")
         if result.status in (FAILED, ERROR) and not result.reasons:
@@ -105,14 +103,15 @@ class CustomCheck(Struct, frozen=True):
         return build_failures(self.key, reasons, messages)
 
 
-def read_custom(reader: ExpectationReader, path: KeyPath, value: Any) -> CustomCheck:
+def read_custom(reader: ExpectationReader, path: KeyPath, value: object) -> CustomCheck:
+    """Read a key that a user registered."""
     check_references(reader, path, value)
     compiled, has_templates = _parse_templates(reader, path, value)
     return CustomCheck(str(path[-1]), compiled if has_templates else value, path, has_templates)
 
 
-def _parse_templates(reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[Any, bool]:
-    """`value` with its templates parsed, and whether there are any."""
+def _parse_templates(reader: ExpectationReader, path: KeyPath, value: object) -> tuple[Any, bool]:
+    """Return `value` with its templates parsed, and whether there are any."""
     if isinstance(value, str):
         try:
             parsed = parse_template(value)

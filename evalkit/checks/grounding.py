@@ -1,4 +1,4 @@
-"""`grounded`: whether a value in a call's arguments can be traced to what the agent knew when it made the call.
+"""`grounded`: values in a call's arguments must be traceable to what the agent knew when it made the call.
 
 What it knew: the case's input (of later user turns nothing), and the results, errors included, of the calls made
 before; calls of one model turn do not know each other's results. Mocks in the input are no knowledge.
@@ -16,12 +16,18 @@ A value is traceable if
    be joined by ``- _ / : #`` from parts of three or more characters;
 8. it is a list or mapping of traceable values.
 
-All of it is exact and deterministic. Translations, synonyms, number words and arithmetic are not traced."""
+All of it is exact and deterministic. Translations, synonyms, number words and arithmetic are not traced.
+
+Notations of dates, times and numbers stand below the rules. An ambiguous text has several readings (03/04/2025 is a day
+in March and one in April; 1.234 is more than a thousand, or a little more than one); one reading in common is enough.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from functools import cached_property
@@ -34,98 +40,80 @@ from evalkit.operators.phrases import find_words, fold_text
 from evalkit.text.format import format_value
 
 _MOCKS = ("mock_function_responses", "mock_responses")
-
-
 _SURROUNDING = " \t.,;:!?()[]{}<>\"'`*«»“”„‘’…"
-
-
 _BETWEEN = re.compile(r"[\s;|]+|,(?!\d)|(?<!\d),")
-
-
 _AMOUNT = re.compile(r"[.,]\d+$")  # groups of digits may be a telephone number's, unless a fraction follows
-
-
 _JOINED = re.compile(r"[-_/:#]+")
-
-
 _MIDNIGHT = (0, 0, 0)
-
-
 _MIN_PART = 3  # characters; shorter parts of a joined word stand in any text by chance
-
-
 _MIN_IDENTIFIER = 5
-
-
 _MIN_DIGITS = 7  # of an identifier without letters, a telephone number above all
-
-
 _TELEPHONE = re.compile(r"\+?[0-9][0-9 ()-]*")
-
-
-_MAX_LENGTH = 64  # what is longer is prose
+_MAX_LENGTH = 64  # of an identifier; longer texts are prose
 
 
 class KnowledgeSource:
-    """One thing that the agent was told, indexed when first asked: its texts, numbers, dates and times."""
+    """One value that the agent received, indexed when first needed: its texts, numbers, dates and times."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self._numbers: set[object] = set()
         # Folded texts hold no line break, so no match can reach from one into the next.
         self.text = "\n".join(self._gather(value))
 
-    def _gather(self, value: Any) -> Iterator[str]:
-        pending, visited = [value], set()
+    def _gather(self, value: object) -> Iterator[str]:
+        pending: list[Any] = [value]
+        visited = set()
         while pending:
             item = pending.pop()
-            value_kind = get_kind(item)
-            if value_kind == STRING:
+            kind = get_kind(item)
+            if kind == STRING:
                 yield fold_text(item)
-            elif value_kind == NUMBER:
-                self._numbers.update(_to_decimal(item))
-            elif value_kind in (OBJECT, ARRAY) and id(item) not in visited:
+            elif kind == NUMBER:
+                self._numbers.update(_to_decimals(item))
+            elif kind in (OBJECT, ARRAY) and id(item) not in visited:
                 visited.add(id(item))
-                pending.extend(item.values() if value_kind == OBJECT else item)
-                if value_kind == OBJECT:
+                pending.extend(item.values() if kind == OBJECT else item)
+                if kind == OBJECT:
                     yield from (fold_text(key) for key in item if get_kind(key) == STRING)
 
     @cached_property
     def numbers(self) -> set[object]:
-        return self._numbers.union(*(found.readings | found.pieces for found in find_numbers(self.text)))
+        return self._numbers.union(*(number.readings | number.pieces for number in find_numbers(self.text)))
 
     @cached_property
     def dates(self) -> set[object]:
-        return set().union(*(found.readings for found in find_dates(self.text)))
+        return set().union(*(date.readings for date in find_dates(self.text)))
 
     @cached_property
     def times(self) -> set[object]:
-        return set().union(*(found.readings for found in find_times(self.text)))
+        return set().union(*(time.readings for time in find_times(self.text)))
 
 
-def _to_decimal(number: float) -> Iterator[Decimal]:
+def _to_decimals(number: float) -> set[object]:
+    """Return the exact value of a number, as a set; of NaN and infinities none."""
     if isinstance(number, int):
-        yield Decimal(number)
-    elif number - number == 0:
-        yield Decimal(repr(float(number)))
+        return {Decimal(number)}
+    return {Decimal(repr(float(number)))} if number - number == 0 else set()
 
 
 class Grounding:
-    """What the agent knew before each call of a run."""
+    """The knowledge of the agent before each call of a run."""
 
-    def __init__(self, case_input: Any, calls: Sequence[FunctionCall]) -> None:
+    def __init__(self, case_input: object, calls: Sequence[FunctionCall]) -> None:
         self._calls = calls
         self._results: dict[int, KnowledgeSource] = {}
-        knowledge = (
-            {key: value for key, value in case_input.items() if key not in _MOCKS}
-            if isinstance(case_input, dict)
-            else case_input
-        )
-        turns = knowledge.pop("turns", None) if isinstance(case_input, dict) else None
-        self._input = KnowledgeSource(knowledge)
-        self._turns = [KnowledgeSource(_get_user_message(turn)) for turn in turns] if isinstance(turns, list) else []
+        turns = None
+        if isinstance(case_input, dict):
+            turns = case_input.get("turns")
+            case_input = {key: value for key, value in case_input.items() if key not in (*_MOCKS, "turns")}
+        self._input = KnowledgeSource(case_input)
+        self._turns = [
+            KnowledgeSource(turn.get("user") if isinstance(turn, dict) else turn)
+            for turn in (turns if isinstance(turns, list) else ())
+        ]
 
-    def list_sources(self, call: FunctionCall) -> list[KnowledgeSource]:
-        """What was known before `call`: the input so far, and the results of earlier calls."""
+    def _list_sources(self, call: FunctionCall) -> list[KnowledgeSource]:
+        """Return what was known before `call`: the input so far, and the results of earlier calls."""
         sources = [self._input, *self._turns[: call.user_turn + 1]]
         for earlier in self._calls:
             if earlier.index < call.index and (call.turn is None or earlier.turn != call.turn):
@@ -135,15 +123,11 @@ class Grounding:
         return sources
 
     def find_untraced(
-        self, call: FunctionCall, value: Any, declared_values: Sequence[Any] = ()
+        self, call: FunctionCall, value: object, declared_values: Sequence[object] = ()
     ) -> list[tuple[KeyPath, Any]]:
-        """The parts of `value` that can't be traced, each with its path."""
-        tracer = _Tracer(self.list_sources(call), declared_values)
+        """Find the parts of `value` that can't be traced, each with its path."""
+        tracer = _Tracer(self._list_sources(call), declared_values)
         return [(leaf.build_path(), leaf.value) for leaf in _list_leaves(value) if not tracer.is_traceable(leaf.value)]
-
-
-def _get_user_message(turn: Any) -> Any:
-    return turn.get("user") if isinstance(turn, dict) else turn
 
 
 class _Leaf(NamedTuple):
@@ -162,47 +146,42 @@ class _Leaf(NamedTuple):
         return tuple(reversed(steps))
 
 
-def _list_leaves(value: Any) -> Iterator[_Leaf]:
-    """Every scalar in `value`, in reading order. A container inside itself is visited once."""
+def _list_leaves(value: object) -> Iterator[_Leaf]:
+    """Iterate over the scalars in `value`, in reading order. A container inside itself is visited once."""
     pending, visited = [_Leaf(value)], set()
     while pending:
         part = pending.pop()
-        value_kind = get_kind(part.value)
-        if value_kind not in (OBJECT, ARRAY):
+        kind = get_kind(part.value)
+        if kind not in (OBJECT, ARRAY):
             yield part
         elif id(part.value) not in visited:
             visited.add(id(part.value))
-            steps = part.value.items() if value_kind == OBJECT else enumerate(part.value)
-            inside = [_Leaf(item, step if isinstance(step, int) else format_key(step), part) for step, item in steps]
+            steps = part.value.items() if kind == OBJECT else enumerate(part.value)
+            inside = [_Leaf(item, step if isinstance(step, int) else _format_key(step), part) for step, item in steps]
             pending.extend(reversed(inside))
 
 
-def format_key(key: Any) -> str:
-    """A key as a step of a path, whatever it is."""
+def _format_key(key: object) -> str:
     return str(key) if get_kind(key) == STRING else format_value(key)
 
 
 class _Tracer:
     """The rules of the module's docstring, over the sources of one call."""
 
-    def __init__(self, sources: Sequence[KnowledgeSource], declared_values: Sequence[Any]) -> None:
+    def __init__(self, sources: Sequence[KnowledgeSource], declared_values: Sequence[object]) -> None:
         self.sources = sources
         self.declared_values = declared_values
 
     def is_traceable(self, value: Any) -> bool:
-        value_kind = get_kind(value)
-        if value is None or value_kind == BOOLEAN:
+        kind = get_kind(value)
+        if value is None or kind == BOOLEAN or any(is_json_equal(value, offer) for offer in self.declared_values):
             return True
-        if any(is_json_equal(value, offer) for offer in self.declared_values):
-            return True
-        if value_kind == NUMBER:
-            return self._is_known(lambda source: source.numbers, set(_to_decimal(value)))
-        return value_kind == STRING and self._is_text_traceable(fold_text(value))
+        if kind == NUMBER:
+            return self._is_known(lambda source: source.numbers, _to_decimals(value))
+        return kind == STRING and self._is_text_traceable(fold_text(value))
 
-    def _is_known(
-        self, index: Callable[[KnowledgeSource], set[object]], readings: set[Any] | frozenset[object]
-    ) -> bool:
-        return any(not readings.isdisjoint(index(source)) for source in self.sources)
+    def _is_known(self, index: Callable[[KnowledgeSource], set[object]], readings: AbstractSet[object]) -> bool:
+        return any(not index(source).isdisjoint(readings) for source in self.sources)
 
     def _is_in_text(self, text: str) -> bool:
         return any(find_words(source.text, text) >= 0 for source in self.sources)
@@ -211,72 +190,64 @@ class _Tracer:
         return not text or self._is_in_text(text) or self._is_identifier_known(text) or self._is_composed(text)
 
     def _is_composed(self, text: str) -> bool:
+        """Return whether dates, times, numbers and the words between them are all known."""
         dates = find_dates(text)
-        if not all(self._is_known(lambda source: source.dates, found.readings) for found in dates):
+        if not all(self._is_known(lambda source: source.dates, date.readings) for date in dates):
             return False
         rest = _remove(text, dates)
         times = find_times(rest)
-        if not all(self._is_time_known(found, bool(dates)) for found in times):
-            return False
+        for time in times:
+            is_midnight = dates and _MIDNIGHT in time.readings  # which beside a date says no more than the date
+            if not is_midnight and not self._is_known(lambda source: source.times, time.readings):
+                return False
         rest = _remove(rest, times)
-        spaced = [found for found in find_numbers(rest) if " " in rest[slice(*found.span)]]  # 1 234,50
-        known = [found for found in spaced if self._is_known(lambda source: source.numbers, found.readings)]
-        if any(_AMOUNT.search(rest[slice(*found.span)]) for found in spaced if found not in known):
+        spaced = [number for number in find_numbers(rest) if " " in rest[slice(*number.span)]]  # 1 234,50
+        known = [number for number in spaced if self._is_known(lambda source: source.numbers, number.readings)]
+        if any(_AMOUNT.search(rest[slice(*number.span)]) for number in spaced if number not in known):
             return False
         return all(self._is_word_known(word.strip(_SURROUNDING)) for word in _BETWEEN.split(_remove(rest, known)))
-
-    def _is_time_known(self, time: Notation, with_date: bool) -> bool:
-        """A time stands there; midnight beside a date says no more than the date."""
-        return (with_date and _MIDNIGHT in time.readings) or self._is_known(lambda source: source.times, time.readings)
 
     def _is_word_known(self, word: str) -> bool:
         if not any(character.isalnum() for character in word) or self._is_in_text(word):
             return True
         numbers = find_numbers(word)
-        if len(numbers) == 1 and self._is_known_number(word, numbers[0]):
+        # One number with nothing but signs of currency or per cent around it; several are a word that is joined.
+        is_number = len(numbers) == 1 and not any(character.isalnum() for character in _remove(word, numbers))
+        if is_number and self._is_known(lambda source: source.numbers, numbers[0].readings):
             return True
         if self._is_identifier_known(word):
             return True
         parts = _JOINED.split(word)
         return len(parts) > 1 and all(len(part) >= _MIN_PART and self._is_word_known(part) for part in parts)
 
-    def _is_known_number(self, word: str, number: Notation) -> bool:
-        """A number with nothing but signs of currency or per cent around it. Several are a word that is joined."""
-        bare = not any(character.isalnum() for character in _remove(word, [number]))
-        return bare and self._is_known(lambda source: source.numbers, number.readings)
-
     def _is_identifier_known(self, word: str) -> bool:
-        compact = re.sub("[ -]", "", word)
+        """Return whether an identifier stands in a source, with or without spaces and hyphens."""
         if _TELEPHONE.fullmatch(word):
             compact, between = re.sub("[^0-9]", "", word), "[ ()-]{0,2}"
             usual = len(compact) >= _MIN_DIGITS
         else:
-            between = "[ -]?"
-            usual = (
-                len(compact) >= _MIN_IDENTIFIER and compact.isalnum() and not (compact.isalpha() or compact.isdigit())
-            )
+            compact, between = re.sub("[ -]", "", word), "[ -]?"
+            mixed = compact.isalnum() and not (compact.isalpha() or compact.isdigit())
+            usual = len(compact) >= _MIN_IDENTIFIER and mixed
         if not usual or len(compact) > _MAX_LENGTH:
             return False
         spaced = re.compile(r"(?<!\w)" + between.join(map(re.escape, compact)) + r"(?!\w)")
         return any(spaced.search(source.text) for source in self.sources)
 
 
+class Notation(NamedTuple):
+    """A stretch of folded text and its meaning: one of its readings, or all of its pieces, each of them by itself."""
+
+    span: tuple[int, int]
+    readings: frozenset[object]
+    pieces: frozenset[object] = frozenset()  # "12 345" is a number, or 12 and 345
+
+
 def _remove(text: str, notations: list[Notation]) -> str:
-    """`text` with what was found cut out."""
+    """Replace the notations in `text` by spaces."""
     for start, end in [notation.span for notation in reversed(notations)]:
         text = f"{text[:start]} {text[end:]}"
     return text
-
-
-Span = tuple[int, int]
-
-
-class Notation(NamedTuple):
-    """A stretch of text and what it can mean: one of its readings, or all of its pieces, each of them by itself."""
-
-    span: Span
-    readings: frozenset[object]
-    pieces: frozenset[object] = frozenset()  # "12 345" is a number, or 12 and 345
 
 
 # Month names by number, as they stand in dates: English, Polish, German, French, Spanish, Italian, Portuguese, Dutch.
@@ -294,14 +265,8 @@ _MONTH_NAMES = (
     "november nov listopada listopad novembre noviembre novembro",
     "december dec grudnia grudzień dezember décembre diciembre dicembre dezembro",
 )
-
-
 _MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES, 1) for name in names.split()}
-
-
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
-
-
 _DATE = re.compile(
     r"(?<![\w])(?:"
     r"(?P<y1>\d{4})([-./])(?P<m1>\d{1,2})\2(?P<d1>\d{1,2})"
@@ -310,54 +275,40 @@ _DATE = re.compile(
     rf"|(?P<m4>{_MONTH})\.? (?P<d4>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<y4>\d{{4}})"
     r")(?:t(?=\d\d:)|(?!\d))"  # as in 2025-12-31T17:30
 )
-
-
 _TIME = re.compile(
     r"(?<![\d:.])(?P<h>\d{1,2})(?::(?P<m>\d{2})(?::(?P<s>\d{2})(?:\.\d+)?)?(?: ?(?P<ap>[ap])\.?m\b\.?)?"
     r"|(?: ?(?P<ap2>[ap])\.?m\b\.?))(?: ?(?:z\b|utc\b|gmt\b|[+-]\d{2}:?\d{2}))?(?!\d)"
 )
-
-
 _NUMBER = re.compile(
     r"(?<![\w.,])(?P<sign>(?<!\S)[-\u2212])?(?P<n>\d{1,3}(?:[ ']\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)*)(?!\d)"
 )
-
-
-_MAX_DIGITS = 100  # digits; what is longer is no number that anybody calculates with
+_MAX_DIGITS = 100  # of a number that anybody calculates with
 
 
 def find_dates(text: str) -> list[Notation]:
-    """Every date in `text`, day, month and year, with the days it can mean."""
+    """Find every date in `text`, day, month and year, with the days it can mean."""
     notations = []
     for match in _DATE.finditer(text):
-        readings = frozenset(day for day in _read_days(match) if day)
+        part = match.groupdict()
+        if part["y1"]:
+            triples = [(part["y1"], part["m1"], part["d1"])]
+        elif part["y2"]:
+            triples = [(part["y2"], part["b"], part["a"]), (part["y2"], part["a"], part["b"])]
+        elif part["y3"]:
+            triples = [(part["y3"], _MONTHS[part["m3"]], part["d3"])]
+        else:
+            triples = [(part["y4"], _MONTHS[part["m4"]], part["d4"])]
+        readings = set()
+        for year, month, day in triples:
+            with suppress(ValueError):
+                readings.add(date(int(year), int(month), int(day)))
         if readings:
-            notations.append(Notation(match.span(), readings))
+            notations.append(Notation(match.span(), frozenset(readings)))
     return notations
 
 
-def _read_days(match: re.Match[str]) -> Iterator[date | None]:
-    part = match.groupdict()
-    if part["y1"]:
-        yield _make_day(part["y1"], part["m1"], part["d1"])
-    elif part["y2"]:
-        yield _make_day(part["y2"], part["b"], part["a"])
-        yield _make_day(part["y2"], part["a"], part["b"])
-    elif part["y3"]:
-        yield _make_day(part["y3"], str(_MONTHS[part["m3"]]), part["d3"])
-    else:
-        yield _make_day(part["y4"], str(_MONTHS[part["m4"]]), part["d4"])
-
-
-def _make_day(year: str, month: str, day: str) -> date | None:
-    try:
-        return date(int(year), int(month), int(day))
-    except ValueError:
-        return None
-
-
 def find_times(text: str) -> list[Notation]:
-    """Every time of day in `text`, as (hour, minute, second). Time zones are not compared."""
+    """Find every time of day in `text`, as (hour, minute, second). Time zones are not compared."""
     notations = []
     for match in _TIME.finditer(text):
         hour, half = int(match["h"]), match["ap"] or match["ap2"]
@@ -372,36 +323,33 @@ def find_times(text: str) -> list[Notation]:
 
 
 def find_numbers(text: str) -> list[Notation]:
-    """Every number in `text` that is not part of a word, with its sign and every reading of its separators."""
+    """Find every number in `text` that is not part of a word, with its sign and every reading of its separators."""
+
+    def read_signed(digits: str, sign: str | None) -> frozenset[object]:
+        # Exact: arithmetic on a Decimal would round it to the precision of the context.
+        return frozenset(number.copy_negate() if sign else number for number in _read_digits(digits))
+
     notations = []
     for match in _NUMBER.finditer(text):
-        # Exact: arithmetic on a Decimal would round it to the precision of the context.
         parts = re.split("[ ']", match["n"])
-        readings = _read_signed("".join(parts), match["sign"])
-        pieces = {reading for part in parts for reading in _read_signed(part, match["sign"])} if len(parts) > 1 else ()
+        readings = read_signed("".join(parts), match["sign"])
+        pieces = {reading for part in parts for reading in read_signed(part, match["sign"])} if len(parts) > 1 else ()
         if readings or pieces:
             notations.append(Notation(match.span(), readings, frozenset(pieces)))
     return notations
 
 
-def _read_signed(digits: str, sign: str | None) -> frozenset[object]:
-    return frozenset(number.copy_negate() if sign else number for number in _read_digits(digits))
-
-
 def _read_digits(digits: str) -> Iterator[Decimal]:
-    """What a run of digits and separators can mean. Leading zeros make an identifier, which is no number."""
-    if len(digits) > _MAX_DIGITS:
-        return
-    if len(digits) > 1 and digits[0] == "0" and digits[1] not in ".,":
+    """Read a run of digits and separators in every way. Leading zeros make an identifier, which is no number."""
+    if len(digits) > _MAX_DIGITS or (len(digits) > 1 and digits[0] == "0" and digits[1] not in ".,"):
         return
     groups = re.split("[.,]", digits)
     marks = [character for character in digits if character in ".,"]
     if not marks:
         yield Decimal(digits)
         return
-    thousands = all(len(group) == 3 for group in groups[1:]) and len(groups[0]) <= 3 and len(set(marks)) == 1
-    if thousands:
-        yield Decimal("".join(groups))
+    if all(len(group) == 3 for group in groups[1:]) and len(groups[0]) <= 3 and len(set(marks)) == 1:
+        yield Decimal("".join(groups))  # separators of thousands
     if len(marks) == 1:
         yield Decimal(f"{groups[0]}.{groups[1]}")
     elif marks[-1] not in marks[:-1] and len(set(marks[:-1])) == 1 and all(len(group) == 3 for group in groups[1:-1]):

@@ -1,4 +1,4 @@
-"""The keys of `expected_output`, of an expected call and of a group: what each may hold, and one sentence on it.
+"""The keys of `expected_output`, of an expected call and of a group: for each a JSON Schema and one sentence.
 
 The tables drive three things that must never drift apart: the unknown-key messages, the JSON Schema for editors
 and docs/expectations.md. Schemas refer to `DEFINITIONS` as ``#/$defs/<name>``.
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Key(NamedTuple):
-    """What a key may hold, as a JSON Schema, and what it says, as one sentence."""
+    """A key: the JSON Schema of its value, and one sentence of documentation."""
 
     schema: Mapping[str, Any]
     doc: str
@@ -154,14 +154,11 @@ MODIFIERS = frozenset({"call_order", "extra_calls", "valid_arguments", "ignored_
 _KEYS_OF_ALL_CALLS = ("ignored_arguments",)
 
 
-def merge_turn_keys(expected: Mapping[str, Any], case_expected: Any) -> Mapping[str, Any]:
-    """What a user turn expects, with what `whole`, the case's own `expected_output`, says of all calls."""
-    inherited = (
-        {key: case_expected[key] for key in _KEYS_OF_ALL_CALLS if key in case_expected}
-        if isinstance(case_expected, Mapping)
-        else {}
-    )
-    return {**inherited, **expected} if inherited else expected
+def merge_turn_keys(expected: Mapping[str, Any], case_expected: object) -> Mapping[str, Any]:
+    """Add the keys about all calls from the case's own `expected_output` to those of a user turn."""
+    if not isinstance(case_expected, Mapping):
+        return expected
+    return {**{key: case_expected[key] for key in _KEYS_OF_ALL_CALLS if key in case_expected}, **expected}
 
 
 # `<argument>_contains` and `<argument>_excludes`; `result_contains` is about the result, the others are misspelled.
@@ -171,7 +168,7 @@ _TEXT_KEYS = {
 
 
 def describe_keys(table: Mapping[str, Key]) -> dict[str, Any]:
-    """The `properties` of a JSON Schema: each key's schema with its sentence as the description."""
+    """Return the `properties` of a JSON Schema: each key's schema with its sentence as the description."""
     return {name: {**key.schema, "description": key.doc} for name, key in table.items()}
 
 

@@ -1,11 +1,13 @@
-"""What the final response must say: phrases, patterns, JSON."""
+"""Demands on the final response: phrases, patterns, JSON values and JSON Schema."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def judge_phrases(
-    key: str, subject: str, phrases: Phrases, excludes: bool, value: Any, texts: list[str], call: int | None = None
+    key: str, subject: str, phrases: Phrases, excludes: bool, value: object, texts: list[str], call: int | None = None
 ) -> CheckResult:
-    """The result of looking for phrases in the texts of `subject`."""
+    """Search the folded `texts` of `value` for phrases, and word the result for `subject`."""
     wrong = phrases.find_present(texts) if excludes else phrases.find_missing(texts)
     if not wrong:
         count = len(phrases.items)
@@ -50,6 +52,7 @@ class ResponseText(Struct, frozen=True):
     path: KeyPath
 
     def judge(self, evidence: Evidence) -> CheckResult:
+        """Search the response for the phrases."""
         response = evidence.transcript.response
         try:
             phrases = self.phrases.bind(evidence.resolve) if self.phrases.has_templates else self.phrases
@@ -62,15 +65,23 @@ class ResponseText(Struct, frozen=True):
         return judge_phrases(self.key, "response", phrases, excludes, response, evidence.fold_texts(response))
 
 
+def read_response_text(reader: ExpectationReader, path: KeyPath, value: object) -> ResponseText | None:
+    """Read `response_contains` or `response_excludes`."""
+    phrases = read_phrases(reader, path, value)
+    check_references(reader, path, value)
+    return ResponseText(str(path[-1]), phrases, path) if phrases else None
+
+
 class ResponseMatches(Struct, frozen=True):
     """`response_matches`: each pattern is found somewhere in the response."""
 
-    patterns: tuple[tuple[str, Matcher], ...]
+    patterns: tuple[tuple[str, Matcher], ...]  # place in the case, matcher
     path: KeyPath
 
     key = "response_matches"
 
     def judge(self, evidence: Evidence) -> CheckResult:
+        """Search the response for the patterns."""
         response = evidence.transcript.response
         reasons = []
         for place, pattern in self.patterns:
@@ -84,6 +95,28 @@ class ResponseMatches(Struct, frozen=True):
         return build_failures(self.key, reasons) if reasons else build_pass(self.key, "found in the response")
 
 
+def read_response_matches(reader: ExpectationReader, path: KeyPath, value: object) -> ResponseMatches | None:
+    """Read one pattern or a list of patterns. The operators' engine compiles them, with its time limit."""
+    items = value if isinstance(value, list) else [value]
+    if not items:
+        reader.report_wrong(path, value, "a pattern or a list of patterns")
+    patterns: list[tuple[str, Matcher]] = []
+    for index, item in enumerate(items):
+        item_path = (*path, index) if isinstance(value, list) else path
+        if not isinstance(item, str) or not item:
+            advice = "quote it" if isinstance(item, (int, float)) else ""
+            reader.report_wrong(item_path, item, "a pattern", advice)
+            continue
+        try:
+            patterns.append((format_path(item_path), compile_value({"$search": item}, mode="equal")))
+        except OperatorProblems as error:
+            for problem in error.problems:
+                message = problem.message.removeprefix("$search ")
+                reader.add_problem(item_path, f"{reader.format_place(item_path)}: {message}")
+    check_references(reader, path, value)
+    return ResponseMatches(tuple(patterns), path)
+
+
 class ResponseJson(Struct, frozen=True):
     """`response_json`, as values and operators: partial over keys, equal on leaves."""
 
@@ -93,28 +126,32 @@ class ResponseJson(Struct, frozen=True):
     key = "response_json"
 
     def judge(self, evidence: Evidence) -> CheckResult:
-        value, wrong = parse_response(evidence.transcript.response)
-        if wrong:
-            return build_failure(self.key, "response_mismatch", wrong, format_path(self.path))
+        """Parse the response and compare it."""
+        value, problem = parse_response(evidence.transcript.response)
+        if problem:
+            return build_failure(self.key, "response_mismatch", problem, format_path(self.path))
         try:
             matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
         except TemplateError as error:
             return build_failure(self.key, "unresolved_reference", str(error), format_path(self.path))
         if matcher.is_match(value):
             return build_pass(self.key, "the response is as expected")
-        return build_failures(
-            self.key, [self._build_reason(mismatch) for mismatch in matcher.explain(value, ("response",))]
-        )
+        return build_failures(self.key, map(self._build_reason, matcher.explain(value, ("response",))))
 
     def _build_reason(self, mismatch: Mismatch) -> Reason:
-        inside = mismatch.path[1:]
-        detail = {"path": inside, "expected": mismatch.expected, "actual": mismatch.actual}
-        return build_reason("response_mismatch", str(mismatch), format_path((*self.path, *inside)), **detail)
+        path = mismatch.path[1:]
+        return build_reason(
+            "response_mismatch",
+            str(mismatch),
+            format_path((*self.path, *path)),
+            path=path,
+            expected=mismatch.expected,
+            actual=mismatch.actual,
+        )
 
 
 def parse_response(response: str) -> tuple[Any, str]:
-    """The response as JSON, or why it is none. Strict: no comments, no NaN, nothing around it."""
-    import json
+    """Return the response as JSON, or why it is none. Strict: no comments, no NaN, nothing around it."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
@@ -129,54 +166,13 @@ def parse_response(response: str) -> tuple[Any, str]:
         return None, f"the response is not JSON ({why}){hint}: {format_value(response, TEXT_LIMIT)}"
 
 
-def read_response_text(reader: ExpectationReader, path: KeyPath, value: Any) -> ResponseText | None:
-    phrases = read_phrases(reader, path, value)
-    check_references(reader, path, value)
-    return ResponseText(str(path[-1]), phrases, path) if phrases else None
-
-
-def read_response_matches(reader: ExpectationReader, path: KeyPath, value: Any) -> ResponseMatches | None:
-    """One pattern or a list of patterns. The operators' engine compiles them, with its time limit."""
-    items = value if isinstance(value, list) else [value]
-    if not items:
-        reader.report_wrong(path, value, "a pattern or a list of patterns")
-    patterns: list[tuple[str, Matcher]] = []
-    for index, item in enumerate(items):
-        at = (*path, index) if isinstance(value, list) else path
-        matcher = _compile_pattern(reader, at, item)
-        if matcher is not None:
-            patterns.append((format_path(at), matcher))
-    check_references(reader, path, value)
-    return ResponseMatches(tuple(patterns), path)
-
-
-def _compile_pattern(reader: ExpectationReader, path: KeyPath, value: Any) -> Matcher | None:
-    if not isinstance(value, str) or not value:
-        reader.report_wrong(path, value, "a pattern", "quote it" if isinstance(value, (int, float)) else "")
-        return None
-    try:
-        return compile_value({"$search": value}, mode="equal")
-    except OperatorProblems as problems:
-        for problem in problems.problems:
-            reader.add_problem(path, f"{reader.format_place(path)}: {problem.message.removeprefix('$search ')}")
-        return None
-
-
-# `response_json` as a JSON Schema: checked and compiled once, and never a schema that accepts anything by accident.
-
 _NAMING = ("$schema", "$id", "$ref", "$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "$comment", "$vocabulary")
 # Words that describe and demand nothing; `format` is a note too, unless a validator is told otherwise.
 _ANNOTATIONS = (
     "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "$comment",
     "$defs", "definitions", "format", "contentEncoding", "contentMediaType", "contentSchema",
 )  # fmt: skip
-_SUBSCHEMA_MAP_KEYWORDS = (
-    "properties",
-    "patternProperties",
-    "$defs",
-    "definitions",
-    "dependentSchemas",
-)  # name -> schema
+_SUBSCHEMA_MAP_KEYWORDS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _SUBSCHEMA_KEYWORDS = (
     "items", "additionalItems", "contains", "additionalProperties", "unevaluatedProperties", "unevaluatedItems",
     "propertyNames", "not", "if", "then", "else",
@@ -202,44 +198,40 @@ class ResponseSchema(Struct, frozen=True):
     key = "response_json"
 
     def judge(self, evidence: Evidence) -> CheckResult:
-        value, wrong = parse_response(evidence.transcript.response)
-        if wrong:
-            return build_failure(self.key, "response_mismatch", wrong, format_path(self.path))
-        reasons = list(self._find_reasons(value))
-        return (
-            build_failures(self.key, reasons) if reasons else build_pass(self.key, "the response satisfies the schema")
-        )
-
-    def _find_reasons(self, value: Any) -> Iterator[Reason]:
-        errors = sorted(
-            compile_schema(self.schema).iter_errors(value), key=lambda error: list(map(str, error.absolute_path))
-        )
-        for error in errors:
-            at = tuple(error.absolute_path)
-            schema_path = tuple(error.absolute_schema_path)
-            message = f"{format_path(('response', *at))}: {error.message} (schema: {format_path(schema_path)})"
+        """Parse the response and validate it."""
+        value, problem = parse_response(evidence.transcript.response)
+        if problem:
+            return build_failure(self.key, "response_mismatch", problem, format_path(self.path))
+        errors = compile_schema(self.schema).iter_errors(value)
+        reasons = []
+        for error in sorted(errors, key=lambda error: list(map(str, error.absolute_path))):
+            path, schema_path = tuple(error.absolute_path), tuple(error.absolute_schema_path)
+            message = f"{format_path(('response', *path))}: {error.message} (schema: {format_path(schema_path)})"
             place = format_path((*self.path, *schema_path))
-            yield build_reason("response_mismatch", message, place, path=at, actual=error.instance)
+            reasons.append(build_reason("response_mismatch", message, place, path=path, actual=error.instance))
+        if reasons:
+            return build_failures(self.key, reasons)
+        return build_pass(self.key, "the response satisfies the schema")
 
 
 @lru_cache(maxsize=256)
 def compile_schema(schema: str) -> Validator:
-    """The validator of a schema given as JSON. References outside of it are never fetched."""
+    """Return the validator of a schema given as JSON. References outside of it are never fetched."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from referencing import Registry
 
     loaded = json.loads(schema)
-    chosen = validator_for(loaded, default=Draft202012Validator)
-    return chosen(loaded, registry=Registry())
+    validator_class = validator_for(loaded, default=Draft202012Validator)
+    return validator_class(loaded, registry=Registry())
 
 
 def read_response_json(reader: ExpectationReader, path: KeyPath, value: Any) -> ResponseJson | ResponseSchema | None:
-    """A JSON Schema, an operator, or values with operators in them; which of these is decided by the keys."""
+    """Read a JSON Schema, an operator, or values with operators in them; the keys decide which of these it is."""
     if isinstance(value, bool) or value == {}:
-        reader.report_wrong(path, value, "a JSON Schema such as {type: object}, or values to compare with", "")
+        reader.report_wrong(path, value, "a JSON Schema such as {type: object}, or values to compare with")
         return None
-    if not _is_schema(value):
+    if not (isinstance(value, dict) and any(key in KEYWORDS for key in value)):
         misspelled = _find_misspelled(value)
         if misspelled:
             hint = f"; did you mean '{misspelled[1]}'? To compare with values, write {{$eq: ...}} around them"
@@ -249,74 +241,69 @@ def read_response_json(reader: ExpectationReader, path: KeyPath, value: Any) -> 
         matcher = reader.read_matcher(path, value, "partial")
         return ResponseJson(matcher, path) if matcher else None
     if not value.keys() - _ANNOTATIONS:
-        reader.add_problem(
-            path, f"{reader.format_place(path)} is a JSON Schema that accepts anything; {_VALUES_ADVICE}"
-        )
+        message = f"{reader.format_place(path)} is a JSON Schema that accepts anything; {_VALUES_ADVICE}"
+        reader.add_problem(path, message)
         return None
     before = len(reader.problems)
-    for at, word in _find_unknown_words(value, path):
-        reader.report_unknown_key(
-            at, word, KEYWORDS, f"{did_you_mean(word, KEYWORDS)} (a JSON Schema; {_VALUES_ADVICE})"
-        )
-    for at, target in _find_references(value, path):
-        if not _can_resolve(value, target):
-            reader.add_problem(
-                at, f"{reader.format_place(at)}: $ref '{target}' leads nowhere; only parts of this schema can be meant"
-            )
     _check_schema(reader, path, value)
     return ResponseSchema(json.dumps(value), path) if len(reader.problems) == before else None
 
 
-def _is_schema(value: Any) -> bool:
-    """Whether a mapping uses a word of JSON Schema. One that is all operators does not."""
-    return isinstance(value, dict) and any(key in KEYWORDS for key in value)
-
-
-def _find_misspelled(value: Any) -> tuple[str, str] | None:
-    """A key that is almost a word of JSON Schema, and that word."""
-    from difflib import get_close_matches
-
+def _find_misspelled(value: object) -> tuple[str, str] | None:
+    """Find a key that is almost a keyword of JSON Schema, and that keyword."""
     words = [word for word in KEYWORDS if not word.startswith("$")]
     for key in value if isinstance(value, dict) else ():
-        plain = isinstance(key, str) and not key.startswith("$")
-        matches = get_close_matches(key, words, 1, 0.85) if plain else []
-        if matches:
-            return key, matches[0]
+        if isinstance(key, str) and not key.startswith("$"):
+            matches = get_close_matches(key, words, 1, 0.85)
+            if matches:
+                return key, matches[0]
     return None
 
 
-def _walk_subschemas(schema: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
-    """The schema and every schema inside it, each with its path."""
-    pending = [(path, schema)]
+def _check_schema(reader: ExpectationReader, path: KeyPath, value: dict[str, Any]) -> None:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+
+    subschemas = list(_walk_subschemas(value, path))
+    for schema_path, schema in subschemas:
+        for word in schema:
+            if word not in KEYWORDS:
+                hint = f"{did_you_mean(word, KEYWORDS)} (a JSON Schema; {_VALUES_ADVICE})"
+                reader.report_unknown_key(schema_path, word, KEYWORDS, hint)
+    for schema_path, schema in subschemas:
+        target = schema.get("$ref")
+        if isinstance(target, str) and not _can_resolve(value, target):
+            ref_path = (*schema_path, "$ref")
+            message = f"$ref '{target}' leads nowhere; only parts of this schema can be meant"
+            reader.add_problem(ref_path, f"{reader.format_place(ref_path)}: {message}")
+    try:
+        validator_for(value, default=Draft202012Validator).check_schema(value)
+    except SchemaError as error:
+        error_path = (*path, *error.absolute_path)
+        place = reader.format_place(error_path)
+        reader.add_problem(error_path, f"{place} is not valid JSON Schema: {error.message}; {_VALUES_ADVICE}")
+
+
+def _walk_subschemas(schema: object, path: KeyPath) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
+    """Iterate over the schema and every schema inside it, each with its path."""
+    pending: list[tuple[KeyPath, object]] = [(path, schema)]
     while pending:
-        at, item = pending.pop()
+        item_path, item = pending.pop()
         if not isinstance(item, dict):
             continue
-        yield at, item
+        yield item_path, item
         for word, inner in item.items():
             if word in _SUBSCHEMA_MAP_KEYWORDS and isinstance(inner, dict):
-                pending += [((*at, word, name), part) for name, part in inner.items()]
+                pending += [((*item_path, word, name), part) for name, part in inner.items()]
             elif word in _SUBSCHEMA_KEYWORDS:
-                pending.append(((*at, word), inner))
+                pending.append(((*item_path, word), inner))
             if word in (*_SUBSCHEMA_LIST_KEYWORDS, "items") and isinstance(inner, list):
-                pending += [((*at, word, index), part) for index, part in enumerate(inner)]
+                pending += [((*item_path, word, index), part) for index, part in enumerate(inner)]
 
 
-def _find_unknown_words(schema: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    for at, item in _walk_subschemas(schema, path):
-        yield from ((at, word) for word in item if word not in KEYWORDS)
-
-
-def _find_references(schema: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    for at, item in _walk_subschemas(schema, path):
-        if isinstance(item.get("$ref"), str):
-            yield (*at, "$ref"), item["$ref"]
-
-
-def _can_resolve(schema: Any, target: str) -> bool:
-    """Whether a reference leads to a part of the schema itself. Anchors are left to the validator."""
-    from urllib.parse import unquote
-
+def _can_resolve(schema: object, target: str) -> bool:
+    """Return whether a reference leads to a part of the schema itself. Dynamic anchors are left to the validator."""
     if not target.startswith("#"):
         return False
     if target != "#" and not target.startswith("#/"):
@@ -331,15 +318,3 @@ def _can_resolve(schema: Any, target: str) -> bool:
         else:
             return False
     return True
-
-
-def _check_schema(reader: ExpectationReader, path: KeyPath, value: Any) -> None:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import validator_for
-
-    try:
-        validator_for(value, default=Draft202012Validator).check_schema(value)
-    except SchemaError as error:
-        at = (*path, *error.absolute_path)
-        reader.add_problem(at, f"{reader.format_place(at)} is not valid JSON Schema: {error.message}; {_VALUES_ADVICE}")

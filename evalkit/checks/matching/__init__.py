@@ -1,18 +1,18 @@
-"""Which expected call met which actual call: pure combinatorics, no knowledge of arguments.
+"""Assignment of actual calls to expected ones: pure combinatorics, no knowledge of arguments.
 
 A call is any attempt: failed, refused and repeated ones too. Each satisfies at most one expectation and the other
-way round. What "fits" means is the caller's business; this package asks as seldom as it can.
+way round. The caller says which pairs fit; this package asks as seldom as it can.
 
 How a plan is decided, always exactly:
 
 - A list that the calls meet one by one takes one question per call.
 - Calls in any order, also in a group of a strict list or in parallel, are a maximum matching: polynomial, any number.
-- What is ordered is searched: a plain strict list in O(leaves x calls), chains that interleave in no more states than
+- Ordered parts are searched: a plain strict list in O(leaves x calls), chains that interleave in no more states than
   the product of their lengths, far fewer where calls differ. Chains and calls that nothing can tell apart count once.
   Beyond `search.MAX_STATES` (reached from about six chains of seven calls each, if every call fits almost everywhere)
   the answer is SearchTooLargeError, never a guess.
 
-Explanations are optimal up to `weigh.EXACT` pairs of expected and actual calls, `search.MAX_WIDTH` states and
-`task.MAX_TRIES` combinations of alternatives; beyond that they are cheaper, still deterministic and still true, and the
-verdict is the same.
+Explanations are optimal up to `explain.EXACT` pairs of expected and actual calls, `search.MAX_WIDTH` states and
+`solver.MAX_TRIES` combinations of alternatives; beyond that they are cheaper, still deterministic and still true, and
+the verdict is the same.
 """

@@ -1,4 +1,4 @@
-"""Which call fits which leaf: asked when needed, and never twice."""
+"""Calls and the leaves that they fit as a bipartite graph, and maximum matchings in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _DIGITS = bytes([ord("0"), ord("0"), ord("1")]) + bytes(253)
 
 
 class FitTable:
-    """Leaves by their number in the plan, calls by their number in the run; only pairs of one name are asked about."""
+    """The pairs of leaf and call that fit: asked when needed, never twice, and only for pairs of one name.
+
+    Leaves have the number of their place in the plan, calls that of their place in the run.
+    """
 
     __slots__ = ("_ask", "_distances", "_masks", "_measure", "_rows", "actual", "leaves", "named")
 
@@ -33,7 +36,7 @@ class FitTable:
         self._distances: dict[tuple[int, int], float] = {}
 
     def is_fit(self, leaf: int, call: int) -> bool:
-        """Whether they fit; both must have one name."""
+        """Return whether they fit; both must have one name."""
         row = self._rows[call]
         answer = row[leaf]
         if not answer:
@@ -41,11 +44,11 @@ class FitTable:
         return answer == _YES
 
     def record(self, leaf: int, call: int, fits: bool) -> None:
-        """Remember what was asked elsewhere."""
+        """Record an answer that was got elsewhere."""
         self._rows[call][leaf] = _YES if fits else _NO
 
     def find_fitting(self, call: int) -> int:
-        """The leaves that the call fits, as bits. Asks for all leaves of its name."""
+        """Return the leaves that the call fits, as bits. Asks for all leaves of its name."""
         mask = self._masks.get(call)
         if mask is None:
             for leaf in self.list_candidates(call):
@@ -54,19 +57,19 @@ class FitTable:
         return mask
 
     def has_fitting(self, call: int) -> bool:
-        """Whether `fitting` is free of charge."""
+        """Return whether `find_fitting` needs no more questions."""
         return call in self._masks
 
     def has_same_name(self, leaf: int, call: int) -> bool:
-        """Whether the call is one of the function that the leaf expects."""
+        """Return whether the call is one of the function that the leaf expects."""
         return self.leaves[leaf].name == self.actual[call].name
 
     def list_candidates(self, call: int) -> Sequence[int]:
-        """The leaves of the call's name."""
+        """Return the leaves of the call's name."""
         return self.named.get(self.actual[call].name, ())
 
     def measure_distance(self, leaf: int, call: int) -> float:
-        """How far the call is from fitting, in [0, 1]; anything else is moved there."""
+        """Return how far the call is from fitting, moved into [0, 1]."""
         key = (leaf, call)
         distance = self._distances.get(key)
         if distance is None:
@@ -75,13 +78,11 @@ class FitTable:
         return distance
 
 
-# Maximum matching of calls to leaves with room for several, grown call by call along augmenting paths (Kuhn).
-
 _MAX_SINGLE_QUESTIONS = 32  # so many unvisited leaves are asked one by one: most visited ones need not be asked at all
 
 
 def list_bits(mask: int) -> Iterator[int]:
-    """The numbers of the bits that are set, ascending."""
+    """Iterate over the numbers of the bits that are set, ascending."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -89,7 +90,9 @@ def list_bits(mask: int) -> Iterator[int]:
 
 
 class BipartiteMatching:
-    """A matching. A call once covered stays covered, and so does a place once filled; only the partners change.
+    """A matching of calls to leaves with room for several, grown call by call along augmenting paths (Kuhn).
+
+    A call once covered stays covered, and so does a place once filled; only the partners change.
 
     Adding the calls in order therefore covers the earliest calls that can be covered. Filling the required places
     first (`room` = least numbers), then widening to the greatest numbers and adding the rest covers as many calls as
@@ -118,7 +121,7 @@ class BipartiteMatching:
                 self._open.setdefault(self._table.leaves[leaf].name, []).append(leaf)
 
     def copy(self) -> BipartiteMatching:
-        """An independent copy."""
+        """Return an independent copy."""
         twin = object.__new__(BipartiteMatching)
         twin._table, twin._members, twin._room, twin._dead = self._table, self._members, self._room, self._dead
         twin.load = {leaf: calls.copy() for leaf, calls in self.load.items()}
@@ -184,7 +187,7 @@ class BipartiteMatching:
 def match_calls(
     table: FitTable, leaves: Iterable[int], minimums: Sequence[int], maximums: Sequence[int], calls: Iterable[int]
 ) -> BipartiteMatching:
-    """As many of the calls as possible, with as many required places filled as possible."""
+    """Match as many of the calls as possible, with as many required places filled as possible."""
     matching = BipartiteMatching(table, leaves, minimums)
     remaining = [call for call in calls if not matching.add(call)]
     matching.widen(maximums)

@@ -1,4 +1,7 @@
-"""What is expected over the calls, as a tree. Frozen and picklable: compiled once with the case, solved per run."""
+"""The plan of expected calls, as a tree, and the assignment of actual calls to it.
+
+Frozen and picklable: compiled once with the case, solved per run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ Position: TypeAlias = tuple[int, ...]  # steps from the root: index of the child
 
 
 class Leaf(Struct, frozen=True):
-    """One expected call. `times` is min and max (None: no upper limit), `optional` is min 0.
+    """An expected call. `times` is min and max (None: no upper limit), `optional` is min 0.
 
     `id` is the caller's own, and unique in its plan. Repetitions are as if the leaf were written that often in a
     row: in an ordered list no other call of that list may stand between them. A leaf that is made twice or not at
@@ -29,7 +32,7 @@ class Leaf(Struct, frozen=True):
 
 
 class InOrder(Struct, frozen=True):
-    """All calls of a child come before those of the next."""
+    """Children in order: every call of a child comes before those of the next."""
 
     children: tuple[Node, ...]
 
@@ -47,7 +50,7 @@ class OneOf(Struct, frozen=True):
 
 
 class InParallel(Struct, frozen=True):
-    """As AnyOrder, and all its calls stand in one and the same model turn. Other calls may stand in that turn too."""
+    """Children in any order, whose calls stand in one model turn. Other calls may stand in that turn too."""
 
     children: tuple[Node, ...]
 
@@ -71,20 +74,17 @@ class ActualCall(Struct, frozen=True):
 
 
 def list_children(node: Node) -> tuple[Node, ...]:
-    """The node's children or alternatives; of a leaf none."""
+    """Return the node's children or alternatives; of a leaf none."""
     if isinstance(node, Leaf):
         return ()
     return node.alternatives if isinstance(node, OneOf) else node.children
 
 
 def walk(node: Node, position: Position = ()) -> Iterator[tuple[Position, Node]]:
-    """The node and everything below it with its position, parents first, in the order of the file."""
+    """Iterate over the node and everything below it with its position, parents first, in the order of the file."""
     yield position, node
     for step, child in enumerate(list_children(node)):
         yield from walk(child, (*position, step))
-
-
-# The answer: what met what, and what is wrong.
 
 
 class SearchTooLargeError(MeasurementError):
@@ -92,7 +92,7 @@ class SearchTooLargeError(MeasurementError):
 
 
 class Pair(NamedTuple):
-    """An expectation and the call that it is held against. Not `fits`: they only share the name."""
+    """An expectation and the call that it is compared with. Not `fits`: they only share the name."""
 
     leaf_id: int
     actual_index: int

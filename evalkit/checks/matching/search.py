@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from evalkit.checks.matching.bipartite import BipartiteMatching, FitTable, list_bits, match_calls
 from evalkit.checks.matching.plan import (
@@ -19,14 +19,18 @@ from evalkit.checks.matching.plan import (
     list_children,
 )
 
-# The plan as a machine that consumes calls one by one: each part knows its states and the steps between them.
-#
-# A state says what a part has consumed so far, as a small hashable value. A step consumes one call and tells which part
-# took it, the state after it, whether it commits (to an alternative or to a turn, so that waiting might have been
-# wiser), and whether it fills a place that must be filled.
+MAX_STATES = 400_000  # some ten seconds; reached only where several long chains compete for the same calls
+_PATIENCE = 2_000  # states after which it is worth asking whether the plan could be satisfied in any order at all
+MAX_WIDTH = 256  # states kept per call when looking for the best explanation
 
 
 class Step(NamedTuple):
+    """A step of a part that consumes one call.
+
+    `taker` is the part that took it, `state` the state after it. It `commits` to an alternative or to a turn, so that
+    waiting might have been better. It is `needed` if it fills a place that must be filled.
+    """
+
     taker: LeafPart | Bag
     state: Any
     commits: bool
@@ -34,7 +38,7 @@ class Step(NamedTuple):
 
 
 class Rules(Struct):
-    """What holds for one search. `least` and `most` are numbers of calls by leaf."""
+    """The rules of one search. `minimums` and `maximums` are numbers of calls by leaf."""
 
     table: FitTable
     minimums: Sequence[int]
@@ -44,30 +48,32 @@ class Rules(Struct):
 
 
 class Part(Protocol):
-    """`start` is the state before any call."""
+    """A part of the plan as a machine that consumes calls one by one.
+
+    A state says what the part has consumed so far, as a small hashable value; `start` is the state before any call.
+    """
 
     start: Any
     leaves: tuple[int, ...]
 
-    def is_done(self, state: Any) -> bool: ...
+    def is_done(self, state: Any) -> bool:
+        """Return whether the part may end in this state."""
 
-    def find_steps(self, state: Any, call: int) -> Iterator[Step]: ...
+    def find_steps(self, state: Any, call: int) -> Iterator[Step]:
+        """Iterate over the ways to consume the call."""
 
 
-class LeafPart(Struct, eq=False):
-    """A leaf. State: how many calls it has."""
+class LeafPart:
+    """A leaf. State: the number of its calls."""
 
-    leaf: int
-    rules: Rules
-    start: int = 0
-    leaves: tuple[int, ...] = ()
-    _name: str = ""
-    _unlimited: bool = False
+    start = 0
 
-    def __post_init__(self) -> None:
-        self.leaves = (self.leaf,)
-        self._name = self.rules.table.leaves[self.leaf].name
-        self._unlimited = self.rules.maximums[self.leaf] >= len(self.rules.table.actual)
+    def __init__(self, leaf: int, rules: Rules) -> None:
+        self.leaf = leaf
+        self.leaves: tuple[int, ...] = (leaf,)
+        self.rules = rules
+        self._name = rules.table.leaves[leaf].name
+        self._unlimited = rules.maximums[leaf] >= len(rules.table.actual)
 
     def is_done(self, state: int) -> bool:
         return self.rules.relaxed or state >= self.rules.minimums[self.leaf]
@@ -83,21 +89,18 @@ class LeafPart(Struct, eq=False):
             yield Step(self, after, False, state < minimum)
 
 
-class Bag(Struct, eq=False):
-    """Leaves in any order. State: the calls that it has, as bits; which leaf takes which call is decided last."""
+class Bag:
+    """Leaves in any order. State: the calls that it has, as bits; the leaf that takes each call is decided last."""
 
-    leaves: tuple[int, ...]
-    rules: Rules
-    start: int = 0
-    _covers: dict[int, BipartiteMatching] = field(default_factory=dict)
-    _done: dict[int, bool] = field(default_factory=dict)
-    _names: frozenset[str] = frozenset()
-    _needed: int = 0
+    start = 0
 
-    def __post_init__(self) -> None:
-        self._names = frozenset(self.rules.table.leaves[leaf].name for leaf in self.leaves)
-        self._needed = sum(self.rules.minimums[leaf] for leaf in self.leaves)
-        self._covers[0] = BipartiteMatching(self.rules.table, self.leaves, self.rules.maximums)
+    def __init__(self, leaves: tuple[int, ...], rules: Rules) -> None:
+        self.leaves = leaves
+        self.rules = rules
+        self._names = frozenset(rules.table.leaves[leaf].name for leaf in leaves)
+        self._needed = sum(rules.minimums[leaf] for leaf in leaves)
+        self._matchings = {0: BipartiteMatching(rules.table, leaves, rules.maximums)}
+        self._done: dict[int, bool] = {}
 
     def is_done(self, state: int) -> bool:
         if self.rules.relaxed or not self._needed:
@@ -114,32 +117,28 @@ class Bag(Struct, eq=False):
         if self.rules.table.actual[call].name not in self._names:
             return
         after = state | 1 << call
-        if after not in self._covers:
-            grown = self._covers[state].copy()
+        if after not in self._matchings:
+            grown = self._matchings[state].copy()
             if not grown.add(call):
                 return
-            self._covers[after] = grown
+            self._matchings[after] = grown
         yield Step(self, after, False, state.bit_count() < self._needed)
 
     def match_calls(self, state: int) -> BipartiteMatching:
-        """Which leaf takes which of the calls; places that must be filled come first."""
+        """Decide which leaf takes which of the calls; places that must be filled come first."""
         return match_calls(self.rules.table, self.leaves, self.rules.minimums, self.rules.maximums, list_bits(state))
 
 
-class Chain(Struct, eq=False):
-    """Parts one after the other. State: which part is at work, and its state."""
+class Chain:
+    """Parts one after the other. State: the number of the part at work, and its state."""
 
-    parts: tuple[Part, ...]
-    start: tuple[int, Any] = (0, None)
-    leaves: tuple[int, ...] = ()
-    _rest_done: list[bool] = field(default_factory=list)  # by part: whether all parts after it may stay empty
-
-    def __post_init__(self) -> None:
-        self.start = (0, self.parts[0].start)
-        self.leaves = tuple(leaf for part in self.parts for leaf in part.leaves)
-        self._rest_done = [True] * len(self.parts)
-        for i in reversed(range(len(self.parts) - 1)):
-            following = self.parts[i + 1]
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
+        self.start = (0, parts[0].start)
+        self.leaves = tuple(leaf for part in parts for leaf in part.leaves)
+        self._rest_done = [True] * len(parts)  # by part: whether all parts after it may stay empty
+        for i in reversed(range(len(parts) - 1)):
+            following = parts[i + 1]
             self._rest_done[i] = self._rest_done[i + 1] and following.is_done(following.start)
 
     def is_done(self, state: tuple[int, Any]) -> bool:
@@ -151,23 +150,20 @@ class Chain(Struct, eq=False):
         while True:
             part = self.parts[i]
             for step in part.find_steps(inner, call):
-                yield Step(step.taker, (i, step.state), step.commits, step.needed)
+                yield step._replace(state=(i, step.state))
             i += 1
             if i == len(self.parts) or not part.is_done(inner):
                 return
             inner = self.parts[i].start
 
 
-class Shuffle(Struct, eq=False):
+class Shuffle:
     """Parts whose calls interleave. State: theirs."""
 
-    parts: tuple[Part, ...]
-    start: tuple[Any, ...] = ()
-    leaves: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.start = tuple(part.start for part in self.parts)
-        self.leaves = tuple(leaf for part in self.parts for leaf in part.leaves)
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
+        self.start = tuple(part.start for part in parts)
+        self.leaves = tuple(leaf for part in parts for leaf in part.leaves)
 
     def is_done(self, state: tuple[Any, ...]) -> bool:
         return all(part.is_done(inner) for part, inner in zip(self.parts, state, strict=True))
@@ -175,18 +171,17 @@ class Shuffle(Struct, eq=False):
     def find_steps(self, state: tuple[Any, ...], call: int) -> Iterator[Step]:
         for i, part in enumerate(self.parts):
             for step in part.find_steps(state[i], call):
-                yield Step(step.taker, (*state[:i], step.state, *state[i + 1 :]), step.commits, step.needed)
+                yield step._replace(state=(*state[:i], step.state, *state[i + 1 :]))
 
 
-class Choice(Struct, eq=False):
-    """One of several parts. State: None while undecided, then which and its state."""
+class Choice:
+    """Parts of which one is met. State: None while undecided, then its number and its state."""
 
-    parts: tuple[Part, ...]
-    start: None = None
-    leaves: tuple[int, ...] = ()
+    start = None
 
-    def __post_init__(self) -> None:
-        self.leaves = tuple(leaf for part in self.parts for leaf in part.leaves)
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
+        self.leaves = tuple(leaf for part in parts for leaf in part.leaves)
 
     def is_done(self, state: tuple[int, Any] | None) -> bool:
         if state is None:
@@ -197,37 +192,36 @@ class Choice(Struct, eq=False):
         if state is None:
             for i, part in enumerate(self.parts):
                 for step in part.find_steps(part.start, call):
-                    yield Step(step.taker, (i, step.state), True, step.needed)
+                    yield step._replace(state=(i, step.state), commits=True)
         else:
             i, inner = state
             for step in self.parts[i].find_steps(inner, call):
-                yield Step(step.taker, (i, step.state), step.commits, step.needed)
+                yield step._replace(state=(i, step.state))
 
 
-class ParallelPart(Struct, eq=False):
+class ParallelPart:
     """A part whose calls share a model turn. State: None before the first call, then the turn and the part's state."""
 
-    part: Part
-    rules: Rules
-    start: None = None
-    leaves: tuple[int, ...] = ()
+    start = None
 
-    def __post_init__(self) -> None:
-        self.leaves = self.part.leaves
+    def __init__(self, part: Part, rules: Rules) -> None:
+        self.part = part
+        self.rules = rules
+        self.leaves = part.leaves
 
     def is_done(self, state: tuple[int | None, Any] | None) -> bool:
         return self.part.is_done(self.part.start if state is None else state[1])
 
     def find_steps(self, state: tuple[int | None, Any] | None, call: int) -> Iterator[Step]:
-        here = self._get_turn(call)
-        turn, inner = (here, self.part.start) if state is None else state
+        call_turn = self._get_turn(call)
+        turn, inner = (call_turn, self.part.start) if state is None else state
         if turn is None:
-            turn = here
-        elif here is not None and here != turn:
+            turn = call_turn
+        elif call_turn is not None and call_turn != turn:
             return
         commits = state is None or turn != state[0]
         for step in self.part.find_steps(inner, call):
-            yield Step(step.taker, (turn, step.state), commits or step.commits, step.needed)
+            yield step._replace(state=(turn, step.state), commits=commits or step.commits)
 
     def _get_turn(self, call: int) -> int | None:
         if self.rules.relaxed:
@@ -238,11 +232,8 @@ class ParallelPart(Struct, eq=False):
         return turn
 
 
-# From the plan as it is written to the parts that are searched: groups in groups of one kind become one.
-
-
 def build_part(root: Node, rules: Rules, chosen: Mapping[Position, int] | None = None) -> Part:
-    """The machine of the plan; `chosen` decides its alternatives beforehand."""
+    """Build the machine of the plan; groups in groups of one kind become one. `chosen` decides its alternatives."""
     numbers = {leaf.id: number for number, leaf in enumerate(rules.table.leaves)}
     return _build_node(root, (), rules, numbers, chosen)
 
@@ -294,13 +285,12 @@ def _build_shuffle(inner: list[Part], rules: Rules) -> Part:
     return parts[0] if len(parts) == 1 else Shuffle(tuple(parts))
 
 
-# What nothing can tell apart: parts of one shape whose leaves fit the same calls, and calls that fit the same leaves.
-#
-# Which of the parts is further on, and which of the calls went into a bag, makes no difference to what can still happen.  # noqa: E501
-
-
 class Symmetry:
-    """Gives states that differ only by an exchange of such parts or calls one key."""
+    """Keys of states, equal for states that differ only by an exchange of parts or calls that nothing can tell apart.
+
+    These are parts of one shape whose leaves fit the same calls, and calls that fit the same leaves. Which of the parts
+    is further on, and which of the calls went into a bag, makes no difference to what can still happen.
+    """
 
     def __init__(self, root: Part, table: FitTable) -> None:
         self._table = table
@@ -309,7 +299,7 @@ class Symmetry:
         self._build_signature(root)
 
     def find_key(self, part: Part, state: Any) -> object:
-        """The state, or that of a twin."""
+        """Return the key of a state."""
         if isinstance(part, LeafPart) or state is None:
             return state
         if isinstance(part, Bag):
@@ -328,7 +318,7 @@ class Symmetry:
         return first, self.find_key(part.parts[first], inner)
 
     def _describe_contents(self, bag: Bag, calls: int) -> object:
-        """Of each call, which leaves of the bag it fits; the leaves in an order that twins have in common."""
+        """Return the leaves of the bag that each call fits, in an order that twins have in common."""
         contents = self._bags.get((bag, calls))
         if contents is None:
             leaves = sorted(bag.leaves, key=lambda leaf: self._build_leaf_signature(leaf, bag.rules))
@@ -338,7 +328,7 @@ class Symmetry:
         return contents
 
     def _build_signature(self, part: Part) -> object:
-        """Equal for two parts exactly if they have the same shape and their leaves fit the same calls."""
+        """Return a value that is equal for parts of one shape whose leaves fit the same calls."""
         if isinstance(part, LeafPart):
             return self._build_leaf_signature(part.leaf, part.rules)
         if isinstance(part, Bag):
@@ -360,18 +350,14 @@ class Symmetry:
         return fitting, rules.minimums[leaf], rules.maximums[leaf]
 
 
-MAX_STATES = 400_000  # some ten seconds; reached only where several long chains compete for the same calls
-_PATIENCE = 2_000  # states after which it is worth asking whether the plan could be satisfied in any order at all
-MAX_WIDTH = 256  # states kept per call when looking for the best explanation
-
 _Taker = LeafPart | Bag
 
 
 def find_satisfying(root: Part, rules: Rules, *, forbid: bool) -> dict[int, int] | None:
-    """A satisfying assignment, call -> leaf, or None if there is none. Exact; SearchTooLargeError beyond MAX_STATES.
+    """Find a satisfying assignment, call -> leaf; None if there is none. Exact; SearchTooLargeError beyond MAX_STATES.
 
     Depth first, and from no state twice. Under `forbid` every call is consumed. Otherwise calls may be skipped;
-    `least` and `most` must then be equal, since calls beyond the least are extras.
+    minimums and maximums must then be equal, since calls beyond the least are extras.
     """
     last = len(rules.table.actual)
     visited = _VisitedStates(root, rules, forbid)
@@ -397,8 +383,11 @@ def find_satisfying(root: Part, rules: Rules, *, forbid: bool) -> dict[int, int]
 
 
 def _list_branches(root: Part, state: object, call: int, forbid: bool) -> Iterator[tuple[object, _Taker | None]]:
-    """The states after the call. An open place that can take it never gains by waiting, unless that commits it: a
-    later call that would have taken the place may be skipped as well."""
+    """Iterate over the states after the call, and the part that took it.
+
+    An open place that can take it never gains by waiting, unless that commits it: a later call that would have taken
+    the place may be skipped as well.
+    """
     may_wait = not forbid
     for step in root.find_steps(state, call):
         may_wait = may_wait and step.commits
@@ -408,7 +397,7 @@ def _list_branches(root: Part, state: object, call: int, forbid: bool) -> Iterat
 
 
 def _collect_owners(takers: Sequence[_Taker | None]) -> dict[int, int]:
-    """Call -> leaf: bags decide now which of their leaves takes which of their calls."""
+    """Return call -> leaf: bags decide now which of their leaves takes which of their calls."""
     owners: dict[int, int] = {}
     bags: dict[Bag, int] = {}
     for call, taker in enumerate(takers):
@@ -436,6 +425,7 @@ class _VisitedStates:
         self.hopeless = False
 
     def visit(self, call: int, state: object) -> bool:
+        """Record a state; return whether it is new, and worth going on from."""
         key = state if self._symmetry is None else self._symmetry.find_key(self._root, state)
         states = self._states[call]
         if self.hopeless or key in states:
@@ -455,7 +445,7 @@ class _VisitedStates:
 
 
 def is_satisfiable_in_any_order(root: Part, rules: Rules, *, forbid: bool) -> bool:
-    """A necessary condition that matching alone decides: order and turns ignored, alternatives optional."""
+    """Return whether a matching satisfies the plan with order and turns ignored and alternatives optional."""
     optional = _find_leaves_under_choices(root)
     minimums = [0 if leaf in optional else count for leaf, count in enumerate(rules.minimums)]
     calls = range(len(rules.table.actual))
@@ -473,9 +463,10 @@ def _find_leaves_under_choices(part: Part) -> set[int]:
 
 
 def find_most_in_order(root: Part, rules: Rules) -> dict[int, int]:
-    """Under relaxed rules: as many calls as possible that fit and stand in order, then as many needed places filled.
+    """Find as many calls as possible that fit and stand in order, then with as many needed places filled.
 
-    Exact while no more than MAX_WIDTH states are worth keeping after a call; beyond that the best of them go on.
+    The rules are relaxed. Exact while no more than MAX_WIDTH states are worth keeping after a call; beyond that the
+    best of them go on.
     """
     reached: _Reached = {root.start: ((0, 0), ())}
     for call in range(len(rules.table.actual)):
