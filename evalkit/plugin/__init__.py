@@ -69,5 +69,5 @@ def evalkit_case(request: pytest.FixtureRequest) -> EvalkitCase:
         pytest.fail(
             'evalkit_case is for tests with a mark that names cases: @pytest.mark.evalkit("scenarios/desk")', False
         )
-    case: EvalkitCase = tests.given(request.node)
+    case: EvalkitCase = tests.get_fixture(request.node)
     return case

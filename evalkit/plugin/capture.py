@@ -1,10 +1,13 @@
-"""What an agent prints and logs goes to its own case, although cases overlap: text is routed by context.
+"""Output of cases that overlap: text that an agent prints and logs is routed to its case by context.
 
 pytest captures by phases of the item that is in its protocol; an agent that runs ahead of its turn prints into another
 item's phase, or between phases. So the streams that are `sys.stdout` and `sys.stderr` then, pytest's and the process's
-own, keep what comes from a case's context for that case. They are not stood in for: pytest swaps them with every phase,
-and handlers of logging hold on to them. What has no context (bytes written to ``sys.stdout.buffer``, file descriptors,
-processes) goes where it would have gone, to what pytest captures or to the terminal; `stray` tells it to be the run's.
+own, keep text that comes from a case's context for that case. They are not replaced: pytest swaps them with every
+phase, and handlers of logging hold on to them.
+
+Output without a context (bytes written to ``sys.stdout.buffer``, file descriptors, child processes) is captured by
+pytest for the item that is in its protocol, though any case that is under way may have written it. It belongs to the
+run and is shown at its end. A case that runs alone keeps such output, as any test does.
 """
 
 from __future__ import annotations
@@ -18,14 +21,20 @@ from typing import Any
 
 import pytest
 
-from evalkit.plugin.collection import CaseItem
 from evalkit.text.escape import escape_lines, fit_to_encoding
 
 _KINDS = ("stdout", "stderr", "log")
 
 
+UNATTRIBUTED_ATTRIBUTE = "evalkit_stray"  # the attribute of a report with pairs of stream and text of no single case
+MAX_CHARACTERS = 200_000  # of a stream; of longer output the end is kept
+_STREAMS = {f"Captured {kind} {phase}": kind for kind in _KINDS for phase in ("setup", "call", "teardown")}
+
+Section = tuple[str, str]
+
+
 class CaseOutput:
-    """What one case printed and logged."""
+    """The printed and logged text of one case."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[str]] = {kind: [] for kind in _KINDS}
@@ -34,7 +43,7 @@ class CaseOutput:
         self._parts[kind].append(text)
 
     def list_sections(self) -> Iterator[tuple[str, str]]:
-        """(kind, text) of what there is."""
+        """Yield (kind, text) of each kind that has any."""
         for kind, parts in self._parts.items():
             if parts:
                 yield kind, "".join(parts)
@@ -44,17 +53,17 @@ _output: ContextVar[CaseOutput | None] = ContextVar("evalkit_output", default=No
 
 
 def begin_output(output: CaseOutput) -> Token[CaseOutput | None]:
-    """From here on, this context's output belongs to `output`."""
+    """Route the output of this context to `output` from here on."""
     return _output.set(output)
 
 
 def get_output(context: Context) -> CaseOutput | None:
-    """What `begin_output` was told in `context`."""
+    """Return the argument of `begin_output` in `context`."""
     return context.get(_output)
 
 
 class _CaseLogHandler(logging.Handler):
-    """Keeps the records of cases that overlap; pytest's own handlers are told to leave those alone."""
+    """A handler of the log records of cases that overlap; pytest's own handlers get a filter against those."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +80,7 @@ def _is_outside_case(record: logging.LogRecord) -> bool:
 
 
 class OutputRouting:
-    """Routes streams and log handlers when they are first seen, and leaves them as they were at the end."""
+    """The hooks that route streams and log handlers when they first appear, and restore them at the end."""
 
     def __init__(self) -> None:
         self._log_handler = _CaseLogHandler()
@@ -85,37 +94,34 @@ class OutputRouting:
             return (yield)
         finally:
             logging.getLogger().removeHandler(self._log_handler)
-            self._restore()
+            for stream in self._streams:
+                del stream.write
+            for handler in self._handlers:
+                handler.removeFilter(_is_outside_case)
 
     def begin(self) -> None:
-        """From now on, in a process that pytest runs or in another one."""
+        """Route from now on, in a process of pytest or in another one."""
         logging.getLogger().addHandler(self._log_handler)
         self._route()
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_setup(self) -> None:
-        """pytest captures now, and its streams and handlers are the same ones in all phases of all items."""
+        """Route pytest's streams and handlers, which are the same ones in all phases of all items."""
         self._route()
 
     def _route(self) -> None:
         for kind in ("stdout", "stderr"):
             stream = getattr(sys, kind)
-            if not any(stream is known for known in self._streams) and _route_stream(stream, kind):
+            if not any(stream is routed for routed in self._streams) and _route_stream(stream, kind):
                 self._streams.append(stream)
         for handler in logging.getLogger().handlers:
             if handler is not self._log_handler and handler not in self._handlers:
                 handler.addFilter(_is_outside_case)
                 self._handlers.append(handler)
 
-    def _restore(self) -> None:
-        for stream in self._streams:
-            del stream.write
-        for handler in self._handlers:
-            handler.removeFilter(_is_outside_case)
-
 
 def _route_stream(stream: Any, kind: str) -> bool:
-    """Let a stream keep text of a case's context for the case. False if it can't be told to."""
+    """Make a stream keep text of a case's context for the case. Return False if its `write` can't be replaced."""
     original_write = stream.write
 
     def write(text: str) -> int:
@@ -132,40 +138,26 @@ def _route_stream(stream: Any, kind: str) -> bool:
     return True
 
 
-# Output that can't be told to be one case's: what came past Python's streams while several cases ran.
-#
-# What is written to file descriptors, by child processes and by code without a context, is captured by pytest for the
-# item that is in its protocol, though any case that is under way may have written it. It is the run's, and is shown at
-# its end. A case that runs alone keeps such output, as any test does.
-
-UNATTRIBUTED_ATTRIBUTE = "evalkit_stray"  # the attribute of a report that carries it: pairs of stream and text
-MAX_CHARACTERS = 200_000  # characters of a stream; of more it is the end that is kept
-_STREAMS = {
-    f"Captured {stream} {phase}": stream
-    for stream in ("stdout", "stderr", "log")
-    for phase in ("setup", "call", "teardown")
-}
-
-Section = tuple[str, str]
-
-
 class UnattributedOutputFilter:
-    """Takes such output out of the reports of cases, in the process that runs them."""
+    """A filter that takes output of no single case out of the reports of cases, in the process that runs them."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._item: pytest.Item | None = None
-        self._sections: list[Section] = []  # sections of the item that were looked at
-        self._unattributed: list[Section] = []  # those of them that are not its own
+        self._sections: list[Section] = []  # of the item's reports so far
+        self._unattributed: list[Section] = []
 
-    def filter_report(self, item: CaseItem, report: pytest.TestReport, *, overlaps: bool) -> None:
-        """Each report of an item has the sections of the ones before it too."""
+    def filter_report(self, item: pytest.Item, report: pytest.TestReport, own: list[Section] | None) -> None:
+        """Take the sections out of `report` that are not among the item's `own`; None: no other case runs.
+
+        Each report of an item has the sections of the ones before it too.
+        """
         if item is not self._item or report.when == "setup":
             self._item, self._sections, self._unattributed = item, [], []
         new = [section for section in report.sections if section not in self._sections]
         self._sections += new
-        if overlaps:
-            unattributed = [each for each in new if each[0] in _STREAMS and each not in item.output_sections]
+        if own is not None:
+            unattributed = [section for section in new if section[0] in _STREAMS and section not in own]
             self._unattributed += unattributed
             if unattributed:
                 texts = [(_STREAMS[title], escape_lines(self._redact(text))) for title, text in unattributed]
@@ -175,7 +167,7 @@ class UnattributedOutputFilter:
 
 
 class UnattributedOutput:
-    """Shows it, in the process that keeps the results."""
+    """The output of no single case, in the process that collects the results."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._showcapture = config.getoption("showcapture", "all")
@@ -195,7 +187,7 @@ class UnattributedOutput:
             self._lengths[stream] = length
 
     def show(self, reporter: Any) -> None:
-        """If there is anything to find out: a test that did not pass, or who asks for output with -rP or -rA."""
+        """Write the output, if a test did not pass or -rP or -rA asks for output."""
         failed = reporter.stats.get("failed") or reporter.stats.get("error")
         if not self._texts or not (failed or set("PA") & set(self._chars)):
             return

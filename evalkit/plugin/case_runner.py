@@ -1,56 +1,66 @@
-"""Running items and telling what came of them, in the process that runs them."""
+"""The hooks that run case items and put their verdicts on pytest's reports, in each process that runs cases."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextvars import copy_context
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 import pytest
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, field
 
-from evalkit.errors import EvalkitError
 from evalkit.execution.executor import Executor, RunRequest
-from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Reason, Verdict
+from evalkit.model.verdict import NOT_RUN, PASSED, Verdict
 from evalkit.plugin.batches import BatchPlan
 from evalkit.plugin.capture import CaseOutput, OutputRouting, UnattributedOutputFilter, begin_output
-from evalkit.plugin.collection import RUNNER, CaseItem, get_case_id
-from evalkit.plugin.configuration import Configuration
+from evalkit.plugin.collection import RUNNER, CaseItem
+from evalkit.plugin.configuration import Configuration, is_one_at_a_time
 from evalkit.plugin.verdicts import (
+    CaseError,
     apply_verdict_to_report,
+    attach_verdict,
     build_invalid_file_verdict,
     build_properties,
     from_report,
     get_first_reason,
+    serialize,
 )
-from evalkit.reports.serialization import from_line, to_line, to_plain_line
-from evalkit.runner.judge import build_unjudged_verdict
-from evalkit.spec.load import load_case
+from evalkit.reports.serialization import from_line, to_line
 from evalkit.text.escape import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
-if TYPE_CHECKING:
-    from evalkit.plugin.cluster.session import ClusterSession
-
-
-VERDICT_ATTRIBUTE = "evalkit_verdict"  # the attribute of a report that carries the verdict
 RESUMED_KEY = "evalkit_resumed"  # the key of xdist's workerinput that carries verdicts of the run before
 
 
-class CaseError(pytest.fail.Exception):  # type: ignore[misc, name-defined]
-    """Raised by an item so that pytest knows of the failure; the report shows the trace instead of a traceback."""
+class CaseExecutor(Protocol):
+    """This process's executor, or that of a cluster."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, pytrace=False)
+    @property
+    def window(self) -> int:
+        """The number of requests ahead of the current one that are worth announcing."""
+
+    @property
+    def seconds(self) -> float:
+        """The duration of the case whose verdict was returned last."""
+
+    def run(self, request: RunRequest, ahead: Iterable[RunRequest] = ()) -> Verdict:
+        """Return the verdict of `request`; cases `ahead` may start meanwhile."""
+
+    def cancel_pending(self) -> None:
+        """Stop the cases that were started ahead and will not be asked for."""
+
+    def close(self) -> None:
+        """Stop everything."""
 
 
-class WireVerdict(Struct, frozen=True):
-    """A verdict on its way from the item to the keeper within one process. Workers send the line alone."""
+class ItemRun(Struct, eq=False):
+    """The state of an item between its set-up and its tear-down."""
 
-    line: str
-    verdict: Verdict
+    verdict: Verdict | None = None
+    is_reported: bool = False
+    seconds: float | None = None  # the case's own time, where cases overlap
+    sections: list[tuple[str, str]] = field(default_factory=list)  # its own output, where cases overlap
 
 
 class CaseRunner:
@@ -59,74 +69,65 @@ class CaseRunner:
     def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
         self._config = config
         self._configuration = configuration
-        self._is_worker = hasattr(config, "workerinput")
-        self._concurrency = _count_overlapping(config, configuration)
+        if configuration.executor is not None:  # several overlap: a cluster calls back what a stop makes worthless
+            self._concurrency = max(configuration.concurrency, 2)
+        else:
+            self._concurrency = 1 if is_one_at_a_time(config) else configuration.concurrency
         self._executor = build_executor(configuration, self._concurrency, config)
         self._redact = Redactor(configuration.secrets, configuration.secret_keys)
+        self._runs: dict[CaseItem, ItemRun] = {}  # of items in their protocol
         self._outputs: dict[str, CaseOutput] = {}
         self._unattributed_filter = UnattributedOutputFilter(self._redact)
+        self._items: list[pytest.Item] = []
         self._positions: dict[pytest.Item, int] = {}
         self._position = -1  # of the item that ran last
-        self._scheduled_until = 0  # the items before this place may have started
+        self._scheduled_until = 0  # the items before this position may have started
         self._batch_plan = BatchPlan(config)
-        self._items: list[pytest.Item] = []
-        self.selected_ids: list[str] = []
-        self.collected_count = 0
         self.resumed_lines: dict[str, str] = dict(getattr(config, "workerinput", {}).get(RESUMED_KEY, {}))
         config.stash[RUNNER] = self
         if self._concurrency > 1:
             config.pluginmanager.register(OutputRouting(), "evalkit-output")
 
-    # What was selected
-
-    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        self.collected_count += sum(get_case_id(item) is not None for item in items)
-
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        ids = (get_case_id(item) for item in session.items)
-        self.selected_ids = list(dict.fromkeys(case_id for case_id in ids if case_id is not None))
-        self.collected_count += len(self.selected_ids)
         self._items = session.items
-        self._positions = {item: place for place, item in enumerate(session.items)}
+        self._positions = {item: position for position, item in enumerate(session.items)}
         self._batch_plan.plan([item.nodeid for item in session.items])
 
     def pytest_sessionfinish(self) -> None:
         self._executor.close()
-        if self._is_worker:
-            output: dict[str, Any] = self._config.workeroutput  # type: ignore[attr-defined]
-            output["evalkit"] = {"selected": self.selected_ids, "collected": self.collected_count}
 
-    # What an item does
+    # Run an item
 
     def set_up(self, item: CaseItem) -> None:
-        """A file that could not be loaded fails here, before anything runs."""
+        """Begin a run of `item`, also where a plugin runs it again. A broken file fails here."""
+        run = self._runs[item] = ItemRun()
         if item.case is None:
-            item.verdict = build_invalid_file_verdict(item.case_id, item.problems)
-            raise CaseError(item.verdict.summary)
+            run.verdict = build_invalid_file_verdict(item.case_id, item.problems)
+            raise CaseError(run.verdict.summary)
 
     def run(self, item: CaseItem) -> None:
-        """Run the case, and raise if pytest is to know of it."""
-        assert item.case is not None
-        verdict = item.verdict = self._find_resumed_verdict(item) or self._run_case(item)
+        """Run the case, and raise for each verdict but a pass."""
+        run = self._runs[item]
+        verdict = run.verdict = self._find_resumed_verdict(item) or self._run_case(item, run)
         if verdict.status == NOT_RUN:
             pytest.skip(get_first_reason(verdict))
         if verdict.status != PASSED:
             raise CaseError(get_first_reason(verdict))
 
-    def _run_case(self, item: CaseItem) -> Verdict:
+    def _run_case(self, item: CaseItem, run: ItemRun) -> Verdict:
         request = self._build_request(item)
         try:
             verdict = self._executor.run(request, self._following_cases(item))
-        except pytest.fail.Exception as error:  # a timeout plugin's: it can't know whose time it is
+        except pytest.fail.Exception as error:  # a timeout plugin's, which can't know whose time it is
             if not isinstance(self._executor, Executor) or not self._executor.move_error_to_blocker(request, error):
                 raise
             self._scheduled_until = self._positions[item] + 1
             verdict = self._executor.run(request)
         if self._concurrency > 1:
-            item.seconds = self._executor.seconds
+            run.seconds = self._executor.seconds
             for kind, text in self._outputs.pop(item.case_id).list_sections():
                 item.add_report_section("call", kind, text)
-                item.output_sections.append((f"Captured {kind} call", text))
+                run.sections.append((f"Captured {kind} call", text))
         return verdict
 
     def _build_request(self, item: CaseItem) -> RunRequest:
@@ -140,14 +141,14 @@ class CaseRunner:
         return RunRequest(case, agent, context)
 
     def _following_cases(self, item: CaseItem) -> Iterator[RunRequest]:
-        """The cases that follow `item` without any other test between them, as far as they are not announced yet."""
-        place, window = self._positions[item], self._executor.window
-        if place not in (self._position, self._position + 1):
-            self._scheduled_until = place  # another bucket
-        self._position, self._scheduled_until = place, max(self._scheduled_until, place + 1)
-        if self._scheduled_until > place + 1 + window // 2 or not self._batch_plan.can_run_ahead(item):
-            return  # many at a time, not one for one
-        for later in islice(self._items, self._scheduled_until, place + 1 + window):
+        """Yield the cases that follow `item`, up to the next test of another kind, and were not announced yet."""
+        position, window = self._positions[item], self._executor.window
+        if position not in (self._position, self._position + 1):
+            self._scheduled_until = position  # another batch
+        self._position, self._scheduled_until = position, max(self._scheduled_until, position + 1)
+        if self._scheduled_until > position + 1 + window // 2 or not self._batch_plan.can_run_ahead(item):
+            return  # announce many at a time, not one by one
+        for later in islice(self._items, self._scheduled_until, position + 1 + window):
             if not isinstance(later, CaseItem) or not self._batch_plan.is_same_batch(item, later):
                 return
             self._scheduled_until += 1
@@ -156,22 +157,22 @@ class CaseRunner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """No agent runs across a test of another kind."""
+        """Let no agent run during a test of another kind."""
         if not isinstance(item, CaseItem):
             self._executor.cancel_pending()
 
     def _find_resumed_verdict(self, item: CaseItem) -> Verdict | None:
-        """What the run before said of this very case, if it could be measured and the case has not changed since."""
+        """Return the verdict of the run before, if it was measured and the case has not changed since."""
         line = self.resumed_lines.get(item.case_id)
         if line is None or item.case is None:
             return None
         verdict = from_line(line)
         if self._configuration.faults and verdict.passed and not verdict.faults:
-            return None  # it was not swept, or nothing could fail: that is soon found again
+            return None  # not swept, or nothing could fail, which running it again finds out soon
         current = from_line(self._redact(to_line(Verdict(case=item.case.merged))))
         return verdict if verdict.case == current.case else None
 
-    # What is told of it
+    # Report its verdict
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -181,78 +182,40 @@ class CaseRunner:
         if isinstance(item, CaseItem):
             self._report_verdict(item, call, report)
             if call.when == "teardown":
+                del self._runs[item]
                 item.release()  # a hundred thousand cases are not kept in memory
         return report
 
     def _report_verdict(self, item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+        run = self._runs.setdefault(item, ItemRun())  # a mark or another plugin may have skipped the set-up
         if report.sections and self._concurrency > 1:
-            self._unattributed_filter.filter_report(
-                item, report, overlaps=self._scheduled_until > self._positions[item] + 1
-            )
+            is_overlapped = self._scheduled_until > self._positions[item] + 1
+            self._unattributed_filter.filter_report(item, report, run.sections if is_overlapped else None)
         report.sections = [(escape_controls(name), escape_lines(self._redact(text))) for name, text in report.sections]
-        if item.verdict is None and not report.passed:
-            item.verdict = from_report(item, call, report)
-        if item.is_reported or item.verdict is None:
+        if run.verdict is None and not report.passed:
+            run.verdict = from_report(item, call, report)
+        if run.is_reported or run.verdict is None:
             return
-        item.is_reported = True
-        if item.seconds is not None and report.when == "call":
-            report.duration = item.seconds  # the case's own time, and not how long it was waited for
-        wire_verdict = self.serialize(item.verdict)
-        item.verdict = None  # its transcript need not stay in memory
-        item.user_properties += build_properties(wire_verdict.verdict)
-        apply_verdict_to_report(report, wire_verdict.verdict)
-        setattr(report, VERDICT_ATTRIBUTE, wire_verdict.line if self._is_worker else wire_verdict)
-
-    def build_unmeasured_verdict(self, case_id: str, reason: Reason) -> Verdict:
-        """The verdict of a case whose worker died: what it is called and whether it must pass stands in its file."""
-        try:
-            case = load_case(self._configuration.root / case_id, root=self._configuration.root)
-        except EvalkitError:
-            return Verdict(case_id=case_id, status=ERROR, reasons=(reason,), path=case_id)
-        return build_unjudged_verdict(case, ERROR, reason, summary="")
-
-    def serialize(self, verdict: Verdict) -> WireVerdict:
-        """`verdict` as it may be shown: without secrets, and as who reads the line back knows it."""
-        if self._config.getoption("runxfail", False):
-            verdict = replace(verdict, quarantined=None)
-        plain = to_plain_line(verdict)
-        line = self._redact(to_line(verdict) if plain is None else plain)
-        return WireVerdict(line, verdict if line == plain else from_line(line))
-
-
-def _count_overlapping(config: pytest.Config, configuration: Configuration) -> int:
-    """How many cases may be on their way at the same time. On a cluster always several: it calls back what a stop has
-    made worthless."""
-    if configuration.executor is not None:
-        return max(configuration.concurrency, 2)
-    return 1 if is_one_at_a_time(config) else configuration.concurrency
+        run.is_reported = True
+        if run.seconds is not None and report.when == "call":
+            report.duration = run.seconds
+        wire = serialize(run.verdict, self._config, self._redact)
+        run.verdict = None  # its transcript need not stay in memory
+        item.user_properties += build_properties(wire.verdict)
+        apply_verdict_to_report(report, wire.verdict)
+        attach_verdict(report, wire, self._config)
 
 
 def build_executor(
     configuration: Configuration, concurrency: int, config: pytest.Config | None = None
-) -> Executor | ClusterSession:
-    """What runs cases: this process, or the cluster that the session of `config` was told."""
+) -> CaseExecutor:
+    """Return the executor of this process, or that of the cluster that the session of `config` runs on."""
     if configuration.executor is not None and config is not None:
-        from evalkit.plugin.cluster.session import ClusterSession
+        from evalkit.plugin.cluster.session import ClusterSession  # needs Dask
 
         return ClusterSession(config, configuration, singly=is_one_at_a_time(config))
     if not configuration.faults:
         return Executor(configuration.settings, concurrency)
-    from evalkit.casecheck.fault_injection import arun_with_faults
+    from evalkit.casecheck.fault_injection import arun_with_faults  # most runs inject no faults
 
     return Executor(configuration.settings, concurrency, arun_with_faults)
-
-
-def is_one_at_a_time(config: pytest.Config) -> bool:
-    """Whether the session asks for what only makes sense one after another: to stop at a failure, to see output live,
-    to debug."""
-    switches = any(config.getoption(name, False) for name in ("maxfail", "usepdb", "trace", "stepwise"))
-    return switches or config.getoption("capture", "fd") == "no" or is_logging_live(config)
-
-
-def is_logging_live(config: pytest.Config) -> bool:
-    """Whether log records go to the terminal as they come."""
-    try:
-        return bool(config.getini("log_cli")) or config.getoption("log_cli_level", None) is not None
-    except ValueError:  # pytest's logging plugin is switched off
-        return False

@@ -1,4 +1,4 @@
-"""Case files as pytest items: one file is one item, a broken file is one that errors, its neighbours run.
+"""Case files as pytest items: a file is one item, and a broken file is one that errors.
 
 Collecting reads no more of a file than pytest has to know to select it. Its case is loaded just ahead of its run.
 """
@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from sys import intern
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from msgspec import Struct
 
 from evalkit.errors import Location, Problem, SpecError
 from evalkit.model.case import Case
-from evalkit.model.verdict import Verdict
 from evalkit.plugin.configuration import Configuration
-from evalkit.spec.discover import is_case_name
+from evalkit.spec.discover import check_file, find_cases, is_case_name
 from evalkit.spec.load import load_case
 from evalkit.spec.source import format_file_path
 from evalkit.spec.tag_scan import TagScanner
@@ -28,35 +27,45 @@ from evalkit.spec.tag_scan import TagScanner
 if TYPE_CHECKING:
     from pluggy import HookRelay
 
-    from evalkit.plugin.case_runner import CaseRunner
-
-
-RUNNER: pytest.StashKey[CaseRunner] = pytest.StashKey()
-MARKED_CASE_ID: pytest.StashKey[str] = pytest.StashKey()  # of an ordinary test that runs a case: the case's id
-
 LoadedCase = tuple[Case | None, tuple[Problem, ...]]
 
-_IGNORE_NAMES = ("collect_ignore", "collect_ignore_glob")  # what conftest files say of it
-MARK_PATTERN = r"[A-Za-z0-9][\w.-]*"
+
+class ItemRunner(Protocol):
+    """The object that runs case items."""
+
+    def set_up(self, item: CaseItem) -> None:
+        """Prepare to run `item`, and raise if its file is no valid case."""
+
+    def run(self, item: CaseItem) -> None:
+        """Run the case of `item`, and raise unless it passes."""
+
+
+NAME = "evalkit-collection"
+RUNNER: pytest.StashKey[ItemRunner] = pytest.StashKey()
+MARKED_CASE_ID: pytest.StashKey[str] = pytest.StashKey()  # of an ordinary test that runs a case: the case's id
+_MARK_PATTERN = r"[A-Za-z0-9][\w.-]*"
+_IGNORE_NAMES = ("collect_ignore", "collect_ignore_glob")  # of lists in conftest files
 
 
 class CasePaths(Struct, frozen=True):
-    """Where cases are. `case_folders` are evalkit_paths; `named` is what the command line says, empty for nothing."""
+    """The places of cases: the folders of evalkit_paths, and the paths of the command line."""
 
     case_folders: tuple[Path, ...]
     arguments: tuple[Path, ...]
 
     @property
     def is_partial(self) -> bool:
-        """Whether the command line names less than all case folders."""
+        """Return whether the command line names less than all case folders."""
         return bool(self.arguments) and not all(
             any(folder.is_relative_to(path) for path in self.arguments) for folder in self.case_folders
         )
 
     def build_prefixes(self) -> tuple[str, ...]:
-        """What the path of a file begins with that lies where cases are looked for. A named folder that contains the
-        case folders (the project's root, say) adds nothing to them: other YAML files in it, such as cassettes, bear
-        the names of cases too."""
+        """Return the beginnings of paths of files that may be cases.
+
+        A folder on the command line that contains the case folders (the project's root, say) adds nothing to them:
+        other YAML files in it, such as cassettes, bear the names of cases too.
+        """
         folders = (
             path
             for path in self.arguments
@@ -66,28 +75,30 @@ class CasePaths(Struct, frozen=True):
 
 
 class Collection:
-    """The hooks of collection."""
+    """The hooks of collection, and the counts of cases that were collected and selected."""
 
     def __init__(self, config: pytest.Config, configuration: Configuration, paths: CasePaths) -> None:
         self._config = config
         self._configuration = configuration
         self._argument_paths = frozenset(os.fspath(path) for path in paths.arguments)
         self._prefixes = paths.build_prefixes()
-        self._registered_marks: set[str] = set()
+        self._marks = TagMarks(config)
         self._tag_scan = TagScanner(configuration.root)
         self._has_kept_case = False
         self._can_ignore: bool | None = None  # whether any file may be ignored; None: not known yet
         self.folder_hooks: dict[str, HookRelay] = {}
+        self.selected_ids: list[str] = []
+        self.collected_count = 0
 
     def pytest_plugin_registered(self) -> None:
-        """A conftest file, mostly: what was found out of all of them is found out anew."""
+        """Forget what was found out of all plugins: the new one is mostly a conftest file."""
         self._can_ignore = None
         self.folder_hooks.clear()
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Without paths on the command line nothing but cases is collected, and the tests that evalkit_paths names.
+        """Without paths on the command line, ignore all but cases and the tests that evalkit_paths names.
 
-        Where none can be ignored, pytest need not look for each case whether it is: a sixth of what collecting takes.
+        Where no file can be ignored, pytest need not look at each case, which takes a sixth of collecting.
         """
         if is_case_name(collection_path.name) and os.fspath(collection_path).startswith(self._prefixes):
             return None if self._may_ignore() else False
@@ -111,17 +122,16 @@ class Collection:
         return None if problem is False else CaseFile.from_parent(parent, path=file_path, hooks=self, problem=problem)
 
     def _find_problem(self, file: Path) -> Problem | bool | None:
-        """False for a file that is no case, None for a case, and what is wrong with the name of one that nearly is."""
+        """Return False for a file that is no case, None for a case, a problem for a name that nearly is a case's."""
         path = os.fspath(file)
         is_named = path in self._argument_paths
         if not is_named and not path.startswith(self._prefixes):
             return False
         if is_case_name(file.name):
             return None
-        from evalkit.spec.discover import check_file, find_cases
-
         if is_named:
-            return next(find_cases([path], self._configuration.root)).problem if _is_yaml(path) else False
+            is_yaml = path.lower().endswith((".yaml", ".yml"))
+            return next(find_cases([path], self._configuration.root)).problem if is_yaml else False
         match = check_file(path, self._configuration.root)
         return False if match is None else match.problem
 
@@ -129,34 +139,61 @@ class Collection:
         return load_case(path, root=self._configuration.root, settings=self._configuration.settings)
 
     def read_tags(self, item: CaseItem) -> tuple[str, ...]:
-        """The tags of a case, without loading it if a glance at the file will do."""
+        """Return the tags of a case, without loading it if scanning the file suffices."""
         tags = self._tag_scan.read_tags(os.fspath(item.path))
         if tags is not None:
             return tags
         case = item.case
         if case is None or self._has_kept_case:
-            item.release()  # what is wrong with it may be mended by then: a check may be registered later
+            item.release()  # a broken case may be valid at its run: a check may be registered later
         else:
             self._has_kept_case = True  # a run of one case loads it once
         return () if case is None else case.tags
 
     def mark(self, item: CaseItem, tags: tuple[str, ...]) -> None:
-        """Tags as marks, registered first: --strict-markers holds for hand-written ones."""
-        for tag in tags:
-            if not re.fullmatch(MARK_PATTERN, tag):
-                item.extra_keyword_matches.add(tag)
-                continue
-            if tag not in self._registered_marks:
-                self._registered_marks.add(tag)
-                self._config.addinivalue_line("markers", f"{tag}: a tag of evalkit cases")
-            item.add_marker(tag)
+        """Make marks of tags; a tag that is no mark's name is a keyword."""
+        item.extra_keyword_matches.update(tags)
+        for mark in self._marks.register(tags):
+            item.add_marker(mark)
+
+    # Count
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self.collected_count += sum(get_case_id(item) is not None for item in items)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        ids = (get_case_id(item) for item in session.items)
+        self.selected_ids = list(dict.fromkeys(case_id for case_id in ids if case_id is not None))
+        self.collected_count += len(self.selected_ids)
+
+    def pytest_sessionfinish(self) -> None:
+        output: dict[str, object] | None = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            output["evalkit"] = {"selected": self.selected_ids, "collected": self.collected_count}
+
+
+class TagMarks:
+    """Marks of pytest that are made of tags and registered first, as --strict-markers demands."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._names: set[str] = set()
+
+    def register(self, tags: Iterable[str]) -> list[pytest.MarkDecorator]:
+        """Return a mark for each tag that can be one."""
+        names = [tag for tag in tags if re.fullmatch(_MARK_PATTERN, tag)]
+        for name in names:
+            if name not in self._names:
+                self._names.add(name)
+                self._config.addinivalue_line("markers", f"{name}: a tag of evalkit cases")
+        return [getattr(pytest.mark, name) for name in names]
 
 
 class SkippedFileCounter:
-    """Counts the cases of files that ``--lf`` passes over without collecting them, because none failed there."""
+    """A count of the cases in files that ``--lf`` skips without collecting them, because none failed there."""
 
-    def __init__(self, runner: CaseRunner) -> None:
-        self._runner = runner
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_make_collect_report(
@@ -164,16 +201,12 @@ class SkippedFileCounter:
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         report = yield
         if isinstance(collector, CaseFile) and report.passed and not report.result:
-            self._runner.collected_count += 1
+            self._collection.collected_count += 1
         return report
 
 
-def _is_yaml(path: str) -> bool:
-    return path.lower().endswith((".yaml", ".yml"))
-
-
 class CaseFile(pytest.File):
-    """A case file; `problem` is what is wrong with its name."""
+    """A case file; `problem` is that of its name."""
 
     def __init__(self, *, hooks: Collection, problem: Problem | None, **node: object) -> None:
         super().__init__(**node)  # type: ignore[arg-type]
@@ -183,8 +216,8 @@ class CaseFile(pytest.File):
 
     @property
     def ihook(self) -> HookRelay:
-        """The hooks that hold here: all but those of other folders' conftest files. pytest works that out for each
-        phase of each item; once per folder takes 2.6 % off a case where several folders have a conftest file."""
+        """The hooks of this folder: all but those of other folders' conftest files. pytest computes them for each phase
+        of each item; once per folder takes 2.6 % off a case where several folders have a conftest file."""
         relays = self._hooks.folder_hooks
         if self._folder not in relays:
             relays[self._folder] = super().ihook
@@ -197,7 +230,7 @@ class CaseFile(pytest.File):
         yield item
 
     def load(self) -> LoadedCase:
-        """The case; None for a broken file, with all that is wrong with it."""
+        """Return the case; None for a broken file, with its problems."""
         if self._problem is not None:
             return None, (self._problem,)
         try:
@@ -215,17 +248,13 @@ class CaseFile(pytest.File):
 
 
 class CaseItem(pytest.Item):
-    """One case, which is loaded when it is first asked for, and let go once it has run: of many, few are in memory."""
+    """One case, loaded when it is first read and released once it has run: of many cases, few are in memory."""
 
     def __init__(self, **node: object) -> None:
         super().__init__(**node)  # type: ignore[arg-type]
         assert isinstance(self.parent, CaseFile)
         self.case_id = self.parent.case_id
         self._loaded: LoadedCase | None = None
-        self.verdict: Verdict | None = None
-        self.is_reported = False
-        self.seconds: float | None = None  # how long the case took, where it ran ahead of its turn
-        self.output_sections: list[tuple[str, str]] = []  # what it printed and logged, where cases overlap
 
     @property
     def ihook(self) -> HookRelay:
@@ -234,7 +263,7 @@ class CaseItem(pytest.Item):
 
     @property
     def case(self) -> Case | None:
-        """None for a broken file; `problems` says why."""
+        """The case; None for a broken file, which has `problems`."""
         return self._load()[0]
 
     @property
@@ -248,12 +277,10 @@ class CaseItem(pytest.Item):
         return self._loaded
 
     def release(self) -> None:
-        """Let go of the case: asked for once more, it is loaded once more."""
+        """Release the case, which is loaded again if it is read again."""
         self._loaded = None
 
     def setup(self) -> None:
-        self.verdict, self.is_reported, self.seconds = None, False, None  # rerun plugins run an item again
-        self.output_sections = []
         self.config.stash[RUNNER].set_up(self)
 
     def runtest(self) -> None:
@@ -264,12 +291,12 @@ class CaseItem(pytest.Item):
 
     @cached_property
     def location(self) -> tuple[str, int | None, str]:
-        """As pytest works it out, which takes long for files that are seen once: the case's id is their path."""
+        """The place that pytest computes, which takes long for files that are seen once: the case's id is the path."""
         if os.path.isabs(self.case_id):
             return super().location
         return self.case_id.replace("/", os.sep), None, self.name
 
 
 def get_case_id(item: pytest.Item) -> str | None:
-    """The id of the case that an item is, or that an ordinary test runs; None for any other test."""
+    """Return the id of the case that an item is, or that an ordinary test runs; None for any other test."""
     return item.case_id if isinstance(item, CaseItem) else item.stash.get(MARKED_CASE_ID, None)

@@ -1,25 +1,22 @@
-"""What a session is told, from flags, ini options and [tool.evalkit], checked and typed."""
+"""The configuration of a session, from flags, ini options and [tool.evalkit], checked and typed."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import Struct
 
 from evalkit.config import POLICY_KEYS, read_project_table, read_value
 from evalkit.errors import UsageError
+from evalkit.execution.shards import Shard, parse_shard
 from evalkit.model.run import Policy, Selection
 from evalkit.model.settings import HttpSettings, Settings
 from evalkit.plugin.options import OPTIONS, SHARD, SWITCHES, format_flag, get_option
 from evalkit.text.redact import find_secrets
-
-if TYPE_CHECKING:
-    from evalkit.execution.shards import Shard
-
 
 SELECTION: pytest.StashKey[Selection] = pytest.StashKey()  # what the shards were made of, once it is collected
 IS_PARTIAL: pytest.StashKey[bool] = pytest.StashKey()  # whether paths on the command line leave cases out of sight
@@ -34,6 +31,20 @@ _LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly
 def is_listing(config: pytest.Config) -> bool:
     """Whether pytest is asked to list something, and runs nothing."""
     return any(getattr(config.option, name, False) for name in _LISTINGS)
+
+
+def is_one_at_a_time(config: pytest.Config) -> bool:
+    """Return whether an option only makes sense for one case after another: stop at a failure, live output, debug."""
+    switches = any(config.getoption(name, False) for name in ("maxfail", "usepdb", "trace", "stepwise"))
+    return switches or config.getoption("capture", "fd") == "no" or is_logging_live(config)
+
+
+def is_logging_live(config: pytest.Config) -> bool:
+    """Return whether log records are written to the terminal as they come."""
+    try:
+        return bool(config.getini("log_cli")) or config.getoption("log_cli_level", None) is not None
+    except ValueError:  # pytest's logging plugin is switched off
+        return False
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
@@ -108,8 +119,6 @@ class _ConfigurationReader:
         text = self._config.getoption(f"evalkit_{SHARD}")
         if text is None:
             return None
-        from evalkit.execution.shards import parse_shard
-
         try:
             return parse_shard(text)
         except ValueError as error:
@@ -137,9 +146,8 @@ class _ConfigurationReader:
         secrets = find_secrets(os.environ)
         assert results is not None
         if results.exists() and not results.is_file():  # /dev/null, say, over which a finished file must not be renamed
-            raise UsageError(
-                f"{self._describe_source('results')}: {results} is no regular file, and reports are made of it; name another"  # noqa: E501
-            )
+            source = self._describe_source("results")
+            raise UsageError(f"{source}: {results} is no regular file, and reports are made of it; name another")
         policy = Policy(**self._read_present(POLICY_KEYS))
         if policy.no_regressions and self.read_path("baseline") is None:
             raise UsageError(f"{format_flag('no_regressions')} needs a baseline: {format_flag('baseline')} FILE")

@@ -9,8 +9,7 @@ import pytest
 
 from evalkit.model.case import Case
 from evalkit.model.verdict import NOT_RUN, PASSED, Verdict
-from evalkit.plugin.case_runner import CaseError
-from evalkit.plugin.verdicts import get_first_reason
+from evalkit.plugin.verdicts import CaseError, get_first_reason
 
 
 class EvalkitCase:

@@ -1,10 +1,11 @@
-"""What `evalkit lint` finds, as warnings of the collection, where [tool.evalkit.lint] says ``in_collection = true``."""
+"""Findings of `evalkit lint` as warnings of the collection, if [tool.evalkit.lint] has ``in_collection = true``."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,23 +13,23 @@ import pytest
 from evalkit.errors import UsageError
 from evalkit.lint.finding import NOTE, Finding
 from evalkit.lint.formats import escape_unprintable
-from evalkit.lint.options import LintOptions
+from evalkit.lint.options import read_project_options
 from evalkit.lint.report import check_project
 
 
 class LintWarning(UserWarning):
-    """A finding. Its message begins with the rule's code, so that ``-W "ignore:L508"`` silences one rule."""
+    """A finding, whose message begins with the rule's code, so that ``-W "ignore:L508"`` silences one rule."""
 
 
 class Linting:
-    """Lints once, in the process that controls the session."""
+    """The hook that lints once, in the process that controls the session."""
 
-    def __init__(self, options: LintOptions) -> None:
-        self._options = options
+    def __init__(self, table: Mapping[str, Any], root: Path) -> None:
+        self._options = read_project_options(table, root=root)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:
-        """A wrapper: pytest records the warnings, and the controller of xdist, which collects nothing, runs it too."""
+        """Warn in a wrapper: pytest records the warnings, and xdist's controller, which collects nothing, runs it too."""
         collected = yield
         try:
             for finding in check_project(self._options).findings:

@@ -1,4 +1,4 @@
-"""Ordinary tests that run cases: what pytest and the run file are told of them.
+"""Ordinary tests that run cases, ``@pytest.mark.evalkit("scenarios/x")``: a test for each case, and its verdict.
 
 The plugin object is registered by the first marked test, with or without --evalkit. Without it these are tests like any
 other, whose failures show the trace; with it their verdicts count, each case once.
@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextvars import copy_context
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.contract import build_called_agent, find_opening
@@ -27,19 +26,21 @@ from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.batches import EXCHANGE_KEY, WorkerExchange
-from evalkit.plugin.case_runner import VERDICT_ATTRIBUTE, CaseError, CaseRunner, WireVerdict, build_executor
-from evalkit.plugin.collection import MARK_PATTERN, MARKED_CASE_ID, RUNNER, CaseItem
+from evalkit.plugin.case_runner import build_executor
+from evalkit.plugin.collection import MARKED_CASE_ID, NAME, CaseItem, Collection, TagMarks
 from evalkit.plugin.configuration import Configuration, read_configuration
 from evalkit.plugin.fixture import EvalkitCase
 from evalkit.plugin.terminal import Display
 from evalkit.plugin.verdicts import (
+    CaseError,
     apply_verdict_to_report,
+    attach_verdict,
     build_invalid_file_verdict,
     build_properties,
     from_test_report,
     has_own_text,
+    serialize,
 )
-from evalkit.reports.serialization import from_line, to_line
 from evalkit.reports.trace import TraceOptions, render_trace
 from evalkit.runner.agent_threads import AgentThread, current_agent_thread
 from evalkit.spec.discover import SKIPPED_FOLDERS, FoundFile, check_file, find_cases
@@ -48,14 +49,11 @@ from evalkit.spec.source import format_file_path
 from evalkit.text.escape import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
-# `@pytest.mark.evalkit("scenarios/x")`: from what the mark says to one parameter for each case.
-
 MARK, FIXTURE = "evalkit", "evalkit_case"
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedCase:
-    """A case that a test runs; `case` is None for a broken file, and `problems` says why."""
+class MarkedCase(Struct, frozen=True):
+    """A case that a test runs; `case` is None for a broken file, which has `problems`."""
 
     id: str
     case: Case | None
@@ -63,7 +61,7 @@ class MarkedCase:
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """One test for each case that the nearest mark names. Fails the module's collection if it names none."""
+    """Make a test for each case that the nearest mark names. Fail the module's collection if it names none."""
     test = metafunc.function.__name__
     message = None
     try:
@@ -76,12 +74,14 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     if message is not None:  # outside of `except`: pytest would show both exceptions
         pytest.fail(message, pytrace=False)
     cases = [_load_marked_case(file, root, tests.configuration.settings) for file in files]
-    names = _name_cases(cases)
-    metafunc.parametrize(
-        FIXTURE,
-        [pytest.param(case, id=names[case.id], marks=tests.register_marks(_list_marks(case))) for case in cases],
-        indirect=True,
-    )
+    names = {case.id: Path(case.id).name.partition(".")[0] for case in cases}
+    if len(set(names.values())) < len(names):
+        names = {case_id: Path(case_id).with_suffix("").as_posix() for case_id in names}
+    parameters = [
+        pytest.param(case, id=names[case.id], marks=tests.marks.register(() if case.case is None else case.case.tags))
+        for case in cases
+    ]
+    metafunc.parametrize(FIXTURE, parameters, indirect=True)
 
 
 def _get_marked_tests(config: pytest.Config) -> MarkedTests:
@@ -110,7 +110,7 @@ def _read_mark(metafunc: pytest.Metafunc, test: str) -> tuple[str, ...]:
 
 
 def _find_files(paths: Iterable[str], root: Path, test_folder: Path, test: str) -> Iterator[FoundFile]:
-    """The files that the paths name, each once. A path counts from the project's root, else from the test's folder."""
+    """Yield each file that the paths name, relative to the project's root or else to the test's folder, once."""
     visited_paths: set[Path] = set()
     for path in paths:
         cases = list(find_cases(_resolve_path(path, root, test_folder, test), root))
@@ -141,7 +141,7 @@ def _resolve_path(path: str, root: Path, test_folder: Path, test: str) -> list[s
 
 
 def _may_be_case(name: str, folder: Path, root: Path) -> bool:
-    """Whether a file that a glob has found is a case, or is meant as one: other YAML files may lie beside them."""
+    """Return whether a match of a glob is a case or nearly is: there may be other YAML files beside the cases."""
     is_skipped = SKIPPED_FOLDERS.intersection(Path(name).parts[:-1])
     return not is_skipped and (folder / name).is_file() and check_file(folder / name, root) is not None
 
@@ -152,7 +152,7 @@ def _describe_folders(folders: list[Path], root: Path) -> str:
 
 
 def _list_alternatives(path: str, folder: Path) -> Iterator[str]:
-    """What `path` may have been meant to be: the part of it that does not exist, exchanged for what is there."""
+    """Yield existing paths that `path` may be a misspelling of: the part that does not exist is exchanged."""
     parts = Path(path).parts
     for number, part in enumerate(parts):
         if part in ("", ".", "..") or (folder / part).is_dir():
@@ -177,25 +177,13 @@ def _load_marked_case(file: FoundFile, root: Path, settings: Settings) -> Marked
         return MarkedCase(case_id, None, (Problem(Location(case_id), message),))
 
 
-def _name_cases(cases: list[MarkedCase]) -> dict[str, str]:
-    """Case id -> what the test's node id shows: the stem, or the path where stems are not unique."""
-    stems = {case.id: Path(case.id).name.partition(".")[0] for case in cases}
-    if len(set(stems.values())) == len(stems):
-        return stems
-    return {case_id: Path(case_id).with_suffix("").as_posix() for case_id in stems}
-
-
-def _list_marks(case: MarkedCase) -> tuple[str, ...]:
-    return () if case.case is None else tuple(tag for tag in case.case.tags if re.fullmatch(MARK_PATTERN, tag))
-
-
 _STATE: pytest.StashKey[MarkedRun] = pytest.StashKey()
 
 
 class MarkedRun:
-    """One test on its way; made anew each time that it is run."""
+    """One run of a test."""
 
-    def __init__(self, marked_case: MarkedCase, run: Callable[..., Verdict]) -> None:
+    def __init__(self, marked_case: MarkedCase, run: Callable[[Case, Any], Verdict]) -> None:
         self.marked_case = marked_case
         self.fixture = None if marked_case.case is None else EvalkitCase(marked_case.case, run)
         self.is_reported = False
@@ -213,21 +201,13 @@ class MarkedTests:
     def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
         self.configuration = configuration
         self._config = config
-        self._runner: CaseRunner | None = config.stash.get(RUNNER, None)  # with --evalkit
+        self._collection: Collection | None = config.pluginmanager.get_plugin(NAME)  # with --evalkit
         self._executor = build_executor(configuration, 1)
         self._redact = Redactor(configuration.secrets, configuration.secret_keys)
         self._display = Display(config, configuration)
-        self._tags: set[str] = set()
+        self.marks = TagMarks(config)
 
-    def register_marks(self, tags: Iterable[str]) -> list[pytest.MarkDecorator]:
-        """Tags as marks, registered first."""
-        for tag in tags:
-            if tag not in self._tags:
-                self._tags.add(tag)
-                self._config.addinivalue_line("markers", f"{tag}: a tag of evalkit cases")
-        return [getattr(pytest.mark, tag) for tag in tags]
-
-    # What is selected
+    # Select
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         marked_case = _get_marked_case(item)
@@ -237,18 +217,18 @@ class MarkedTests:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """A case that a test runs is that test's: its file is not run beside it."""
+        """Deselect the files of cases that tests run."""
         case_ids = {item.stash[MARKED_CASE_ID] for item in items if MARKED_CASE_ID in item.stash}
         twins = [item for item in items if isinstance(item, CaseItem) and item.case_id in case_ids]
         if twins:
             items[:] = [item for item in items if item not in set(twins)]
             self._config.hook.pytest_deselected(items=twins)
-            if self._runner is not None:
-                self._runner.collected_count -= len(twins)
+            if self._collection is not None:
+                self._collection.collected_count -= len(twins)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Before xdist's own hook tells the controller that this worker has collected."""
+        """Write the marked tests for the controller, before xdist's hook reports that this worker has collected."""
         folder = getattr(self._config, "workerinput", {}).get(EXCHANGE_KEY)
         if folder is not None:
             WorkerExchange(folder).write_marked(
@@ -258,24 +238,24 @@ class MarkedTests:
     def pytest_sessionfinish(self) -> None:
         self._executor.close()
 
-    # What a test does
+    # Run
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """A file that could not be loaded fails here, before any fixture is made."""
+        """Fail the test of a broken file before any fixture is made."""
         marked_case = _get_marked_case(item)
         if marked_case is not None:
             item.stash[_STATE] = MarkedRun(marked_case, self._run)
             if marked_case.case is None:
                 raise CaseError("the file is not a valid case")
 
-    def given(self, item: pytest.Item) -> EvalkitCase:
-        """What the fixture gives."""
+    def get_fixture(self, item: pytest.Item) -> EvalkitCase:
+        """Return the value of the fixture `evalkit_case`."""
         fixture = item.stash[_STATE].fixture
         assert fixture is not None, "set-up has refused broken files"
         return fixture
 
-    def _run(self, case: Any, agent: Any) -> Verdict:
+    def _run(self, case: Case, agent: Any) -> Verdict:
         if agent is None:
             return self._run_request(RunRequest(case, self.configuration.agent if case.agent is None else None))
         context, thread = copy_context(), BorrowedThread()
@@ -293,7 +273,7 @@ class MarkedTests:
             self._executor.close()
             raise
 
-    # What is told of it
+    # Report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -315,10 +295,8 @@ class MarkedTests:
             verdict = build_invalid_file_verdict(state.marked_case.id, state.marked_case.problems)
         else:
             verdict = from_test_report(state.marked_case.case, state.verdict, item, report)
-        if self._config.getoption("runxfail", False):
-            verdict = replace(verdict, quarantined=None)
-        line = self._redact(to_line(verdict))
-        verdict = from_line(line)
+        wire = serialize(verdict, self._config, self._redact)
+        verdict = wire.verdict
         item.user_properties += build_properties(verdict)
         if has_own_text(verdict, report):
             if verdict.status == ERROR:
@@ -328,44 +306,37 @@ class MarkedTests:
                 report.sections.append(("evalkit: what the agent did", render_trace(agent_verdict, TraceOptions())))
         else:
             apply_verdict_to_report(report, verdict)
-            if self._runner is None and report.longrepr is not None and verdict.status != NOT_RUN:
+            if self._collection is None and report.longrepr is not None and verdict.status != NOT_RUN:
                 report.longrepr = self._display.build_trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal
-        if self._runner is not None:
-            setattr(
-                report, VERDICT_ATTRIBUTE, line if hasattr(self._config, "workerinput") else WireVerdict(line, verdict)
-            )
+        if self._collection is not None:
+            attach_verdict(report, wire, self._config)
 
 
 def _get_marked_case(item: pytest.Item) -> MarkedCase | None:
-
     callspec = getattr(item, "callspec", None)
     parameter = None if callspec is None else callspec.params.get(FIXTURE)
     return parameter if isinstance(parameter, MarkedCase) else None
 
 
 def _is_blocking_function(agent: Any) -> bool:
-    """Whether it is a function that is called as it is, and blocks."""
+    """Return whether `agent` is a sync function without a set-up."""
     return callable(agent) and find_opening(agent) is None and not build_called_agent("", agent).is_async
 
 
-# The thread of a test, lent to a sync agent while the test waits for its verdict.
-#
-# Fixtures make what belongs to their thread: a sqlite3 connection, a transaction of Django. An agent that a test hands
-# over is therefore called where the test runs.
-
-Work = Callable[[], None]
-
-
 class BorrowedThread(threading.Event):
-    """Set when the case has its verdict. Whoever waits for that does meanwhile what is carried here."""
+    """The thread of a test, which calls a sync agent while the test waits for this event, the verdict.
+
+    Fixtures make objects that belong to their thread: a sqlite3 connection, a transaction of Django. An agent that a
+    test hands over is therefore called where the test runs.
+    """
 
     __test__ = False  # no test, whatever its name looks like
 
     def __init__(self) -> None:
         super().__init__()
-        self._work: SimpleQueue[Work | None] = SimpleQueue()
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
-    def call_soon(self, work: Work) -> None:
+    def call_soon(self, work: Callable[[], None]) -> None:
         self._work.put(work)
 
     def set(self) -> None:
@@ -384,7 +355,7 @@ class BorrowedThread(threading.Event):
 
 
 class CapturePytestOutcome:
-    """An agent, and what pytest itself raised in it: a skip, a timeout. That is no exception of the agent's."""
+    """An agent that keeps pytest's own exceptions, a skip or a timeout, apart from those of the agent."""
 
     def __init__(self, agent: Callable[..., Any]) -> None:
         self._agent = agent

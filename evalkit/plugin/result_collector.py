@@ -1,4 +1,4 @@
-"""Keeping the results of a session, in the one process that sees them all: journal, gate, exit status, run file."""
+"""Results of a session, in the one process that collects them: journal, gate, exit status, run file."""
 
 from __future__ import annotations
 
@@ -7,71 +7,78 @@ from collections.abc import Generator, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import evalkit
-from evalkit.errors import BudgetSpentError
+from evalkit.errors import BudgetSpentError, EvalkitError
 from evalkit.gate.decision import decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
 from evalkit.model.codec import encode
 from evalkit.model.run import GateDecision, Run, Selection
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.plugin.batches import EXCHANGE_KEY, WorkerExchange, parse_case_id
 from evalkit.plugin.capture import UNATTRIBUTED_ATTRIBUTE, UnattributedOutput
-from evalkit.plugin.case_runner import (
-    RESUMED_KEY,
-    VERDICT_ATTRIBUTE,
-    CaseRunner,
-    WireVerdict,
+from evalkit.plugin.case_runner import RESUMED_KEY, CaseRunner
+from evalkit.plugin.collection import Collection, get_case_id
+from evalkit.plugin.commit import find_commit
+from evalkit.plugin.configuration import (
+    IS_PARTIAL,
+    SELECTION,
+    Configuration,
+    is_listing,
     is_logging_live,
     is_one_at_a_time,
+    locate_ledger,
 )
-from evalkit.plugin.collection import get_case_id
-from evalkit.plugin.commit import find_commit
-from evalkit.plugin.configuration import IS_PARTIAL, SELECTION, Configuration, is_listing, locate_ledger
 from evalkit.plugin.publish import build_annotations, publish, read_baseline
-from evalkit.plugin.terminal import Display
-from evalkit.plugin.verdicts import apply_verdict_to_report
+from evalkit.plugin.terminal import Display, ProgressLine
+from evalkit.plugin.verdicts import (
+    WireVerdict,
+    apply_verdict_to_report,
+    detach_verdict,
+    has_own_text,
+    serialize,
+)
 from evalkit.reports.run_file import Journal, read_journal, write_run
-from evalkit.reports.serialization import from_line, to_line
+from evalkit.reports.serialization import to_line
+from evalkit.runner.judge import build_unjudged_verdict
+from evalkit.spec.load import load_case
 from evalkit.stats.accounting import Accounting, Tally
+from evalkit.text.redact import Redactor
 
-if TYPE_CHECKING:
-    from evalkit.plugin.terminal import ProgressLine
-
-
-SHORTEST_RUN = 50  # cases; up to so many, pytest's own progress says enough
+SHORTEST_RUN = 50  # cases; in shorter runs pytest's own progress suffices
 _GATED_STATUSES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 class ResultCollector:
-    """The hooks of the process that keeps the results: the only one, or the controller of xdist."""
+    """The hooks of the process that collects the results: the only one, or the controller of xdist."""
 
-    def __init__(self, config: pytest.Config, configuration: Configuration, runner: CaseRunner) -> None:
+    def __init__(
+        self, config: pytest.Config, configuration: Configuration, collection: Collection, runner: CaseRunner
+    ) -> None:
         self._config = config
         self._configuration = configuration
-        self._runner = runner
+        self._collection = collection
+        self._resumed_lines = runner.resumed_lines
         self._display = Display(config, configuration)
         self._files = SessionFiles(config, configuration)
         self._outcomes: dict[str, CaseOutcome] = {}
         self._tally = Tally()
-        self._unpaid: list[str] = []  # why the cases were not run for which nothing was left to spend
+        self._unpaid: list[str] = []  # messages of the cases that were not run because the budget was spent
         self._cases_with_unused_mocks: dict[str, None] = {}  # passed cases with mocks that no call used
-        self._ledger: Path | None = None  # where the workers of xdist book what they spend
+        self._ledger: Path | None = None  # the file of spent money, which the workers of xdist share
         self._failed_reports = 0  # of cases; any further failure is of something else
-        self._case_ids_by_node: dict[
-            str, str
-        ] = {}  # under xdist: node ids of the cases that a worker collected -> case ids
-        self._collected_count = 0
-        # Now, and not when it is needed: it may be the run file that this session writes.
+        self._case_ids_by_node: dict[str, str] = {}  # under xdist: of the cases that a worker collected
+        self._collected_count = 0  # of a worker
+        # Read now: it may be the run file that this session overwrites.
         self._baseline_outcomes, self._baseline = read_baseline(configuration)
         self._decision: GateDecision | None = None
         self._progress: ProgressLine | None = None
         self._annotations: list[str] = []
-        runner.resumed_lines.update(self._files.read_resumable())
+        self._resumed_lines.update(self._files.read_resumable())
         self._exchange = WorkerExchange()
         self._is_batched = configuration.concurrency > 1 and not is_one_at_a_time(config)
         self._case_verdicts = CaseVerdicts()
@@ -87,22 +94,22 @@ class ResultCollector:
             f"evalkit {evalkit.__version__}: "
             f"{f'live model {model}' if model else 'offline, models from cassettes'}{grades}"
         ]
-        if self._runner.resumed_lines:
-            lines.append(f"evalkit: resuming, {len(self._runner.resumed_lines)} verdicts of the run before are kept")
+        if self._resumed_lines:
+            lines.append(f"evalkit: resuming, {len(self._resumed_lines)} verdicts of the run before are kept")
         elif self._configuration.resume:
             lines.append("evalkit: nothing to resume, the run before was complete")
         return lines
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        node.workerinput[RESUMED_KEY] = self._runner.resumed_lines
+        node.workerinput[RESUMED_KEY] = self._resumed_lines
         self._ledger = locate_ledger(self._configuration.results, node.workerinput["testrunuid"])
         node.workerinput[EXCHANGE_KEY] = str(self._exchange.folder)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:
-        """Whole buckets, unless another way of distribution is asked for or cases run one at a time."""
-        from evalkit.plugin.xdist_scheduling import BY_SCOPE, BatchScheduling
+        """Distribute whole batches, unless another way of distribution is asked for or cases run one at a time."""
+        from evalkit.plugin.xdist_scheduling import BY_SCOPE, BatchScheduling  # needs xdist
 
         if (by_scope := BY_SCOPE.get(config.getoption("dist"))) is not None:
             return by_scope(config, log)
@@ -124,27 +131,33 @@ class ResultCollector:
             self._collected_count = max(self._collected_count, output["collected"])
 
     def _list_selected(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._runner.selected_ids or self._case_ids_by_node.values()))
+        return tuple(dict.fromkeys(self._collection.selected_ids or self._case_ids_by_node.values()))
 
     # What comes in
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        wire = report.__dict__.pop(VERDICT_ATTRIBUTE, None)
+        wire = detach_verdict(report)
         if wire is not None:
-            self._record(wire if isinstance(wire, WireVerdict) else WireVerdict(wire, from_line(wire)), report)
+            self._record(wire, report)
         if UNATTRIBUTED_ATTRIBUTE in report.__dict__:
             self._unattributed.collect(report)
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
         case_id = self._case_ids_by_node.get(crashitem)
-        if case_id is not None:
-            reason = Reason(code="crashed", message=f"{report.longrepr}: the process of the agent died")
-            verdict = self._runner.build_unmeasured_verdict(case_id, reason)
-            report.location = (case_id, None, crashitem.partition("::")[2])
-            apply_verdict_to_report(report, verdict)
-            self._record(self._runner.serialize(verdict), report)
+        if case_id is None:
+            return
+        reason = Reason(code="crashed", message=f"{report.longrepr}: the process of the agent died")
+        try:
+            case = load_case(self._configuration.root / case_id, root=self._configuration.root)
+            verdict = build_unjudged_verdict(case, ERROR, reason, summary="")
+        except EvalkitError:
+            verdict = Verdict(case_id=case_id, status=ERROR, reasons=(reason,), path=case_id)
+        report.location = (case_id, None, crashitem.partition("::")[2])
+        apply_verdict_to_report(report, verdict)
+        redact = Redactor(self._configuration.secrets, self._configuration.secret_keys)
+        self._record(serialize(verdict, self._config, redact), report)
 
     def _record(self, wire_verdict: WireVerdict, report: pytest.TestReport) -> None:
         verdict = wire_verdict.verdict
@@ -160,11 +173,9 @@ class ResultCollector:
             self._progress.count(report, passed=verdict.status == PASSED)
         if effective.verdict.status == PASSED and self._shows_passed:
             self._display.prepare_passed(effective.verdict)
-        if verdict.status != NOT_RUN and report.longrepr is not None:
-            from evalkit.plugin.verdicts import has_own_text
-
-            if parse_case_id(report.nodeid) is not None or not has_own_text(verdict, report):
-                report.longrepr = self._display.build_trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal only
+        is_case = parse_case_id(report.nodeid) is not None
+        if verdict.status != NOT_RUN and report.longrepr is not None and (is_case or not has_own_text(verdict, report)):
+            report.longrepr = self._display.build_trace(verdict)  # type: ignore[assignment]  # pytest asks for toterminal
         try:
             self._open_journal().append(verdict.case_id, effective.line)
         except OSError as error:  # the disk is full: the run goes on, and says so
@@ -179,7 +190,7 @@ class ResultCollector:
             return self._files.journal
         selected = self._list_selected()
         return self._files.open(
-            selected, max(len(selected), self._collected_count), self._runner.resumed_lines.values()
+            selected, max(len(selected), self._collected_count), self._resumed_lines.values()
         )
 
     # What comes out
@@ -190,13 +201,11 @@ class ResultCollector:
         self._show_progress(sum(get_case_id(item) is not None for item in session.items))
 
     def _show_progress(self, total: int) -> None:
-        """On a terminal, at the usual verbosity, for a run that is long enough, and where nothing else is printed."""
+        """Show the progress line on a terminal, at the usual verbosity, in a long run that prints nothing else."""
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         usual = self._config.getoption("verbose", 0) == 0 and self._config.getoption("capture", "fd") != "no"
         is_wanted = total > SHORTEST_RUN and usual and getattr(reporter, "isatty", False)
         if self._progress is None and is_wanted and not is_logging_live(self._config):
-            from evalkit.plugin.terminal import ProgressLine
-
             self._progress = ProgressLine(self._display.stream, total)
             self._config.pluginmanager.register(self._progress, "evalkit-progress")
 
@@ -206,8 +215,8 @@ class ResultCollector:
             return
         self._display.sort_reports(self._case_ids_by_node)
         selected, selection = self._list_selected(), self._files.selection
-        collected = max(self._runner.collected_count, self._collected_count, len(selected))
-        # Nothing collected, or all deselected, is pytest's to tell; that nothing fell to this shard is not.
+        collected = max(self._collection.collected_count, self._collected_count, len(selected))
+        # pytest reports that nothing was collected or all deselected, but not that this shard got nothing.
         is_ours = exitstatus in _GATED_STATUSES or (
             exitstatus == _NO_TESTS and selection is not None and selection.count
         )
@@ -233,7 +242,7 @@ class ResultCollector:
             session.exitstatus = 1 if others_failed else self._decision.exit_status
 
     def show_passed_first(self, reporter: pytest.TerminalReporter) -> None:
-        """Before pytest tells of failures."""
+        """Write the traces of passed cases, before pytest writes those of failures."""
         if self._decision is not None:
             self._display.write_passed_first(reporter, self._outcomes, self._list_selected(), self._files.journal)
 
@@ -263,16 +272,16 @@ class ResultCollector:
         self._files.close(complete=self._is_complete())
 
     def _is_complete(self) -> bool:
-        """Whether each selected case has its verdict, and the run that is resumed told of no other case there is."""
+        """Return whether each selected case has its verdict, and the resumed run has none of another existing case."""
         selected = self._list_selected()
-        other_ids = set(self._runner.resumed_lines).difference(selected)
+        other_ids = set(self._resumed_lines).difference(selected)
         return all(case_id in self._outcomes for case_id in selected) and not any(
             (self._configuration.root / case_id).exists() for case_id in other_ids
         )
 
 
 class PassedTracesFirst:
-    """The place ahead of pytest's own summary; that of `Keeper` is behind its failures."""
+    """The hook ahead of pytest's own summary; that of `ResultCollector` comes after the failures."""
 
     def __init__(self, collector: ResultCollector) -> None:
         self._collector = collector
@@ -283,34 +292,32 @@ class PassedTracesFirst:
         yield
 
 
-# A case that several tests run counts once, with the worst of their verdicts.
-
-SEVERITY = (NOT_RUN, PASSED, ERROR, FAILED)
+SEVERITY = {NOT_RUN: 0, PASSED: 1, ERROR: 2, FAILED: 3}
 
 
 class CaseVerdicts:
-    """What each test last said of a case. Case files are one test each, and need no keeping."""
+    """Verdicts of cases that several tests run: the most severe verdict counts."""
 
     def __init__(self) -> None:
         self._by_case: dict[str, dict[str, WireVerdict]] = {}
 
-    def record(self, verdict: WireVerdict, node_id: str) -> WireVerdict:
-        """What counts of the case, now that the test `node_id` says `told`."""
-        if parse_case_id(node_id) is not None:
-            return verdict
-        by_test = self._by_case.setdefault(verdict.verdict.case_id, {})
-        by_test[node_id] = verdict
-        return max(by_test.values(), key=lambda one: SEVERITY.index(one.verdict.status))
+    def record(self, wire: WireVerdict, node_id: str) -> WireVerdict:
+        """Record the verdict of the test `node_id`. Return the one that counts for its case."""
+        if parse_case_id(node_id) is not None:  # a case file is one test
+            return wire
+        by_test = self._by_case.setdefault(wire.verdict.case_id, {})
+        by_test[node_id] = wire
+        return max(by_test.values(), key=lambda recorded: SEVERITY[recorded.verdict.status])
 
 
-# The files of a session: the journal, written while verdicts come in, and the run file at the end.
-
-# Of a run's settings.
 _COMPARED_SETTINGS = ("temperature", "seed", "deadline_s", "max_iterations", "strict_mocks", "record", "grader")
 
 
 class SessionFiles:
-    """`trouble` gathers a line for everything that could not be written: the run goes on without."""
+    """The files of a session: the journal, written while verdicts come in, and the run file at the end.
+
+    `trouble` has a line for each file that could not be written; the run goes on without it.
+    """
 
     def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
         self._config = config
@@ -323,28 +330,28 @@ class SessionFiles:
 
     @property
     def selection(self) -> Selection | None:
-        """Of which whole this session runs a part."""
+        """The selection of which this session runs a shard."""
         return self._config.stash.get(SELECTION, None)
 
     @property
     def is_partial(self) -> bool:
-        """Whether there are cases that paths on the command line left out of sight."""
+        """True if paths on the command line name less than all case folders."""
         return self._config.stash.get(IS_PARTIAL, False)
 
     @property
     def shard(self) -> str | None:
-        """Which part, as in "2/8"."""
+        """The shard, as in "2/8"."""
         return None if self._configuration.shard is None else str(self._configuration.shard)
 
     def read_resumable(self) -> dict[str, str]:
-        """Lines of the session before, by case id, if it is to be resumed and has left any."""
+        """Return the journal's lines of the session before, by case id, if it is to be resumed."""
         if not self._configuration.resume or not self._path.is_file():
             return {}
         measured = (v for v in read_journal(self._path).verdicts if v.status not in (ERROR, NOT_RUN))
         return {verdict.case_id: to_line(verdict) for verdict in measured}
 
     def open(self, selected: tuple[str, ...], collected: int, resumed: Iterable[str]) -> Journal:
-        """Begin the journal with the lines that are kept of the session before."""
+        """Begin the journal with the lines of the session before that are kept."""
         selection = self.selection
         head: dict[str, Any] = {
             "started": self._started,
@@ -371,7 +378,7 @@ class SessionFiles:
         collected: int,
         interrupted: bool,
     ) -> bool:
-        """Write the run file; whether that went well."""
+        """Write the run file, and return whether that succeeded."""
         run = Run(
             collected=collected,
             selected=selected,
@@ -394,12 +401,12 @@ class SessionFiles:
         return True
 
     def close(self, *, complete: bool) -> None:
-        """Of a complete run everything is in the run file, and the journal can go."""
+        """Close the journal, and remove that of a complete run, which is in the run file whole."""
         if self.journal is not None:
             self.journal.close(remove=complete and not self.trouble)
 
     def _describe_circumstances(self) -> dict[str, Any]:
-        """What must be the same of runs that are joined."""
+        """Return the facts that must be equal in runs that are joined."""
         settings = self._configuration.settings
         return {
             "model": settings.model,

@@ -1,4 +1,4 @@
-"""Setting a session up, in every process alike: the paths rule, sys.path, and the plugin objects."""
+"""Set-up of a session, in every process alike: the paths rule, sys.path, and the plugin objects."""
 
 from __future__ import annotations
 
@@ -6,97 +6,76 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
+from evalkit.agents.model_choice import check_model
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.plugin.case_runner import CaseRunner
-from evalkit.plugin.collection import CasePaths, Collection, SkippedFileCounter
+from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
 from evalkit.plugin.configuration import IS_PARTIAL, Configuration, read_configuration
 from evalkit.plugin.result_collector import ResultCollector
+from evalkit.plugin.sharding import Sharding
+from evalkit.plugin.terminal import FaultSweepSummary
+from evalkit.spec.discover import describe_folder_above
+
+PATIENCE_S = 3.0  # threads that are about to end need no mention
 
 
 def start(config: pytest.Config) -> None:
-    """Register what this process needs; in a worker of xdist that is all but the keeper of results."""
+    """Register the plugin objects of this process; a worker of xdist has no collector of results."""
     try:
         configuration = read_configuration(config)
-        check_models(configuration)
+        check_model(configuration.settings.model)
+        check_model(configuration.settings.grader, "the grader: ")
         insert_into_path(config)
         config.add_cleanup(partial(_check_unfinished_threads, frozenset(threading.enumerate())))
         paths = select_paths(config, configuration)
         config.stash[IS_PARTIAL] = paths.is_partial
         runner = CaseRunner(config, configuration)
-        config.pluginmanager.register(Collection(config, configuration, paths), "evalkit-collection")
+        collection = Collection(config, configuration, paths)
+        config.pluginmanager.register(collection, NAME)
         config.pluginmanager.register(runner, "evalkit-runner")
         if config.getoption("lf", False):
-            config.pluginmanager.register(SkippedFileCounter(runner), "evalkit-passed-over")
-        register_sharding(config, configuration)
+            config.pluginmanager.register(SkippedFileCounter(collection), "evalkit-passed-over")
+        if configuration.shard is not None:
+            durations = () if configuration.durations is None else (configuration.durations,)
+            config.pluginmanager.register(Sharding(config, configuration.shard, durations), "evalkit-sharding")
         if not hasattr(config, "workerinput"):
-            config.pluginmanager.register(ResultCollector(config, configuration, runner), "evalkit-keeper")
+            collector = ResultCollector(config, configuration, collection, runner)
+            config.pluginmanager.register(collector, "evalkit-keeper")
+            # The hooks of plugins that are registered later come first, before the collector detaches the verdicts.
             register_updater(config, configuration)
             register_linting(config, configuration)
             if configuration.faults:
-                from evalkit.plugin.terminal import FaultSweepSummary
-
                 config.pluginmanager.register(FaultSweepSummary(), "evalkit-faults")
     except UsageError as error:
         raise pytest.UsageError(f"evalkit: {error}") from None
 
 
-def check_models(configuration: Configuration) -> None:
-    """A model or grader that can't be opened is told once, before anything runs. Nothing is imported for a run
-    offline.
-    """
-    settings = configuration.settings
-    if settings.model is not None or settings.grader is not None:
-        from evalkit.agents.model_choice import check_model
-
-        check_model(settings.model)
-        check_model(settings.grader, "the grader: ")
-
-
-def _check_unfinished_threads(threads_before: frozenset[threading.Thread]) -> None:
-    """Nothing is imported unless there are threads that agents have started."""
-    if not all(thread.name.startswith("evalkit-") or thread in threads_before for thread in threading.enumerate()):
-        report_unfinished_threads()
-
-
-def register_sharding(config: pytest.Config, configuration: Configuration) -> None:
-    """Nothing of shards is imported unless one is asked for."""
-    if configuration.shard is not None:
-        from evalkit.plugin.sharding import Sharding
-
-        durations = () if configuration.durations is None else (configuration.durations,)
-        config.pluginmanager.register(Sharding(config, configuration.shard, durations), "evalkit-sharding")
-
-
 def register_updater(config: pytest.Config, configuration: Configuration) -> None:
-    """Registered after the keeper, which takes the verdicts from the reports: hooks of the last come first."""
-    dry = config.getoption("evalkit_update_diff")
-    if dry or config.getoption("evalkit_update"):
+    """Register the update of expectations, if an option asks for it."""
+    is_dry_run = config.getoption("evalkit_update_diff")
+    if is_dry_run or config.getoption("evalkit_update"):
         if configuration.faults:
             raise UsageError("--evalkit-faults and --evalkit-update exclude each other: a sweep writes no expectation")
-        from evalkit.plugin.update import Updater
+        from evalkit.plugin.update import Updater  # needs casecheck
 
-        config.pluginmanager.register(Updater(configuration.root, writes=not dry), "evalkit-updater")
+        config.pluginmanager.register(Updater(configuration.root, writes=not is_dry_run), "evalkit-updater")
 
 
 def register_linting(config: pytest.Config, configuration: Configuration) -> None:
-    """Nothing of lint is imported unless the project asks for it."""
+    """Register the warnings of findings, if the project asks for them."""
     if configuration.lint is not None:
-        from evalkit.lint.options import read_project_options
-        from evalkit.plugin.lint import Linting
+        from evalkit.plugin.lint import Linting  # needs lint
 
-        options = read_project_options(configuration.lint, root=configuration.root)
-        config.pluginmanager.register(Linting(options), "evalkit-linting")
+        config.pluginmanager.register(Linting(configuration.lint, configuration.root), "evalkit-linting")
 
 
 def insert_into_path(config: pytest.Config) -> None:
-    """The project's root, and before it pytest's `pythonpath`: under the console script neither need be there."""
+    """Put pytest's `pythonpath` and the project's root on `sys.path`, where the console script does not put them."""
     entries = [os.fspath(path) for path in (*config.getini("pythonpath"), config.rootpath)]
     sys.path[:0] = [entry for entry in entries if entry not in sys.path[: len(entries)]]
 
@@ -107,12 +86,14 @@ def select_paths(config: pytest.Config, configuration: Configuration) -> CasePat
     xdist hands its workers the original arguments, so each process applies the rule for itself.
     """
     if config.args_source is config.ArgsSource.ARGS:
-        arguments = tuple(_parse_path_argument(argument, config.invocation_params.dir) for argument in config.args)
-        for argument, path in zip(config.args, arguments, strict=True):
-            suggestion = _find_similar_name(path)
-            if suggestion:
-                raise UsageError(f"there is no '{argument.partition('::')[0]}'{suggestion}")
-        return CasePaths(configuration.paths, arguments)
+        names = [argument.partition("::")[0] for argument in config.args]
+        paths = tuple(Path(os.path.normpath(config.invocation_params.dir / name)) for name in names)
+        for name, path in zip(names, paths, strict=True):
+            if not path.exists() and path.parent.is_dir():  # else pytest says that it is missing
+                suggestion = did_you_mean(path.name, sorted(entry.name for entry in path.parent.iterdir()))
+                if suggestion:
+                    raise UsageError(f"there is no '{name}'{suggestion}")
+        return CasePaths(configuration.paths, paths)
     missing = [path for path in configuration.paths if not path.exists()]
     if missing:
         raise UsageError(_explain_missing_folder(missing[0], configuration))
@@ -121,60 +102,40 @@ def select_paths(config: pytest.Config, configuration: Configuration) -> CasePat
     return CasePaths(configuration.paths, ())
 
 
-def _parse_path_argument(argument: str, start: Path) -> Path:
-    return Path(os.path.normpath(start / argument.split("::")[0]))
-
-
-def _find_similar_name(path: Path) -> str:
-    """What `path`, if it does not exist, may have been meant to be; pytest only says that it is not there."""
-    if path.exists() or not path.parent.is_dir():
-        return ""
-    return did_you_mean(path.name, sorted(entry.name for entry in path.parent.iterdir()))
-
-
 def _explain_missing_folder(path: Path, configuration: Configuration) -> str:
     relative_path = os.path.relpath(path, configuration.root)
-    if configuration.paths_are_default:
-        from evalkit.spec.discover import describe_folder_above
-
-        hint = (
-            describe_folder_above(relative_path, configuration.root)
-            or "; `evalkit init` makes one, or set evalkit_paths"
-        )
-        return f"there is no folder '{relative_path}' in {configuration.root}{hint}"
-    return f"evalkit_paths: there is no '{relative_path}' in {configuration.root}"
+    if not configuration.paths_are_default:
+        return f"evalkit_paths: there is no '{relative_path}' in {configuration.root}"
+    hint = describe_folder_above(relative_path, configuration.root)
+    hint = hint or "; `evalkit init` makes one, or set evalkit_paths"
+    return f"there is no folder '{relative_path}' in {configuration.root}{hint}"
 
 
-# A thread that an agent started and that does not end keeps Python from ending: the run is over, and nothing says why
-# the process is still there. So it is said.
-
-PATIENCE_S = 3.0  # threads that are about to end need no mention
-
-
-def report_unfinished_threads() -> None:
-    """Say so on stderr if Python, on its way out, has waited for some time."""
-    threading.Thread(target=_wait_and_report, name="evalkit-lingering", daemon=True).start()
+def _check_unfinished_threads(threads_before: frozenset[threading.Thread]) -> None:
+    """Watch the end of Python if agents have started threads: those that do not end keep the process from ending."""
+    if not all(thread.name.startswith("evalkit-") or thread in threads_before for thread in threading.enumerate()):
+        threading.Thread(target=_report_unfinished_threads, name="evalkit-lingering", daemon=True).start()
 
 
-def _wait_and_report() -> None:
+def _report_unfinished_threads() -> None:
+    """Write on stderr that Python waits for threads, if it has, on its way out, waited for some time."""
     time.sleep(PATIENCE_S)
-    frames = list(_walk_main_frames())
-    is_ending = bool(frames) and frames[-1].f_code.co_name == "_shutdown"  # it has left the program
-    if is_ending and sys.__stderr__ is not None:
-        names = ", ".join(sorted(_find_awaited_threads(frames)))
-        print(f"evalkit: the run is over, and Python waits for threads that did not end: {names}", file=sys.__stderr__)
-        print("evalkit: agents should end what they start; Ctrl-C ends it now", file=sys.__stderr__, flush=True)
-
-
-def _walk_main_frames() -> Iterator[FrameType]:
+    frames = []
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None:
-        yield frame
+        frames.append(frame)
         frame = frame.f_back
-
-
-def _find_awaited_threads(frames: list[FrameType]) -> set[str]:
-    """Names of threads that are no daemons, and of the one of an executor that is joined: it may be a daemon."""
-    plain = {each.name for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()}
-    joined_threads = {each for frame in frames if isinstance(each := frame.f_locals.get("self"), threading.Thread)}
-    return plain | {each.name for each in joined_threads}
+    is_ending = bool(frames) and frames[-1].f_code.co_name == "_shutdown"  # the main thread has left the program
+    if is_ending and sys.__stderr__ is not None:
+        names = {
+            thread.name
+            for thread in threading.enumerate()
+            if not thread.daemon and thread is not threading.main_thread()
+        }
+        # The thread of an executor that is joined may be a daemon.
+        names |= {
+            joined.name for frame in frames if isinstance(joined := frame.f_locals.get("self"), threading.Thread)
+        }
+        text = f"Python waits for threads that did not end: {', '.join(sorted(names))}"
+        print(f"evalkit: the run is over, and {text}", file=sys.__stderr__)
+        print("evalkit: agents should end what they start; Ctrl-C ends it now", file=sys.__stderr__, flush=True)

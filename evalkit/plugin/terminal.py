@@ -1,4 +1,4 @@
-"""What a session prints: a trace per failing case as its longrepr, and one section at the end."""
+"""Terminal output of a session: a trace per failing case as its longrepr, a progress line, a summary at the end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import pytest
 from msgspec import Struct
@@ -17,18 +17,22 @@ from msgspec import Struct
 from evalkit.gate.outcomes import CaseOutcome
 from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
-from evalkit.plugin.case_runner import VERDICT_ATTRIBUTE, WireVerdict
 from evalkit.plugin.configuration import Configuration
+from evalkit.plugin.verdicts import read_verdict
+from evalkit.reports.summary import build_fallback_warning, format_accounting
 from evalkit.reports.run_file import Journal
-from evalkit.reports.serialization import from_line
-from evalkit.reports.trace import Line, format_sweep_summary, join_spans
+from evalkit.reports.trace import (
+    Line,
+    TraceOptions,
+    build_trace_lines,
+    format_duration,
+    format_sweep_summary,
+    join_spans,
+    render_ansi,
+)
 from evalkit.stats.accounting import Accounting
 from evalkit.text.escape import escape_controls, fit_to_encoding
 from evalkit.text.format import parse_percentage
-
-if TYPE_CHECKING:
-    from evalkit.reports.trace import TraceOptions
-
 
 MOST_PASSED_TRACES = 50
 _MOST_PREPARED = 10_000_000  # characters of traces in memory
@@ -38,7 +42,7 @@ _COLOURS = {MET: {"green": True}, MISSED: {"red": True}}
 
 
 class Crash(Struct, frozen=True):
-    """What pytest takes from a longrepr for one-line summaries and JUnit's message."""
+    """The place and message that pytest takes from a longrepr for one-line summaries and JUnit."""
 
     path: str
     message: str
@@ -62,15 +66,13 @@ class LongreprTrace:
     def toterminal(self, tw: pytest.TerminalReporter) -> None:
         """Called by pytest with its terminal writer."""
         if getattr(tw, "hasmarkup", False):
-            from evalkit.reports.trace import render_ansi
-
             tw.write(render_ansi(self._lines, self._encoding) + "\n")
         else:
             tw.write(fit_to_encoding(str(self), self._encoding) + "\n")
 
 
 class Display:
-    """Prints as the options say."""
+    """The traces and the summary of a session, as its options demand them."""
 
     def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
         self._config = config
@@ -83,19 +85,17 @@ class Display:
 
     @cached_property
     def _options(self) -> TraceOptions:
-        from evalkit.reports.trace import TraceOptions
-
         breaks_at = self._columns if self.stream.isatty() else None
         return TraceOptions(self._columns, breaks_at, conversation=self._configuration.conversation)
 
     def prepare(self, session: pytest.Session) -> None:
-        """Progress of many cases is one row of dots, and not a line for each of their files."""
+        """Show the progress of many cases in one row of dots, and not in a line for each file."""
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None and reporter.verbosity == 0 and len(session.items) > MOST_PASSED_TRACES:
             reporter.showfspath = False
 
     def sort_reports(self, order: Iterable[str]) -> None:
-        """Under xdist reports come as they end; they are shown in the order of collection, as without it."""
+        """Put the reports, which come under xdist as cases end, into the order of collection."""
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         places = {node_id: place for place, node_id in enumerate(order)}
         if reporter is not None and places:
@@ -103,9 +103,7 @@ class Display:
                 reports.sort(key=lambda report: places.get(getattr(report, "nodeid", ""), -1))
 
     def build_trace(self, verdict: Verdict) -> LongreprTrace:
-        """The longrepr of a case that did not pass."""
-        from evalkit.reports.trace import build_trace_lines
-
+        """Return the longrepr of a case that did not pass."""
         trace_lines = build_trace_lines(verdict, self._options)
         reason = next((reason.message or reason.code for reason in verdict.reasons), verdict.summary)
         crash = Crash(verdict.path or verdict.case_id, " ".join(escape_controls(reason, keep="\n").split()))
@@ -122,7 +120,7 @@ class Display:
         journal: Journal | None,
         trouble: Sequence[str],
     ) -> None:
-        """The section at the end: traces of passed cases, a table by category, the gate with its reasons."""
+        """Write the section at the end: traces of passed cases, a table by category, the gate with its reasons."""
         verbosity = self._config.getoption("verbose", 0)
         reporter.write_sep("=", "evalkit")
         if not selected and not outcomes:
@@ -138,14 +136,9 @@ class Display:
         self._write_gate(reporter, decision, verbosity)
         for line in trouble:
             reporter.write_line(self._encode(f"evalkit: {line}"), red=True, bold=True)
-        if verbosity >= 0:
-            self._write_file_names(reporter, trouble)
-
-    def _write_file_names(self, reporter: pytest.TerminalReporter, trouble: Sequence[str]) -> None:
-        """Those that were written; of the others `trouble` tells."""
         text = " ".join(trouble)
-        if "the run file was not written" in text:
-            return  # and reports are made of it
+        if verbosity < 0 or "the run file was not written" in text:  # reports are made of the run file
+            return
         reporter.write_line(f"run file: {self._format_path(self._configuration.results)}")
         if self._configuration.html is not None and "the HTML report was not written" not in text:
             reporter.write_line(f"report: {self._format_path(self._configuration.html)}")
@@ -153,14 +146,12 @@ class Display:
     def write_accounting(
         self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str], *, is_measured: bool
     ) -> None:
-        """What models took, and warnings: cases for which nothing was left to spend, calls that came as text.
+        """Write the use of models, and warnings: cases that were not paid for, calls that came as text.
 
-        `measured`: some case passed or failed. Where none did, its error says what became of the model.
+        `is_measured`: some case passed or failed. Where none did, the errors of the cases say what the model did.
         """
         used_models = accounting.turns or accounting.calls.total
         if (used_models or accounting.grades) and self._config.option.verbose >= 0:
-            from evalkit.reports.summary import format_accounting
-
             for line in format_accounting(accounting):
                 reporter.write_line(self._encode(line))
         if unpaid:
@@ -170,16 +161,13 @@ class Display:
         if not accounting.turns and live is not None and is_measured:
             says = f"{live} was asked for, and no reply of a model was seen: do the agents use `task.model`?"
             reporter.write_line(self._encode(f"evalkit: {says}"), yellow=True, bold=True)
-        if not used_models:
-            return
-        from evalkit.reports.summary import build_fallback_warning
-
-        warning = build_fallback_warning(accounting, parse_percentage(self._configuration.max_fallback_rate))
+        limit = parse_percentage(self._configuration.max_fallback_rate)
+        warning = build_fallback_warning(accounting, limit) if used_models else None
         if warning is not None:
             reporter.write_line(self._encode(f"evalkit: {warning}"), yellow=True, bold=True)
 
     def write_unused_mocks(self, reporter: pytest.TerminalReporter, passed: Sequence[str]) -> None:
-        """Passed cases with mocks that answered no call: the agent does not do what whoever wrote them thought."""
+        """Write the passed cases with mocks that answered no call: the agent does not do what their author expected."""
         if not passed or self._config.option.verbose < 0:
             return
         remainder = f" and {len(passed) - _MOST_NAMED} more" if len(passed) > _MOST_NAMED else ""
@@ -189,7 +177,7 @@ class Display:
         reporter.write_line(self._encode(line))
 
     def is_showing_passed(self, number: int) -> bool:
-        """Whether traces of passed cases are printed, where so many are selected."""
+        """Return whether traces of passed cases are printed when `number` cases are selected."""
         if self._configuration.trace is not None:
             return self._configuration.trace == "all"
         verbosity = self._config.getoption("verbose", 0)
@@ -202,15 +190,17 @@ class Display:
         selected: Sequence[str],
         journal: Journal | None,
     ) -> None:
-        """Where cases failed, the traces of the others: ahead of pytest's failures, which they would bury."""
+        """Write the traces of passed cases ahead of pytest's failures, which they would hide at the end."""
         passed = any(outcome.status == PASSED for outcome in outcomes.values())
         if journal is not None and passed and _has_failed(outcomes) and self.is_showing_passed(len(selected)):
             reporter.write_sep("=", "evalkit: passed")
             self._write_passed_traces(reporter, outcomes, selected, journal)
 
     def prepare_passed(self, verdict: Verdict) -> None:
-        """Make the trace that is printed at the end while the verdict is at hand: reading it back from the journal
-        takes as long as making the trace. Those for which there is no room are made at the end."""
+        """Render the trace for the end now: reading the verdict back from the journal takes as long as rendering.
+
+        Traces that would take too much memory are rendered at the end.
+        """
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if self._remaining_characters > 0 and reporter is not None:
             self._prepared[verdict.case_id] = text = self._render_passed_trace(verdict, reporter)
@@ -233,8 +223,6 @@ class Display:
                 reporter.write_line(text)
 
     def _render_passed_trace(self, verdict: Verdict, reporter: pytest.TerminalReporter) -> str:
-        from evalkit.reports.trace import build_trace_lines, render_ansi
-
         trace_lines = build_trace_lines(verdict, self._options)
         if reporter.hasmarkup:
             return render_ansi(trace_lines, self._encoding)
@@ -260,18 +248,15 @@ class Display:
 
 
 def _has_failed(outcomes: Mapping[str, CaseOutcome]) -> bool:
-    return any(one.status in (FAILED, ERROR) and not one.quarantined for one in outcomes.values())
+    return any(outcome.status in (FAILED, ERROR) and not outcome.quarantined for outcome in outcomes.values())
 
 
 def list_extremes(outcomes: Mapping[str, CaseOutcome], number: int) -> Iterator[str]:
-    """The slowest cases, of those that took a second or more, and the dearest."""
-    slow = sorted((o for o in outcomes.values() if o.elapsed_ms >= 1000), key=lambda o: (-o.elapsed_ms, o.case_id))[
-        :number
-    ]
+    """Yield a line of the slowest cases, of those that took a second or more, and one of the most expensive."""
+    slow = [outcome for outcome in outcomes.values() if outcome.elapsed_ms >= 1000]
+    slow = sorted(slow, key=lambda o: (-o.elapsed_ms, o.case_id))[:number]
     dear = sorted((o for o in outcomes.values() if o.cost_usd), key=lambda o: (-(o.cost_usd or 0), o.case_id))[:number]
     if slow:
-        from evalkit.reports.trace import format_duration
-
         yield "slowest: " + ", ".join(f"{escape_controls(o.case_id)} {format_duration(o.elapsed_ms)}" for o in slow)
     if dear:
         total = sum(o.cost_usd or 0 for o in outcomes.values())
@@ -281,7 +266,7 @@ def list_extremes(outcomes: Mapping[str, CaseOutcome], number: int) -> Iterator[
 
 
 def build_category_table(outcomes: Mapping[str, CaseOutcome], selected: Sequence[str]) -> Iterator[str]:
-    """One row per category, if there is more than one: how many passed, failed, could not be measured, did not run."""
+    """Yield a row per category, if there is more than one: passed, failed, not measured, not run."""
     statuses = (PASSED, FAILED, ERROR, NOT_RUN)
     rows: dict[str, dict[str, int]] = {}
     for case_id in selected:
@@ -298,31 +283,30 @@ def build_category_table(outcomes: Mapping[str, CaseOutcome], selected: Sequence
         yield f"{escape_controls(name):<{width}}  {passed:>6}  {failed:>6}  {error:>6}  {not_run:>7}"
 
 
-# One line that says how far a long run is, on a terminal: done, passed, rate, and the time that is left.
-#
-# It is written past pytest's terminal writer, which could not take it back, and is gone before that one writes again.
-
 _PAUSE_S = 0.1  # between two updates of the line
 
 
 class ProgressLine:
-    """Shows the line in place of the letters of cases; letters of other tests stay."""
+    """The progress of a long run in one line of a terminal, in place of the letters of cases.
+
+    It is written past pytest's terminal writer, which could not erase it, and is erased before that one writes again.
+    """
 
     def __init__(self, stream: TextIO, total: int) -> None:
         self._stream = stream
         self._total = total
         self._started = self._last_update = time.perf_counter()
         self._done = self._passed = self._width = 0
-        self._report: object = None  # the one that is being told
+        self._report: object = None  # the case's report that pytest handles now
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(self, report: object) -> Generator[None, Any, Any]:
-        """Cases are counted as ever, and leave no letter."""
+        """Take the letter away from the report of a case."""
         status = yield
         return (status[0], "", status[2]) if report is self._report and status else status
 
     def count(self, report: object, *, passed: bool) -> None:
-        """A case has its verdict, and `report` tells pytest of it."""
+        """Count the case that `report` is of."""
         self._report = report
         self._done += 1
         self._passed += passed
@@ -350,32 +334,26 @@ class ProgressLine:
 
 
 def format_progress(done: int, passed: int, total: int, seconds: float) -> str:
-    """``312 of 1,000 · 98.7 % passed · 45 per second · 15 s left``."""
+    """Return ``312 of 1,000 · 98.7 % passed · 45 per second · 15 s left``."""
     parts = [f"{done:,} of {total:,}", f"{1000 * passed // done / 10:g} % passed"]
     rate = done / seconds if seconds > 0 else 0.0
     if rate > 0:
-        from evalkit.reports.trace import format_duration
-
         parts.append(f"{rate:.0f} per second" if rate >= 2 else f"{60 * rate:.0f} per minute")
         parts.append(f"{format_duration(1000 * (total - done) / rate)} left")
     return " · ".join(parts)
 
 
-# --evalkit-faults: a line at the end on how much of the sweep was measured. Silence would be taken for a pass.
-
-
 class FaultSweepSummary:
-    """The hooks, in the one process that sees all verdicts."""
+    """The hooks of --evalkit-faults that write how much of the sweep was measured: silence would mean a pass."""
 
     def __init__(self) -> None:
         self._verdicts: dict[str, Counter[str]] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        wire = report.__dict__.get(VERDICT_ATTRIBUTE)
+        wire = read_verdict(report)
         if wire is not None:
-            verdict: Verdict = wire.verdict if isinstance(wire, WireVerdict) else from_line(wire)
-            self._verdicts[verdict.case_id] = Counter(run.status for run in verdict.faults)
+            self._verdicts[wire.verdict.case_id] = Counter(run.status for run in wire.verdict.faults)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         runs = sum(self._verdicts.values(), Counter())

@@ -1,4 +1,4 @@
-"""--evalkit-update: in the one process that sees all verdicts, failing cases are rewritten from what happened."""
+"""--evalkit-update: rewrite failing cases from what happened, in the process that collects the results."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 
 from evalkit.casecheck.update import Update, build_update
 from evalkit.model.verdict import Verdict
-from evalkit.plugin.case_runner import VERDICT_ATTRIBUTE, WireVerdict
-from evalkit.reports.serialization import from_line
+from evalkit.plugin.verdicts import read_verdict
 from evalkit.text.escape import escape_controls
 
 
 class Updater:
-    """The hooks. `writes` is false for a dry run, which shows the differences alone."""
+    """The hooks of the update. `writes` is false for a dry run, which shows the differences alone."""
 
     def __init__(self, root: Path, *, writes: bool) -> None:
         self._root = root
@@ -26,18 +25,18 @@ class Updater:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        wire = report.__dict__.get(VERDICT_ATTRIBUTE)
+        wire = read_verdict(report)
         if wire is not None:
-            verdict = wire.verdict if isinstance(wire, WireVerdict) else from_line(wire)
-            self._verdicts[verdict.case_id] = verdict
+            self._verdicts[wire.verdict.case_id] = wire.verdict
 
     def pytest_sessionfinish(self) -> None:
         updates = (build_update(self._verdicts[case_id], self._root) for case_id in sorted(self._verdicts))
         self._updates = [update for update in updates if update is not None]
-        if self._writes:
-            for update in self._updates:
-                if not update.refusal:
-                    _write_update(update)
+        for update in self._updates:
+            if self._writes and not update.refusal:
+                temporary = update.path.with_name(f".{update.path.name}.new")
+                temporary.write_bytes(update.new.encode("utf-8"))
+                os.replace(temporary, update.path)  # whole or not at all
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("evalkit update")
@@ -52,10 +51,3 @@ class Updater:
         changed = sum(not update.refusal for update in self._updates)
         cases = f"{changed} case{'' if changed == 1 else 's'}"
         terminalreporter.write_line(f"{cases} rewritten; run again" if self._writes else f"{cases} would be rewritten")
-
-
-def _write_update(update: Update) -> None:
-    """Whole or not at all."""
-    temporary = update.path.with_name(f".{update.path.name}.new")
-    temporary.write_bytes(update.new.encode("utf-8"))
-    os.replace(temporary, update.path)

@@ -1,26 +1,77 @@
-"""A verdict and pytest's report of it: what the one makes of the other, in both directions."""
+"""Verdicts on pytest's reports: serialize a verdict, put it on a report, read it back, and make verdicts of reports."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import Problem
 from evalkit.gate.outcomes import SKIPPED_CODE
 from evalkit.model.case import Case
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
+from evalkit.plugin.collection import CaseItem
+from evalkit.reports.serialization import from_line, to_line, to_plain_line
+from evalkit.reports.trace import format_faults
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.text.escape import escape_controls, escape_lines
 
-if TYPE_CHECKING:
-    from evalkit.plugin.collection import CaseItem
+_VERDICT = "evalkit_verdict"  # the attribute of a report that carries the verdict
+
+TEST_FAILED = "test_failed"  # the agent passed, and an assertion of the test did not hold
+CASE_NOT_RUN = "not_measured"  # the test ended, or never began, without having run its case
+DEADLINE = "deadline"  # a plugin's timeout ended the test
+
+
+class CaseError(pytest.fail.Exception):  # type: ignore[misc, name-defined]
+    """Raised by an item so that pytest knows of the failure; the report shows the trace instead of a traceback."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, pytrace=False)
+
+
+class WireVerdict(Struct, frozen=True):
+    """A redacted verdict and its line of JSON. Within one process both travel on the report, between two the line."""
+
+    line: str
+    verdict: Verdict
+
+
+def serialize(verdict: Verdict, config: pytest.Config, redact: Callable[[str], str]) -> WireVerdict:
+    """Redact `verdict` and encode it. The verdict in the result equals the one that the line is read back as."""
+    if config.getoption("runxfail", False):
+        verdict = replace(verdict, quarantined=None)
+    plain = to_plain_line(verdict)
+    line = redact(to_line(verdict) if plain is None else plain)
+    return WireVerdict(line, verdict if line == plain else from_line(line))
+
+
+def attach_verdict(report: pytest.TestReport, wire: WireVerdict, config: pytest.Config) -> None:
+    """Put the verdict on `report`, for the process that collects results."""
+    setattr(report, _VERDICT, wire.line if hasattr(config, "workerinput") else wire)
+
+
+def read_verdict(report: pytest.TestReport) -> WireVerdict | None:
+    """Return the verdict that `report` carries; a line that came from a worker is decoded once."""
+    wire = report.__dict__.get(_VERDICT)
+    if isinstance(wire, str):
+        wire = WireVerdict(wire, from_line(wire))
+        setattr(report, _VERDICT, wire)
+    return wire
+
+
+def detach_verdict(report: pytest.TestReport) -> WireVerdict | None:
+    """Return the verdict that `report` carries, and take it off the report."""
+    wire = read_verdict(report)
+    report.__dict__.pop(_VERDICT, None)
+    return wire
 
 
 def apply_verdict_to_report(report: pytest.TestReport, verdict: Verdict) -> None:
-    """Make `report` say what pytest should know of `verdict`: failed, ERROR, skipped, xfailed or passed."""
+    """Give `report` the outcome that pytest shows for `verdict`: failed, ERROR, skipped, xfailed or passed."""
     if verdict.status == NOT_RUN:
         report.outcome = "skipped"
         report.longrepr = (verdict.path or verdict.case_id, 1, f"Skipped: {escape_controls(get_first_reason(verdict))}")
@@ -38,24 +89,24 @@ def apply_verdict_to_report(report: pytest.TestReport, verdict: Verdict) -> None
 
 
 def get_first_reason(verdict: Verdict) -> str:
+    """Return the message or the code of the first reason, else the summary, else the status."""
     return next((reason.message or reason.code for reason in verdict.reasons), verdict.summary or verdict.status)
 
 
 def build_properties(verdict: Verdict) -> list[tuple[str, object]]:
-    """What JUnit files show as properties of a case."""
+    """Return the properties of a case in JUnit files."""
     properties: list[tuple[str, object]] = [("evalkit_status", verdict.status)]
     if verdict.category:
         properties.append(("evalkit_category", escape_controls(verdict.category)))
     if verdict.reasons:
         properties.append(("evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))))
     if verdict.faults:
-        from evalkit.reports.trace import format_faults
-
         properties.append(("evalkit_faults", escape_controls(format_faults(verdict))))
     return properties
 
 
 def build_invalid_file_verdict(case_id: str, problems: tuple[Problem, ...]) -> Verdict:
+    """Return the verdict of a file that is not a valid case: an error, with a reason for each problem."""
     reasons = tuple(
         Reason(code=problem.code, message=str(problem), location=str(problem.location)) for problem in problems
     )
@@ -63,7 +114,7 @@ def build_invalid_file_verdict(case_id: str, problems: tuple[Problem, ...]) -> V
 
 
 def from_report(item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> Verdict:
-    """The verdict of a case that something other than its agent ended: a hook that skips, a timeout plugin."""
+    """Return the verdict of a case that something other than its agent ended: a hook that skips, a timeout plugin."""
     error = "" if call.excinfo is None else str(call.excinfo.value)
     if report.skipped:
         status, reason = NOT_RUN, Reason(code=SKIPPED_CODE, message=error or "skipped")
@@ -76,16 +127,11 @@ def from_report(item: CaseItem, call: pytest.CallInfo[None], report: pytest.Test
     return build_unjudged_verdict(item.case, status, reason, summary="")
 
 
-# The verdict of a case that a test runs: the agent's, unless the test or its fixtures say worse.
-
-TEST_FAILED = "test_failed"  # the agent passed, and what the test asserts besides did not hold
-CASE_NOT_RUN = "not_measured"  # the test ended, or never began, without having run its case
-DEADLINE = "deadline"  # a plugin's timeout ended the test
-_TEST_CODES = frozenset({TEST_FAILED, CASE_NOT_RUN})
-
-
 def from_test_report(case: Case, verdict: Verdict | None, item: pytest.Item, report: pytest.TestReport) -> Verdict:
-    """What counts of a test: `verdict` is its agent's, None if it was not asked; `report` what pytest makes of it."""
+    """Return the verdict of a test that runs a case: the agent's, unless the test or its fixtures end worse.
+
+    `verdict` is the agent's, None if the test did not run it; `report` is pytest's report of the test.
+    """
     if verdict is None:
         return _build_unrun_verdict(case, item, report)
     xfail = getattr(report, "wasxfail", None)
@@ -102,11 +148,12 @@ def from_test_report(case: Case, verdict: Verdict | None, item: pytest.Item, rep
 
 
 def has_own_text(verdict: Verdict, report: pytest.TestReport) -> bool:
-    """Whether the report says what went wrong in the test itself, which pytest shows better than a trace could."""
+    """Return whether the failure is the test's own, which pytest's report shows better than a trace."""
     if not verdict.reasons or report.passed or (report.failed and verdict.quarantined is not None):
         return False
     code = verdict.reasons[0].code
-    return code in (*_TEST_CODES, SKIPPED_CODE) or (code == DEADLINE and hasattr(report.longrepr, "reprtraceback"))
+    is_timeout = code == DEADLINE and hasattr(report.longrepr, "reprtraceback")
+    return is_timeout or code in (TEST_FAILED, CASE_NOT_RUN, SKIPPED_CODE)
 
 
 def _build_unrun_verdict(case: Case, item: pytest.Item, report: pytest.TestReport) -> Verdict:
@@ -132,7 +179,7 @@ def _build_unrun_verdict(case: Case, item: pytest.Item, report: pytest.TestRepor
 
 
 def _read_skip_reason(report: pytest.TestReport) -> str:
-    """The reason of a skip, out of (file, line, ``Skipped: reason``)."""
+    """Return the reason of a skip, from (file, line, ``Skipped: reason``)."""
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
     return text.removeprefix("Skipped: ") or "skipped"
 
@@ -144,7 +191,7 @@ def _read_crash_message(report: pytest.TestReport) -> str:
 
 
 def _locate_failure(item: pytest.Item, report: pytest.TestReport) -> str:
-    """``tests/test_desk.py:9``, where it went wrong; the test itself, where no line is known."""
+    """Return the place of the failure, ``tests/test_desk.py:9``; the test itself where no line is known."""
     crash = getattr(report.longrepr, "reprcrash", None)
     path, line = (item.path, item.location[1]) if crash is None else (Path(crash.path), crash.lineno - 1)
     relative_path = path.relative_to(item.config.rootpath) if path.is_relative_to(item.config.rootpath) else path

@@ -277,18 +277,18 @@ MOVED = """\
 import pickle, sys
 from pathlib import Path
 from evalkit import Settings, load_case
-from evalkit.plugin.cluster.worker import Terms, run_parcel, sealed
+from evalkit.plugin.cluster.worker import RunSpec, run_batch, serialize_spec
 
 here, there = sys.argv[1:]
-terms = Terms(
-    run="r", root=there, here=here, python_path=(), commit=None, settings=Settings(root=Path(here)), concurrency=2,
+spec = RunSpec(
+    run_id="r", root=there, origin=here, python_path=(), commit=None, settings=Settings(root=Path(here)), concurrency=2,
     faults=False, secret_keys=(),
 )
 case = load_case(Path(here, "scenarios", "moved_001.yaml"), root=here)
 Path(here).rename(here + "-gone")
 
-parcel = (sealed(terms), (here + "/scenarios",), {}, pickle.dumps([(case, None, {})]))
-((line, _, _, _),) = run_parcel(pickle.dumps(parcel))
+batch = (serialize_spec(spec), (here + "/scenarios",), {}, pickle.dumps([(case, None, {})]))
+((line, _, _, _),) = run_batch(pickle.dumps(batch))
 print(line)
 """
 
