@@ -206,9 +206,7 @@ class CaseRunner:
         attach_verdict(report, wire, self._config)
 
 
-def build_executor(
-    configuration: Configuration, concurrency: int, config: pytest.Config | None = None
-) -> CaseExecutor:
+def build_executor(configuration: Configuration, concurrency: int, config: pytest.Config | None = None) -> CaseExecutor:
     """Return the executor of this process, or that of the cluster that the session of `config` runs on."""
     if configuration.executor is not None and config is not None:
         from evalkit.plugin.cluster.session import ClusterSession  # needs Dask

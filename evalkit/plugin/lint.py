@@ -29,7 +29,7 @@ class Linting:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:
-        """Warn in a wrapper: pytest records the warnings, and xdist's controller, which collects nothing, runs it too."""
+        """Warn where pytest records warnings; xdist's controller, which collects nothing, runs the wrapper too."""
         collected = yield
         try:
             for finding in check_project(self._options).findings:

@@ -189,9 +189,7 @@ class ResultCollector:
         if self._files.journal is not None:
             return self._files.journal
         selected = self._list_selected()
-        return self._files.open(
-            selected, max(len(selected), self._collected_count), self._resumed_lines.values()
-        )
+        return self._files.open(selected, max(len(selected), self._collected_count), self._resumed_lines.values())
 
     # What comes out
 

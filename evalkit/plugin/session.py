@@ -133,9 +133,7 @@ def _report_unfinished_threads() -> None:
             if not thread.daemon and thread is not threading.main_thread()
         }
         # The thread of an executor that is joined may be a daemon.
-        names |= {
-            joined.name for frame in frames if isinstance(joined := frame.f_locals.get("self"), threading.Thread)
-        }
+        names |= {joined.name for frame in frames if isinstance(joined := frame.f_locals.get("self"), threading.Thread)}
         text = f"Python waits for threads that did not end: {', '.join(sorted(names))}"
         print(f"evalkit: the run is over, and {text}", file=sys.__stderr__)
         print("evalkit: agents should end what they start; Ctrl-C ends it now", file=sys.__stderr__, flush=True)

@@ -19,8 +19,8 @@ from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.verdicts import read_verdict
-from evalkit.reports.summary import build_fallback_warning, format_accounting
 from evalkit.reports.run_file import Journal
+from evalkit.reports.summary import build_fallback_warning, format_accounting
 from evalkit.reports.trace import (
     Line,
     TraceOptions,
