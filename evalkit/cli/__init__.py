@@ -7,15 +7,15 @@ import sys
 import click
 
 import evalkit
-from evalkit.cli import case_commands as of_cases
-from evalkit.cli import run_commands as of_runs
+from evalkit.cli import case_commands, run_commands
 from evalkit.errors import EvalkitError, UsageError
+from evalkit.text.escape import escape_lines
 
 USAGE = 4
 
 
 def main() -> None:
-    """The entry point: evalkit's errors become one line and a status, and so do click's."""
+    """Run the command line. An error of evalkit or of click becomes one line and an exit status."""
     try:
         status = commands(prog_name="evalkit", standalone_mode=False)
     except click.Abort:
@@ -27,8 +27,6 @@ def main() -> None:
         click.echo(f"evalkit: {error.filename or 'a file'}: {error.strerror or error}", err=True)
         status = USAGE
     except EvalkitError as error:
-        from evalkit.text.escape import escape_lines
-
         click.echo(escape_lines(f"evalkit: {error}"), err=True)
         status = USAGE if isinstance(error, UsageError) else 1
     sys.exit(status if isinstance(status, int) else 0)
@@ -40,5 +38,5 @@ def commands() -> None:
     """Evaluate tool-calling agents. Cases run under pytest: `pytest --evalkit`."""
 
 
-for command in (*of_cases.COMMANDS, *of_runs.COMMANDS):
+for command in (*case_commands.COMMANDS, *run_commands.COMMANDS):
     commands.add_command(command)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
 import click
 
+from evalkit.cli.init import write_suite
 from evalkit.cli.project import OUTPUT, write_output
+from evalkit.cli.record_mocks import parse_calls, record_mocks
+from evalkit.reports.run_file import build_run_schema
+from evalkit.spec.schema import build_case_schema
+from evalkit.text.escape import escape_lines
 
 PATHS = click.argument("paths", nargs=-1)
 FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -17,8 +23,6 @@ FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), d
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
 def init(folder: Path) -> None:
     """Write a small working suite into FOLDER, for `pytest --evalkit`."""
-    from evalkit.cli.init import write_suite
-
     for path in write_suite(folder):
         click.echo(f"wrote {path}")
     there = "" if folder == Path() else f"cd {shlex.quote(folder.as_posix())} && "
@@ -29,11 +33,6 @@ def init(folder: Path) -> None:
 @click.argument("kind", type=click.Choice(["case", "run"]), default="case")
 def schema(kind: str) -> None:
     """Print the JSON Schema of case files, for editors, or that of run files."""
-    import json
-
-    from evalkit.reports.run_file import build_run_schema
-    from evalkit.spec.schema import build_case_schema
-
     click.echo(json.dumps(build_case_schema() if kind == "case" else build_run_schema(), indent=2))
 
 
@@ -127,8 +126,6 @@ def record_mocks_command(
 
     This reaches whatever the function reaches. Secrets are redacted.
     """
-    from evalkit.cli.record_mocks import parse_calls, record_mocks
-
     for line in record_mocks(target, parse_calls(given, calls, key), to, force=force):
         click.echo(line)
 
@@ -152,7 +149,6 @@ def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str |
     said the cassette. Read the cases before you keep them: they hold an agent to what it did, right or wrong.
     """
     from evalkit.cli.import_logs import ImportRequest, import_logs
-    from evalkit.text.escape import escape_lines
 
     problems = 0
     for line, wrong in import_logs(logs, ImportRequest(to=to, category=category, form=form, agent=agent)):
@@ -169,7 +165,7 @@ def new_command(target: Path, message: str | None) -> None:
 
     The functions that the folder's suite.yaml declares stand in it, with arguments and answers that fit their schemas.
     """
-    from evalkit.cli.new import explain_uncollected, write_case
+    from evalkit.cli.new import explain_uncollected, write_case  # needs casecheck
 
     path = write_case(target, message)
     click.echo(f"wrote {path}")

@@ -37,14 +37,14 @@ class CommentTarget(Struct, frozen=True):
 
 
 def build_marker(name: str) -> str:
-    """The hidden first line by which a comment is known; `name` tells several suites' comments apart."""
+    """Return the hidden first line that identifies our comment; `name` keeps the comments of several suites apart."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name) or "--" in name:
         raise UsageError(f"--name: {name!r} is not a name of letters, digits, '_', '.' and '-'")
     return f"<!-- evalkit comment: {name} -->"
 
 
 def find_target(environment: Mapping[str, str], repository: str | None, number: int | None) -> CommentTarget | str:
-    """Where to comment, by options and GitHub's variables; or, in words, why there is nowhere to."""
+    """Return the pull request by options and GitHub's variables; or a text that says why there is none."""
     repository = repository or environment.get("GITHUB_REPOSITORY")
     number = number or _find_number(environment)
     token = environment.get("GITHUB_TOKEN") or environment.get("GH_TOKEN")
@@ -74,9 +74,9 @@ def _find_number(environment: Mapping[str, str]) -> int | None:
 
 
 def publish(target: CommentTarget | str, marker: str, render: Render, *, api: GitHubApi | None = None) -> str:
-    """Comment, or write the step summary instead; what was done, in a line.
+    """Write the comment, or the step summary instead; return what was done, in a line.
 
-    Raises ApiError for what a summary would only hide: a wrong token (401), no such pull request (404, 410).
+    Raise GitHubError for errors that a summary would only hide: a wrong token (401), no such pull request (404, 410).
     """
     if isinstance(target, str):
         return _write_summary_instead(render, f"no comment: {target}")
@@ -131,7 +131,7 @@ class _Comments:
         return f"comment created: {_format_address(self._api.send('POST', f'{self._issue}/comments', {'body': text}))}"
 
     def _remove(self, doubles: list[int]) -> None:
-        """Two jobs at once may both have found none, and made one each."""
+        """Remove doubles: two jobs at once may both have found no comment, and made one each."""
         for number in doubles:
             try:
                 self._api.send("DELETE", f"{self._repository}/issues/comments/{number}")
@@ -139,7 +139,7 @@ class _Comments:
                 return  # the report is there; a second comment is no reason to fail
 
     def _find_comments(self) -> list[int]:
-        """Our comments, oldest first. Anybody may write the marker, so the author counts too."""
+        """Return the numbers of our comments, oldest first. Anybody may write the marker, so the author counts too."""
         numbers: list[int] = []
         is_mine: Callable[[Any], bool] | None = None
         for page in self._api.list_pages(f"{self._issue}/comments?per_page=100"):
@@ -151,7 +151,7 @@ class _Comments:
         return numbers
 
     def _build_author_test(self) -> Callable[[Any], bool]:
-        """Whose comments are ours: the token's user's; an app's token has no user, and its comments are a bot's."""
+        """Return a test of authors: the token's user; an app's token has no user, and its comments are a bot's."""
         try:
             login = self._api.send("GET", "/user").get("login")
         except GitHubError as error:
@@ -186,14 +186,14 @@ class GitHubError(EvalkitError):
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """urllib would send the token along to wherever it is sent."""
+    """A handler that follows no redirect, where urllib would send the token along."""
 
     def redirect_request(self, *args: Any) -> None:
         return None
 
 
 class GitHubApi:
-    """Requests to one server. A rate limit is waited for as long as the server says, up to `patience_s` in all."""
+    """Requests to one server. They wait for a rate limit as long as the server says, up to `patience_s` in all."""
 
     def __init__(
         self, base: str, token: str, *, patience_s: float = 120.0, sleep: Callable[[float], None] = time.sleep
@@ -205,7 +205,7 @@ class GitHubApi:
         self._opener = build_opener(_NoRedirects, ProxyHandler(getproxies()))
 
     def list_pages(self, path: str) -> Iterator[list[Any]]:
-        """Each page of a list, as the `Link` headers lead; a link to another server is not followed."""
+        """Yield each page of a list, as the `Link` headers lead; a link to another server is not followed."""
         address: str | None = self._base + path
         while address is not None:
             data, headers = self._request("GET", address, None)
@@ -213,7 +213,7 @@ class GitHubApi:
             address = self._find_next(headers)
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The data of the answer. ApiError for any status that is no success."""
+        """Return the data of the answer. Raise GitHubError for any status that is no success."""
         return self._request(method, self._base + path, body)[0]
 
     def _find_next(self, headers: Mapping[str, str]) -> str | None:
@@ -274,7 +274,7 @@ def _read_json(reply: Any) -> Any:
 
 
 def _compute_wait(status: int, headers: Mapping[str, str], data: Any, attempt: int) -> float | None:
-    """Seconds until another try makes sense; None if it never does.
+    """Return the seconds until another try makes sense; None if it never does.
 
     GitHub's limits: 429, or 403 with `Retry-After` or nothing remaining, or 403 whose message says so.
     """

@@ -16,14 +16,14 @@ _WORDS = {MET: "gate met", MISSED: "gate MISSED"}
 
 
 def describe_gate(run: Path, options: Mapping[str, object], baseline: Path | None) -> tuple[list[str], int]:
-    """The decision in words, and its exit status. `options` win over [tool.evalkit] of the current folder."""
+    """Return the decision in words, and its exit status. `options` win over [tool.evalkit] of the current folder."""
     demanded = build_policy(options)
     decision = decide(load_run(run), demanded, load_baseline(baseline))
     return describe_decision(decision), decision.exit_status
 
 
 def describe_decision(decision: GateDecision) -> list[str]:
-    """What was decided, and why."""
+    """Return the lines of a decision: the outcome, then reasons and notes."""
     first, *reasons = decision.reasons
     lines = [f"{_WORDS.get(decision.status, 'gate NOT MEASURED')}: {first}"]
     lines += [f"  {line}" for line in (*reasons, *decision.facts["notes"])]
@@ -31,7 +31,7 @@ def describe_decision(decision: GateDecision) -> list[str]:
 
 
 def load_baseline(path: Path | None) -> Run | None:
-    """The run at `path`, else the one that [tool.evalkit] names, else none."""
+    """Return the run at `path`, else the one that [tool.evalkit] names, else None."""
     if path is None:
         table = read_project_table(Path.cwd())
         path = Path(str(table["baseline"])) if "baseline" in table else None
@@ -39,14 +39,14 @@ def load_baseline(path: Path | None) -> Run | None:
 
 
 def build_policy(options: Mapping[str, object]) -> Policy:
-    """What is demanded: by [tool.evalkit] of the current folder, and by `options`, which win."""
+    """Return the policy of [tool.evalkit] of the current folder, with the `options` that are given."""
     overrides = {name: value for name, value in options.items() if value is not None}
     typed = {name: read_value(name, value, f"--{name.replace('_', '-')}") for name, value in overrides.items()}
     return Policy(**read_policy(read_project_table(Path.cwd())) | typed)
 
 
 def describe_changes(base: Path, head: Path) -> Iterator[str]:
-    """One line per case that changed, by what changed; a line that says so if none did."""
+    """Yield the pass rate, a line per case that changed, grouped by kind of change, and the significance."""
     facts = decide(load_run(head), _EMPTY_POLICY, load_run(base)).facts
     changes_by_kind = {what: ids for what, ids in facts["changes"].items() if ids}
     yield f"{facts['passed']} of {facts['passed'] + facts['failed']} cases passed"

@@ -21,7 +21,7 @@ _CATEGORY = re.compile(r"[a-z0-9]+(?:[_-][a-z0-9]+)*")
 
 
 class ImportRequest(Struct, frozen=True, kw_only=True):
-    """What is asked for. `agent` None: the cases run under the instruction of the log itself."""
+    """The options of an import. `agent` None: the cases run under the instruction of the log itself."""
 
     to: Path
     category: str
@@ -35,7 +35,7 @@ class _WrittenCase(Struct, frozen=True):
 
 
 class _CaseWriter:
-    """Writes the files of one import, and never over a file that is there."""
+    """A writer of the files of one import, which overwrites no file."""
 
     def __init__(self, request: ImportRequest) -> None:
         self._request = request
@@ -45,7 +45,7 @@ class _CaseWriter:
         self._instructions = {_strip_name(path.read_bytes()): path.stem for path in self._find_instructions()}
 
     def write(self, conversation: Conversation) -> _WrittenCase:
-        """Raises UnreadableLogError, and writes nothing, where the conversation makes no case."""
+        """Write the files of a case. Raise UnreadableLogError, and write nothing, if the conversation makes no case."""
         files, instruction = self._build_files(conversation)
         case = self._find_free_path()
         cassette = self._locate_cassette(case)
@@ -64,7 +64,7 @@ class _CaseWriter:
             raise UnreadableLogError(f"{text[error.start]!r} is no character, and it is in the instruction") from None
 
     def _build_files(self, conversation: Conversation) -> tuple[CaseFiles, Path]:
-        """The files, with the instruction file that holds the same instruction already, or a new one."""
+        """Return the files, and the path of the instruction: of an existing file with the same text, or a new one."""
         category = self._request.category
         files = build_case_files(conversation, agent=self._request.agent, name=category)
         name = category
@@ -77,7 +77,7 @@ class _CaseWriter:
         return files, self._request.to / f"{name}.md"
 
     def _find_instructions(self) -> list[Path]:
-        """Those of the category, in the order of their numbers, so that the first of two that are equal is taken."""
+        """Return the category's instruction files, the highest number first: of two with equal texts the first counts."""
         category = re.escape(self._request.category)
         paths = self._request.to.glob("*.md") if self._request.to.is_dir() else ()
         mine = [path for path in paths if re.fullmatch(rf"{category}(-[0-9]+)?", path.stem)]
@@ -89,7 +89,7 @@ class _CaseWriter:
         return next(name for name in chain([self._request.category], names) if name not in used_names)
 
     def _find_free_path(self) -> Path:
-        """The next number that neither a case nor a cassette has."""
+        """Return the path with the next number that neither a case nor a cassette has."""
         while True:
             path = self._request.to / f"{self._request.category}_{self._next:03}.yaml"
             self._next += 1
@@ -102,7 +102,7 @@ class _CaseWriter:
         return root / self._project.settings.cassettes / inside
 
     def explain_failure(self, case: Path) -> str | None:
-        """Why the case does not pass offline; None if it does."""
+        """Return why the case does not pass offline; None if it does."""
         try:
             loaded = load_case(case, root=self._project.root, settings=self._project.settings)
         except SpecError as error:
@@ -112,13 +112,13 @@ class _CaseWriter:
 
 
 def _strip_name(instruction: bytes) -> bytes:
-    """An instruction file without its second line, which is its name."""
+    """Return an instruction file without its second line, which is its name."""
     lines = instruction.split(b"\n", 2)
     return b"\n".join((lines[0], *lines[2:]))
 
 
 def import_logs(logs: Sequence[Path], request: ImportRequest) -> Iterator[tuple[str, bool]]:
-    """Lines to show, and whether each tells of something that went wrong. Raises UsageError for bad demands."""
+    """Yield lines to show, and whether each reports a problem. Raise UsageError for bad options."""
     _check_request(request)
     writer, case_count = _CaseWriter(request), 0
     failure_count = 0

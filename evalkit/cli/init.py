@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from evalkit.errors import UsageError
+from evalkit.spec.schema import build_case_schema
 
 SUITE = "scenarios/example"
 AGENTS = "scenarios/conftest.py"  # not beside the cases: the next suite's agent is registered there too
@@ -14,9 +15,7 @@ SCHEMA = "scenarios/case.schema.json"
 
 
 def write_suite(folder: Path) -> list[Path]:
-    """The files written. UsageError, and nothing written, if one of them exists already."""
-    from evalkit.spec.schema import build_case_schema
-
+    """Write the suite, and return its files. Raise UsageError, and write nothing, if one of them exists."""
     texts = {AGENTS if name == "conftest.py" else f"{SUITE}/{name}": text for name, text in _read_templates().items()}
     texts[SCHEMA] = json.dumps(build_case_schema(), indent=2) + "\n"
     there = [name for name in texts if (folder / name).exists()]

@@ -21,7 +21,7 @@ DEFAULT_BASELINE = "evalkit-lint-baseline.json"
 
 
 class LintActions(Struct, frozen=True, kw_only=True):
-    """What the command line asks for, beside the options."""
+    """The actions that the command line asks for, beside the options."""
 
     form: str = "text"
     fix: bool = False
@@ -30,7 +30,7 @@ class LintActions(Struct, frozen=True, kw_only=True):
 
 
 def run_lint(paths: tuple[str, ...], actions: LintActions, **overrides: Any) -> tuple[str, int]:
-    """What to print, and the exit status: 1 if a finding is severe enough to fail, else 0."""
+    """Return the text to print, and the exit status: 1 if a finding is severe enough to fail, else 0."""
     options = load_lint_options(Path.cwd(), paths, **overrides)
     if actions.write_baseline:
         return _write_baseline(options), 0
@@ -47,7 +47,7 @@ def run_lint(paths: tuple[str, ...], actions: LintActions, **overrides: Any) -> 
 
 
 def load_lint_options(root: Path, paths: tuple[str, ...] = (), **overrides: Any) -> LintOptions:
-    """The options of the project in `root`; `paths` and `told` are the command line's."""
+    """Return the options of the project in `root`, with `paths` and `overrides` of the command line."""
     table = read_project_table(root)
     options = {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in PROJECT_KEYS if name in table}
     return read_project_options(options, root=root, paths=paths, **overrides)
@@ -62,7 +62,7 @@ def _write_baseline(options: LintOptions) -> str:
 
 
 def describe_rules() -> Iterator[str]:
-    """The rules, one line each."""
+    """Yield a line for each group of rules and for each rule."""
     for prefix, title in GROUPS.items():
         yield f"{title}"
         for rule in RULES:

@@ -22,17 +22,17 @@ from evalkit.text.format import format_case_count, join_names
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What came of it: how many verdicts, and the gate's decision on the whole."""
+    """The number of merged verdicts, and the gate's decision on all of them."""
 
     verdicts: int
     decision: GateDecision
 
 
 def merge_runs(paths: Sequence[Path], output: Path) -> MergeResult:
-    """Write one run file with all verdicts of those at `paths`; shards in the order of what was split.
+    """Write one run file with all verdicts of the runs at `paths`; shards in the order of the selection that was split.
 
-    UsageError for runs of different commits, for a case that is in two of the runs, and for shards that are missing,
-    told twice, or not of one selection and settings. Nothing is written then.
+    Raise UsageError, and write nothing, for runs of different commits, for a case that is in two of the runs, and for
+    shards that are missing, given twice, or not of one selection and settings.
     """
     with ExitStack() as stack:
         stored = [stack.enter_context(closing(StoredRun(path))) for path in paths]
@@ -91,7 +91,7 @@ def _join(stored: Sequence[StoredRun], output: Path) -> MergeResult:
 
 
 def _order_cases(runs: Sequence[Run]) -> tuple[str, ...]:
-    """All selected cases: those of shards as they stood before the split, others run by run."""
+    """Return all selected cases: those of shards in the order before the split, others run by run."""
     placed = []
     for number, run in enumerate(runs):
         places = run.selection.places if run.shard and run.selection else ()
@@ -103,7 +103,7 @@ def _order_cases(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _find_common_metadata(runs: Sequence[Run]) -> dict[str, Any]:
-    """What the runs were told, as far as it is the same."""
+    """Return the model, commit and settings of the runs, None where they differ."""
     first = runs[0].metadata
     keys = ("model", "commit", "settings")
     return {
@@ -171,7 +171,7 @@ def _read_settings(run: Run) -> Mapping[str, Any]:
 
 
 def _refuse_other_selections(paths: Sequence[Path], runs: Sequence[Run]) -> None:
-    """Shards know what was split; only one of which no process came to its end may not."""
+    """Refuse shards of another selection. A shard may lack its selection if no process of it came to its end."""
     selections = [(path, run.selection) for path, run in zip(paths, runs, strict=True) if run.selection is not None]
     if not selections:
         raise UsageError("none of these shards says what was split; run them again")

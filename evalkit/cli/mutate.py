@@ -21,7 +21,7 @@ MET, MISSED, NOT_MEASURED = 0, 1, 6
 
 
 def score_cases(paths: Sequence[str], leave_out: Sequence[str]) -> list[CaseScore]:
-    """A score per case of `paths`. Cases that don't pass, and broken files, have none."""
+    """Return a score per case of `paths`; cases that don't pass, and broken files, have no mutants."""
     for kind in leave_out:
         if kind not in KINDS:
             suggestion = did_you_mean(kind, KINDS) or f"; there are {', '.join(KINDS)}"
@@ -38,7 +38,7 @@ def score_cases(paths: Sequence[str], leave_out: Sequence[str]) -> list[CaseScor
 
 
 def compute_exit_status(case_scores: Sequence[CaseScore], min_score: str | None) -> int:
-    """0 if the score is met (or none is demanded), 1 if it is missed, 6 if no case could be probed."""
+    """Return 0 if the score is met or none is demanded, 1 if it is missed, 6 if no case could be probed."""
     floor = Fraction(0) if min_score is None else parse_percentage(min_score, "--min-score")
     total = sum(one.total for one in case_scores)
     if not total:
@@ -47,7 +47,7 @@ def compute_exit_status(case_scores: Sequence[CaseScore], min_score: str | None)
 
 
 def to_json(case_scores: Sequence[CaseScore], status: int) -> str:
-    """The scores as one JSON document."""
+    """Return the scores as one JSON document."""
     total, caught = sum(one.total for one in case_scores), sum(one.caught for one in case_scores)
     document = {
         "version": 1,
@@ -60,7 +60,7 @@ def to_json(case_scores: Sequence[CaseScore], status: int) -> str:
 
 
 def to_text(case_scores: Sequence[CaseScore], min_score: str | None, status: int) -> list[str]:
-    """A paragraph per case with survivors, and the score of all."""
+    """Return a paragraph per case with survivors, and the total score."""
     lines: list[str] = []
     for case_score in case_scores:
         if case_score.skipped:
@@ -93,5 +93,5 @@ def _format_total(case_scores: Sequence[CaseScore], min_score: str | None, statu
 
 
 def _compute_percent(caught: int, total: int) -> float:
-    """Rounded down, so that 100 is said of nothing less."""
+    """Return percent to one digit, rounded down, so that nothing less is shown as 100."""
     return float(Fraction(caught * 1000, total).__floor__() / 10) if total else 0.0

@@ -24,9 +24,9 @@ _HINT = "# Says nothing yet: put in what your case is about, and see `evalkit sm
 
 
 def write_case(target: Path, message: str | None) -> Path:
-    """Write the case `target`: a name with its number, or a category, which gets the next number. Says where.
+    """Write the case `target`: a name with its number, or a category, which gets the next number. Return its path.
 
-    Raises UsageError, and writes nothing, where the name is none, the file is there, or the suite is broken.
+    Raise UsageError, and write nothing, if the name is invalid, the file exists, or the suite is broken.
     """
     path = _resolve_path(target)
     problem = find_name_problem(path.name)
@@ -41,7 +41,7 @@ def write_case(target: Path, message: str | None) -> Path:
 
 
 def explain_uncollected(path: Path) -> str:
-    """What to say of a case that `pytest --evalkit` does not find by itself; "" if it does."""
+    """Return a note on a case that `pytest --evalkit` does not find by itself; "" if it does."""
     folders = drop_modules(read_project_table(Path.cwd()).get("paths", ("scenarios",)))
     if any(path.resolve().is_relative_to(Path(folder).resolve()) for folder in folders):
         return ""
@@ -49,7 +49,7 @@ def explain_uncollected(path: Path) -> str:
 
 
 def _build_schema_line(folder: Path) -> str:
-    """For editors, where the project has the schema that `evalkit init` writes."""
+    """Return the line for editors, if the project has the schema that `evalkit init` writes."""
     root = Path.cwd()
     folders = [one for one in (folder.resolve(), *folder.resolve().parents) if one.is_relative_to(root)]
     name = Path(SCHEMA).name
@@ -97,7 +97,7 @@ def _build_case(path: Path, message: str | None) -> dict[str, Any]:
 
 
 def _find_agent(folder: Path) -> dict[str, Any]:
-    """The agent that the last case of `folder` names, if one does."""
+    """Return the agent of the last case of `folder` that names one, as a mapping."""
     paths = sorted(path for path in folder.iterdir() if is_case_name(path.name)) if folder.is_dir() else []
     for path in reversed(paths):
         try:

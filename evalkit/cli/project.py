@@ -23,7 +23,7 @@ _FOLDERS = ("cassettes", "mocks")
 
 
 class LoadedFile(Struct, frozen=True):
-    """A case file: the case, or what is wrong with the file."""
+    """A case file: the case, or the problems of the file."""
 
     id: str
     case: Case | None
@@ -31,7 +31,7 @@ class LoadedFile(Struct, frozen=True):
 
 
 class Project:
-    """The project around the current folder, by its [tool.evalkit]. Offline: no model is ever asked."""
+    """The project around the current folder, by its [tool.evalkit]. It is offline: no model is called."""
 
     def __init__(self) -> None:
         self.root = Path.cwd()
@@ -44,7 +44,7 @@ class Project:
         self.settings = Settings(root=self.root, **values)
 
     def load_cases(self, paths: Sequence[str]) -> Iterator[LoadedFile]:
-        """The cases in `paths`, by default in the project's. UsageError for a path that does not exist."""
+        """Yield the cases in `paths`, by default in the project's. Raise UsageError for a path that does not exist."""
         for file in find_cases(paths or self.paths, self.root):
             name = file.path.relative_to(self.root) if file.path.is_relative_to(self.root) else file.path
             if file.problem is not None:
@@ -60,7 +60,7 @@ class Project:
 
 
 def build_redactor(root: Path) -> Redactor:
-    """For values of secret variables, known shapes of tokens, and the `secret_keys` of the project at `root`."""
+    """Return a redactor of secret variables, known shapes of tokens, and the `secret_keys` of the project at `root`."""
     table = read_project_table(root)
     keys = read_value("secret_keys", table["secret_keys"], "tool.evalkit.secret_keys") if "secret_keys" in table else ()
     return Redactor(find_secrets(os.environ), keys)
@@ -70,7 +70,7 @@ def build_redactor(root: Path) -> Redactor:
 
 
 def write_output(path: Path, text: str) -> None:
-    """What `-o` names, in a folder that is made if need be, as pytest's `--evalkit-html` does."""
+    """Write the file that `-o` names, in a folder that is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text + "\n", "utf-8")
 

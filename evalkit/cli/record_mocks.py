@@ -21,14 +21,16 @@ _LINE_KEYS = {"key", "arguments"}
 
 @dataclass(frozen=True, slots=True)
 class MockCall:
-    """A call to be made, and the key under which its result is kept."""
+    """A call to make, and the key for its result."""
 
     key: str
     arguments: Mapping[str, Any]
 
 
 def parse_calls(call_texts: Sequence[str], file: Path | None, key: str | None) -> list[MockCall]:
-    """The calls of the options and of the lines of `file`. UsageError for what is no call, or has no key."""
+    """Return the calls of the options and of the lines of `file`. Raise UsageError for an invalid call or one without a
+    key.
+    """
     texts = [(f"--call {text}", text) for text in call_texts]
     lines = file.read_text("utf-8").splitlines() if file is not None else []
     texts += [(f"{file}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
@@ -52,7 +54,7 @@ def _parse_call(source: str, text: str, key: str | None) -> MockCall:
 
 
 def record_mocks(target: str, calls: Sequence[MockCall], to: Path, *, force: bool) -> Iterator[str]:
-    """Make the calls, write `to` and the schema beside it, and tell what was written. Nothing is, if a call fails."""
+    """Make the calls, write `to` and the schema beside it, and yield what was written: nothing, if a call fails."""
     root = Path.cwd()
     if to.suffix not in _ENDINGS:
         raise UsageError(f"--to {to}: a mock file is YAML; name it {to.with_suffix('.yaml')}")
@@ -97,7 +99,7 @@ def _redact_calls(calls: Sequence[RecordedCall], root: Path) -> list[RecordedCal
 
 
 def _edit(before: str, answers: Mapping[str, Any]) -> str:
-    """The file as it was, comments included, with these keys."""
+    """Return the file with these keys set, its comments and layout kept."""
     editing = YamlEditor(before)
     for key, answer in answers.items():
         editing.set((key,), answer)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
+from evalkit.cli.comment import build_marker, find_target, publish
+from evalkit.cli.gate import describe_changes, describe_decision, describe_gate
+from evalkit.cli.merge import merge_runs
 from evalkit.cli.project import OUTPUT, write_output
+from evalkit.cli.report import Publication, render_run
+from evalkit.reports.run_file import read_durations, write_durations
 from evalkit.reports.table import REPORTS
+from evalkit.text.escape import escape_json_commands
 
 RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 
@@ -28,15 +35,11 @@ RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/l
 @OUTPUT
 def report(run: Path, form: str, baseline: Path | None, title: str, output: Path | None, **shown: bool) -> None:
     """Render a run file again."""
-    from evalkit.cli.report import Publication, render_run
-
     if form in REPORTS:
         text = Publication(run, baseline).render(form, title).removesuffix("\n")
     else:
         text = render_run(run, form, to_terminal=output is None, **shown)
     if output is None:
-        from evalkit.text.escape import escape_json_commands
-
         is_json = form == "json" or (form in REPORTS and REPORTS[form].is_json)
         click.echo(escape_json_commands(text) if is_json else text)
     else:
@@ -52,8 +55,6 @@ def export_command(run: Path, endpoint: str, *, content: bool) -> None:
 
     Headers and certificates come from the variables of the OpenTelemetry SDK, such as OTEL_EXPORTER_OTLP_HEADERS.
     """
-    from evalkit.cli.report import Publication
-
     click.echo(Publication(run, None).send(endpoint, content=content))
 
 
@@ -62,8 +63,6 @@ def export_command(run: Path, endpoint: str, *, content: bool) -> None:
 @click.argument("head", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 def compare(base: Path, head: Path) -> None:
     """Say what changed from the run BASE to the run HEAD, case by case."""
-    from evalkit.cli.gate import describe_changes
-
     for line in describe_changes(base, head):
         click.echo(line)
 
@@ -73,9 +72,6 @@ def compare(base: Path, head: Path) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The joined run.")
 def merge(runs: tuple[Path, ...], output: Path) -> int:
     """Join the run files of shards into one, and gate on the whole. Overlaps and gaps are refused."""
-    from evalkit.cli.gate import describe_decision
-    from evalkit.cli.merge import merge_runs
-
     result = merge_runs(runs, output)
     head = f"joined {len(runs)} run{'s' * (len(runs) > 1)}: {result.verdicts} verdicts in {output}"
     for line in (head, *describe_decision(result.decision)):
@@ -90,8 +86,6 @@ def merge(runs: tuple[Path, ...], output: Path) -> int:
 )
 def durations(runs: tuple[Path, ...], output: Path) -> None:
     """Keep how long each case of RUNS took, to balance shards by: `--evalkit-shard I/N --evalkit-durations FILE`."""
-    from evalkit.reports.run_file import read_durations, write_durations
-
     seconds_by_case = read_durations(runs)
     write_durations(output, seconds_by_case)
     click.echo(f"{len(seconds_by_case)} durations, {sum(seconds_by_case.values()):.3g} s in all, in {output}")
@@ -105,8 +99,6 @@ def durations(runs: tuple[Path, ...], output: Path) -> None:
 @click.option("--no-regressions", is_flag=True, default=None, help="No case that passed in the baseline may fail.")
 def gate(run: Path, baseline: Path | None, **options: object) -> int:
     """Decide the gate on a run file, by [tool.evalkit] and the options; exits with 0, 1 or 6."""
-    from evalkit.cli.gate import describe_gate
-
     lines, status = describe_gate(run, options, baseline)
     for line in lines:
         click.echo(line)
@@ -128,11 +120,6 @@ def comment(
 
     Where the token may not comment, the report goes to the step summary.
     """
-    import os
-
-    from evalkit.cli.comment import build_marker, find_target, publish
-    from evalkit.cli.report import Publication
-
     marker, target = build_marker(name), find_target(os.environ, repo, pr)
     report = Publication(run, baseline)
     click.echo(

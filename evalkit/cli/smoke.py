@@ -19,14 +19,14 @@ CLEAN, FOUND, NOT_MEASURED = 0, 1, 6
 
 
 class SmokeRow(Struct, frozen=True):
-    """What the walk through one case found, or the problems of a file that is no valid case."""
+    """The smoke report of one case, or the problems of a file that is no valid case."""
 
     report: SmokeResult
     problems: tuple[str, ...] = ()
 
 
 def check_cases(paths: Sequence[str]) -> list[SmokeRow]:
-    """Every case of `paths`, walked through. No agent runs and no model is asked."""
+    """Check every case of `paths`. No agent runs and no model is called."""
     project = Project()
     results = [_check_case(loaded, project.settings) for loaded in project.load_cases(paths)]
     if not results:
@@ -43,20 +43,20 @@ def _check_case(loaded: LoadedFile, settings: Settings) -> SmokeRow:
 
 
 def compute_exit_status(results: Sequence[SmokeRow]) -> int:
-    """1 if a case can't be satisfied, else 6 if a file could not be checked, else 0."""
+    """Return 1 if a case can't be satisfied, else 6 if a file could not be checked, else 0."""
     if any(one.report.findings for one in results):
         return FOUND
     return NOT_MEASURED if any(one.problems for one in results) else CLEAN
 
 
 def to_json(results: Sequence[SmokeRow], status: int) -> str:
-    """The findings as one JSON document."""
+    """Return the findings as one JSON document."""
     cases = [{**to_builtins(one.report), "problems": list(one.problems)} for one in results]
     return json.dumps({"version": 1, "exit_status": status, "cases": cases}, indent=2)
 
 
 def to_text(results: Sequence[SmokeRow], *, verbose: bool) -> list[str]:
-    """A line per finding and what to do, then what was checked; `verbose` also says what was not."""
+    """Return a line per finding with its advice, then a summary; `verbose` lists also what was not checked."""
     lines: list[str] = []
     for result in results:
         lines += [f"{escape_controls(problem)}" for problem in result.problems]

@@ -34,14 +34,16 @@ _LOOK_S = 2.0  # between looks at whether there is still a cluster
 
 
 class Address(Struct, frozen=True):
-    """Where the scheduler is, and where the project is on its workers (None: where it is here)."""
+    """The address of the scheduler, and the project's root on its workers (None: the same as here)."""
 
     scheduler: str
     root: str | None = None
 
 
 def parse_address(text: str) -> Address:
-    """``dask://host:port``, ``dask+tls://host``, ``dask://host?root=/srv/project``. ValueError for anything else."""
+    """Parse ``dask://host:port``, ``dask+tls://host``, ``dask://host?root=/srv/project``. Raise ValueError for anything
+    else.
+    """
     parts = urlsplit(text)
     options = parse_qs(parts.query)
     try:
@@ -56,12 +58,12 @@ def parse_address(text: str) -> Address:
 
 
 class WorkerTasks(Struct, frozen=True):
-    """What the workers do. `task`, `check` and `stop` run there, and are imported there by their names.
+    """The functions of the workers. `task`, `check` and `stop` run there, and are imported there by their names.
 
-    ``task(pack(jobs))`` gives a list with an answer per job, or a text that says why none could be given, or None if an
-    agent raised KeyboardInterrupt; ``unpack(job, answer)`` makes the verdict of an answer. ``check(project)`` says what
-    is wrong with a worker, or None; ``stop(terms)`` lets it leave what is running. ``landed(job, answer)`` is called
-    here as soon as an answer has come, in a thread of Dask's, and raises nothing.
+    ``task(pack(requests))`` returns a list with an answer per request, or a text that says why there is none, or None
+    if an agent raised KeyboardInterrupt; ``unpack(request, answer)`` makes the verdict of an answer. ``check(project)``
+    returns what is wrong with a worker, or None; ``stop(spec)`` lets it abandon what is running. ``on_answer(request,
+    answer)`` is called here as soon as an answer has come, in a thread of Dask's, and raises nothing.
     """
 
     spec: bytes
@@ -75,7 +77,7 @@ class WorkerTasks(Struct, frozen=True):
 
 
 class Batch(Struct, eq=False):
-    """Cases on their way together."""
+    """Cases that are sent together."""
 
     requests: tuple[RunRequest, ...]
     future: Any
@@ -84,7 +86,9 @@ class Batch(Struct, eq=False):
     error: Exception | None = None
 
     def receive(self, on_answer: Callable[[RunRequest, Any], None], future: Any) -> None:
-        """Fetch the answers, in a thread of Dask's: what stays on a worker is lost with it, and would be run again."""
+        """Fetch the answers, in a thread of Dask's: answers that stay on a worker are lost with it, and the cases run
+        again.
+        """
         try:
             result = future.result()
             answers = result if isinstance(result, list) else [result] * len(self.requests)
@@ -99,11 +103,11 @@ class Batch(Struct, eq=False):
 
 
 class LostError(Exception):
-    """Nothing will come of a parcel any more; the text says why."""
+    """A batch will never get an answer; the text says why."""
 
 
 class ClusterExecutor:
-    """Gives each case a verdict, whatever happens, as `Executor` does. Used from one thread."""
+    """An executor on a cluster, which gives each case a verdict, whatever happens. It is used from one thread."""
 
     def __init__(self, address: Address, concurrency: int, *, singly: bool = False, patience_s: float = 60.0) -> None:
         """`concurrency` cases overlap in each process of the cluster. `singly`: no parcel holds several, so that no
@@ -123,16 +127,16 @@ class ClusterExecutor:
 
     @property
     def window(self) -> int:
-        """How many jobs ahead of the one that is asked for are worth announcing: two parcels a thread."""
+        """The number of requests ahead of the current one that are worth announcing: two batches a thread."""
         return 2 * self._threads * self._size
 
     @property
     def _size(self) -> int:
-        """A parcel's: the parcels that a process has at a time come to as many cases as may overlap in it."""
+        """The size of a batch: a process's batches come to as many cases as may overlap in it."""
         return 1 if self._singly else max(1, -(-self._concurrency * self._processes // self._threads))
 
     def connect(self) -> int:
-        """Find the scheduler; the number of its workers' processes. UsageError that says what is wrong."""
+        """Connect to the scheduler. Return the number of its workers' processes. Raise UsageError on failure."""
         self.client = _connect_client(self._address.scheduler)
         with suppress(TimeoutError):
             self.client.wait_for_workers(1, timeout=_WORKERS_S)
@@ -144,7 +148,7 @@ class ClusterExecutor:
         return self._processes
 
     def begin(self, work: WorkerTasks) -> None:
-        """Say what is to be done, and try whether the workers can. UsageError that says what is wrong."""
+        """Check that the workers can run the tasks. Raise UsageError if not."""
         self._work = work
         try:
             results = self.client.run(work.check, work.project, on_error="return")
@@ -158,9 +162,9 @@ class ClusterExecutor:
             raise UsageError(f"worker {worker} can't run the cases{note}: {problem}")
 
     def run(self, request: RunRequest, ahead: Iterable[RunRequest] = ()) -> Verdict:
-        """The verdict of `job`. Jobs `ahead`, in the order in which they will be asked for, are sent out meanwhile.
+        """Return the verdict of `request`. Requests `ahead`, in the order of later calls, are sent out meanwhile.
 
-        KeyboardInterrupt passes through; everything is then called back.
+        KeyboardInterrupt passes through, after everything has been called back.
         """
         try:
             self._send([request, *ahead])
@@ -170,7 +174,7 @@ class ClusterExecutor:
             raise
 
     def cancel_pending(self) -> None:
-        """Call back what was sent out and will not be asked for."""
+        """Call back the batches that were sent out and will not be asked for."""
         futures = [future for parcel in set(self._batches.values()) if (future := parcel.future) is not None]
         self._batches.clear()
         if futures and self.client is not None:
@@ -179,7 +183,7 @@ class ClusterExecutor:
                 self.client.run(self._work.stop, self._work.spec)
 
     def close(self) -> None:
-        """Leave the cluster as it was."""
+        """Stop everything, and disconnect."""
         self.cancel_pending()
         if self.client is not None:
             with suppress(Exception):
@@ -251,7 +255,7 @@ class ClusterExecutor:
         raise LostError(f"the cluster lost this case: {type(error).__name__}: {error}")  # cancelled by another, say
 
     def _check_cluster(self) -> None:
-        """Whether anybody is still there who could run something."""
+        """Check that there are workers. Raise LostError if there have been none for too long."""
         try:
             threads = self.client.nthreads()
         except Exception as error:
@@ -278,8 +282,11 @@ def _connect_client(address: str) -> Any:
 
 
 def _check_reachable(address: str) -> None:
-    """Dask itself tries for its whole timeout where nobody listens, and waits for ever for a server that is none of
-    its own. One of Dask's speaks first: a length of eight bytes, and so much data."""
+    """Check that a Dask scheduler answers. Dask tries for its whole timeout where nobody listens, and waits for ever
+    for another kind of server.
+
+    A server of Dask's speaks first: a length of eight bytes, and so much data.
+    """
     parts = urlsplit(address)
     end = time.monotonic() + _STARTING_S
     while True:

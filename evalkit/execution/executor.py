@@ -1,7 +1,7 @@
-"""Running cases for a caller that takes their verdicts in order, one by one, while others run ahead.
+"""Runs of cases for a caller that takes their verdicts in order, one by one, while others run ahead.
 
 All cases run on one event loop in the background. With a concurrency of 1 a case starts when it is asked for; with
-more, so many run at a time, of those that were announced. Sync agents wait for each other either way, unless they are
+more, so many of the announced cases run at a time. Sync agents wait for each other either way, unless they are
 registered with ``threads=N``; their deadline counts from when they run.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import traceback
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence, Set
 from contextlib import suppress
@@ -29,13 +30,23 @@ from evalkit.runner.agent_threads import LoopPool, get_closing_timeout, list_ope
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.runner.run_case import Watchdog, arun_case
 
-# A case on its way: asked for, perhaps started ahead of its turn, and in the end a verdict.
+_LONGEST_NAP_S = 0.1  # between looks at whether an agent blocks the loop
+_SHORTEST_NAP_S = 0.02  # while one does
+_CANCELLED_MESSAGE = (
+    "the case was cancelled by an agent on the same event loop, this one's or one that overlaps with it; "
+    "asyncio.all_tasks() has the tasks of other cases too. --evalkit-concurrency 1 shows whose it is"
+)
+_START_GROUP = 8  # runs that are started at once: waking the loop's thread for each would cost more than it gains
+_AHEAD_FACTOR = 4  # times the concurrency: so far ahead, so that a slow case does not hold up the others
+_CLOSING_S = 2.0
+_MOMENT_S = 0.25
+RunCase = Callable[..., Awaitable[Verdict]]
 
 
 class RunRequest(Struct, frozen=True):
-    """A case to run; `agent` in place of the case's own; `context` that its agent should see, None for the caller's.
+    """A case to run; `agent` in place of the case's own; `context` for its agent, None for the caller's.
 
-    `done` is set when there is a verdict, and the executor waits for it: a caller may bring one that does more.
+    `done` is set when there is a verdict, and the executor waits for it: a caller may bring an event that does more.
     """
 
     case: Case
@@ -45,7 +56,7 @@ class RunRequest(Struct, frozen=True):
 
 
 class ScheduledRun(Struct, eq=False):
-    """One run of a job on a loop."""
+    """A run of a request on a loop."""
 
     request: RunRequest
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
@@ -60,50 +71,39 @@ class ScheduledRun(Struct, eq=False):
         self.done = self.request.done or self.done
 
     def copy(self) -> ScheduledRun:
-        """The same job anew, for another loop."""
+        """Return a new run of the same request, for another loop."""
         return ScheduledRun(self.request, self.context)
 
     def finish(self, verdict: Verdict | None, error: BaseException | None = None) -> None:
-        """Settle it, unless it is settled already: an agent that was left behind may come back late."""
+        """Set the result, unless there is one already: an abandoned agent may come back late."""
         if not self.done.is_set():
             self.verdict, self.error = verdict, error
-            self.task = None  # the loop knows whose its tasks are for as long as they live: not for ever
+            self.task = None  # `_owners` of the loop refers to this run for as long as the task lives
             self.done.set()
 
 
-_LONGEST_NAP_S = 0.1  # between looks at whether an agent blocks the loop
-_SHORTEST_NAP_S = 0.02  # while one does
-_CANCELLED_MESSAGE = (
-    "the case was cancelled by an agent on the same event loop, this one's or one that overlaps with it; "
-    "asyncio.all_tasks() has the tasks of other cases too. --evalkit-concurrency 1 shows whose it is"
-)
-RunCase = Callable[..., Awaitable[Verdict]]
-_START_GROUP = 8  # flights that are started at once: waking the loop's thread for each would cost more than it gains
-_AHEAD_FACTOR = 4  # times the concurrency: so far ahead, so that a slow case does not hold up the others
-
-
 class Executor:
-    """Gives each case a verdict, whatever happens. Used from one thread."""
+    """An executor that gives each case a verdict, whatever happens. It is used from one thread."""
 
     def __init__(self, settings: Settings, concurrency: int = 1, run_case: RunCase | None = None) -> None:
-        """`run` is what a case goes through, `arun_case` by default: it has its parameters, and may do more."""
+        """`run_case` has the parameters of `arun_case`, the default, and may do more."""
         self._settings = settings
         self._run_case = run_case or arun_case
         self._concurrency = concurrency
         self._loop: BackgroundLoop | None = None
-        self._runs: dict[str, ScheduledRun] = {}  # by case id: started and not taken yet
+        self._runs: dict[str, ScheduledRun] = {}  # by case id: started, and its verdict not returned yet
         self._last_look = 0.0  # `now` at the last look at the loop
-        self.seconds = 0.0  # how long the case took whose verdict was given last, without its wait for its turn
+        self.seconds = 0.0  # of the case whose verdict was returned last, without its wait for its turn
 
     @property
     def window(self) -> int:
-        """How many jobs ahead of the one that is asked for are worth announcing."""
+        """The number of requests ahead of the current one that are worth announcing."""
         return self._concurrency * _AHEAD_FACTOR if self._concurrency > 1 else 0
 
     def run(self, request: RunRequest, ahead: Iterable[RunRequest] = ()) -> Verdict:
-        """The verdict of `job`. Jobs `ahead`, in the order in which they will be asked for, may start meanwhile.
+        """Return the verdict of `request`. Requests `ahead`, in the order of later calls, may start meanwhile.
 
-        KeyboardInterrupt passes through, and so does what a caller's own signal handler raises; the case is then
+        KeyboardInterrupt passes through, and so does an exception of a caller's own signal handler; the case is then
         cancelled.
         """
         self._launch(chain((request,), ahead))
@@ -114,47 +114,45 @@ class Executor:
             raise
         scheduled_run = self._runs.pop(request.case.id)
         self.seconds = scheduled_run.seconds
-        if scheduled_run.error is not None:
-            if isinstance(scheduled_run.error, CancelledError):
-                return build_error_verdict(request.case, "not_measured", _CANCELLED_MESSAGE)
-            if not isinstance(scheduled_run.error, Exception):
-                raise scheduled_run.error
-            return build_defect_verdict(request.case, scheduled_run.error)
-        assert scheduled_run.verdict is not None
-        return scheduled_run.verdict
+        error = scheduled_run.error
+        if error is None:
+            assert scheduled_run.verdict is not None
+            return scheduled_run.verdict
+        if isinstance(error, CancelledError):
+            return build_error_verdict(request.case, "not_measured", _CANCELLED_MESSAGE)
+        if not isinstance(error, Exception):
+            raise error
+        return build_defect_verdict(request.case, error)
 
     def interrupt(self) -> None:
-        """From another thread: let `run` end with a KeyboardInterrupt, soon."""
+        """Make `run`, which runs in another thread, raise KeyboardInterrupt soon."""
         if self._loop is not None:
             self._loop.interrupt = KeyboardInterrupt()
 
     def cancel_pending(self) -> None:
-        """Stop what was started ahead and will not be asked for."""
+        """Cancel the runs that were started ahead and will not be asked for."""
         for scheduled_run in list(self._runs.values()):
             self._cancel(scheduled_run)
 
     def close(self) -> None:
-        """End the loop. The executor starts a new one if it is used again."""
+        """Stop the loop. The executor starts a new one if it is used again."""
         self.cancel_pending()
         if self._loop is not None:
             self._loop.close()
             self._loop = None
 
     def _launch(self, requests: Iterable[RunRequest]) -> None:
-        """A handful at a time: the first wait for their models while the caller still loads the others."""
+        """Start runs in small groups: the first wait for their models while the caller still loads the others."""
         new = (
-            ScheduledRun(job) if job.context is None else ScheduledRun(job, job.context)
-            for job in requests
-            if self._is_new(job)
+            ScheduledRun(request) if request.context is None else ScheduledRun(request, request.context)
+            for request in requests
+            if request.case.id not in self._runs
         )
         while group := list(islice(new, _START_GROUP)):
             self._start(group)
 
-    def _is_new(self, request: RunRequest) -> bool:
-        return request.case.id not in self._runs
-
     def _start(self, runs: list[ScheduledRun]) -> None:
-        self._runs.update((flight.request.case.id, flight) for flight in runs)
+        self._runs.update((run.request.case.id, run) for run in runs)
         if self._loop is None:
             self._loop = BackgroundLoop(self._concurrency)
         self._loop.start(runs, self._run_scheduled)
@@ -174,7 +172,7 @@ class Executor:
     def _wait(self, case_id: str) -> None:
         nap = _SHORTEST_NAP_S
         self._last_look = now()
-        # The flight is looked up anew each time: it may have been started again on another loop.
+        # The run is looked up anew each time: it may have been started again on another loop.
         while not (scheduled_run := self._runs[case_id]).done.wait(min(scheduled_run.watch.get_seconds_left(), nap)):
             loop = self._loop
             assert loop is not None
@@ -184,36 +182,41 @@ class Executor:
             self._replace_blocked_loop(loop)
 
     def _is_blocked(self, loop: BackgroundLoop) -> bool:
-        """Whether an agent holds the loop just now. The others' time stands still, as if they ran alone: looked at
-        often enough, the loop is found with each agent for the share of the time that it takes."""
+        """Return whether an agent blocks the loop now. The others' time stands still, as if they ran alone: at frequent
+        looks, the loop is found with each agent for the share of the time that it takes.
+        """
         at = now()
         since, self._last_look = at - self._last_look, at
         holder = loop.find_blocking_run()
         if holder is not None:
-            for flight in list(self._runs.values()):
-                if flight is not holder:
-                    flight.watch.add_delay(since)
+            for run in list(self._runs.values()):
+                if run is not holder:
+                    run.watch.add_delay(since)
         return holder is not None
 
     def _replace_blocked_loop(self, loop: BackgroundLoop) -> None:
-        """If an agent has blocked the loop for longer than its deadline, go on without both: the others start again."""
+        """Abandon the loop, and an agent that has blocked it for longer than its deadline; start the others on a new
+        loop.
+        """
         culprit = loop.find_blocking_run()
         verdict = None if culprit is None else culprit.watch.judge_hung_run()
         if culprit is not None and verdict is not None:
             culprit.finish(verdict)
             self._loop = None
-            self._start([flight.copy() for flight in self._runs.values() if not flight.done.is_set()])
+            self._start([run.copy() for run in self._runs.values() if not run.done.is_set()])
 
     def move_error_to_blocker(self, request: RunRequest, error: BaseException) -> bool:
-        """`error` has ended the wait for the verdict of `job`, because it took too long. If another agent blocks the
-        loop, it is that one's error, which `run` raises when it is asked for its case; the others are to be announced
-        once more. Gives whether it is so."""
+        """Give `error`, a timeout of the wait for `request`, to the agent that blocks the loop, if there is one.
+
+        `run` raises it when it is asked for that agent's case; the others are to be announced once more. Return whether
+        the error is another case's.
+        """
         culprit = None if self._loop is None else self._loop.find_blocking_run()
         if self._loop is None or culprit is None or not self._loop.is_stuck():
             return False
         culprit.finish(None, error)
         self._loop = None
-        self._runs = {case_id: flight for case_id, flight in self._runs.items() if flight.done.is_set()}
+        self._runs = {case_id: run for case_id, run in self._runs.items() if run.done.is_set()}
         return culprit.request.case.id != request.case.id
 
     def _cancel(self, scheduled_run: ScheduledRun) -> None:
@@ -223,34 +226,29 @@ class Executor:
 
 
 def build_defect_verdict(case: Case, error: BaseException) -> Verdict:
-    """The verdict of a case on which evalkit itself failed: not measured, and told with the place of the defect.
+    """Return the verdict of a case on which evalkit itself failed: not measured, with the place of the defect.
 
-    What was used wrongly is no defect: an EvalkitError says itself what to do.
+    An EvalkitError is no defect but wrong use, and explains itself.
     """
     if isinstance(error, EvalkitError):
         return build_error_verdict(case, error.code, str(error))
-    import traceback
-
     place = "".join(traceback.format_exception(error)[-3:]).strip()
     return build_error_verdict(case, "not_measured", f"evalkit itself failed on this case; please report it:\n{place}")
 
 
 def build_error_verdict(case: Case, code: str, message: str) -> Verdict:
-    """Return the verdict of a case that could not be measured, through no fault of its own."""
+    """Return the verdict of a case that could not be measured."""
     return build_unjudged_verdict(case, ERROR, Reason(code=code, message=message))
 
 
-# One event loop in a daemon thread, on which cases overlap, and which can be told from outside that it is stuck.
-
 _owner: contextvars.ContextVar[ScheduledRun | None] = contextvars.ContextVar("evalkit_flight", default=None)
-_CLOSING_S = 2.0
-_MOMENT_S = 0.25
-
 RunWork = Callable[[ScheduledRun], Coroutine[Any, Any, None]]
 
 
 class BackgroundLoop:
-    """Runs flights. An agent that blocks it is found by `blocked_by`; the loop is then left behind for a new one."""
+    """An event loop in a thread that runs cases. `find_blocking_run` finds an agent that blocks it; the loop is then
+    abandoned.
+    """
 
     def __init__(self, concurrency: int) -> None:
         self._loop = asyncio.new_event_loop()
@@ -287,7 +285,7 @@ class BackgroundLoop:
             self._loop.close()
 
     def start(self, runs: Sequence[ScheduledRun], work: RunWork) -> None:
-        """Start ``work(flight)`` for each flight, in its context. One call for many: waking the loop's thread costs."""
+        """Start ``work(run)`` for each run, in its context. One call for many: waking the loop's thread costs."""
         self._loop.call_soon_threadsafe(self._begin, runs, work)
 
     def _begin(self, runs: Sequence[ScheduledRun], work: RunWork) -> None:
@@ -304,45 +302,46 @@ class BackgroundLoop:
             scheduled_run.task = None  # `_owners` would keep both for as long as there is the loop
 
     def find_blocking_run(self) -> ScheduledRun | None:
-        """The flight whose code the loop is executing right now; None while it waits."""
+        """Return the run whose code the loop is executing right now; None while it waits."""
         task = asyncio.current_task(self._loop)
         return None if task is None else self._owners.get(task)
 
     def is_stuck(self) -> bool:
-        """Whether the loop comes to nothing else within a moment."""
+        """Return whether the loop does nothing else within a moment."""
         answered = threading.Event()
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(answered.set)
         return not answered.wait(_MOMENT_S)
 
     def cancel(self, scheduled_run: ScheduledRun) -> None:
-        """Let a flight end that nobody waits for any more."""
+        """Cancel a run."""
         task = scheduled_run.task
         if task is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(task.cancel)
 
     def close(self) -> None:
-        """Close what live providers hold for this loop, and end it. A loop that is stuck is left behind."""
+        """Close what live providers hold for this loop, and stop it. A stuck loop is abandoned."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end)
         self._thread.join(timeout=_CLOSING_S + get_closing_timeout())
 
     def _end(self) -> None:
         closing = self._loop.create_task(self._close_all())
-        closing.add_done_callback(lambda _: self._stop())
 
-    def _stop(self) -> None:
-        self._is_over = True
-        self._loop.stop()
+        def stop(_: object) -> None:
+            self._is_over = True
+            self._loop.stop()
+
+        closing.add_done_callback(stop)
 
     async def _close_all(self) -> None:
-        """Cases first, which cancel their agents, then what else there is.
+        """Cancel cases first, which cancel their agents, then all other tasks.
 
-        What is ending already is left to its end: a second cancellation would cut off its clean-up.
+        Tasks that are ending already are left alone: a second cancellation would cut off their clean-up.
         """
         mine = {asyncio.current_task()}
-        cases = {task for task, flight in list(self._owners.items()) if flight.task is task and not task.done()}
+        cases = {task for task, run in list(self._owners.items()) if run.task is task and not task.done()}
         await _cancel_tasks(cases - mine)
         await _cancel_tasks(asyncio.all_tasks() - mine - list_open_agents())
         await wait_for_teardown()

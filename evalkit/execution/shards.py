@@ -27,7 +27,7 @@ class Shard:
 
 
 def parse_shard(text: str) -> Shard:
-    """``"3/8"``. ValueError for anything else, whose text says what was expected."""
+    """Parse ``"3/8"``. Raise ValueError for anything else, whose text says what was expected."""
     match = re.fullmatch(r"\s*([0-9]+)\s*/\s*([0-9]+)\s*", text)
     number, total = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= total:
@@ -36,7 +36,7 @@ def parse_shard(text: str) -> Shard:
 
 
 def compute_fingerprint(case_ids: Iterable[str]) -> str:
-    """The same for the same ids, whatever their order: 16 hexadecimal digits."""
+    """Return 16 hexadecimal digits that are equal for equal ids in any order."""
     digest = sha256()
     for case_id in sorted(set(case_ids)):
         digest.update(case_id.encode("utf-8", "surrogatepass") + b"\0")
@@ -44,7 +44,7 @@ def compute_fingerprint(case_ids: Iterable[str]) -> str:
 
 
 def split(case_ids: Sequence[str], total: int, seconds: Mapping[str, float] | None = None) -> dict[str, int]:
-    """Case id -> number of its shard, from 1 to `total`.
+    """Return the number of each case's shard, from 1 to `total`.
 
     `seconds` are durations of an earlier run, by case id. A case that is not among them counts with the mean of those
     that are.

@@ -2,10 +2,20 @@
 
 This module is loaded by every pytest run of its environment. So it imports nothing that pytest has not imported
 itself, and registers the hooks that do the work only under ``--evalkit``, or when a test bears the mark ``evalkit``.
+
+evalkit's modules, and the larger ones that it needs, are imported past pytest's assertion rewriting, which takes every
+module of a distribution with a plugin in it. It would search, check and cache some two hundred modules that hold no
+assertion of a test, a fifth of start-up; and where byte code is not written (containers that set
+PYTHONDONTWRITEBYTECODE, the first run in CI) it would parse them all anew, which takes longer than the run. It asks for
+each module of other packages whether it might be a test: with fifty modules that takes a millisecond.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,14 +26,37 @@ if TYPE_CHECKING:
     from evalkit.plugin.fixture import EvalkitCase
 
 
+_PLAIN = ("evalkit.", "asyncio.", "yaml.")
+
+
+class PlainFinder:
+    """A finder of the modules of these packages alone, like the interpreter's own."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, path, target) if name.startswith(_PLAIN) else None
+
+
+def install_plain_finder(config: pytest.Config) -> None:
+    """Import these packages without rewriting until the end of this pytest run."""
+    finder = PlainFinder()
+    sys.meta_path.insert(0, finder)
+    config.add_cleanup(lambda: sys.meta_path.remove(finder))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
-def pytest_load_initial_conftests(args: list[str]) -> None:
-    wrong = explain_misspelt_flag(args)
-    if wrong is not None:
-        raise pytest.UsageError(wrong)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None, None, None]:
+    """Install the finder before conftest files import evalkit."""
+    if early_config.known_args_namespace.evalkit:
+        install_plain_finder(early_config)
+    yield
+    problem = explain_misspelt_flag(args)
+    if problem is not None:
+        raise pytest.UsageError(problem)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -33,9 +66,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "evalkit(*paths): run the test for each case in these files, folders or globs: evalkit_case.run(agent)",
     )
     if config.getoption("evalkit"):
-        from evalkit.plugin.plain_imports import install_plain_finder
-
-        install_plain_finder(config)
         from evalkit.plugin.session import start
 
         start(config)
@@ -53,8 +83,6 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("evalkit") is not None:
         if not metafunc.config.getoption("evalkit"):
-            from evalkit.plugin.plain_imports import install_plain_finder
-
             install_plain_finder(metafunc.config)
         from evalkit.plugin.marked import parametrize
 

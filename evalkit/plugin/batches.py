@@ -17,7 +17,7 @@ EXCHANGE_KEY = "evalkit_rendezvous"  # the key of xdist's workerinput that names
 
 
 def parse_case_id(node_id: str) -> str | None:
-    """The case id in the node id of a case, ``folder/a_001.yaml::a_001``; None for the node id of any other test.
+    """Return the case id in the node id of a case, ``folder/a_001.yaml::a_001``; None for any other test.
 
     Under xdist's loadgroup ``@group`` follows.
     """
@@ -28,24 +28,24 @@ def parse_case_id(node_id: str) -> str | None:
 
 
 def split_into_batches(ids: Sequence[str], workers: int) -> dict[str, int]:
-    """id -> number of its bucket: about four buckets a worker, each of neighbours in the order of collection."""
+    """Return the number of each id's batch: about four batches a worker, each of neighbours in the order of collection."""
     size = max(1, -(-len(ids) // (max(workers, 1) * BATCHES_PER_WORKER)))
     return {node_id: place // size for place, node_id in enumerate(ids)}
 
 
 class WorkerExchange:
-    """A folder in which the controller tells its workers, on the same machine, what xdist has no words for."""
+    """A folder in which the controller and its workers, on the same machine, exchange what xdist has no messages for."""
 
     def __init__(self, folder: str | None = None) -> None:
         self._existing_folder = folder
 
     @cached_property
     def folder(self) -> Path:
-        """Made when a worker is first told of it: sessions without workers need none."""
+        """The folder, made when it is first used: sessions without workers need none."""
         return Path(self._existing_folder or tempfile.mkdtemp(prefix="evalkit-"))
 
     def start_batches(self) -> None:
-        """Cases are given out by whole buckets."""
+        """Announce that cases are distributed by whole batches."""
         (self.folder / "buckets").touch()
 
     @property
@@ -53,7 +53,7 @@ class WorkerExchange:
         return (self.folder / "buckets").exists()
 
     def set_apart(self, node_ids: Iterable[str]) -> None:
-        """These are run one by one from now on."""
+        """Add tests that are run one by one from now on."""
         with (self.folder / "alone").open("a", encoding="utf-8") as file:
             file.writelines(f"{node_id}\n" for node_id in node_ids)
 
@@ -64,13 +64,13 @@ class WorkerExchange:
             return frozenset()
 
     def write_marked(self, cases: Mapping[str, str]) -> None:
-        """Node id -> case id of the ordinary tests that run cases, the same in every worker."""
+        """Write node id -> case id of the ordinary tests that run cases, the same in every worker."""
         file = self.folder / f"marked-{os.getpid()}"
         file.write_text(json.dumps(cases), "utf-8")
         file.replace(self.folder / "marked")
 
     def read_marked(self) -> dict[str, str]:
-        """What a worker has told of them."""
+        """Return the node ids and case ids that a worker has written."""
         try:
             cases: dict[str, str] = json.loads((self.folder / "marked").read_text("utf-8"))
         except FileNotFoundError:
@@ -83,7 +83,9 @@ class WorkerExchange:
 
 
 class BatchPlan:
-    """Tells which cases may start while another one is in its protocol."""
+    """The cases that may start while another one is in its protocol: in one process all, under xdist those of its
+    batch.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._worker: dict[str, object] | None = getattr(config, "workerinput", None)
@@ -92,18 +94,18 @@ class BatchPlan:
         self._batches: dict[str, int] = {}
 
     def plan(self, node_ids: Iterable[str]) -> None:
-        """All node ids of this process, in the order of collection, which is the same in every worker."""
+        """Make the batches of all node ids of this process, in the order of collection, which every worker shares."""
         if self._worker is not None:
             cases = [node_id for node_id in node_ids if parse_case_id(node_id) is not None]
             self._batches = split_into_batches(cases, int(str(self._worker["workercount"])))
 
     def can_run_ahead(self, item: pytest.Item) -> bool:
-        """Whether any other case may start while `item` is in its protocol."""
+        """Return whether any other case may start while `item` is in its protocol."""
         exchange = self._exchange
         return self._worker is None or (
             exchange is not None and exchange.has_batches and item.nodeid not in exchange.read_apart()
         )
 
     def is_same_batch(self, item: pytest.Item, later: pytest.Item) -> bool:
-        """Whether `later` is one of them, given that there are any."""
+        """Return whether `later` may start while `item` is in its protocol, if any case may."""
         return self._worker is None or self._batches[item.nodeid] == self._batches[later.nodeid]

@@ -96,7 +96,7 @@ class Collection:
         self.folder_hooks.clear()
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Without paths on the command line, ignore all but cases and the tests that evalkit_paths names.
+        """Ignore all but cases and the tests that evalkit_paths names, without paths on the command line.
 
         Where no file can be ignored, pytest need not look at each case, which takes a sixth of collecting.
         """
@@ -248,7 +248,7 @@ class CaseFile(pytest.File):
 
 
 class CaseItem(pytest.Item):
-    """One case, loaded when it is first read and released once it has run: of many cases, few are in memory."""
+    """A case as an item of pytest, loaded when it is first read and released after its run: few are in memory."""
 
     def __init__(self, **node: object) -> None:
         super().__init__(**node)  # type: ignore[arg-type]

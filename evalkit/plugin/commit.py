@@ -12,7 +12,7 @@ _VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")  # where the code was unpacked with
 
 
 def find_commit(root: Path, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The commit that is checked out around `root`, else the one that the CI's environment names, else None."""
+    """Return the commit that is checked out around `root`, else the one that the CI's environment names, else None."""
     for folder in (root, *root.parents):
         git = folder / ".git"
         if git.exists():
@@ -24,7 +24,7 @@ def find_commit(root: Path, environment: Mapping[str, str] = os.environ) -> str 
 
 
 def _locate_repository(git: Path) -> Path:
-    """A worktree and a submodule have a file that says where their repository is."""
+    """Return the repository's folder. A worktree and a submodule have a file that names it."""
     if git.is_dir():
         return git
     return git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()

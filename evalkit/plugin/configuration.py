@@ -29,7 +29,7 @@ _LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly
 
 
 def is_listing(config: pytest.Config) -> bool:
-    """Whether pytest is asked to list something, and runs nothing."""
+    """Return whether pytest lists something, and runs nothing."""
     return any(getattr(config.option, name, False) for name in _LISTINGS)
 
 
@@ -48,7 +48,7 @@ def is_logging_live(config: pytest.Config) -> bool:
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
-    """One session's settings. `trace` None: failed traces, and passed ones of small runs."""
+    """The settings of a session. `trace` None: failed traces, and passed ones of small runs."""
 
     root: Path
     paths: tuple[Path, ...]
@@ -75,7 +75,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
 
 def read_configuration(config: pytest.Config) -> Configuration:
-    """Raises UsageError that names the option and what it should be."""
+    """Read and check all options. Raise UsageError that names the option and its values."""
     table = read_project_table(config.rootpath)
     return _ConfigurationReader(config, table).build()
 
@@ -87,7 +87,7 @@ _LINT_KEYS = ("paths", "mocks", "lint")
 
 
 class _ConfigurationReader:
-    """Looks a name up in the flags, the ini options and the table, and says which of them was wrong."""
+    """A reader that looks a name up in the flags, the ini options and the table, and names its source in errors."""
 
     def __init__(self, config: pytest.Config, table: Mapping[str, Any]) -> None:
         self._config = config
@@ -108,7 +108,7 @@ class _ConfigurationReader:
         return format_flag(name) if by_flag else f"evalkit_{name}"
 
     def read_path(self, name: str, default: str | None = None) -> Path | None:
-        """Paths on the command line are relative to where pytest was started, others to the project's root."""
+        """Return a path: on the command line relative to pytest's start, elsewhere to the project's root."""
         value = self.read(name) or default
         if value is None:
             return None
@@ -183,7 +183,10 @@ _RATES = ("requests_per_minute", "tokens_per_minute")
 
 
 def read_live_settings(read_option: Callable[[str], Any], config: pytest.Config, results: Path) -> dict[str, Any]:
-    """Fields of `Settings`. Workers of xdist divide the rates among them, and book what they spend in one file."""
+    """Return fields of `Settings` on live models and agents' own clients: rates, the budget, HTTP cassettes.
+
+    Workers of xdist divide the rates among them, and add what they spend in one file.
+    """
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     limits = {
         **(read_option("limits") or {}),
@@ -200,5 +203,5 @@ def read_live_settings(read_option: Callable[[str], Any], config: pytest.Config,
 
 
 def locate_ledger(results: Path, run: str) -> Path:
-    """The file in which the workers of one run book what they spend."""
+    """Return the file in which the workers of one run add what they spend."""
     return results.parent / f"spent-{run}.txt"

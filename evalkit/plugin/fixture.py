@@ -13,7 +13,7 @@ from evalkit.plugin.verdicts import CaseError, get_first_reason
 
 
 class EvalkitCase:
-    """One case in the hands of a test.
+    """The case that a test runs.
 
     `case` is the loaded case, `id` its path from the project's root. Without a call of `run` the test is an error, and
     a test is never better than its case's verdict, whatever it does about it.
@@ -27,7 +27,7 @@ class EvalkitCase:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Of the run that counts: the first one that did not pass, else the last; None before `run`."""
+        """The verdict of the run that counts: the first one that did not pass, else the last; None before `run`."""
         return self._verdict
 
     def run(self, agent: Any = None) -> Verdict:

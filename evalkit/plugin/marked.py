@@ -181,7 +181,7 @@ _STATE: pytest.StashKey[MarkedRun] = pytest.StashKey()
 
 
 class MarkedRun:
-    """One run of a test."""
+    """A run of a test."""
 
     def __init__(self, marked_case: MarkedCase, run: Callable[[Case, Any], Verdict]) -> None:
         self.marked_case = marked_case

@@ -52,7 +52,7 @@ _LISTS = {"paths"}
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Add all flags and ini options, each without a default: what was not said is None."""
+    """Add all flags and ini options, each without a default: an option that is not given is None."""
     group = parser.getgroup("evalkit", "evaluation of tool-calling agents (evalkit)")
     group.addoption("--evalkit", action="store_true", default=False, help="run the case files below evalkit_paths")
     for name, (metavar, text) in OPTIONS.items():
@@ -66,19 +66,19 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def format_flag(name: str) -> str:
-    """``--evalkit-min-pass-rate`` for ``min_pass_rate``."""
+    """Return ``--evalkit-min-pass-rate`` for ``min_pass_rate``."""
     return f"--evalkit-{name.replace('_', '-')}"
 
 
 def find_idle_flag(arguments: Iterable[str]) -> str | None:
-    """The first flag that would do nothing without --evalkit; one that is given for a gate must not be silent."""
+    """Return the first flag that would do nothing without --evalkit, such as one of the gate."""
     active = {format_flag(name) for name in _MARKED_TEST_OPTIONS}
     flags = (argument.partition("=")[0] for argument in _select_flags(arguments))
     return next((flag for flag in flags if flag not in active), None)
 
 
 def explain_misspelt_flag(arguments: Iterable[str]) -> str | None:
-    """What to say of the first flag that is almost one of ours; pytest says nothing of what is near."""
+    """Return an error for the first flag that is almost one of ours; pytest suggests nothing."""
     for argument in _select_flags(arguments):
         flag = argument.partition("=")[0]
         flags = [format_flag(name) for name, (metavar, _) in OPTIONS.items() if metavar is not None]
@@ -96,14 +96,14 @@ def _select_flags(arguments: Iterable[str]) -> Iterator[str]:
 
 
 def is_case_path(argument: str) -> bool:
-    """Whether a path on the command line, or what follows it in a node id, looks like a case file."""
+    """Return whether an argument of the command line, a path or a node id, looks like a case file."""
     name = argument.partition("::")[0]
     stem, dot, ending = name.rpartition(".")
     return bool(dot) and ending in ("yaml", "yml") and stem[-1:].isdigit()
 
 
 def get_option(config: pytest.Config, name: str) -> Any:
-    """What the command line, else the ini file, says of `name`; None if neither does."""
+    """Return the value on the command line, else in the ini file; None if it is in neither."""
     if name in SWITCHES or OPTIONS[name][0] is not None:
         value = config.getoption(f"evalkit_{name}")
         if value is not None:

@@ -20,7 +20,7 @@ from evalkit.reports.table import REPORTS, ReportInput, send_spans
 
 
 def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | None, Run | None]:
-    """What the gate has to know of the run to compare with, and the whole of it where a report shows both."""
+    """Return the baseline's outcomes for the gate, and the run itself if a report shows both."""
     if configuration.baseline is None:
         return None, None
     if configuration.html is not None or os.environ.get("GITHUB_STEP_SUMMARY"):
@@ -30,7 +30,7 @@ def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | Non
 
 
 def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[str]:
-    """Write the reports that are asked for; a line for each that could not be written."""
+    """Write the reports that are asked for; yield a line for each that could not be written."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if configuration.html is not None:
         try:
@@ -53,7 +53,7 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
 
 
 def build_annotations(configuration: Configuration) -> list[str]:
-    """Lines that a GitHub runner turns into annotations at the cases' files; none anywhere else."""
+    """Return lines that a GitHub runner turns into annotations at the cases' files; none anywhere else."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return []
     top = Path(os.environ.get("GITHUB_WORKSPACE") or configuration.root)

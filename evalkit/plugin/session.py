@@ -81,7 +81,7 @@ def insert_into_path(config: pytest.Config) -> None:
 
 
 def select_paths(config: pytest.Config, configuration: Configuration) -> CasePaths:
-    """Without paths on the command line, collect the case folders and nothing else, whatever `testpaths` says.
+    """Select the case folders and nothing else, whatever `testpaths` says, without paths on the command line.
 
     xdist hands its workers the original arguments, so each process applies the rule for itself.
     """

@@ -25,7 +25,9 @@ _OUTPUT = "evalkit_selection"  # the key of xdist's workeroutput that carries it
 
 
 class Sharding:
-    """Waits until pytest's own plugins are registered, to come after all of them, --lf included."""
+    """The hook that registers the splitter after pytest's own plugins, so that it comes after all of them, --lf
+    included.
+    """
 
     def __init__(self, config: pytest.Config, shard: Shard, durations: tuple[Path, ...]) -> None:
         self._splitter = Splitter(config, shard, read_durations(durations))
@@ -35,7 +37,7 @@ class Sharding:
 
 
 class Splitter:
-    """Deselects the cases of other shards. Tests that run no case are left alone."""
+    """The hooks that deselect the cases of other shards. Tests that run no case are kept."""
 
     def __init__(self, config: pytest.Config, shard: Shard, seconds: Mapping[str, float]) -> None:
         self._config = config
@@ -44,7 +46,7 @@ class Splitter:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
-        """What comes out of all others' selection is what is split."""
+        """Split what all other plugins have selected."""
         yield
         ids = list(dict.fromkeys(case_id for item in items if (case_id := get_case_id(item)) is not None))
         parts = split(ids, self._shard.total, self._seconds)
@@ -79,14 +81,14 @@ class Splitter:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """On the controller, which collects nothing: any worker that lived knows the whole."""
+        """Take the selection from any worker that lived: the controller collects nothing."""
         selection = getattr(node, "workeroutput", {}).get(_OUTPUT)
         if selection:
             self._config.stash[SELECTION] = decode(Selection, selection)
 
 
 def compute_content_hash(root: Path, case_ids: Iterable[str]) -> str:
-    """The same for the same texts of case files and of the suites above them: 16 hexadecimal digits.
+    """Return 16 hexadecimal digits that are equal for equal texts of case files and of the suites above them.
 
     Line ends don't count, which git may write differently on each machine.
     """

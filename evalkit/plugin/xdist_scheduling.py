@@ -19,11 +19,14 @@ _BATCH, _ALONE = "bucket ", "alone: "
 
 
 class ScopeScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types
-    """xdist's scheduling by scopes, for workers that may die: the base gives the test on which one died to the next,
-    and waits for ever for a worker that came later and was given one test."""
+    """xdist's scheduling by scopes, mended for workers that die.
+
+    The base gives the test on which one died to the next worker, and waits for ever for a worker that came later and
+    was given one test.
+    """
 
     def remove_node(self, node: Any) -> str | None:
-        """Take away a worker that has ended. The test on which it died, if it did and that is known."""
+        """Remove a worker that has ended. Return the test on which it died, if it did and that is known."""
         workload = self.assigned_work.pop(node)
         units = {scope: unit for scope, unit in workload.items() if not all(unit.values())}
         if not units:
@@ -35,7 +38,7 @@ class ScopeScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes
         return culprit
 
     def _take_culprit(self, units: dict[str, dict[str, bool]]) -> str | None:
-        """Take the test that was running out of what is to be given out again."""
+        """Take the test that was running out of the tests that are distributed again."""
         scope, unit = next(iter(units.items()))
         culprit = next(nodeid for nodeid, completed in unit.items() if not completed)
         del unit[culprit]
@@ -44,26 +47,28 @@ class ScopeScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes
         return culprit
 
     def _reschedule(self, node: Any) -> None:
-        """As the base does, until the worker can begin: it runs no test before it knows of the next one, or of the end.
-        The base sees to that at the start alone."""
+        """Reschedule until the worker can begin: it runs no test before it knows the next one, or the end.
+
+        The base sees to that at the start alone.
+        """
         super()._reschedule(node)
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)
 
 
 class FileScheduling(ScopeScheduling, LoadFileScheduling):  # type: ignore[misc]
-    """The same, by files."""
+    """Scheduling by files."""
 
 
 class GroupScheduling(ScopeScheduling, LoadGroupScheduling):  # type: ignore[misc]
-    """The same, by groups."""
+    """Scheduling by groups."""
 
 
 BY_SCOPE = {"loadscope": ScopeScheduling, "loadfile": FileScheduling, "loadgroup": GroupScheduling}
 
 
 class BatchScheduling(ScopeScheduling):
-    """Scheduling by scopes, where a scope is a bucket of cases; any other test is a scope of its own."""
+    """Scheduling by scopes, where a scope is a batch of cases; any other test is a scope of its own."""
 
     def __init__(
         self, config: pytest.Config, log: Any, exchange: WorkerExchange, is_case: Callable[[str], bool]
@@ -84,7 +89,7 @@ class BatchScheduling(ScopeScheduling):
         return nodeid if number is None else f"{_BATCH}{number}"
 
     def _take_culprit(self, units: dict[str, dict[str, bool]]) -> str | None:
-        """Any case of a bucket may have been running: what the worker had begun is given out again, one by one."""
+        """Distribute the begun cases of a batch again, one by one: any of them may have been running."""
         scope = next(iter(units))
         pending = [nodeid for nodeid, completed in units.pop(scope).items() if not completed]
         culprit = pending.pop(0) if len(pending) == 1 or not scope.startswith(_BATCH) else None

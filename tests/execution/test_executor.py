@@ -298,7 +298,7 @@ def test_what_interrupts_the_caller_cancels_the_case(
         raise TimeoutError("the caller's")
 
     executor = made(5)
-    monkeypatch.setattr(Executor, "_free", out_of_time)
+    monkeypatch.setattr(Executor, "_replace_blocked_loop", out_of_time)
     monkeypatch.setattr("evalkit.execution.executor._LONGEST_NAP_S", 0.02)
     with pytest.raises(TimeoutError, match="the caller's"):
         executor.run(jobs(agent, 1)[0])
@@ -325,7 +325,7 @@ def test_what_takes_too_long_is_the_error_of_who_blocks_the_loop(
 
     executor, (first, second) = made(2), jobs(agent, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(Executor, "_free", out_of_time)
+        patch.setattr(Executor, "_replace_blocked_loop", out_of_time)
         with pytest.raises(pytest.fail.Exception) as raised:
             executor.run(first, [second])
     is_anothers = blocks == second.case.id

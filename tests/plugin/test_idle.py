@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.plugin.plain_imports import PlainFinder
+from evalkit.plugin import PlainFinder
 
 Project = Any
 LISTING = "import sys\ndef test_list(): print('LOADED', *sorted(sys.modules))\n"
@@ -43,31 +43,13 @@ HEAVY = (
     *("click", "deepdiff", "genson", "google.genai", "h11", "httpx", "jinja2", "jsonschema", "pydantic", "regex"),
     *("rich.console", "rstr", "ruamel"),
 )
-UNUSED_ROOMS = ("adapters", "cli", "importing", "lint", "probing")
+UNUSED_ROOMS = ("adapters", "casecheck", "cli", "importers", "lint")
 UNUSED = {
-    "agents": (
-        "asking conftests grader grading http_agent instruction live loop offered opencalls opening "
-        "process_agent signatures"
-    ),
-    "checks": (
-        "contradictions custom every_call graded matching.assignment matching.solving older on_fault "
-        "references response response_schema run_checks sentences strays times"
-    ),
-    "execution": "shards",
-    "functions": (
-        "callables conversion directives failurereader installing mcp_server offering patchable patchpoint "
-        "resolving schemaproblems swapping targets"
-    ),
-    "gate": "comparison",
-    "model": "prices",
-    "operators": "advice application builtin difference extension hints operand",
-    "pipeline": "aliases evidence faults grading remarks repeats",
-    "plugin": "buckets faults linting markedverdicts progress updating",
-    "providers": "cassette gemini grades openai_chat stream textcalls",
-    "reports": "faults graded html junit markdown otel stored trace",
-    "spec": "agent_forms discovery extending schema",
-    "stats": "comparison grades repeats",
-    "yamlfile": "peeking syntax",
+    "execution": "cluster",
+    "plugin": "cluster lint update xdist_scheduling",
+    "providers": "gemini openai",
+    "reports": "html otel",
+    "textcalls": "search",
 }
 
 

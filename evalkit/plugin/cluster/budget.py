@@ -16,7 +16,7 @@ SpentByProcess = dict[str, float]  # USD by process of this run
 
 
 class ClusterBudget:
-    """The sum, in the process that gathers. `spread` tells workers, all of them if it is given no address."""
+    """The sum, in the process of the session. `send` tells workers, all of them if it is given no address."""
 
     def __init__(self, cap_usd: float, send: Callable[[SpentByProcess, str | None], None]) -> None:
         self._cap_usd = cap_usd
@@ -25,7 +25,7 @@ class ClusterBudget:
         self.usd_by_process: SpentByProcess = {}
 
     def handle_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
-        """An event of Dask's: a process has spent more. Called on the event loop of Dask's client."""
+        """Handle an event of Dask's: a process has spent more. Called on the event loop of Dask's client."""
         _, message = event
         process = message["process"]
         self.usd_by_process = {

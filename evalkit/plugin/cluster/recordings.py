@@ -26,7 +26,7 @@ _LIMITS = Limits(max_bytes=1_000_000_000, max_nodes=50_000_000)  # our own files
 
 
 def list_cassette_names(case: Case) -> tuple[str, ...]:
-    """The files that a case's cassettes may be in, for each of its runs."""
+    """Return the files that a case's cassettes may be in, for each of its runs."""
     base = Path(build_cassette_name(case.id))
     paths = [
         path
@@ -43,14 +43,14 @@ def _list_variants(path: Path) -> tuple[Path, ...]:
 
 
 def read_files(folder: Path, names: Iterable[str]) -> Files:
-    """Those of them that are there."""
+    """Return the contents of the files that exist."""
     return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
 
 
 def write_recordings(folder: Path, case: Case, files: Files, secrets: tuple[str, ...]) -> str | None:
-    """Put a case's recordings into the project, each in one step; gives why, if one was not written.
+    """Write a case's recordings into the project, each in one step; return why, if one was not written.
 
-    One that holds a secret of this machine is none of what would have been recorded here.
+    A recording that holds a secret of this machine is refused: recorded here, it would not hold it.
     """
     for name, content in files.items():
         path = folder / name
@@ -69,7 +69,7 @@ def write_recordings(folder: Path, case: Case, files: Files, secrets: tuple[str,
 
 
 def _has_secret(content: bytes, name: str, secrets: tuple[str, ...]) -> bool:
-    """YAML breaks lines, so its strings are looked into, and not its text."""
+    """Return whether a string holds a secret. YAML breaks lines, so its strings are searched, and not its text."""
     text = json.dumps(load(content, name, _LIMITS))
     return any(json.dumps(secret)[1:-1] in text for secret in secrets)
 
@@ -85,12 +85,12 @@ class RecordingDirectory:
         self.folder = Path(self._temporary.name)
 
     def write_cassettes(self, files: Files) -> None:
-        """The cassettes of a case that there are."""
+        """Write the existing cassettes of a case."""
         for name, content in files.items():
             write_atomically(self.folder / name, content)
 
     def take_recordings(self, case: Case, before: Mapping[str, bytes]) -> Files:
-        """What was recorded of a case; its files are gone from here then."""
+        """Return the files that were recorded for a case, and remove its files."""
         names = list_cassette_names(case)
         files = read_files(self.folder, names)
         for name in files:
@@ -98,7 +98,7 @@ class RecordingDirectory:
         return {name: content for name, content in files.items() if content != before.get(name)}
 
     def replace_paths(self, text: str) -> str:
-        """`text`, which may be JSON, with the paths that the project's own files have."""
+        """Return `text`, which may be JSON, with the paths of the project's own files."""
         here = os.fspath(self.folder)
         return text.replace(here, self._project_folder).replace(json.dumps(here)[1:-1], self._project_folder)
 

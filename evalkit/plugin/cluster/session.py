@@ -36,7 +36,7 @@ from evalkit.reports.serialization import from_line
 
 
 class ClusterSession:
-    """Stands in for the executor of this process: it has its methods, once the session has begun to run tests."""
+    """The executor of a session whose cases run on a cluster. It connects when the session begins to run tests."""
 
     def __init__(self, config: pytest.Config, configuration: Configuration, *, singly: bool = False) -> None:
         """`singly`: the session may stop at any verdict, so none should wait for another."""
@@ -60,25 +60,25 @@ class ClusterSession:
 
     @property
     def window(self) -> int:
-        """As `Executor` has it."""
+        """The number of requests ahead that are worth announcing."""
         return self._connected.window
 
     @property
     def seconds(self) -> float:
-        """As `Executor` has it."""
+        """The duration of the case whose verdict was returned last."""
         return self._connected.seconds
 
     def run(self, request: RunRequest, ahead: Any = ()) -> Verdict:
-        """As `Executor` has it."""
+        """Return the verdict of `request`."""
         return self._connected.run(request, ahead)
 
     def cancel_pending(self) -> None:
-        """As `Executor` has it."""
+        """Call back the requests that will not be asked for."""
         if self._executor is not None:
             self._executor.cancel_pending()
 
     def close(self) -> None:
-        """As `Executor` has it."""
+        """Stop everything, and disconnect."""
         if self._executor is not None:
             self._executor.close()
 
@@ -91,7 +91,7 @@ class ClusterSession:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Connect when it is known what is to run, and only if anything is."""
+        """Connect once the tests to run are known, and only if there are cases among them."""
         items = [item for item in session.items if isinstance(item, CaseItem)]
         if items and not is_listing(self._config):
             try:
@@ -145,18 +145,18 @@ class ClusterSession:
 
     @property
     def _folder(self) -> Path:
-        """Of cassettes."""
+        """The folder of cassettes."""
         return self._configuration.root / self._configuration.settings.cassettes
 
     def _send_spent(self, usd_by_process: SpentByProcess, worker: str | None) -> None:
-        """Called on the event loop of Dask's client, which must not wait for the workers."""
+        """Tell the workers the spent money. Called on the event loop of Dask's client, which must not wait for them."""
         client = self._connected.client
         workers = None if worker is None else [worker]
         tell = partial(client.run, update_spent, self._spec, usd_by_process, workers=workers, on_error="ignore")
         client.loop.add_callback(tell)
 
     def _store_recordings(self, request: RunRequest, answer: CaseAnswer) -> None:
-        """Recordings are paid for, and none waits for its verdict to be told."""
+        """Write the recordings of a case at once: they are paid for, whether or not its verdict is asked for."""
         problem = write_recordings(self._folder, request.case, answer[3], self._configuration.secrets)
         if problem is not None:
             self._unwritten[request.case.id] = problem
@@ -172,16 +172,16 @@ class ClusterSession:
 
 
 def list_folders(folders: Iterable[Path]) -> tuple[str, ...]:
-    """Each once; a run of many cases has few folders."""
+    """Return each folder once."""
     return tuple(sorted(set(map(os.fspath, folders))))
 
 
 def _map_path(path: str, here: str, root: str) -> str:
-    """Where `path` is on the workers; outside the project, where it is here."""
+    """Return the place of `path` on the workers; outside the project it is the same."""
     return os.path.join(root, os.path.relpath(path, here)) if Path(path).is_relative_to(here) else path
 
 
 def _refuse(config: pytest.Config, configuration: Configuration) -> None:
-    """What can't be had on other machines."""
+    """Refuse options that exclude a cluster."""
     if hasattr(config, "workerinput") or config.getoption("numprocesses", None):
         raise UsageError("--evalkit-executor and -n exclude each other: the workers of the cluster are the processes")

@@ -41,7 +41,7 @@ CaseInput = tuple[Case, Any, Files]  # a case, the agent that is not its own, th
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):
-    """What is the same for all parcels of a run. `here` is the project's root where the run was started."""
+    """The facts that all batches of a run share. `origin` is the project's root where the run was started."""
 
     run_id: str
     root: str
@@ -55,7 +55,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
 
 
 def serialize_spec(spec: RunSpec) -> bytes:
-    """`terms` as workers read them: the versions come first, because the rest can be read by the same ones alone."""
+    """Serialize `spec` for workers. The versions come first: the rest can be read by the same versions alone."""
     return pickle.dumps((_get_versions(), pickle.dumps(spec)))
 
 
@@ -64,14 +64,14 @@ def _get_versions() -> tuple[str, str]:
 
 
 def check_worker(project: bytes) -> str | None:
-    """What is wrong with this worker, or None. It has then imported the project."""
+    """Import the project. Return why this worker can't run its cases, or None."""
     spec, folders = pickle.loads(project)
     worker_run = _get_worker_run(spec)
     return worker_run if isinstance(worker_run, str) else worker_run.prepare(folders)
 
 
 def run_batch(batch: bytes) -> list[CaseAnswer] | str | None:
-    """An answer per case, or why there is none; None if an agent raised KeyboardInterrupt."""
+    """Return an answer per case, or why there is none; None if an agent raised KeyboardInterrupt."""
     from distributed import get_worker
 
     spec, folders, usd_by_process, cases = pickle.loads(batch)
@@ -93,7 +93,7 @@ def run_batch(batch: bytes) -> list[CaseAnswer] | str | None:
 
 
 def stop_run(spec: bytes) -> None:
-    """Leave what is running, and forget the run."""
+    """Abandon what is running, and forget the run."""
     _, inner = pickle.loads(spec)
     with _lock:
         worker_run = _runs.pop(inner, None)
@@ -102,7 +102,7 @@ def stop_run(spec: bytes) -> None:
 
 
 def update_spent(spec: bytes, usd_by_process: SpentByProcess) -> None:
-    """What all processes of the run have spent, by their names."""
+    """Update the spent money of all processes of the run, by their names."""
     _, inner = pickle.loads(spec)
     worker_run = _runs.get(inner)
     if isinstance(worker_run, WorkerRun):
@@ -131,7 +131,7 @@ def _get_worker_run(spec_bytes: bytes) -> WorkerRun | str:
 
 
 def _import_project(spec: RunSpec) -> str | None:
-    """Put the project on the path, as pytest would have. Gives what is wrong with it."""
+    """Put the project on the path, as pytest would. Return why it can't be used, or None."""
     root = Path(spec.root)
     if not root.is_dir():
         return f"there is no folder {root}; say where the project is on the workers: dask://host:port?root=FOLDER"
@@ -167,7 +167,7 @@ def _find_changed_module(root: str) -> str | None:
 
 
 class WorkerRun:
-    """A run's executor in this process."""
+    """A run in this process: its executor, its settings, and the money it has spent."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
@@ -189,7 +189,7 @@ class WorkerRun:
         _route_output()
 
     def prepare(self, folders: Sequence[str]) -> str | None:
-        """Import what pytest would have imported for cases in `folders`. Gives what is wrong."""
+        """Import the conftest files of `folders`, as pytest would. Return why that failed, or None."""
         with _lock:
             for folder in folders:
                 if folder not in self._prepared:
@@ -205,19 +205,21 @@ class WorkerRun:
         return None
 
     def update_spent(self, usd_by_process: SpentByProcess, worker: Callable[[], Any] | None = None) -> None:
-        """What all processes of the run have spent, this one included. `worker` gives Dask's, to tell through."""
+        """Update the spent money of all processes of the run, this one included. `worker` returns Dask's, to send
+        through.
+        """
         if self._account is not None:
             if worker is not None:
                 self._worker = worker()
             self._account.record_elsewhere(sum(usd for process, usd in usd_by_process.items() if process != self._name))
 
     def _send_spent(self, usd: float) -> None:
-        """This process has spent so much by now. Dask sends it off at once, from any thread."""
+        """Send the money that this process has spent by now. Dask sends it at once, from any thread."""
         message = {"process": self._name, "worker": self._worker.address, "usd": usd}
         self._worker.log_event(TOPIC + self.spec.run_id, message)
 
     def run(self, cases: Sequence[CaseInput]) -> list[CaseAnswer]:
-        """An answer per case, in their order."""
+        """Return an answer per case, in their order."""
         outputs = [CaseOutput() for _ in cases]
         if self._recordings is not None:
             for _, _, files in cases:
@@ -235,7 +237,7 @@ class WorkerRun:
         return answers
 
     def _redact_text(self, text: str) -> str:
-        """`text` as it may be shown."""
+        """Return `text` without secrets, and with the paths of the project's own files."""
         return self._redact(text if self._recordings is None else self._recordings.replace_paths(text))
 
     def _build_request(self, case: Case, agent: Any, output: CaseOutput) -> RunRequest:
@@ -244,7 +246,7 @@ class WorkerRun:
         return RunRequest(self._move_case(case), agent, context)
 
     def _move_case(self, case: Case) -> Case:
-        """The case with its files where they are on this machine."""
+        """Return the case with the paths of its files on this machine."""
         if self.spec.root == self.spec.origin:
             return case
         dirs = tuple(Path(self._map_path(str(folder))) for folder in case.suite_dirs)
@@ -257,11 +259,11 @@ class WorkerRun:
         )
 
     def _map_path(self, path: str) -> str:
-        """Where `path` is on this machine."""
+        """Return the place of `path` on this machine."""
         return os.path.join(self.spec.root, os.path.relpath(path, self.spec.origin))
 
     def close(self) -> None:
-        """End what is running."""
+        """Stop what is running."""
         self.is_closed = True
         self._executor.interrupt()
         self._executor.close()
