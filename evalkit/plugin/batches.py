@@ -34,7 +34,7 @@ def split_into_batches(ids: Sequence[str], workers: int) -> dict[str, int]:
 
 
 class WorkerExchange:
-    """A folder in which the controller and its workers, on the same machine, exchange what xdist has no messages for."""
+    """A folder in which the controller and its workers, on the same machine, exchange facts beside xdist."""
 
     def __init__(self, folder: str | None = None) -> None:
         self._existing_folder = folder

@@ -30,7 +30,7 @@ SECRET = "correct-horse-battery"
 AGENTS = """\
 import asyncio, os, pathlib
 import evalkit
-from evalkit.agents.model_choice import _shared
+from evalkit.agents.model_choice import _shared_providers
 from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
 
 HERE = pathlib.Path(os.environ["NOTES"])
@@ -58,14 +58,14 @@ class Live:
         return (HERE / "payer.txt").read_text().strip() == str(os.getpid())
     async def aclose(self): ...
 
-_shared["gemini:x"] = Live()
+_shared_providers["gemini:x"] = Live()
 
 class Judge(Live):
     async def turn(self, request):
         note("asked.txt", os.getpid())
         return ModelTurn(text='{"grades": [{"pass": true, "reason": "so"}]}')
 
-_shared["gemini:judge"] = Judge()
+_shared_providers["gemini:judge"] = Judge()
 
 @evalkit.agent("says-done")
 def says_done(task):

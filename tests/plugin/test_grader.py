@@ -21,7 +21,7 @@ EXPECTED = {"expected_function_calls": ["check"], "judge": ["It is polite.", "It
 # The same grader as below, for processes of their own.
 ELSEWHERE = """
 import json
-from evalkit.agents.model_choice import _shared
+from evalkit.agents.model_choice import _shared_providers
 from evalkit.model.transcript import ModelCall, ModelTurn
 
 class Judge:
@@ -32,7 +32,7 @@ class Judge:
         return ModelTurn(calls=(ModelCall(name="grade", arguments={"grades": grades}),))
     async def aclose(self): ...
 
-_shared["gemini:g"] = Judge()
+_shared_providers["gemini:g"] = Judge()
 """
 
 

@@ -49,7 +49,6 @@ UNUSED = {
     "plugin": "cluster lint update xdist_scheduling",
     "providers": "gemini openai",
     "reports": "html otel",
-    "textcalls": "search",
 }
 
 

@@ -12,7 +12,7 @@ Project = Any
 CONFTEST = """
 import asyncio
 import evalkit
-from evalkit.agents.model_choice import _shared
+from evalkit.agents.model_choice import _shared_providers
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 
 class Live:
@@ -22,7 +22,7 @@ class Live:
         return ModelTurn(text="done", usage=Usage(input_tokens=10_000, total_tokens=10_000), duration_ms=1500.0)
     async def aclose(self): ...
 
-_shared["gemini:x"] = Live()
+_shared_providers["gemini:x"] = Live()
 
 @evalkit.agent("asks")
 async def asks(task):
