@@ -77,7 +77,7 @@ class _CaseWriter:
         return files, self._request.to / f"{name}.md"
 
     def _find_instructions(self) -> list[Path]:
-        """Return the category's instruction files, the highest number first: of two with equal texts the first counts."""
+        """Return the category's instruction files, the highest number first: of equal ones the lowest counts."""
         category = re.escape(self._request.category)
         paths = self._request.to.glob("*.md") if self._request.to.is_dir() else ()
         mine = [path for path in paths if re.fullmatch(rf"{category}(-[0-9]+)?", path.stem)]

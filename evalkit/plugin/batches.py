@@ -28,7 +28,7 @@ def parse_case_id(node_id: str) -> str | None:
 
 
 def split_into_batches(ids: Sequence[str], workers: int) -> dict[str, int]:
-    """Return the number of each id's batch: about four batches a worker, each of neighbours in the order of collection."""
+    """Return the number of each id's batch: about four batches a worker, in the order of collection."""
     size = max(1, -(-len(ids) // (max(workers, 1) * BATCHES_PER_WORKER)))
     return {node_id: place // size for place, node_id in enumerate(ids)}
 
