@@ -1,4 +1,9 @@
-"""Who grades a case: its recorded grades, as long as they fit, or the model that `settings.grader` names."""
+"""The grader of a case: its recorded grades, as long as they fit, or the model that `settings.grader` names.
+
+The request to a grader is one JSON document. The criteria are the test author's; all that the agent read and wrote
+stands inside JSON strings under `evidence`, so that no text of it can end them and pass for anything but data. For the
+same reason an answer in text is read only if it is JSON and nothing else: prose may quote what the agent would like.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +27,10 @@ from evalkit.cassettes.grades import (
     describe_grading_request,
     find_grades,
 )
-from evalkit.cassettes.model import Cassette, build_cassette_name, format_path
+from evalkit.cassettes.http.interception import bypass_interception
+from evalkit.cassettes.model import RecordingProvider, build_cassette_name, format_path
 from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError
+from evalkit.jsonvalue import parse_arguments
 from evalkit.model.case import Declaration
 from evalkit.model.codec import to_plain_json
 from evalkit.model.settings import DEFAULT_SEED, Settings
@@ -33,119 +40,6 @@ from evalkit.providers.budget import MeteredProvider
 from evalkit.providers.pacing import queue_context
 
 LOGGER = logging.getLogger("evalkit.model")
-
-
-class Grader:
-    """Answers the grading requests of one run. `name` and `cassette` say of its grades where they are from."""
-
-    def __init__(
-        self,
-        case_id: str,
-        provider: Provider,
-        name: str | None,
-        cassette: str | None = None,
-        interception_bypass: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
-        self.name = name
-        self.cassette = cassette
-        self._case_id = case_id
-        self._provider = provider
-        self._interception_bypass = (
-            interception_bypass  # around its requests, where those of agents' clients are caught
-        )
-
-    async def turn(self, request: ModelRequest, deadline_s: float) -> ModelTurn:
-        """The grader's answer. Raises MissingCassetteError, StaleCassetteError, BudgetSpentError, and ProviderError,
-        also if it takes longer than the deadline, which stands still while it waits for its turn at the service.
-        """
-        queued = WaitingTime()
-        running = asyncio.create_task(self._send_request(request, queued))
-        until = now() + deadline_s
-        try:
-            while not running.done() and (remaining_s := until + queued.seconds - now()) > 0:
-                await asyncio.wait({running}, timeout=max(remaining_s, 0.02))  # `left` stands still while it queues
-            if running.done():
-                return running.result()
-        finally:
-            running.cancel()
-        raise ProviderError(f"the grader gave no answer within {deadline_s:g} s, its deadline (settings.deadline_s)")
-
-    async def _send_request(self, request: ModelRequest, queued: WaitingTime) -> ModelTurn:
-        queue_context.set(queued.measure)
-        if LOGGER.isEnabledFor(logging.INFO):
-            details = {"case_id": self._case_id, "request": describe_grading_request(request)}
-            LOGGER.info("asking the grader: %s", self.name, extra=details)
-        with self._interception_bypass():
-            return await self._provider.turn(request)
-
-    def save(self) -> None:
-        """Write what was recorded, if anything was."""
-        save = getattr(self._provider, "save", None)
-        if save is not None:
-            save()
-
-
-def select_grader(case_id: str, run: int, settings: Settings) -> Grader:
-    """The grader of one run of a case.
-
-    Recorded grades answer, unless the run goes live, where the agent does not do what it did then, or
-    ``settings.record`` wants them anew. `settings.extra["grader"]`, a callable ``(case_id, run) -> Provider``,
-    overrides the choice. Raises MissingCassetteError and MeasurementError with the next step where nobody grades.
-    """
-    chosen = settings.extra.get("grader")
-    if chosen is not None:
-        provider: Provider = chosen(case_id, run)
-        return Grader(case_id, provider, provider.name)
-    root = settings.root or Path.cwd()
-    base = root / settings.cassettes / build_cassette_name(case_id)
-    goes_live = settings.model is not None and settings.record is None
-    again = settings.record == "all" and settings.grader is not None
-    recorded = None if goes_live or again else find_grades(base, run, root)
-    if recorded is not None:
-        return _build_replaying_grader(case_id, recorded, settings)
-    if settings.grader is None:
-        raise _make_no_grader_error(format_path(build_grades_path(base, run), root), goes_live=goes_live)
-    return _build_live_grader(case_id, settings.grader, build_grades_path(base, run), settings)
-
-
-def _build_replaying_grader(case_id: str, recorded: Cassette, settings: Settings) -> Grader:
-    secrets = tuple(settings.extra.get("secrets", ()))
-    replay = RecordedGrades(recorded, grader=settings.grader, secrets=secrets)
-    return Grader(case_id, replay, recorded.model if recorded.kind == "recorded" else None, recorded.kind)
-
-
-def _build_live_grader(case_id: str, spec: str, path: Path, settings: Settings) -> Grader:
-    from evalkit.cassettes.http.interception import bypass_interception
-
-    secrets = tuple(settings.extra.get("secrets", ()))
-    provider: Provider = MeteredProvider(get_shared_provider(spec), spec, settings)
-    if settings.record is not None:
-        from evalkit.cassettes.model import RecordingProvider
-
-        shown_as = format_path(path, settings.root or Path.cwd())
-        provider = RecordingProvider(
-            provider, path, model=spec, display_path=shown_as, secrets=secrets, describe=describe_grading_request
-        )
-    return Grader(case_id, provider, redact_secrets(spec, secrets), interception_bypass=bypass_interception)
-
-
-def _make_no_grader_error(file: str, *, goes_live: bool) -> MeasurementError:
-    if goes_live:
-        return MeasurementError(
-            f"the run goes live, and recorded grades are of other runs; name a model that grades: {ANY_GRADER}"
-        )
-    return MissingCassetteError(
-        f"no model is named that grades, and {file} does not exist\nRecord the grades: {RECORD_COMMAND}\n"
-        "or write them there by hand:\n"
-        f"    turns:\n      - calls:\n          - {GRADE.name}: {{grades: [{{criterion: 1, pass: true, reason: ...}}]}}"
-    )
-
-
-# What a grader is asked, and how its answer is read: one call of `grade`, or the same as JSON.
-#
-# The question is one JSON document. The criteria are the test author's; all that the agent read and wrote stands inside
-# JSON strings under `evidence`, so that no text of it can end them and pass for anything but data. For the same reason an  # noqa: E501
-# answer in text is read only if it is the JSON and nothing else: prose may quote what the agent would like to be graded.  # noqa: E501
 
 SYSTEM = """\
 You grade the work of another program, a tool-calling agent, for its test suite.
@@ -192,10 +86,103 @@ class UnreadableGradesError(MeasurementError):
     """The grader's answer is no grade of each criterion."""
 
 
+class Grader:
+    """Answers the grading requests of one run. `name` and `cassette` are the origin of its grades."""
+
+    def __init__(
+        self, case_id: str, provider: Provider, name: str | None, cassette: str | None = None, *, is_live: bool = False
+    ) -> None:
+        self.name = name
+        self.cassette = cassette
+        self._case_id = case_id
+        self._provider = provider
+        # evalkit's own requests pass where those of agents' clients are intercepted.
+        self._bypass = bypass_interception if is_live else nullcontext
+
+    async def turn(self, request: ModelRequest, deadline_s: float) -> ModelTurn:
+        """Return the grader's answer. Raises MissingCassetteError, StaleCassetteError, BudgetSpentError, and
+        ProviderError, also after the deadline, which stands still while the request is queued at the service.
+        """
+        queueing_time = WaitingTime()
+        answer = asyncio.create_task(self._send_request(request, queueing_time))
+        until = now() + deadline_s
+        try:
+            while not answer.done() and (remaining_s := until + queueing_time.seconds - now()) > 0:
+                await asyncio.wait({answer}, timeout=max(remaining_s, 0.02))  # `remaining_s` may stand still
+            if answer.done():
+                return answer.result()
+        finally:
+            answer.cancel()
+        raise ProviderError(f"the grader gave no answer within {deadline_s:g} s, its deadline (settings.deadline_s)")
+
+    async def _send_request(self, request: ModelRequest, queueing_time: WaitingTime) -> ModelTurn:
+        queue_context.set(queueing_time.measure)
+        if LOGGER.isEnabledFor(logging.INFO):
+            details = {"case_id": self._case_id, "request": describe_grading_request(request)}
+            LOGGER.info("asking the grader: %s", self.name, extra=details)
+        with self._bypass():
+            return await self._provider.turn(request)
+
+    def save(self) -> None:
+        """Write the recorded grades, if there are any."""
+        save = getattr(self._provider, "save", None)
+        if save is not None:
+            save()
+
+
+def select_grader(case_id: str, run: int, settings: Settings) -> Grader:
+    """Select the grader of one run of a case.
+
+    Recorded grades answer, unless the run goes live, where the agent does not repeat itself, or ``settings.record``
+    renews them. `settings.extra["grader"]`, a callable ``(case_id, run) -> Provider``, overrides the choice. Raises
+    MissingCassetteError and MeasurementError with the next step where there is no grader.
+    """
+    factory = settings.extra.get("grader")
+    if factory is not None:
+        provider: Provider = factory(case_id, run)
+        return Grader(case_id, provider, provider.name)
+    root = settings.root or Path.cwd()
+    base = root / settings.cassettes / build_cassette_name(case_id)
+    path = build_grades_path(base, run)
+    secrets = tuple(settings.extra.get("secrets", ()))
+    goes_live = settings.model is not None and settings.record is None
+    again = settings.record == "all" and settings.grader is not None
+    recorded = None if goes_live or again else find_grades(base, run, root)
+    if recorded is not None:
+        replay = RecordedGrades(recorded, grader=settings.grader, secrets=secrets)
+        return Grader(case_id, replay, recorded.model if recorded.kind == "recorded" else None, recorded.kind)
+    spec = settings.grader
+    if spec is None:
+        raise _make_no_grader_error(format_path(path, root), goes_live=goes_live)
+    provider = MeteredProvider(get_shared_provider(spec), spec, settings)
+    if settings.record is not None:
+        provider = RecordingProvider(
+            provider,
+            path,
+            model=spec,
+            display_path=format_path(path, root),
+            secrets=secrets,
+            describe=describe_grading_request,
+        )
+    return Grader(case_id, provider, redact_secrets(spec, secrets), is_live=True)
+
+
+def _make_no_grader_error(file: str, *, goes_live: bool) -> MeasurementError:
+    if goes_live:
+        return MeasurementError(
+            f"the run goes live, and recorded grades are of other runs; name a model that grades: {ANY_GRADER}"
+        )
+    return MissingCassetteError(
+        f"no model is named that grades, and {file} does not exist\nRecord the grades: {RECORD_COMMAND}\n"
+        "or write them there by hand:\n"
+        f"    turns:\n      - calls:\n          - {GRADE.name}: {{grades: [{{criterion: 1, pass: true, reason: ...}}]}}"
+    )
+
+
 def build_grading_request(
     criteria: Sequence[str], about: str, evidence: Mapping[str, Any], redact: Callable[[str], str]
 ) -> ModelRequest:
-    """The question. `about` says which part of the evidence is graded; `redact` takes secrets out of JSON text."""
+    """Build the request. `about` says which part of the evidence is graded; `redact` takes secrets out of JSON text."""
     numbered = {str(number): criterion for number, criterion in enumerate(criteria, 1)}
     document = json.dumps(to_plain_json({"criteria": numbered, "about": about, "evidence": evidence}))
     text = json.dumps(json.loads(redact(document)), ensure_ascii=False, indent=2)
@@ -205,7 +192,7 @@ def build_grading_request(
 
 
 def read_grades(reply: ModelTurn, criteria: Sequence[str]) -> tuple[Grade, ...]:
-    """A grade for each criterion, in their order. Raises UnreadableGradesError for any other answer."""
+    """Read a grade for each criterion, in their order. Raises UnreadableGradesError for any other answer."""
     grades: dict[int, Grade] = {}
     for place, entry in enumerate(_read_entries(reply), 1):
         data = entry if isinstance(entry, Mapping) else {"criterion": None}
@@ -248,12 +235,10 @@ def _get_grades(reply: ModelTurn, arguments: Any) -> list[Any]:
 
 
 def _parse_answer(reply: ModelTurn) -> Any:
-    """The answer as JSON, in a fence or not, behind thoughts or not; of a call that is written as JSON, the arguments.
+    """Parse the answer as JSON, in a fence or not, behind thoughts or not; of a call written as JSON, the arguments.
 
     A text that was cut off is none: what it quoted last might look like the answer.
     """
-    from evalkit.jsonvalue import parse_arguments
-
     text = re.sub(_THOUGHTS, "", reply.text.strip(), flags=re.DOTALL).strip()
     if not text or reply.finish_reason != "stop":
         raise _make_unreadable_error(reply, f"it is no call, and ended with '{reply.finish_reason}'")

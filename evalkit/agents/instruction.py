@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,14 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError, did_you_mean
+from evalkit.functions.declarations import parse_declarations
 from evalkit.model.case import Declaration
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.positions import read_positions
 
 FRONTMATTER_KEYS = ("name", "trigger", "version", "description", "available_functions")
 CODE = "invalid_instruction"
+_KEY_LIST = ", ".join(FRONTMATTER_KEYS)
 _FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
 
@@ -56,24 +60,25 @@ def _load(path: Path, mtime_ns: int, size: int, shown_as: str) -> Instruction:
 
 
 def parse_instruction(text: str, file: str, *, path: Path | None = None, check_targets: bool = True) -> Instruction:
-    """The instruction that `text` holds. `file` is the name for messages. Raises SpecError.
+    """Parse the instruction in `text`. `file` is the name for messages. Raises SpecError.
 
     `check_targets` imports what a declaration's `patch` names, to see that it is there.
     """
-    from evalkit.yamlfile.parse import load
-    from evalkit.yamlfile.positions import read_positions
-
     frontmatter, body = split_instruction(text.replace("\r\n", "\n"), file)
     data = load(frontmatter, file)
     instruction, problems = _read(data, body, path, check_targets)
     if problems:
         places = read_positions(frontmatter)
-        raise SpecError(sorted((_locate(problem, places, file) for problem in problems), key=_get_location))
+        located = []
+        for problem in problems:
+            line, column = places.locate(problem.path, key=problem.at_key)
+            located.append(Problem(Location(file, line, column), problem.message, CODE))
+        raise SpecError(sorted(located, key=lambda problem: problem.location))
     return instruction
 
 
 def split_instruction(text: str, file: str) -> tuple[str, str]:
-    """Frontmatter, with an empty line for the fence so that its line numbers are the file's; and the body."""
+    """Split a file into its frontmatter, with an empty line for the fence so that line numbers stay, and its body."""
     opening = _FENCE.match(text)
     if opening is None:
         raise _make_error(file, 1, "an instruction file begins with '---', its frontmatter, and '---'")
@@ -87,22 +92,18 @@ def _make_error(file: str, line: int, message: str) -> SpecError:
     return SpecError([Problem(Location(file, line, 1 if line else 0), message, CODE)])
 
 
-def _locate(problem: PathProblem, places: Any, file: str) -> Problem:
-    line, column = places.locate(problem.path, key=problem.at_key)
-    return Problem(Location(file, line, column), problem.message, CODE)
-
-
-def _get_location(problem: Problem) -> Location:
-    return problem.location
-
-
 def _read(data: Any, body: str, path: Path | None, check_targets: bool) -> tuple[Instruction, list[PathProblem]]:
     if not isinstance(data, Mapping):
         return Instruction(name="", body=body), [
-            PathProblem((), f"the frontmatter is a mapping with {_join_names(FRONTMATTER_KEYS)}", CODE)
+            PathProblem((), f"the frontmatter is a mapping with {_KEY_LIST}", CODE)
         ]
     problems = [
-        PathProblem((key,), f"unknown key '{key}' in the frontmatter{_make_hint(key)}", CODE, at_key=True)
+        PathProblem(
+            (key,),
+            f"unknown key '{key}' in the frontmatter{did_you_mean(key, FRONTMATTER_KEYS) or f'; it has {_KEY_LIST}'}",
+            CODE,
+            at_key=True,
+        )
         for key in data
         if key not in FRONTMATTER_KEYS
     ]
@@ -126,8 +127,6 @@ def _read_functions(
             PathProblem(("available_functions",), "'available_functions' is empty; write [] to offer none", CODE)
         )
         return None
-    from evalkit.functions.declarations import parse_declarations
-
     declarations, declaration_problems = parse_declarations(
         listed, path=("available_functions",), check_targets=check_targets
     )
@@ -146,11 +145,3 @@ def _read_text(data: Mapping[str, Any], key: str, problems: list[PathProblem]) -
     hint = f'; quote it: {key}: "{value}"' if isinstance(value, (bool, int, float)) else ""
     problems.append(PathProblem((key,), f"'{key}' is text{hint}" if hint else f"'{key}' is text, and not empty", CODE))
     return ""
-
-
-def _make_hint(key: object) -> str:
-    return did_you_mean(key, FRONTMATTER_KEYS) or f"; it has {_join_names(FRONTMATTER_KEYS)}"
-
-
-def _join_names(names: Iterable[str]) -> str:
-    return ", ".join(names)

@@ -1,18 +1,20 @@
-"""The functions a task offers: callables by name, and their declarations in the forms that model APIs take."""
+"""The functions that a task offers: callables by name, and their declarations in the forms that model APIs take.
+
+A declared function becomes a Python function that frameworks can read: name, docstring, signature, annotations.
+Arguments are passed by name, as models do. An argument that is left out is not sent: a default in the signature only
+says that it may be left out.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evalkit.errors import did_you_mean
+from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.model.case import Declaration
-
-if TYPE_CHECKING:
-    from evalkit.functions.dispatcher import FakeDispatcher
-
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
@@ -95,11 +97,6 @@ class TaskFunctions(FunctionMapping):
         ]
         return [{"function_declarations": declarations}] if declarations else []
 
-
-# A declared function as a Python function that frameworks can read: name, docstring, signature, annotations.
-#
-# Arguments go by name, since that is how models pass them. What is not passed is not sent: a default that the signature
-# shows only says that the argument may be left out.
 
 _TYPES: Mapping[str, Any] = {
     "string": str,

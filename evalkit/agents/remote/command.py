@@ -1,8 +1,11 @@
-"""An agent that is a command: started once per answer, asked over stdin, and heard on stdout.
+"""An agent that is a command: started once per answer, with the request on stdin and the reply on stdout.
 
-What it did wrong shows in its calls and its answer. A process that does not answer as agreed (it exits with another
-status than 0, prints half a JSON, or far too much) could not be measured, unless a function of the case had failed
-before: going to pieces over that is its own fault.
+Its mistakes show in its calls and its answer. A process that breaks the protocol (it exits with another status than 0,
+prints half a JSON, or far too much) could not be measured, unless a function of the case had failed before: breaking
+down over that is the agent's own fault.
+
+The child process leads a session and process group of its own, and is ended together with all that it has started. On
+Linux, descendants that left the group are found by a mark in their environment.
 """
 
 from __future__ import annotations
@@ -17,16 +20,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evalkit.agents.contract import AgentUnderTest, Reply
-from evalkit.agents.remote.protocol import MAX_OUTPUT, build_request, read_reply
+from evalkit.agents.remote.protocol import MAX_OUTPUT, build_request, mark_own_fault, read_reply
+from evalkit.agents.remote.server import FunctionUrls
+from evalkit.agents.task import Task
 from evalkit.errors import RemoteAgentError, UnknownAgentError
-
-if TYPE_CHECKING:
-    from evalkit.agents.remote.server import FunctionUrls
-    from evalkit.agents.task import Task
-
 
 OWN_PYTHON = "python"  # as a command it means the interpreter that runs evalkit
 _LOCAL_HOSTS = "127.0.0.1,localhost"
@@ -34,7 +34,7 @@ _LONGEST_STDERR = 2_000  # characters of stderr in a message
 
 
 def build_command_agent(spec: Mapping[str, Any], root: Path) -> AgentUnderTest:
-    """The agent that ``{command, cwd?, env?, timeout?}`` describes. `cwd` is relative to `root`, its default."""
+    """Build the agent that ``{command, cwd?, env?, timeout?}`` describes. `cwd` is relative to `root`, its default."""
     command = spec["command"]
     words = tuple(shlex.split(command) if isinstance(command, str) else command)
     name = shlex.join(words)
@@ -132,15 +132,6 @@ def build_environment(task: Task, served: FunctionUrls, case_env: Mapping[str, s
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def mark_own_fault(error: RemoteAgentError, task: Task) -> RemoteAgentError:
-    """`error`, as the agent's own fault if a function had failed or was refused before."""
-    failed = next((call for call in task.calls if call.outcome == "error"), None)
-    if failed is None:
-        return error
-    message = f"{error}\nbefore, call {failed.index + 1}, {failed.name}, had failed: an agent must cope with that"
-    return RemoteAgentError(message, code=error.code, is_agent_fault=True)
-
-
 def _describe_exit(returncode: int) -> str:
     if returncode > 0:
         return f"exited with status {returncode}"
@@ -157,11 +148,6 @@ def _format_stderr(child: ChildProcess) -> str:
     tail = text if len(text) <= _LONGEST_STDERR else f"…{text[-_LONGEST_STDERR:]}"
     return "; its stderr ends:\n" + "\n".join(f"  {line}" for line in tail.splitlines())
 
-
-# A child process with all that it starts: limited in output, ended as a whole, and never left behind.
-#
-# It leads a session and process group of its own. On Linux, descendants that left the group are found by a mark in their  # noqa: E501
-# environment.
 
 TERM_S = 1.0  # between SIGTERM and SIGKILL
 KILL_S = 0.5  # how long to wait for what was killed

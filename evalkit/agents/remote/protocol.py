@@ -1,4 +1,4 @@
-"""What an agent in another process, or behind a URL, is asked, and how its answer is read. docs/ways-in.md has it all.
+"""The protocol of agents in another process or behind a URL, as docs/ways-in.md documents it.
 
 One JSON object goes in; one JSON object with `text`, or plain text, comes out.
 """
@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evalkit.agents.contract import COMPLETED, Reply
+from evalkit.agents.remote.server import FunctionUrls
+from evalkit.agents.task import Task
 from evalkit.errors import RemoteAgentError, did_you_mean
 from evalkit.model.transcript import Usage
-
-if TYPE_CHECKING:
-    from evalkit.agents.remote.server import FunctionUrls
-    from evalkit.agents.task import Task
-
 
 PROTOCOL = 1
 MAX_OUTPUT = 10_000_000  # bytes of a reply
@@ -34,7 +31,7 @@ REPLY_FORM = 'a reply is one JSON object such as {"text": "..."}, or plain text'
 
 
 def build_request(task: Task, served: FunctionUrls) -> bytes:
-    """The request, as JSON in UTF-8."""
+    """Build the request, as JSON in UTF-8."""
     settings = task.settings
     request = {
         "protocol": PROTOCOL,
@@ -60,14 +57,14 @@ def build_request(task: Task, served: FunctionUrls) -> bytes:
 
 
 def _serialize_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message of the conversation: what the user or the agent said, as text."""
+    """Serialize a message of the user or of the agent as text."""
     text = message["turn"].text if message.get("role") == "model" else message.get("text", "")
     return {"role": message.get("role"), "text": text}
 
 
 def read_reply(content: bytes, who: str, task: Task) -> Reply:
-    """The reply that `content` is. ForeignAgentError, code ``invalid_reply``, where it is none; its text begins with
-    `who`.
+    """Read the reply in `content`. Raises RemoteAgentError, code ``invalid_reply``, whose text begins with `who`, if
+    it is none.
     """
     try:
         text = content.decode("utf-8-sig")
@@ -101,7 +98,7 @@ def read_reply(content: bytes, who: str, task: Task) -> Reply:
 
 
 def _refuse_reply_after_logs(text: str, who: str) -> None:
-    """A JSON reply below other lines: taken as plain text, its stop reason would be lost without a word."""
+    """Refuse a JSON reply below other lines: read as plain text, its stop reason would be lost without notice."""
     lines = text.splitlines()
     if not lines or not lines[-1].startswith("{"):
         return
@@ -139,3 +136,12 @@ def _format_value(value: Any) -> str:
 
 def _make_invalid_reply_error(who: str, problem: str) -> RemoteAgentError:
     return RemoteAgentError(f"{who} {problem}", code="invalid_reply")
+
+
+def mark_own_fault(error: RemoteAgentError, task: Task) -> RemoteAgentError:
+    """`error`, as the agent's own fault if a function had failed or was refused before."""
+    failed = next((call for call in task.calls if call.outcome == "error"), None)
+    if failed is None:
+        return error
+    message = f"{error}\nbefore, call {failed.index + 1}, {failed.name}, had failed: an agent must cope with that"
+    return RemoteAgentError(message, code=error.code, is_agent_fault=True)

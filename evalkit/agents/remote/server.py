@@ -1,4 +1,18 @@
-"""One HTTP/1.1 connection: h11's state machine over an asyncio stream. Server and client side are alike."""
+"""The functions of a run over HTTP, for agents that are not Python code of this process.
+
+Below a base URL with a random token, so that no other program on the machine can call them:
+
+    GET  {base}/functions     [{"name", "description", "parameters", "returns"?}, ...]
+    POST {base}/call/<name>   a JSON object of arguments in; {"result": ...} or {"error": {"type", "message"}} out
+    {base}/mcp                the same functions as a mock MCP server (streamable HTTP)
+
+A call may carry its origin: ``?turn=0&call_id=c1&channel=native``. Each call that arrives is recorded, bad arguments
+and unknown names included.
+
+The server is a small HTTP/1.1 server on 127.0.0.1 that lives as long as the run: h11 implements the protocol, an ASGI
+app answers. It accepts what any HTTP client in any language sends (chunked bodies, kept connections,
+`Expect: 100-continue`), one request at a time per connection, the body whole before the app is called.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +24,7 @@ import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs, unquote
 
 import h11
@@ -20,11 +34,26 @@ from evalkit.cassettes.http.player import OWN_HOSTS
 from evalkit.functions.mcp import NEEDS_EXTRA, McpApp, has_mcp
 from evalkit.model.transcript import ModelCall
 
-if TYPE_CHECKING:
-    from evalkit.agents.task import Task
-
-
+MAX_BODY = 10_000_000  # bytes of a request
+SETTLE_S = 0.5  # the time that a call which the agent has not waited for has left when the agent is done
+CHANNELS = ("direct", "native", "text")
 _CHUNK = 65_536
+
+T = TypeVar("T")
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+LOGGER = logging.getLogger("evalkit.agent")
+
+
+class ServedTask(Protocol):
+    """The part of a task that the server works on."""
+
+    def describe_functions(self) -> list[dict[str, Any]]: ...
+    async def execute_remote_call(self, call: ModelCall, *, turn: int | None = None) -> dict[str, Any]: ...
+    def wait(self, awaitable: Awaitable[T]) -> T: ...
 
 
 class DisconnectedError(Exception):
@@ -32,7 +61,7 @@ class DisconnectedError(Exception):
 
 
 class RejectedMessageError(Exception):
-    """A message that is not read: broken, or too large. `status` is what a server answers."""
+    """A message that is broken or too large. `status` is the status that a server answers."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -40,7 +69,10 @@ class RejectedMessageError(Exception):
 
 
 class Channel:
-    """A connection and its stream. `is_busy`: a message has begun, and its answer is not complete."""
+    """One HTTP/1.1 connection, on the side of the server or the client: h11's state machine over an asyncio stream.
+
+    `is_busy`: a message has begun, and its answer is not complete.
+    """
 
     def __init__(self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connection = connection
@@ -50,7 +82,7 @@ class Channel:
         self._is_at_end = False
 
     async def read_head(self) -> h11.Request | h11.Response | h11.ConnectionClosed:
-        """The first event of the next message. Interim responses are passed over."""
+        """Read the first event of the next message. Interim responses are skipped."""
         try:
             event = await self._read_event()
             while isinstance(event, h11.InformationalResponse):
@@ -65,7 +97,7 @@ class Channel:
         return event
 
     async def read_body(self, limit: int) -> bytes:
-        """The rest of the message. RefusedError beyond `limit` bytes."""
+        """Read the rest of the message. RejectedMessageError beyond `limit` bytes."""
         parts: list[bytes] = []
         size = 0
         while True:
@@ -86,7 +118,7 @@ class Channel:
             except h11.RemoteProtocolError as error:
                 raise RejectedMessageError(error.error_status_hint, str(error)) from None
             if event is h11.PAUSED:
-                raise DisconnectedError  # it goes on without having heard our answer
+                raise DisconnectedError  # it sends another message before our answer
             if event is not h11.NEED_DATA:
                 return event
             if self.connection.they_are_waiting_for_100_continue:
@@ -96,7 +128,7 @@ class Channel:
             self.connection.receive_data(data)
 
     async def wait_until_closed(self) -> None:
-        """Returns when the other side has closed. What it sends meanwhile waits for its turn."""
+        """Wait until the other side has closed. Messages that it sends meanwhile are kept."""
         while data := await self._reader.read(_CHUNK):
             self.connection.receive_data(data)
 
@@ -109,33 +141,16 @@ class Channel:
             self.is_busy = False
 
     def is_reusable(self) -> bool:
-        """Whether both sides are done with a message and want to go on."""
+        """Return whether both sides are done with a message and want to go on."""
         return self.connection.our_state is h11.DONE and self.connection.their_state is h11.DONE
 
     def close(self) -> None:
-        """Close once everything is written."""
+        """Close after everything is written."""
         self._writer.close()
 
     def abort(self) -> None:
-        """Close now, whatever is not written yet."""
+        """Close now, even if something is not written yet."""
         self._writer.transport.abort()
-
-
-# A small HTTP/1.1 server on 127.0.0.1 for the length of one run: h11 knows the protocol, an ASGI app answers.
-#
-# It takes what any HTTP client in any language sends (chunked bodies, kept connections, `Expect: 100-continue`), one
-# request at a time per connection, the body whole before the app is asked.
-
-MAX_BODY = 10_000_000  # bytes of a request
-# How long a call that the agent has not waited for may go on once the agent is done.
-SETTLE_S = 0.5
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
-
-LOGGER = logging.getLogger("evalkit.agent")
 
 
 class HttpServer:
@@ -171,7 +186,7 @@ class HttpServer:
             OWN_HOSTS.discard(f"127.0.0.1:{self.port}")
 
     async def _finish_requests(self) -> None:
-        """Answer what has been asked: a client may be gone, and its last request still on the way through the loop."""
+        """Answer pending requests: a client may be gone while its last request is still on the way through the loop."""
         for _ in range(10):  # from a connection that waits to be accepted to a request that was read
             await asyncio.sleep(0)
         busy = {task for task, channel in self._connections.items() if channel.is_busy}
@@ -189,12 +204,12 @@ class HttpServer:
             while await self._serve_request(channel) and channel.is_reusable():
                 channel.connection.start_next_cycle()
         except (DisconnectedError, ConnectionError):
-            pass  # the client is gone, and nobody is left to be told
+            pass  # the client is gone
         finally:
             channel.close()
 
     async def _serve_request(self, channel: Channel) -> bool:
-        """One request and its response; False when the client has no more."""
+        """Handle one request; False when the client has no more."""
         try:
             request = await channel.read_head()
             if not isinstance(request, h11.Request):
@@ -234,7 +249,7 @@ def _build_scope(request: h11.Request, port: int) -> dict[str, Any]:
 
 
 class _RequestBody:
-    """`receive` of an ASGI app: the body, and then, whenever it happens, that the client has gone."""
+    """`receive` of an ASGI app: the body, and then the message that the client has gone."""
 
     def __init__(self, channel: Channel, body: bytes) -> None:
         self._channel = channel
@@ -272,7 +287,7 @@ class AsgiResponse:
             await self._channel.write(h11.EndOfMessage())
 
     async def send_text(self, status: int, text: str) -> None:
-        """A whole response of text, unless another has begun."""
+        """Send a whole response of text, unless another has begun."""
         if self._has_started:
             raise DisconnectedError
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
@@ -281,22 +296,8 @@ class AsgiResponse:
             await self.send({"type": "http.response.body", "body": text.encode()})
 
 
-# The functions of a run over HTTP, for agents that are no Python code of this process.
-#
-# Below a base URL with a random token, so that nobody else on the machine can call them:
-#
-# GET  {base}/functions     [{"name", "description", "parameters", "returns"?}, ...]
-# POST {base}/call/<name>   a JSON object of arguments in; {"result": ...} or {"error": {"type", "message"}} out
-# {base}/mcp                the same functions as a mock MCP server (streamable HTTP)
-#
-# A call may say what it knows of itself: ``?turn=0&call_id=c1&channel=native``. Each call that arrives is recorded, bad
-# arguments and unknown names included.
-
-CHANNELS = ("direct", "native", "text")
-
-
 class FunctionUrls(Struct, frozen=True):
-    """Where the functions of a run are. The MCP server's places are None where the extra `mcp` is not installed.
+    """The URLs of the functions of a run. Those of the MCP server are None where the extra `mcp` is not installed.
 
     `mcp_command` is for clients that start their MCP server as a process (stdio): a program and its arguments.
     """
@@ -307,12 +308,12 @@ class FunctionUrls(Struct, frozen=True):
 
 
 class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
-    """``async with Serving(task) as served:`` the functions of `task` are at ``served.functions_url``.
+    """``async with FunctionsServer(task) as served:`` the functions of `task` are at ``served.functions_url``.
 
     A sync agent writes ``with``: the server lives on the run's event loop, not in the agent's thread.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ServedTask) -> None:
         self._task = task
         self._token = secrets.token_urlsafe(18)
         self._app = FunctionsApp(task, self._token)
@@ -345,7 +346,7 @@ class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
 class FunctionsApp:
     """The ASGI app behind the URLs."""
 
-    def __init__(self, task: Task, token: str) -> None:
+    def __init__(self, task: ServedTask, token: str) -> None:
         self._task = task
         self._base = f"/{token}/"
         self._mcp = McpApp(self._list_functions, self._call)
@@ -401,7 +402,7 @@ class FunctionsApp:
 
 
 def _parse_arguments(body: bytes) -> tuple[Any, str | None]:
-    """The arguments, and why they could not be read, if so. Nothing at all means that there are none."""
+    """Parse the arguments. Return them, and the reason if they could not be read. An empty body has none."""
     if not body.strip():
         return {}, None
     try:

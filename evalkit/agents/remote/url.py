@@ -1,7 +1,7 @@
-"""An agent behind a URL: asked with a POST, heard in the response.
+"""An agent behind a URL: the request is a POST, the reply its response.
 
-The rules are those of a process: what it did wrong shows in its calls and its answer; where nobody answers, or answers
-with an HTTP error, nothing was measured.
+The rules are those of a process: its mistakes show in its calls and its answer; without an answer, or after an HTTP
+error, nothing was measured. The request is HTTP/1.1 over an asyncio stream, and ends with the task that sends it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import h11
@@ -18,20 +18,16 @@ from msgspec import Struct
 
 from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.offline import OWN_PEERS
-from evalkit.agents.remote.command import mark_own_fault
-from evalkit.agents.remote.protocol import MAX_OUTPUT, build_request, read_reply
+from evalkit.agents.remote.protocol import MAX_OUTPUT, build_request, mark_own_fault, read_reply
 from evalkit.agents.remote.server import Channel, DisconnectedError, RejectedMessageError
+from evalkit.agents.task import Task
 from evalkit.errors import RemoteAgentError
-
-if TYPE_CHECKING:
-    from evalkit.agents.task import Task
-
 
 _SHOWN = 500  # characters of a body in a message
 
 
 def build_url_agent(spec: Mapping[str, Any]) -> AgentUnderTest:
-    """The agent that ``{url, headers?, timeout?}`` describes."""
+    """Build the agent that ``{url, headers?, timeout?}`` describes."""
     headers = {key.lower(): value for key, value in (spec.get("headers") or {}).items() if value is not None}
     run = UrlAgent(spec["url"], headers)
     OWN_PEERS.add(":".join(map(str, get_peer(run.url))))
@@ -80,9 +76,6 @@ def _format_body(answer: ServiceResponse) -> str:
     text = answer.body.decode("utf-8", "backslashreplace").strip()
     excerpt = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     return f"\n  {excerpt}" if excerpt else " nothing"
-
-
-# One POST, as an agent behind a URL is asked: HTTP/1.1 over an asyncio stream, which ends with the task that asks.
 
 
 class UnreachableError(Exception):
