@@ -1,12 +1,13 @@
-"""What a framework's agent does in one run of a case, told to its task: turns, and the calls that they ask for.
+"""The part that all adapters share: recording turns and calls, finding the run of a call, models and replies.
 
-A framework carries out its model's calls itself, so nothing has to be guessed: each call is known by the id under which
-the model's reply asked for it, and is recorded with the name and the arguments that the model wrote, whatever the
-framework made of them. Calls that the framework refuses (arguments that do not fit, a tool that it does not have) were
-made by the model all the same, and are recorded as failed.
+A framework executes its model's calls itself: each call has the id under which the model's reply asked for it, and is
+recorded with the name and the arguments that the model wrote, whatever the framework made of them. Calls that the
+framework refuses (arguments that do not fit, a tool that it does not have) are recorded as failed.
 
-Where the agent's model client speaks HTTP and the run has a cassette, the turn has been seen on the wire before the
-framework tells of it. Such a turn is claimed, not counted twice.
+Where the agent's model client speaks HTTP and the run has a cassette, the turn has been recorded from the wire before
+the framework reports it. Such a turn is claimed, not counted twice.
+
+Frameworks and agents start tasks and threads of their own. A call that has lost its context must not reach a real tool.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, ref
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.contract import Reply
@@ -34,17 +36,16 @@ from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.providers.table import ModelSpec, parse_model_spec
 
-# How many milliseconds a call waits for those before it in its reply.
-PATIENCE = 100
+PATIENCE = 100  # milliseconds that a call waits for those before it in its reply
 
 _recorders: WeakKeyDictionary[Task, TaskRecorder] = WeakKeyDictionary()
 
 
 class TaskRecorder:
-    """One per task; `Recorder.of(task)` finds it. `histories` keeps each agent's conversation between user turns."""
+    """The record of a task's framework agents. `histories` keeps each agent's conversation between user turns."""
 
     def __init__(self, task: Task) -> None:
-        self._task = ref(task)  # it is found by its task, which must not live on because of that
+        self._task = ref(task)  # this is a value of a dictionary whose weak key is the task
         self.histories: dict[Any, Any] = {}
         self._recorded: set[int] = set()
         self._declared: set[str] = set()
@@ -81,7 +82,7 @@ class TaskRecorder:
             )
 
     def record_turn(self, turn: ModelTurn, since: int, waited_ms: float) -> int:
-        """The index of `turn`, the reply to a request made when there were `since` turns; added unless it was seen on
+        """Return the index of `turn`, the reply to a request made after `since` turns; recorded unless it was seen on
         the wire.
         """
         with self._lock:
@@ -98,7 +99,7 @@ class TaskRecorder:
             return index
 
     def _find_recorded(self, turn: ModelTurn, since: int) -> int | None:
-        """The turn on the wire that `turn` is. It may hold more calls there: some only bring structured output."""
+        """Find `turn` among those from the wire. It may hold more calls there: some only bring structured output."""
         expected_names = [call.name for call in turn.calls]
         turns = self.task.turns
         names = {
@@ -113,7 +114,7 @@ class TaskRecorder:
 
 
 class AgentRunRecorder:
-    """One run of one agent with its model: request, reply, calls, in this order. Agents in agents have their own."""
+    """Records the run of one agent: request, reply, calls, in this order. Agents in agents have their own."""
 
     def __init__(self, recorder: TaskRecorder) -> None:
         self.recorder = recorder
@@ -124,7 +125,7 @@ class AgentRunRecorder:
         self._waiting_ids: set[int] = set()  # of these, what waits for its turn
 
     def begin_request(self) -> None:
-        """The model is being asked. Raises BudgetSpentError if nothing is left to ask it for."""
+        """Record the start of a request to the model. Raises BudgetSpentError if the budget is spent."""
         booking = self.recorder.task.client_budget
         try:
             if booking is not None:
@@ -136,7 +137,7 @@ class AgentRunRecorder:
         self._start_time = perf_counter()
 
     def record_reply(self, turn: ModelTurn, ids: Iterable[str] | None = None) -> int:
-        """The model has answered. The index of the turn. `ids` are those by which the framework knows the calls, where
+        """Record the model's reply and return its index. `ids` are those of the framework for its calls, where
         it does not go by those on the wire.
         """
         index = self.recorder.record_turn(turn, self._first_turn, (perf_counter() - self._start_time) * 1000)
@@ -148,7 +149,7 @@ class AgentRunRecorder:
         return index
 
     def score_call(self, name: str, arguments: Any, call_id: str | None) -> int:
-        """How well a call fits one that a reply has asked for: 0 not at all, 3 in id, name and arguments."""
+        """Rate how well a call fits one that a reply has asked for: 0 not at all, 3 in id, name and arguments."""
         fits = [_score_fit(call, name, arguments) for _, call in self._calls.get(call_id or "", ())]
         return max(fits, default=0)
 
@@ -162,7 +163,7 @@ class AgentRunRecorder:
         as_is: bool = False,
         unconverted: bool = False,
     ) -> Any:
-        """What the dispatcher answers to a call that the framework carries out.
+        """Return the dispatcher's answer to a call that the framework executes.
 
         `name` and `arguments` are for calls that no reply asked for: code that calls a tool. Or they are `unconverted`,
         just what the model wrote unless the agent's own code has changed it: then the change is recorded. `real` calls
@@ -190,7 +191,7 @@ class AgentRunRecorder:
         type: str = "invalid_arguments",
         as_is: bool = False,
     ) -> None:
-        """The framework has refused a call, if not otherwise said because of its arguments. Recorded as failed. `as_is`
+        """Record a call that the framework has refused, by default because of its arguments, as failed. `as_is`
         as in `call`: without a mock it is no unmocked call.
         """
         turn, call = self._find_call(name, arguments, call_id)
@@ -199,7 +200,7 @@ class AgentRunRecorder:
             await self.recorder.task.execute_call(call, turn=turn, refusal=FunctionError(type, reason), as_is=as_is)
 
     async def record_unknown_call(self, call_id: str, offered_names: Container[str]) -> None:
-        """A reply asks for a tool that is none of the `offered` ones. Recorded as an unknown function."""
+        """Record a call of a tool that is none of `offered_names` as one of an unknown function."""
         turn, call = min(self._calls[call_id], key=lambda made: made[1].name in offered_names)
         self._remove_pending(turn, call)
         with suppress(FunctionError):
@@ -246,7 +247,7 @@ def _is_equal(expected: Any, actual: Any) -> bool:
 
 
 def _is_subsequence(names: list[str], expected_names: list[str]) -> bool:
-    """Whether `wanted` are among `names`, in this order."""
+    """Return whether `expected_names` are among `names`, in this order."""
     remaining = iter(names)
     return all(name in remaining for name in expected_names)
 
@@ -255,13 +256,16 @@ def _set_duration(turn: ModelTurn, ms: float) -> ModelTurn:
     return replace(turn, duration_ms=ms) if ms else turn
 
 
-# Whose run a call is that a framework makes: of the context, of the case, or of the only one there is.
-#
-# Frameworks start tasks and threads of their own, and agents do. What has lost its context must not reach a real tool.
+class CaseScope(Struct, eq=False):
+    """The case that a context belongs to: its recorder, the tools that run themselves, and the model to use, if any."""
+
+    recorder: TaskRecorder
+    as_is: frozenset[str] = frozenset()
+    model: Any = None
 
 
 def run_once(hook: Callable[[], None]) -> Callable[[], None]:
-    """`hook`, which changes a framework for good: the first call in a process does it, and the others nothing."""
+    """Wrap `hook`, which changes a framework for good, so that only the first call in a process runs it."""
     lock = threading.Lock()
     is_done = False
 
@@ -286,7 +290,7 @@ R = TypeVar("R", bound=FrameworkRun)
 
 
 class ActiveRuns(Generic[R]):
-    """The runs of one framework that go on in this process."""
+    """The active runs of one framework in this process."""
 
     def __init__(self, framework: str) -> None:
         self._framework = framework
@@ -296,7 +300,7 @@ class ActiveRuns(Generic[R]):
 
     @contextmanager
     def enter(self, run: R) -> Iterator[None]:
-        """While inside, calls of this context are those of `run`."""
+        """Make `run` the run of this context's calls while inside."""
         with self._lock:
             self._entries.append((run, CURRENT_CASE.get()))
             start_propagation(self._framework)
@@ -311,7 +315,7 @@ class ActiveRuns(Generic[R]):
                     stop_propagation(self._framework)
 
     def find(self, subject: str) -> R | None:
-        """The run that a call of `what` belongs to; None outside of all. MockError where it can't be told."""
+        """Find the run that a call of `subject` belongs to; None outside of all. MockError where it is ambiguous."""
         run = self._current.get()
         case = CURRENT_CASE.get()  # kept by the threads and executors that an agent starts
         with self._lock:
@@ -335,9 +339,6 @@ def _make_refusal(subject: str, circumstances: str) -> MockError:
     return MockError(f"{subject} was called {circumstances}; {hint}")
 
 
-# The model that a run asks for, in a framework's own form.
-
-
 class UnsupportedModelError(MeasurementError):
     """The run asks for a model that the framework can't open."""
 
@@ -345,13 +346,8 @@ class UnsupportedModelError(MeasurementError):
 
 
 def open_requested_model(task: Task, open_model: Callable[[ModelSpec], Any]) -> Any:
-    """What `open_model` makes of ``task.model`` (``--evalkit-model``, ``settings.model``); None if it names none: the
-    agent's own model is asked.
-    """
+    """Open ``task.model`` (``--evalkit-model``, ``settings.model``) with `open_model`; None if it names none."""
     return None if task.model is None else open_model(parse_model_spec(task.model))
-
-
-# What comes out of a framework's run, as evalkit's Reply, and the frameworks themselves: installed, or named.
 
 
 class MissingExtraError(MeasurementError):
@@ -362,7 +358,7 @@ class MissingExtraError(MeasurementError):
 
 @contextmanager
 def require_extra(name: str) -> Iterator[None]:
-    """Around the imports of the framework that comes with ``pytest-evalkit[name]``."""
+    """Raise MissingExtraError if an import inside fails: the framework comes with ``pytest-evalkit[name]``."""
     try:
         yield
     except ImportError as error:
@@ -372,7 +368,7 @@ def require_extra(name: str) -> Iterator[None]:
 
 
 def to_reply(output: Any, *, stop_reason: str = "completed") -> Reply:
-    """The reply for a framework's final output: a text as it is; of anything else its JSON, with the data under
+    """Convert a framework's final output to a reply: a text as it is; of anything else its JSON, with the data under
     ``data["output"]``; nothing for None.
     """
     if output is None or isinstance(output, str):
@@ -383,14 +379,12 @@ def to_reply(output: Any, *, stop_reason: str = "completed") -> Reply:
     return Reply(json.dumps(data, ensure_ascii=False), stop_reason=stop_reason, data={"output": data})
 
 
-# A task's own model for the agent of a framework: cassettes offline, ``--evalkit-model`` live, as for instructions.
-#
-# A framework passes the whole conversation with each request, in messages of its own. A model's turn goes back to the
-# service as it came, signatures included, so the turns are kept here, and found again by the ids of their calls.
-
-
 class TaskModelConversation:
-    """The conversation of one agent with the task's model."""
+    """The conversation of a framework's agent with the task's own model: cassettes offline, ``--evalkit-model`` live.
+
+    A framework passes the whole conversation with each request, in messages of its own. A model's turn goes back to
+    the service as it came, signatures included, so the turns are kept here, and found by the ids of their calls.
+    """
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -404,7 +398,7 @@ class TaskModelConversation:
         tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]],
         response_schema: Mapping[str, Any] | None = None,
     ) -> tuple[ModelTurn, list[str]]:
-        """The model's turn, and an id for each of its calls. `messages` are as `ModelRequest` has them."""
+        """Return the model's turn, and an id for each of its calls. `messages` are in the forms of `ModelRequest`."""
         turn = await self._task.turn(
             ModelRequest(
                 system=system,
@@ -424,7 +418,7 @@ class TaskModelConversation:
         return turn, ids
 
     def build_model_message(self, text: str, calls: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
-        """The message of the model that the framework has as `text` and `calls`, (id, name, arguments) each."""
+        """Build the model's message for `text` and `calls`, (id, name, arguments) each, as the framework keeps them."""
         framework_calls = list(calls)
         turn = self._turns.get(framework_calls[0][0]) if framework_calls else None
         if turn is None:
@@ -438,7 +432,7 @@ class TaskModelConversation:
         return {"role": "model", "turn": turn}
 
     def build_result_message(self, results: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
-        """The message with the results of calls, (id, name, value) each."""
+        """Build the message with the results of calls, (id, name, value) each."""
         matches = ((self._calls.get(call_id), call_id, name, value) for call_id, name, value in results)
         pairs = [(call or ModelCall(name=name, call_id=call_id), value) for call, call_id, name, value in matches]
         return {"role": "function", "results": pairs}

@@ -77,7 +77,7 @@ async def run_agent(
 
 @contextmanager
 def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
-    """While inside, the case's functions answer the tools of every agent of Google ADK that this context runs.
+    """Answer with the case's functions while inside: the tools of every agent of Google ADK that this context runs.
 
     For agents that are run by code of their own, out of reach of `run_agent`::
 
@@ -92,19 +92,19 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
 
 
 def task_model(task: Task) -> Any:
-    """The task's own model for an agent of ADK: ``run_agent(task, agent, model=task_model(task))``.
+    """Return the task's own model for an agent of ADK: ``run_agent(task, agent, model=task_model(task))``.
 
     Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
     budget and ``--evalkit-record`` hold as for instruction files.
     """
     with require_extra(EXTRA):
-        from evalkit.adapters.google_adk import hooks as google_adk_model
+        from evalkit.adapters.google_adk.hooks import build_task_model
 
-    return google_adk_model.build_task_model(task)
+    return build_task_model(task)
 
 
 def open_model(spec: ModelSpec) -> Any:
-    """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as ADK's."""
+    """Open the model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as ADK's."""
     base_url = spec.options.get("base_url")
     if spec.kind == "gemini":
         with require_extra(EXTRA):
@@ -159,7 +159,7 @@ def _to_content(message: Any) -> Any:
 
 
 class _EventSummary:
-    """What the events of a run come to."""
+    """The outcome of the events of a run."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -184,7 +184,7 @@ class _EventSummary:
             self._stop_reason = _to_stop_reason(event.error_code or _get_reason_name(event.finish_reason))
 
     def build_reply(self, last: ModelTurn, *, structured: bool) -> Reply:
-        """The last final response; of a workflow without one, its output."""
+        """Build the reply of the last final response; of a workflow without one, of its output."""
         if self._open_calls:
             return Reply(self.text, stop_reason="interrupted", data={"interrupts": list(self._open_calls.values())})
         if not self.text and self._output is not None:

@@ -1,4 +1,10 @@
-"""One run of an agent of Google ADK: who answers its tools, and who is told of its turns. Imports the framework."""
+"""The hooks into Google ADK's tools and models, and the task's own model. Imports the framework.
+
+Every runner calls its `PluginManager` before and after each request to a model, and before each tool: nested runners of
+agents used as tools, too, which a plugin of the outer one need not reach. There, in the context of a run, tools of the
+request are replaced by copies that ask the dispatcher, in the request alone; the agent, its runner and their own
+plugins and callbacks stay unchanged.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from google.adk.agents.base_agent import BaseAgent
@@ -37,7 +43,7 @@ _OWN_ID = "adk-"
 
 
 class AdkAgentRun:
-    """Turns and calls of the agents that run in one context. `last` is the latest turn."""
+    """Turns and calls of the agents that run in one context. A `model` is used instead of the agents' own."""
 
     def __init__(self, recorder: TaskRecorder, as_is: Collection[str], model: Any = None) -> None:
         self.recorder = recorder
@@ -51,7 +57,7 @@ class AdkAgentRun:
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """While inside, what agents of this context do is this run's."""
+        """Make this the run of the agents in this context while inside."""
         install_hooks()
         with RUNS.enter(self):
             yield
@@ -61,30 +67,30 @@ class AdkAgentRun:
     def begin_request(self, context: Any, request: Any) -> None:
         named = [function for function in get_functions(request) if function.name not in OUTPUTS]
         self.recorder.declare((function.name, function.description, get_parameters(function)) for function in named)
-        dialogue = AgentRunRecorder(self.recorder)
+        run_recorder = AgentRunRecorder(self.recorder)
         tools = {**dict.fromkeys(function.name for function in named), **request.tools_dict}
-        self._requests[id(context.actions)] = context.actions, dialogue, tools
-        dialogue.begin_request()
+        self._requests[id(context.actions)] = context.actions, run_recorder, tools
+        run_recorder.begin_request()
 
     async def record_response(self, context: Any, response: Any) -> None:
         if response.partial:
             return
-        _, dialogue, tools = self._requests[id(context.actions)]
+        _, run_recorder, tools = self._requests[id(context.actions)]
         self.last_turn = turn = to_model_turn(response)
         calls = [call for call in response.get_function_calls() if call.name not in OUTPUTS]
         for call in calls:
             call.id = call.id or f"{_OWN_ID}{uuid4()}"
-            self._run_recorders[call.id] = dialogue
-        dialogue.record_reply(turn, [call.id for call in calls])
+            self._run_recorders[call.id] = run_recorder
+        run_recorder.record_reply(turn, [call.id for call in calls])
         for call in calls:
             if call.name not in tools:
-                await dialogue.record_unknown_call(call.id, frozenset(tools) - OUTPUTS)
+                await run_recorder.record_unknown_call(call.id, frozenset(tools) - OUTPUTS)
             elif is_delegation(tools[call.name]):
-                await self._record_delegation(dialogue, call)
+                await self._record_delegation(run_recorder, call)
 
-    async def _record_delegation(self, dialogue: AgentRunRecorder, call: Any) -> None:
-        """ADK takes this call for itself and asks no tool: another agent goes on with a task of its own."""
-        answer = await dialogue.call(call.name, call.args, call.id, real=lambda: None, as_is=True)
+    async def _record_delegation(self, run_recorder: AgentRunRecorder, call: Any) -> None:
+        """Record a call that ADK executes without a tool: another agent continues with a task of its own."""
+        answer = await run_recorder.call(call.name, call.args, call.id, real=lambda: None, as_is=True)
         if answer is not None:
             why = "its mode is 'task', so ADK runs it without a tool that could be answered"
             self.recorder.task.record_fault(MockError(f"the agent {call.name} can't be mocked: {why}"))
@@ -107,7 +113,7 @@ class AdkAgentRun:
 
 
 def to_model_turn(response: Any) -> ModelTurn:
-    """The model turn that an LlmResponse is. Calls by which the framework takes output are its text."""
+    """Convert an LlmResponse to a model turn. Calls by which the framework receives output are its text."""
     data = response.model_dump(mode="json", by_alias=True, exclude_none=True)
     content = data.get("content") or {}
     ended = data.get("finishReason") or (data.get("errorCode") if not content.get("parts") else None)
@@ -126,13 +132,13 @@ def to_model_turn(response: Any) -> ModelTurn:
 
 
 def get_functions(request: Any) -> list[Any]:
-    """The declarations in an LlmRequest."""
+    """Return the declarations in an LlmRequest."""
     tools = request.config.tools or ()
     return [function for tool in tools for function in getattr(tool, "function_declarations", None) or ()]
 
 
 def get_parameters(function: Any) -> Any:
-    """The JSON Schema of a declaration, which holds it in one of two forms."""
+    """Return the JSON Schema of a declaration, which holds it in one of two forms."""
     if function.parameters_json_schema is not None:
         return function.parameters_json_schema
     if function.parameters is None:
@@ -140,45 +146,19 @@ def get_parameters(function: Any) -> Any:
     return function.parameters.json_schema.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-# Google ADK's tools and models, seen where the framework asks its plugins. Imports the framework.
-#
-# Every runner, whoever made it, asks its `PluginManager` before and after each request to a model, and before each tool:  # noqa: E501
-# nested runners of agents used as tools, too, which a plugin of the outer one need not reach. There, in the context of a  # noqa: E501
-# run, tools of the request are replaced by copies that ask the dispatcher, in the request alone; the agent, its runner
-# and their own plugins and callbacks stay what they are. Elsewhere nothing is different.
-
-# Tools by which the framework itself takes an agent's output: no functions of anybody.
+# Tools by which the framework itself receives an agent's output.
 OUTPUTS = frozenset({"set_model_response", "finish_task"})
 
 _MARK = "_evalkit_answers"
 _VALIDATING = (FunctionTool.run_async, LongRunningFunctionTool.run_async)
 
 
-class AdkRun(Protocol):
-    """Who answers the tools of a run, and is told of its turns."""
-
-    recorder: TaskRecorder
-    model: Any  # asked instead of the agents' own, unless it is None
-
-    def begin_request(self, context: Any, request: Any) -> None:
-        """A model is about to be asked."""
-
-    async def record_response(self, context: Any, response: Any) -> None:
-        """It has answered, or a piece of the answer has come."""
-
-    async def call(self, tool: Any, arguments: Any, call_id: str | None, real: Callable[[], Any]) -> Any:
-        """What the function answers. Raises FunctionError where it fails."""
-
-    async def refuse_call(self, tool: Any, arguments: Any, call_id: str | None, reason: str) -> None:
-        """The arguments do not fit the tool."""
-
-
-RUNS: ActiveRuns[AdkRun] = ActiveRuns("google-adk")
+RUNS: ActiveRuns[AdkAgentRun] = ActiveRuns("google-adk")
 
 
 @run_once
 def install_hooks() -> None:
-    """Have every plugin manager look whose it is when it is asked. Once per process, for good."""
+    """Make every plugin manager check whether its context belongs to a run. Once per process, for good."""
     for name, wrap in (
         ("run_before_model_callback", _wrap_before_model),
         ("run_after_model_callback", _wrap_after_model),
@@ -189,7 +169,7 @@ def install_hooks() -> None:
 
 
 def _wrap_canonical_model(original: property) -> property:
-    """The model of a run comes before the agent's own."""
+    """Wrap the property so that the model of a run comes before the agent's own."""
 
     @functools.wraps(original.fget)  # type: ignore[arg-type]
     def canonical_model(self: Any) -> Any:
@@ -224,7 +204,7 @@ def _wrap_after_model(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrap_before_tool(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Tools that were in no request are answered here: nodes of workflows, and whatever a plugin puts in."""
+    """Answer tools that were in no request: nodes of workflows, and tools that a plugin inserts."""
 
     @functools.wraps(original)
     async def before_tool(self: Any, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
@@ -241,7 +221,7 @@ def _wrap_before_tool(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_control_tool(tool: Any) -> bool:
-    """Whether a tool is no function, but a way to another agent, or out of a loop."""
+    """Return whether a tool is no function, but leads to another agent, or out of a loop."""
     if isinstance(tool, (AgentTool, TransferToAgentTool)) or getattr(tool, "func", None) in (
         exit_loop,
         transfer_to_agent,
@@ -251,12 +231,12 @@ def is_control_tool(tool: Any) -> bool:
 
 
 def is_delegation(tool: Any) -> bool:
-    """Whether calls of a tool are taken before it is asked: for an agent whose mode is ``task``."""
+    """Return whether ADK executes calls of a tool without asking it: for an agent whose mode is ``task``."""
     return isinstance(tool, AgentTool) and bool(getattr(tool, "_defers_response", False))
 
 
-def _replace_tool(tool: Any, run: AdkRun) -> Any:
-    """A copy of `tool` that asks `run`."""
+def _replace_tool(tool: Any, run: AdkAgentRun) -> Any:
+    """Copy `tool` so that the copy asks `run`."""
     if tool.name in OUTPUTS or _MARK in vars(tool) or is_delegation(tool):
         return tool
     twin = copy.copy(tool)
@@ -265,7 +245,7 @@ def _replace_tool(tool: Any, run: AdkRun) -> Any:
     return twin
 
 
-def _build_run_async(tool: Any, run: AdkRun) -> Callable[..., Any]:
+def _build_run_async(tool: Any, run: AdkAgentRun) -> Callable[..., Any]:
     async def run_async(*, args: dict[str, Any], tool_context: Any) -> Any:
         def call_real() -> Any:
             return tool.run_async(args=args, tool_context=tool_context)
@@ -275,8 +255,8 @@ def _build_run_async(tool: Any, run: AdkRun) -> Callable[..., Any]:
     return run_async
 
 
-def _build_checked_run_async(tool: Any, run: AdkRun) -> Callable[..., Any]:
-    """The same for functions, whose arguments the framework checks before it calls them."""
+def _build_checked_run_async(tool: Any, run: AdkAgentRun) -> Callable[..., Any]:
+    """Build it for a function, whose arguments the framework checks before it calls it."""
 
     async def run_async(*, args: dict[str, Any], tool_context: Any) -> Any:
         called = False
@@ -307,8 +287,6 @@ def _is_generator(function: Any) -> bool:
     )
 
 
-# The task's own model as Google ADK's. Imports the framework.
-
 _FINISH = {
     "stop": types.FinishReason.STOP,
     "tool_calls": types.FinishReason.STOP,
@@ -319,17 +297,18 @@ _FINISH = {
 
 
 class AdkTaskModel(BaseLlm):
-    """A model that asks a task's."""
+    """The task's own model as one of Google ADK."""
 
     model: str = "evalkit"
     task: Any = Field(exclude=True, repr=False)
     asked: Any = Field(exclude=True, repr=False)
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncIterator[LlmResponse]:
-        told = [(each.name, each.description, get_parameters(each)) for each in get_functions(llm_request)]
+        tool_specs = [(each.name, each.description, get_parameters(each)) for each in get_functions(llm_request)]
         said = _to_messages(llm_request.contents, self.asked)
         config = llm_request.config
-        turn, ids = await self.asked.ask(_get_text(config.system_instruction) or None, said, told, _get_schema(config))
+        system = _get_text(config.system_instruction) or None
+        turn, ids = await self.asked.ask(system, said, tool_specs, _get_schema(config))
         broken = [call for call in turn.calls if call.malformed is not None or not isinstance(call.arguments, dict)]
         if not broken:
             yield _to_response(turn, ids)
@@ -346,7 +325,7 @@ class AdkTaskModel(BaseLlm):
 
 
 def build_task_model(task: Task) -> AdkTaskModel:
-    """`google_adk.task_model`."""
+    """Build the task's own model."""
     return AdkTaskModel(task=task, asked=TaskModelConversation(task))
 
 
@@ -373,7 +352,7 @@ def _to_messages(contents: Sequence[Any], conversation: TaskModelConversation) -
 
 
 def _get_text(content: Any) -> str:
-    """The text of a content, of several, or of a plain string."""
+    """Return the text of a content, of several, or of a plain string."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, Sequence):

@@ -64,7 +64,7 @@ async def run_agent(
 
 @contextmanager
 def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
-    """While inside, the case's functions answer the tools of LangChain that this context calls, in graphs or not.
+    """Answer with the case's functions while inside: the tools of LangChain that this context calls, in graphs or not.
 
     For agents that are run by code of their own, out of reach of `run_agent`::
 
@@ -79,7 +79,7 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
 
 
 def chat_model(task: Task, default: Any) -> Any:
-    """The model that the run asks for (``--evalkit-model``, ``settings.model``) as LangChain's, else `default`.
+    """Return the model that the run asks for (``--evalkit-model``, ``settings.model``) as LangChain's, else `default`.
 
     A graph has its models inside, so whoever builds it for the case asks here: ``create_agent(chat_model(task, MODEL),
     tools)``.
@@ -89,7 +89,7 @@ def chat_model(task: Task, default: Any) -> Any:
 
 
 def task_model(task: Task) -> Any:
-    """The task's own model for a graph that is built for the case: ``create_agent(task_model(task), tools)``.
+    """Return the task's own model for a graph that is built for the case: ``create_agent(task_model(task), tools)``.
 
     Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
     budget and ``--evalkit-record`` hold as for instruction files.
@@ -101,7 +101,7 @@ def task_model(task: Task) -> Any:
 
 
 def open_model(spec: ModelSpec) -> Any:
-    """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as LangChain's.
+    """Open the model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as LangChain's.
 
     It takes that provider's own package: langchain-openai, langchain-google-genai.
     """
@@ -124,7 +124,7 @@ def open_model(spec: ModelSpec) -> Any:
 
 
 class _GraphMemory:
-    """What a graph remembers of this case: by its checkpointer, or by us."""
+    """The memory of a graph in this case: its checkpointer's, or evalkit's."""
 
     def __init__(self, recorder: TaskRecorder, graph: Any) -> None:
         self._histories = recorder.histories
@@ -150,7 +150,7 @@ class _GraphMemory:
 
 
 def _build_reply(result: Any, stop_reason: str) -> Reply:
-    """What a graph ended with: its structured response, its last message, or the whole of its state."""
+    """Build the reply of a graph's result: its structured response, its last message, or its whole state."""
     if not isinstance(result, Mapping):
         return to_reply(result, stop_reason=stop_reason)
     messages = result.get("messages") or ()

@@ -1,4 +1,10 @@
-"""One run of a graph: who answers its tools, and who is told of its turns. Imports the framework."""
+"""The hooks into LangChain's tools and models, and the task's own model. Imports the framework.
+
+A graph holds its tools where nothing can be wrapped around them, so the hooks are in the one place that all calls pass:
+`BaseTool.run` and `arun`. There, in the context of a run, a copy replaces the tool. It equals the tool in everything
+(its schema, its callbacks, its handling of errors, its conversion of results), but its function asks the dispatcher. In
+every other context tools are unchanged. The hooks stay once they are in: calls of an abandoned agent are refused.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
@@ -33,9 +39,7 @@ class TooManyTurnsError(Exception):
 
 
 class GraphRun:
-    """Turns and calls of the graphs that run in one context. `last` is the latest turn; each agent may ask its model
-    `limit` times.
-    """
+    """Turns and calls of the graphs that run in one context. Each agent may ask its model `limit` times."""
 
     def __init__(self, recorder: TaskRecorder, as_is: Collection[str], limit: int | None = None) -> None:
         self.recorder = recorder
@@ -52,7 +56,7 @@ class GraphRun:
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """While inside, what graphs of this context do is this run's."""
+        """Make this the run of the graphs in this context while inside."""
         install_hooks()
         token = HANDLER.set(TurnHandler(self))
         try:
@@ -72,19 +76,19 @@ class GraphRun:
         self.recorder.declare([(tool.name, tool.description, parameters)])
 
     async def call(self, name: str, arguments: Any, call_id: str | None, real: Callable[[], Awaitable[Any]]) -> Any:
-        dialogue = self._find_run_recorder(name, arguments, call_id)
+        run_recorder = self._find_run_recorder(name, arguments, call_id)
         as_is = name in self._as_is
-        return await dialogue.call(name, arguments, call_id, real=real, as_is=as_is, unconverted=True)
+        return await run_recorder.call(name, arguments, call_id, real=real, as_is=as_is, unconverted=True)
 
     async def refuse_call(self, name: str, arguments: Any, call_id: str | None, reason: str) -> None:
-        dialogue = self._find_run_recorder(name, arguments, call_id)
-        await dialogue.refuse_call(name, arguments, call_id, reason, as_is=name in self._as_is)
+        run_recorder = self._find_run_recorder(name, arguments, call_id)
+        await run_recorder.refuse_call(name, arguments, call_id, reason, as_is=name in self._as_is)
 
     def _find_run_recorder(self, name: str, arguments: Any, call_id: str | None) -> AgentRunRecorder:
-        """The one in which the call was asked for: agents side by side may give their calls the same ids."""
+        """Find the agent's run that asked for the call: agents side by side may give their calls the same ids."""
         self._unanswered.discard((call_id or "", name))
         candidates = self._by_call_id.get(call_id or "", [])
-        best = max(candidates, key=lambda dialogue: dialogue.score_call(name, arguments, call_id), default=None)
+        best = max(candidates, key=lambda run_recorder: run_recorder.score_call(name, arguments, call_id), default=None)
         is_match = best is not None and best.score_call(name, arguments, call_id) > 1
         return best if best is not None and is_match else AgentRunRecorder(self.recorder)
 
@@ -96,18 +100,18 @@ class GraphRun:
         self._request_counts[agent] += 1
         if place and self._limit is not None and self._request_counts[agent] > self._limit:
             raise TooManyTurnsError(f"the model was asked {self._request_counts[agent]} times")
-        self._open_requests[request] = dialogue = AgentRunRecorder(self.recorder)
-        dialogue.begin_request()
+        self._open_requests[request] = run_recorder = AgentRunRecorder(self.recorder)
+        run_recorder.begin_request()
 
     def record_turn(self, request: Any, turn: ModelTurn) -> None:
-        dialogue = self._open_requests.pop(request)
-        dialogue.record_reply(turn)
+        run_recorder = self._open_requests.pop(request)
+        run_recorder.record_reply(turn)
         self.last_turn = turn
         for call in turn.calls:
             if call.malformed is not None:
-                wait_for(dialogue.refuse_call(call.name, call.arguments, call.call_id, call.malformed))
+                wait_for(run_recorder.refuse_call(call.name, call.arguments, call.call_id, call.malformed))
             elif call.call_id is not None:
-                self._by_call_id.setdefault(call.call_id, []).insert(0, dialogue)
+                self._by_call_id.setdefault(call.call_id, []).insert(0, run_recorder)
                 self._unanswered.add((call.call_id, call.name))
 
     def drop_request(self, request: Any) -> None:
@@ -118,13 +122,13 @@ class GraphRun:
         for message in messages:
             if getattr(message, "type", None) != "tool" or (message.tool_call_id, message.name) not in self._unanswered:
                 continue
-            dialogue = self._find_run_recorder(message.name, None, message.tool_call_id)
+            run_recorder = self._find_run_recorder(message.name, None, message.tool_call_id)
             if message.status == "error" and message.name not in self._names:
-                wait_for(dialogue.record_unknown_call(message.tool_call_id, self._names))
+                wait_for(run_recorder.record_unknown_call(message.tool_call_id, self._names))
 
 
 def find_tools(graph: Any) -> Iterator[Any]:
-    """The tools that stand in a graph's tool nodes, subgraphs included. Others are met when they are called."""
+    """Find the tools in a graph's tool nodes, subgraphs included. Others are declared when they are called."""
     for node in getattr(graph, "nodes", {}).values():
         runnable = getattr(node, "bound", node)
         yield from getattr(runnable, "tools_by_name", {}).values()
@@ -132,37 +136,12 @@ def find_tools(graph: Any) -> Iterator[Any]:
             yield from find_tools(runnable)
 
 
-# LangChain's tools, answered by the dispatcher while an agent runs, for that run alone. Imports the framework.
-#
-# A graph holds its tools where nothing can be put around them, so the one place that all of them pass is taken:
-# `BaseTool.run` and `arun`. There, in the context of a run, a copy of the tool goes on in place of the tool. It is like
-# the tool in everything (its schema, its callbacks, its handling of errors, what it makes of a result), but its
-# function asks the dispatcher. Elsewhere, and in every process that never runs an adapter, tools are what they were.
-#
-# The hooks stay once they are in: an agent that was left behind may call on, and is refused.
-
-
-class ToolRun(Protocol):
-    """Who answers the tools of a run."""
-
-    recorder: TaskRecorder
-
-    def declare_tool(self, tool: Any) -> None:
-        """A tool is about to be called."""
-
-    async def call(self, name: str, arguments: Any, call_id: str | None, real: Callable[[], Awaitable[Any]]) -> Any:
-        """What the function answers. Raises FunctionError where it fails."""
-
-    async def refuse_call(self, name: str, arguments: Any, call_id: str | None, reason: str) -> None:
-        """The arguments do not fit the tool."""
-
-
-RUNS: ActiveRuns[ToolRun] = ActiveRuns("langchain")
+RUNS: ActiveRuns[GraphRun] = ActiveRuns("langchain")
 
 
 @run_once
 def install_hooks() -> None:
-    """Have every tool look whose it is when it is called. Once per process, for good."""
+    """Make every tool check whether its context belongs to a run. Once per process, for good."""
     for kind, name, wrap in (
         (BaseTool, "run", _wrap_run),
         (BaseTool, "arun", _wrap_arun),
@@ -189,7 +168,7 @@ def _wrap_arun(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrap_ainvoke(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A tool whose function is sync would go to a thread, and parallel calls be recorded in any order."""
+    """Keep sync functions out of threads, in which parallel calls would be recorded in any order."""
 
     @functools.wraps(original)
     async def ainvoke(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -201,7 +180,7 @@ def _wrap_ainvoke(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replace_tool(tool: Any, tool_input: Any, call_id: str | None) -> Any:
-    """What runs in place of `tool`; the tool itself outside of every run."""
+    """Return the copy that runs in place of `tool`; the tool itself outside of every run."""
     run = RUNS.find(f"the tool {tool.name}")
     if run is None:
         return tool
@@ -210,16 +189,16 @@ def _replace_tool(tool: Any, tool_input: Any, call_id: str | None) -> Any:
 
 
 class _ToolCall:
-    """One call of a tool, on its way to the dispatcher."""
+    """A call of a tool that the dispatcher answers."""
 
-    def __init__(self, run: ToolRun, tool: Any, tool_input: Any, call_id: str | None) -> None:
+    def __init__(self, run: GraphRun, tool: Any, tool_input: Any, call_id: str | None) -> None:
         self._run = run
         self._tool = tool
         self._call: tuple[str, Any, str | None] = (tool.name, _get_arguments(tool, tool_input), call_id)
         self._misfit: Exception | None = None
 
     def substitute(self) -> Any:
-        """A copy of the tool that asks the dispatcher where it would run its function."""
+        """Copy the tool so that the copy asks the dispatcher where it would run its function."""
         sync, coroutine = self._tool._run, self._tool._arun
 
         @functools.wraps(sync)
@@ -236,7 +215,7 @@ class _ToolCall:
         return copy
 
     def _parse_input(self, tool_input: Any, tool_call_id: str | None) -> Any:
-        """The tool's own reading of its input. What does not fit is raised where the function would run."""
+        """Parse the input as the tool does. An error is raised only where the function would run."""
         try:
             return self._tool._to_args_and_kwargs(tool_input, tool_call_id)
         except Exception as error:
@@ -256,7 +235,7 @@ class _ToolCall:
 
 
 def _get_arguments(tool: Any, tool_input: Any) -> Any:
-    """Without what the framework injects."""
+    """Return the arguments without those that the framework injects."""
     if isinstance(tool_input, dict):
         return tool._filter_injected_args(tool_input)
     return {next(iter(tool.args), "input"): tool_input}
@@ -269,9 +248,7 @@ def _explain_misfit(error: Exception) -> str:
     return "; ".join(lines)
 
 
-# LangChain's model replies as model turns, told by the framework's own callbacks. Imports the framework.
-
-# What services write under `finish_reason`, `stop_reason` or `done_reason`, in lower case.
+# Values of services under `finish_reason`, `stop_reason` or `done_reason`, in lower case.
 FINISHES = {
     **{name.lower(): finish for name, finish in FINISH_REASONS.items()},
     **dict.fromkeys(("end_turn", "stop_sequence", "tool_calls", "tool_use", "function_call"), "stop"),
@@ -280,26 +257,13 @@ FINISHES = {
 }
 
 
-class TurnListener(Protocol):
-    """Who is told of a run's model turns."""
-
-    def begin_request(self, request: Any, messages: Sequence[Any], place: str) -> None:
-        """A model is asked. `request` is the id of the request, `place` that of the node in its graph."""
-
-    def record_turn(self, request: Any, turn: ModelTurn) -> None:
-        """It has answered."""
-
-    def drop_request(self, request: Any) -> None:
-        """It has not."""
-
-
 class TurnHandler(BaseCallbackHandler):
-    """Tells a run of its model turns."""
+    """Reports model turns to a run."""
 
     run_inline = True  # in the order of events, and in their context
     raise_error = True
 
-    def __init__(self, listener: TurnListener) -> None:
+    def __init__(self, listener: GraphRun) -> None:
         self._listener = listener
 
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: Any, **kwargs: Any) -> None:
@@ -325,7 +289,7 @@ register_configure_hook(HANDLER, inheritable=True)
 
 
 def to_model_turn(message: Any) -> ModelTurn:
-    """The model turn that an AIMessage, or the text of a model without messages, is."""
+    """Convert an AIMessage, or the text of a model without messages, to a model turn."""
     if isinstance(message, str):
         return ModelTurn(text=message, finish_reason="stop" if message else "empty")
     calls = (
@@ -371,11 +335,8 @@ def _to_usage(counted: Mapping[str, Any] | None) -> Usage | None:
     )
 
 
-# The task's own model as LangChain's. Imports the framework.
-
-
 class LangChainTaskModel(BaseChatModel):
-    """A chat model that asks a task's."""
+    """The task's own model as a chat model of LangChain."""
 
     asked: Any = Field(exclude=True, repr=False)
 
@@ -388,9 +349,9 @@ class LangChainTaskModel(BaseChatModel):
 
     async def _agenerate(self, messages: list[Any], *args: Any, **kwargs: Any) -> ChatResult:
         functions = [tool["function"] for tool in kwargs.get("tools") or ()]
-        told = [(each["name"], each.get("description"), each.get("parameters")) for each in functions]
+        tool_specs = [(each["name"], each.get("description"), each.get("parameters")) for each in functions]
         system = "\n\n".join(str(message.text) for message in messages if message.type == "system")
-        turn, ids = await self.asked.ask(system or None, _to_messages(messages, self.asked), told)
+        turn, ids = await self.asked.ask(system or None, _to_messages(messages, self.asked), tool_specs)
         return ChatResult(generations=[ChatGeneration(message=_to_ai_message(turn, ids))])
 
     def _generate(self, messages: list[Any], *args: Any, **kwargs: Any) -> ChatResult:
@@ -424,7 +385,7 @@ def _get_calls(message: Any) -> list[Any]:
 
 
 def _parse_result(message: Any) -> Any:
-    """What a tool answered, as data if it is some."""
+    """Parse a tool's answer as data, if it is some."""
     text = str(message.text)
     if message.status == "error":
         return {"error": {"type": "error", "message": text}}

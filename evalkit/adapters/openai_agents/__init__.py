@@ -11,7 +11,14 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from evalkit.adapters.common import TaskRecorder, UnsupportedModelError, open_requested_model, require_extra, to_reply
+from evalkit.adapters.common import (
+    CaseScope,
+    TaskRecorder,
+    UnsupportedModelError,
+    open_requested_model,
+    require_extra,
+    to_reply,
+)
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.providers.table import ModelSpec
@@ -70,7 +77,7 @@ async def run_agent(
 
 @contextmanager
 def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
-    """While inside, the case's functions answer the tools of every agent that this context runs.
+    """Answer with the case's functions while inside: the tools of every agent that this context runs.
 
     For agents that are run by code of their own, out of reach of `run_agent`::
 
@@ -84,15 +91,15 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
 @contextmanager
 def _enter_case(task: Task, as_is: Collection[str], model: Any) -> Iterator[None]:
     with require_extra(EXTRA):
-        from evalkit.adapters.openai_agents.hooks import SCOPES, SdkScope, install_hooks
+        from evalkit.adapters.openai_agents.hooks import SCOPES, install_hooks
 
     install_hooks()
-    with SCOPES.enter(SdkScope(TaskRecorder.get(task), frozenset(as_is), model)):
+    with SCOPES.enter(CaseScope(TaskRecorder.get(task), frozenset(as_is), model)):
         yield
 
 
 def task_model(task: Task) -> Any:
-    """The task's own model for an agent of the SDK: ``RunConfig(model=task_model(task))``.
+    """Return the task's own model for an agent of the SDK: ``RunConfig(model=task_model(task))``.
 
     Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
     budget and ``--evalkit-record`` hold as for instruction files.
@@ -104,7 +111,7 @@ def task_model(task: Task) -> Any:
 
 
 def open_model(spec: ModelSpec) -> Any:
-    """The model of an evalkit spec ``openai:MODEL?base_url=...`` as the SDK's. Raises UnsupportedModelError."""
+    """Open the model of an evalkit spec ``openai:MODEL?base_url=...`` as the SDK's. Raises UnsupportedModelError."""
     if spec.kind != "openai":
         raise UnsupportedModelError(
             f"the OpenAI Agents SDK can't open '{spec.text}' for evalkit: name an openai:MODEL, or give the run a "

@@ -1,4 +1,8 @@
-"""What stands between the OpenAI Agents SDK and an agent's tools during a run. Imports the framework."""
+"""The hooks between the OpenAI Agents SDK and an agent's tools during a run, and the task's own model.
+
+The dispatcher answers the calls of copies of the tools. All else of a tool is as it was: its schema, approval,
+guardrails, time limit, and the messages to the model about failures. Imports the framework.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ from openai.types.responses import (
 )
 from pydantic import ValidationError
 
-from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, TaskModelConversation, TaskRecorder
+from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, CaseScope, TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.errors import MeasurementError
 from evalkit.jsonvalue import parse_arguments
@@ -48,54 +52,46 @@ _HOOKS = tuple(name for name in dir(RunHooks) if name.startswith("on_"))
 _lock = threading.Lock()
 
 
-class SdkScope(Struct, eq=False):
-    """Whose dispatcher answers, which tools it leaves alone, and the model that evalkit's run asks for, if it does."""
-
-    recorder: TaskRecorder
-    as_is: frozenset[str] = frozenset()
-    model: Any = None
-
-
 class SdkRun(Struct, eq=False):
-    """One run of the SDK's, from its starting agent through all hand-offs."""
+    """A run of the SDK, from its starting agent through all hand-offs."""
 
-    dialogue: AgentRunRecorder
+    run_recorder: AgentRunRecorder
     tool_names: frozenset[str] = frozenset()
     transfers: list[tuple[str, Any, str]] = field(default_factory=list)  # hand-offs that the last reply asks for
     tools: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id: the agent's own, and its copy
 
     async def record_response(self, agent: Any, response: Any) -> None:
         turn = to_model_turn(response, agent)
-        self.dialogue.record_reply(turn)
+        self.run_recorder.record_reply(turn)
         handoffs = {tool.tool_name for tool in _list_handoffs(agent)}
         self.transfers.clear()
         for call in turn.calls:
             if call.name in handoffs:
                 self.transfers.append((call.name, call.arguments, call.call_id or ""))
             elif call.name not in self.tool_names and call.call_id is not None:
-                await self.dialogue.record_unknown_call(call.call_id, self.tool_names | handoffs)
+                await self.run_recorder.record_unknown_call(call.call_id, self.tool_names | handoffs)
 
     async def record_handoff(self, agent: Any) -> None:
-        """The first hand-off of the last reply has happened; the SDK ignores the others."""
+        """Record the first hand-off of the last reply; the SDK ignores the others."""
 
         async def get_assistant() -> dict[str, str]:
             return {"assistant": agent.name}
 
         for position, (name, arguments, call_id) in enumerate(self.transfers):
             if position == 0:
-                await self.dialogue.call(name, arguments, call_id, real=get_assistant, as_is=True)
+                await self.run_recorder.call(name, arguments, call_id, real=get_assistant, as_is=True)
             else:
                 why = "the reply hands over to several agents: the first one goes on"
-                await self.dialogue.refuse_call(name, arguments, call_id, why, type="ignored_handoff", as_is=True)
+                await self.run_recorder.refuse_call(name, arguments, call_id, why, type="ignored_handoff", as_is=True)
         self.transfers.clear()
 
 
-SCOPES: ActiveRuns[SdkScope] = ActiveRuns("openai_agents")
+SCOPES: ActiveRuns[CaseScope] = ActiveRuns("openai_agents")
 _RUN: ContextVar[SdkRun | None] = ContextVar("evalkit_openai_agents_run", default=None)
 
 
 class RecordingHooks(RunHooks):
-    """The hooks of one run: they hear for evalkit, and hand on to those that the run was given."""
+    """The hooks of one run: they record for evalkit, and call the hooks that the run was started with."""
 
     def __init__(self, run: SdkRun, run_hooks: Any) -> None:
         self._run = run
@@ -106,7 +102,7 @@ class RecordingHooks(RunHooks):
 
     async def on_llm_start(self, *args: Any, **kwargs: Any) -> None:
         await self._run_hooks.on_llm_start(*args, **kwargs)
-        self._run.dialogue.begin_request()
+        self._run.run_recorder.begin_request()
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         await self._run.record_response(agent, response)
@@ -118,7 +114,7 @@ class RecordingHooks(RunHooks):
 
 
 def install_hooks() -> None:
-    """Have agents and runs look whether their context belongs to a case. Once per process, for good: outside of cases
+    """Make agents and runs check whether their context belongs to a case. Once per process, for good: outside of cases
     nothing is different.
     """
     with _lock:
@@ -146,8 +142,8 @@ def _wrap_get_all_tools(original: Any) -> Any:
     return get_all_tools
 
 
-def _replace_tool(tool: Any, scope: SdkScope, run: SdkRun) -> Any:
-    """A copy of `tool` that the dispatcher answers; the same one all through the run."""
+def _replace_tool(tool: Any, scope: CaseScope, run: SdkRun) -> Any:
+    """Return a copy of `tool` that the dispatcher answers; the same one all through the run."""
     replaced = run.tools.get(id(tool))
     if replaced is not None:
         return replaced[1]
@@ -155,11 +151,11 @@ def _replace_tool(tool: Any, scope: SdkScope, run: SdkRun) -> Any:
     copied = tool
     if isinstance(tool, FunctionTool):
         scope.recorder.declare([(tool.name, tool.description, tool.params_json_schema)])
-        copied = replace_function_tool(tool, run.dialogue, as_is=as_is)
+        copied = replace_function_tool(tool, run.run_recorder, as_is=as_is)
     elif isinstance(tool, CustomTool):
         schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
         scope.recorder.declare([(tool.name, tool.description, schema)])
-        copied = replace_custom_tool(tool, run.dialogue, as_is=as_is)
+        copied = replace_custom_tool(tool, run.run_recorder, as_is=as_is)
     elif not as_is:
         refuse_local_tool(tool)
     run.tools[id(tool)] = (tool, copied)
@@ -167,7 +163,7 @@ def _replace_tool(tool: Any, scope: SdkScope, run: SdkRun) -> Any:
 
 
 def _list_handoffs(agent: Any) -> Iterator[Any]:
-    """The hand-offs of `agent` as the model is told of them."""
+    """List the hand-offs of `agent` in the form that the model gets."""
     from agents import handoff
 
     for target in getattr(agent, "handoffs", ()):
@@ -194,7 +190,7 @@ def _wrap_run_streamed(original: Any) -> Any:
 
 @contextmanager
 def _record_run(kwargs: dict[str, Any]) -> Iterator[None]:
-    """A run of its own in this context, if it belongs to a case; `kwargs` are those of the SDK's run."""
+    """Record a run in this context, if it belongs to a case; `kwargs` are those of the SDK's run."""
     scope = SCOPES.find("an agent of the OpenAI Agents SDK")
     if scope is None:
         yield
@@ -210,8 +206,8 @@ def _record_run(kwargs: dict[str, Any]) -> Iterator[None]:
 
 
 def _build_run_config(run_config: Any, model: Any) -> Any:
-    """The run's configuration without traces, which would be sent to OpenAI, and with the model that evalkit's run asks
-    for, unless it has one of its own.
+    """Build the run's configuration: without traces, which would be sent to OpenAI, and with the case's model, unless
+    it has one of its own.
     """
     config = (
         RunConfig(**run_config)
@@ -226,11 +222,7 @@ def _build_run_config(run_config: Any, model: Any) -> Any:
     return config
 
 
-# Copies of the SDK's tools whose calls the dispatcher answers. Imports the framework.
-#
-# All else of a tool is as it was: its schema, approval, guardrails, time limit, and what it tells the model of failures.  # noqa: E501
-
-# What a tool of the SDK's runs on this machine when it is called, besides functions.
+# Attributes of tools of the SDK that act on this machine, besides functions.
 _RUN_HERE = ("executor", "editor", "computer")
 
 
@@ -240,10 +232,10 @@ class UnmockableToolError(MeasurementError):
     code = "unmockable_tool"
 
 
-def replace_function_tool(tool: Any, dialogue: AgentRunRecorder, *, as_is: bool) -> Any:
-    """`tool`, a FunctionTool. An agent used as a tool runs unless the case mocks it."""
+def replace_function_tool(tool: Any, run_recorder: AgentRunRecorder, *, as_is: bool) -> Any:
+    """Copy `tool`, a FunctionTool. An agent used as a tool runs unless the case mocks it."""
     copied = copy(tool)
-    runs_itself = as_is or getattr(tool, "_is_agent_tool", False)
+    is_direct = as_is or getattr(tool, "_is_agent_tool", False)
 
     async def on_invoke_tool(ctx: Any, input: str) -> Any:
         async def call_real() -> Any:
@@ -253,12 +245,12 @@ def replace_function_tool(tool: Any, dialogue: AgentRunRecorder, *, as_is: bool)
         try:
             _check_arguments(tool, input)
         except ModelBehaviorError as error:
-            await dialogue.refuse_call(
-                ctx.tool_name, arguments, ctx.tool_call_id, _explain_misfit(error), as_is=runs_itself
+            await run_recorder.refuse_call(
+                ctx.tool_name, arguments, ctx.tool_call_id, _explain_misfit(error), as_is=is_direct
             )
             return await _format_failure(copied, ctx, error)
         try:
-            return await dialogue.call(ctx.tool_name, arguments, ctx.tool_call_id, real=call_real, as_is=runs_itself)
+            return await run_recorder.call(ctx.tool_name, arguments, ctx.tool_call_id, real=call_real, as_is=is_direct)
         except MeasurementError:
             raise
         except Exception as error:
@@ -269,7 +261,7 @@ def replace_function_tool(tool: Any, dialogue: AgentRunRecorder, *, as_is: bool)
 
 
 def _make_inspectable(invoker: Any, tool: Any, copied: Any) -> Any:
-    """`invoker`, with what newer versions of the SDK inspect arguments with before they ask a policy of approval."""
+    """Give `invoker` the attributes by which newer versions of the SDK inspect arguments before approval."""
     prepare = getattr(getattr(tool.on_invoke_tool, "_invoke_tool_impl", None), "__agents_prepare_arguments__", None)
     if prepare is None:
         return invoker
@@ -277,8 +269,8 @@ def _make_inspectable(invoker: Any, tool: Any, copied: Any) -> Any:
     return with_function_tool_failure_error_handler(invoker, lambda *_: None).__agents_bind_function_tool__(copied)
 
 
-def replace_custom_tool(tool: Any, dialogue: AgentRunRecorder, *, as_is: bool) -> Any:
-    """`tool`, a CustomTool, whose text is the argument ``input``."""
+def replace_custom_tool(tool: Any, run_recorder: AgentRunRecorder, *, as_is: bool) -> Any:
+    """Copy `tool`, a CustomTool, whose text is the argument ``input``."""
     copied = copy(tool)
 
     async def on_invoke_tool(ctx: Any, input: str) -> Any:
@@ -286,7 +278,7 @@ def replace_custom_tool(tool: Any, dialogue: AgentRunRecorder, *, as_is: bool) -
             answer = tool.on_invoke_tool(ctx, input)
             return await answer if hasattr(answer, "__await__") else answer
 
-        return await dialogue.call(ctx.tool_name, {"input": input}, ctx.tool_call_id, real=call_real, as_is=as_is)
+        return await run_recorder.call(ctx.tool_name, {"input": input}, ctx.tool_call_id, real=call_real, as_is=as_is)
 
     copied.on_invoke_tool = on_invoke_tool
     return copied
@@ -317,7 +309,7 @@ def _check_arguments(tool: Any, input: str) -> None:
 
 
 def _get_arguments_model(tool: Any) -> Callable[..., Any] | None:
-    """What checks the arguments of a tool made of a Python function; None for others, which check theirs themselves."""
+    """Return the model that checks the arguments of a tool made of a Python function; None for other tools."""
     function = getattr(tool, "__wrapped__", None)
     if function is None:
         return None
@@ -329,7 +321,7 @@ def _get_arguments_model(tool: Any) -> Callable[..., Any] | None:
 
 
 async def _format_failure(tool: FunctionTool, ctx: Any, error: Exception) -> Any:
-    """What the tool tells the model of a failure; raises `error` where it tells nothing."""
+    """Format the tool's message to the model about a failure; raises `error` where it has none."""
     text = await maybe_invoke_function_tool_failure_error_function(function_tool=tool, context=ctx, error=error)
     if text is None:
         raise error
@@ -343,11 +335,8 @@ def _explain_misfit(error: ModelBehaviorError) -> str:
     return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in cause.errors())
 
 
-# A ModelResponse of the OpenAI Agents SDK as a model turn. Imports nothing of it.
-
-
 def to_model_turn(response: Any, agent: Any) -> ModelTurn:
-    """The turn, with `agent`'s model. Items that the model's service has carried out itself are no calls."""
+    """Convert a ModelResponse to a turn of `agent`'s model. Items that the service executes itself are no calls."""
     calls = tuple(call for item in response.output if (call := _to_call(item)) is not None)
     parts = [part for item in response.output if getattr(item, "type", "") == "message" for part in item.content]
     text = "".join(part.text for part in parts if part.type == "output_text")
@@ -393,9 +382,6 @@ def _get_model_name(agent: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-# The task's own model as one of the OpenAI Agents SDK. Imports the framework.
-
-
 class AgentsSdkTaskModel(Model):
     """`openai_agents.task_model`. A streamed reply comes in one piece."""
 
@@ -414,14 +400,14 @@ class AgentsSdkTaskModel(Model):
         **kwargs: Any,
     ) -> ModelResponse:
         items = [{"role": "user", "content": input}] if isinstance(input, str) else input
-        told = [
+        tool_specs = [
             (tool.name, tool.description, tool.params_json_schema) for tool in tools if isinstance(tool, FunctionTool)
         ]
-        told += [(tool.tool_name, tool.tool_description, tool.input_json_schema) for tool in handoffs]
+        tool_specs += [(tool.tool_name, tool.tool_description, tool.input_json_schema) for tool in handoffs]
         structured = output_schema is not None and not output_schema.is_plain_text()
         schema = output_schema.json_schema() if structured else None
         turn, ids = await self._conversation.ask(
-            system_instructions, _to_messages(items, self._conversation), told, schema
+            system_instructions, _to_messages(items, self._conversation), tool_specs, schema
         )
         return ModelResponse(output=_to_output_items(turn, ids), usage=_to_sdk_usage(turn), response_id=None)
 
@@ -441,7 +427,7 @@ class AgentsSdkTaskModel(Model):
 
 
 def _to_messages(items: Iterable[Mapping[str, Any]], conversation: TaskModelConversation) -> list[dict[str, Any]]:
-    """The SDK's flat list of items, grouped: what came in one reply is one message, and so are its results."""
+    """Group the SDK's flat list of items: those of one reply are one message, and so are their results."""
     messages: list[dict[str, Any]] = []
     text = ""
     calls: list[tuple[str, str, Any]] = []

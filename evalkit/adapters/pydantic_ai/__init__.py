@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from evalkit.adapters.common import TaskRecorder, open_requested_model, require_extra, to_reply
+from evalkit.adapters.common import CaseScope, TaskRecorder, open_requested_model, require_extra, to_reply
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.providers.table import ModelSpec
@@ -55,7 +55,7 @@ async def run_agent(
 
 @contextmanager
 def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
-    """While inside, the case's functions answer the tools of every pydantic-ai agent that this context runs.
+    """Answer with the case's functions while inside: the tools of every pydantic-ai agent that this context runs.
 
     For agents that are run by code of their own, out of reach of `run_agent`::
 
@@ -69,27 +69,27 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
 @contextmanager
 def _enter_case(task: Task, as_is: Collection[str], model: Any) -> Iterator[None]:
     with require_extra(EXTRA):
-        from evalkit.adapters.pydantic_ai.hooks import SCOPES, PydanticScope, install_hooks
+        from evalkit.adapters.pydantic_ai.hooks import SCOPES, install_hooks
 
     install_hooks()
-    with SCOPES.enter(PydanticScope(TaskRecorder.get(task), frozenset(as_is), model)):
+    with SCOPES.enter(CaseScope(TaskRecorder.get(task), frozenset(as_is), model)):
         yield
 
 
 def task_model(task: Task) -> Any:
-    """The task's own model for an agent of pydantic-ai: ``run_agent(task, agent, model=task_model(task))``.
+    """Return the task's own model for an agent of pydantic-ai: ``run_agent(task, agent, model=task_model(task))``.
 
     Offline it answers from the case's cassette, written by hand or recorded, with ``--evalkit-model`` live; limits,
     budget and ``--evalkit-record`` hold as for instruction files.
     """
     with require_extra(EXTRA):
-        from evalkit.adapters.pydantic_ai import hooks as pydantic_ai_model
+        from evalkit.adapters.pydantic_ai.hooks import build_task_model
 
-    return pydantic_ai_model.build_task_model(task)
+    return build_task_model(task)
 
 
 def open_model(spec: ModelSpec) -> Any:
-    """The model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as pydantic-ai's."""
+    """Open the model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as pydantic-ai's."""
     options: Mapping[str, Any] = {"base_url": spec.options["base_url"]} if "base_url" in spec.options else {}
     if spec.kind == "openai":
         with require_extra(f"{EXTRA},openai"):

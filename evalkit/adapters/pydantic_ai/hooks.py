@@ -1,7 +1,7 @@
-"""What stands between pydantic-ai and an agent's toolsets during a run. Imports the framework.
+"""The hooks between pydantic-ai and an agent's toolsets during a run, and the task's own model. Imports the framework.
 
 The tools stay the agent's: their descriptions, the validation of arguments, retries, approval, prefixes and the agent's
-own hooks work as ever. Only what happens where a leaf toolset would call its function is the dispatcher's.
+own hooks work as ever. The dispatcher answers only where a leaf toolset would call its function.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
 from pydantic import ValidationError
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import AbstractCapability
@@ -23,7 +22,7 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, WrapperToolse
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_jsonable_python
 
-from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, TaskModelConversation, TaskRecorder
+from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, CaseScope, TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.jsonvalue import parse_arguments
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
@@ -32,31 +31,23 @@ _FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter
 _lock = threading.Lock()
 
 
-class PydanticScope(Struct, eq=False):
-    """Whose dispatcher answers, which tools it leaves alone, and the model that evalkit's run asks for, if it does."""
-
-    recorder: TaskRecorder
-    as_is: frozenset[str] = frozenset()
-    model: Any = None
-
-
-SCOPES: ActiveRuns[PydanticScope] = ActiveRuns("pydantic_ai")
+SCOPES: ActiveRuns[CaseScope] = ActiveRuns("pydantic_ai")
 
 
 class CaseCapability(AbstractCapability[Any]):
     """The capability of one run of one agent."""
 
-    def __init__(self, scope: PydanticScope) -> None:
+    def __init__(self, scope: CaseScope) -> None:
         self._scope = scope
-        self._dialogue = AgentRunRecorder(scope.recorder)
+        self._run_recorder = AgentRunRecorder(scope.recorder)
 
     def get_wrapper_toolset(self, toolset: Any) -> Any:
-        return _wrap_toolset(toolset, self._dialogue, self._scope.as_is)
+        return _wrap_toolset(toolset, self._run_recorder, self._scope.as_is)
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         tools = request_context.model_request_parameters.function_tools
         self._scope.recorder.declare((tool.name, tool.description, tool.parameters_json_schema) for tool in tools)
-        self._dialogue.begin_request()
+        self._run_recorder.begin_request()
         return request_context
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
@@ -64,11 +55,11 @@ class CaseCapability(AbstractCapability[Any]):
         outputs = {tool.name for tool in parameters.output_tools}
         names = {tool.name for tool in parameters.function_tools}
         turn = to_model_turn(response, outputs)
-        self._dialogue.record_reply(turn)
+        self._run_recorder.record_reply(turn)
         for call in turn.calls:
             if call.name not in names and call.call_id is not None:
-                await self._dialogue.record_unknown_call(call.call_id, names)
-        self._dialogue.begin_request()  # a hook of the agent's may have it asked again
+                await self._run_recorder.record_unknown_call(call.call_id, names)
+        self._run_recorder.begin_request()  # a hook of the agent's may have it asked again
         return response
 
     async def wrap_tool_validate(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
@@ -76,7 +67,7 @@ class CaseCapability(AbstractCapability[Any]):
             return await handler(args)
         except (ValidationError, ModelRetry) as error:
             as_is = call.tool_name in self._scope.as_is
-            await self._dialogue.refuse_call(
+            await self._run_recorder.refuse_call(
                 call.tool_name, _parse_arguments(args), call.tool_call_id, _explain_misfit(error), as_is=as_is
             )
             raise
@@ -85,9 +76,9 @@ class CaseCapability(AbstractCapability[Any]):
 class CaseToolset(WrapperToolset[Any]):
     """A toolset whose functions the dispatcher answers."""
 
-    def __init__(self, wrapped: AbstractToolset[Any], dialogue: AgentRunRecorder, as_is: frozenset[str]) -> None:
+    def __init__(self, wrapped: AbstractToolset[Any], run_recorder: AgentRunRecorder, as_is: frozenset[str]) -> None:
         super().__init__(wrapped)
-        self._dialogue = dialogue
+        self._run_recorder = run_recorder
         self._as_is = as_is
 
     async def for_run(self, ctx: Any) -> Any:
@@ -97,7 +88,7 @@ class CaseToolset(WrapperToolset[Any]):
         return self._wrap(await self.wrapped.for_run_step(ctx))
 
     def _wrap(self, wrapped: AbstractToolset[Any]) -> CaseToolset:
-        return self if wrapped is self.wrapped else CaseToolset(wrapped, self._dialogue, self._as_is)
+        return self if wrapped is self.wrapped else CaseToolset(wrapped, self._run_recorder, self._as_is)
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
         async def call_real() -> Any:
@@ -105,24 +96,24 @@ class CaseToolset(WrapperToolset[Any]):
 
         called = ctx.tool_name or name
         arguments = to_jsonable_python(tool_args, serialize_unknown=True)
-        return await self._dialogue.call(
+        return await self._run_recorder.call(
             called, arguments, ctx.tool_call_id, real=call_real, as_is=called in self._as_is
         )
 
 
-def _wrap_toolset(toolset: Any, dialogue: AgentRunRecorder, as_is: frozenset[str]) -> Any:
-    """`toolset` with every leaf answered. What is not known to be made of others is a leaf."""
+def _wrap_toolset(toolset: Any, run_recorder: AgentRunRecorder, as_is: frozenset[str]) -> Any:
+    """Wrap every leaf of `toolset`. A toolset that is not known to be made of others is a leaf."""
     if isinstance(toolset, CaseToolset):
         return toolset
     if isinstance(toolset, CombinedToolset):
-        return replace(toolset, toolsets=[_wrap_toolset(inner, dialogue, as_is) for inner in toolset.toolsets])
+        return replace(toolset, toolsets=[_wrap_toolset(inner, run_recorder, as_is) for inner in toolset.toolsets])
     if isinstance(toolset, WrapperToolset):
-        return replace(toolset, wrapped=_wrap_toolset(toolset.wrapped, dialogue, as_is))
-    return CaseToolset(toolset, dialogue, as_is)
+        return replace(toolset, wrapped=_wrap_toolset(toolset.wrapped, run_recorder, as_is))
+    return CaseToolset(toolset, run_recorder, as_is)
 
 
 def to_model_turn(response: Any, outputs: Iterable[str]) -> ModelTurn:
-    """A ModelResponse as a model turn. Calls of the `outputs` tools are its text: structured output, no function's."""
+    """Convert a ModelResponse to a model turn. Calls of the `outputs` tools are its text: structured output."""
     call_parts = [part for part in response.parts if part.part_kind == "tool-call"]
     calls = tuple(_to_call(part) for part in call_parts if part.tool_name not in outputs)
     texts = [part.content for part in response.parts if part.part_kind == "text"]
@@ -170,7 +161,7 @@ def _explain_misfit(error: ValidationError | ModelRetry) -> str:
 
 
 def install_hooks() -> None:
-    """Have every run of an agent look whether its context belongs to a case. Once per process, for good: outside of
+    """Make every run of an agent check whether its context belongs to a case. Once per process, for good: outside of
     cases nothing is different.
     """
     with _lock:
@@ -180,31 +171,29 @@ def install_hooks() -> None:
 
         @functools.wraps(original)
         def iter(self: Any, *args: Any, **kwargs: Any) -> Any:
-            way = SCOPES.find("an agent of pydantic-ai")
-            if way is not None:
-                kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), CaseCapability(way)]
-                if way.model is not None and kwargs.get("model") is None:
-                    kwargs["model"] = way.model
+            scope = SCOPES.find("an agent of pydantic-ai")
+            if scope is not None:
+                kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), CaseCapability(scope)]
+                if scope.model is not None and kwargs.get("model") is None:
+                    kwargs["model"] = scope.model
             return original(self, *args, **kwargs)
 
         iter.is_evalkits = True  # type: ignore[attr-defined]
         Agent.iter = iter
 
 
-# The task's own model as pydantic-ai's. Imports the framework.
-
 _REQUEST_FINISH = {"stop": "stop", "tool_calls": "tool_call", "length": "length", "content_filter": "content_filter"}
 
 
 def build_task_model(task: Task) -> Any:
-    """`pydantic_ai.task_model`."""
+    """Build the task's own model as one of pydantic-ai."""
     conversation = TaskModelConversation(task)
 
     async def get_response(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         tools = [*info.function_tools, *info.output_tools]
-        told = [(tool.name, tool.description, tool.parameters_json_schema) for tool in tools]
+        tool_specs = [(tool.name, tool.description, tool.parameters_json_schema) for tool in tools]
         turn, ids = await conversation.ask(
-            _join_system_prompts(messages, info), _to_messages(messages, conversation), told
+            _join_system_prompts(messages, info), _to_messages(messages, conversation), tool_specs
         )
         return _to_response(turn, ids)
 
@@ -240,7 +229,7 @@ def _to_messages(messages: Sequence[Any], conversation: TaskModelConversation) -
 
 
 def _to_result(part: Any) -> Any:
-    """What a tool answered; a refusal as the model is told of it."""
+    """Return a tool's answer; of a refusal, the text for the model."""
     if part.part_kind == "retry-prompt":
         return {"error": {"type": "retry", "message": part.model_response()}}
     return to_jsonable_python(part.content, serialize_unknown=True)
