@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from evalkit.errors import Location, UsageError
+from evalkit.errors import KeyPath, Location, UsageError
 
 
 class Repeat(Struct, frozen=True):
@@ -66,6 +66,12 @@ class CaseSettings(Struct, frozen=True, kw_only=True):
     correct_text_calls: bool | None = None
 
 
+class Locator(Protocol):
+    """The files of a case, in which a path of the merged case has a place."""
+
+    def locate(self, path: KeyPath, *, key: bool = False) -> Location: ...
+
+
 class UserTurn(Struct, frozen=True, kw_only=True):
     """An entry of `input.turns`: the user's words, and the expectation on the agent's part of that turn."""
 
@@ -99,11 +105,8 @@ class Case(Struct, frozen=True, kw_only=True):
     turns: tuple[UserTurn, ...] = ()
     merged: Mapping[str, Any] = field(default_factory=dict)  # the whole case after merging with its suites
     suite_dirs: tuple[Path, ...] = ()  # folders of the suite.yaml files in force, outermost first
-    source: Any = None  # evalkit.spec.source.Source: finds the line of a path when a message needs it
+    source: Locator | None = None  # finds the line of a path when a message needs it
 
-    def locate(self, path: tuple[str | int, ...]) -> Location:
+    def locate(self, path: KeyPath) -> Location:
         """Locate the value at `path` in its file, e.g. ``("expected_output", "must", 0)``."""
-        if self.source is None:
-            return Location(self.id)
-        location: Location = self.source.locate(path)
-        return location
+        return Location(self.id) if self.source is None else self.source.locate(path)

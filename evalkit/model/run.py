@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from evalkit.errors import UsageError
+from evalkit.model.codec import decode, to_plain_json
 from evalkit.model.verdict import Verdict
 
 RUN_VERSION = 1
@@ -42,17 +44,12 @@ class Run(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
-        from evalkit.model.codec import to_plain_json
-
-        encoded: dict[str, Any] = to_plain_json(self)
-        return encoded
+        data: dict[str, Any] = to_plain_json(self)
+        return data
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Run:
         """Rebuild from `to_json` data. A version that this evalkit does not know is a UsageError."""
-        from evalkit.errors import UsageError
-        from evalkit.model.codec import decode
-
         if data.get("version") != RUN_VERSION:
             raise UsageError(
                 f"run file version {data.get('version')!r} is not {RUN_VERSION}, the one this evalkit reads"

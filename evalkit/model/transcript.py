@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
+from evalkit.errors import KeyPath, UsageError
 from evalkit.model.case import Declaration
-
-# Records that are read by key too, as the JSON that they stand for.
+from evalkit.model.codec import decode, to_plain_json
 
 
 class FieldAccess:
-    """``call["name"]``, ``call.get("id")``, ``"name" in call`` and ``dict(call)``, for a record's fields."""
+    """Access to a record's fields by key: ``call["name"]``, ``call.get("id")``, ``"name" in call``, ``dict(call)``."""
 
     __slots__ = ()
 
@@ -42,14 +42,12 @@ class FieldAccess:
 
 TRANSCRIPT_VERSION = 1
 
-T = TypeVar("T")
-
 
 class Violation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A violation of the declared schema by a call's arguments."""
 
-    path: tuple[str | int, ...]  # in the arguments
-    schema_path: tuple[str | int, ...]  # in the declared parameters
+    path: KeyPath  # in the arguments
+    schema_path: KeyPath  # in the declared parameters
     message: str
 
 
@@ -221,17 +219,12 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
-        from evalkit.model.codec import to_plain_json
-
-        encoded: dict[str, Any] = to_plain_json(self)
-        return encoded
+        data: dict[str, Any] = to_plain_json(self)
+        return data
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Transcript:
         """Rebuild from `to_json` data. A version that this evalkit does not know is a UsageError."""
-        from evalkit.errors import UsageError
-        from evalkit.model.codec import decode
-
         if data.get("version") != TRANSCRIPT_VERSION:
             raise UsageError(
                 f"transcript version {data.get('version')!r} is not {TRANSCRIPT_VERSION}, the one this evalkit reads"

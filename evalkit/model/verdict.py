@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from evalkit.errors import KeyPath
+from evalkit.model.codec import decode, to_plain_json
 from evalkit.model.transcript import FunctionCall, Transcript
 
 PASSED = "passed"
@@ -26,7 +28,7 @@ class Reason(Struct, frozen=True, kw_only=True, omit_defaults=True):
     place: str = ""  # path in the case: "expected_output.expected_function_calls[1].arguments.priority"
     location: str = ""  # file:line:col of that path, where there is a file
     call: int | None = None  # index of the actual call that it is about
-    path: tuple[str | int, ...] = ()  # in that call's arguments or result
+    path: KeyPath = ()  # in that call's arguments or result
     expected: Any = None
     actual: Any = None
 
@@ -109,14 +111,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
-        from evalkit.model.codec import to_plain_json
-
-        encoded: dict[str, Any] = to_plain_json(self)
-        return encoded
+        data: dict[str, Any] = to_plain_json(self)
+        return data
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Verdict:
         """Rebuild from `to_json` data."""
-        from evalkit.model.codec import decode
-
         return decode(Verdict, data)

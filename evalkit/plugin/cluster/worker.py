@@ -33,6 +33,7 @@ from evalkit.plugin.cluster.recordings import Files, RecordingDirectory
 from evalkit.plugin.commit import find_commit
 from evalkit.providers.budget import Account
 from evalkit.reports.serialization import to_line
+from evalkit.spec.source import Source
 from evalkit.text.redact import Redactor, find_secrets
 
 # The verdict's line, seconds, what was printed and logged, what was recorded
@@ -250,13 +251,12 @@ class WorkerRun:
         if self.spec.root == self.spec.origin:
             return case
         dirs = tuple(Path(self._map_path(str(folder))) for folder in case.suite_dirs)
-        layers = () if case.source is None else case.source.layers
+        source = case.source if isinstance(case.source, Source) else None
+        layers = () if source is None else source.layers
         moved = tuple(
             layer if layer.path is None else replace(layer, path=self._map_path(layer.path)) for layer in layers
         )
-        return replace(
-            case, suite_dirs=dirs, source=None if case.source is None else replace(case.source, layers=moved)
-        )
+        return replace(case, suite_dirs=dirs, source=None if source is None else replace(source, layers=moved))
 
     def _map_path(self, path: str) -> str:
         """Return the place of `path` on this machine."""
