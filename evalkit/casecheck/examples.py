@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from evalkit.model.template import Reference, Template, parse_template, render_templates, strip_literals
@@ -48,7 +49,11 @@ def make_example(value: Any, resolve: Resolve, offers: tuple[Any, ...] = (), mod
     if not isinstance(value, dict):
         return value
     if not is_operator(value):
-        return _make_mapping(value, resolve, mode)
+        result = {}
+        for key, item in value.items():
+            with suppress(OmittedArgumentError):
+                result[key] = make_example(item, resolve, mode=mode)
+        return result
     if value == {"$absent": True}:
         raise OmittedArgumentError
     return _make_from_operators(value, resolve, offers, mode)
@@ -64,16 +69,6 @@ def is_accepted(value: Any, actual: Any, resolve: Resolve) -> bool:
     return compile_value(value, mode="equal").bind(resolve).is_match(actual)
 
 
-def _make_mapping(value: dict[str, Any], resolve: Resolve, mode: Mode) -> dict[str, Any]:
-    result = {}
-    for key, item in value.items():
-        try:
-            result[key] = make_example(item, resolve, mode=mode)
-        except OmittedArgumentError:
-            continue
-    return result
-
-
 def _make_from_operators(value: dict[str, Any], resolve: Resolve, offers: tuple[Any, ...], mode: Mode) -> Any:
     try:
         matcher = compile_value(value, mode=mode).bind(resolve)
@@ -82,9 +77,10 @@ def _make_from_operators(value: dict[str, Any], resolve: Resolve, offers: tuple[
     for candidate in (*offers, *_list_candidates(value, resolve, mode)):
         if matcher.is_match(candidate):
             return candidate
-    hopeless = _explain_lone_pattern(value)
-    if hopeless:
-        raise NoExampleError(hopeless)
+    if len(value) == 1 and (name := next(iter(value))) in ("$regex", "$search"):
+        hopeless = explain_unmatchable(name, value[name])
+        if hopeless:
+            raise NoExampleError(hopeless)
     raise ExampleNotFoundError(f"no value was found that {', '.join(value)} accepts")
 
 
@@ -146,14 +142,6 @@ def generate_texts(pattern: Any) -> Iterator[str]:
             return
 
 
-def _explain_lone_pattern(value: dict[str, Any]) -> str:
-    """Explain why a lone pattern can't match, where the generator knows all parts of the pattern."""
-    if len(value) != 1:
-        return ""
-    ((name, pattern),) = value.items()
-    return explain_unmatchable(name, pattern) if name in ("$regex", "$search") else ""
-
-
 def explain_unmatchable(name: str, pattern: str) -> str:
     """Explain why nothing matches the pattern; "" where that is not certain."""
     if any(part in pattern for part in _BEYOND_GENERATING):
@@ -163,8 +151,6 @@ def explain_unmatchable(name: str, pattern: str) -> str:
         return ""
     return f"none of {len(texts)} texts made from the pattern {pattern} matches it"
 
-
-# A value that a JSON Schema allows, for arguments of which a case says nothing.
 
 _BY_FORMAT = {
     "date": "2026-01-18",

@@ -264,8 +264,6 @@ def find_violations(draft: ArgumentDraft, declaration: Declaration | None) -> tu
     return stated, guessed
 
 
-# Operators that no value of a declared schema satisfies: the schema, written as operators too, contradicts them.
-
 _BOUNDS = {"minimum": "$ge", "maximum": "$le", "exclusiveMinimum": "$gt", "exclusiveMaximum": "$lt"}
 _LENGTHS = {"minLength": "$ge", "maxLength": "$le", "minItems": "$ge", "maxItems": "$le"}
 

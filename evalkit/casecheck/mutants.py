@@ -5,20 +5,26 @@ Calls of one model turn have no order, so that they are not swapped; two calls t
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.agents.model_choice import aclose_shared
 from evalkit.casecheck.examples import ExampleNotFoundError, NoExampleError, OmittedArgumentError, make_example
-from evalkit.casecheck.observe import Observation
 from evalkit.errors import KeyPath
 from evalkit.functions.arguments import find_argument_violations
-from evalkit.model.case import Case
+from evalkit.model.case import Case, Declaration
+from evalkit.model.settings import Settings
 from evalkit.model.template import Reference, TemplateError
 from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.model.verdict import PASSED, Verdict
+from evalkit.runner.run_case import Watchdog, arun_case
+from evalkit.runner.run_state import RunState
 
 KINDS: dict[str, str] = {
     "drop_call": "a call is not made",
@@ -40,7 +46,49 @@ UNLISTED = "delete_everything"
 FAILED_RESULT = {"error": {"type": "mutant", "message": "it failed"}}
 _MAX_FACTS = 8
 
+SOMETHING_ELSE = "something else"
+_LAST_DIGIT = re.compile(r"[0-9](?=[^0-9]*\Z)")
+_FACT = re.compile(r"(?=.*[0-9]).{4,60}", re.DOTALL)
+_LONG = 60
+_MAX_LEAVES = 12
+
 Keys = Mapping[str, Any]
+
+
+class Observation(Struct, frozen=True):
+    """A case's verdict (of a repeated case, its first passing run), and the declared functions by name."""
+
+    case: Case
+    verdict: Verdict
+    declarations: Mapping[str, Declaration]
+
+
+class _Observer(Watchdog):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attempts: list[RunState] = []
+
+    def start_run(self, run: RunState) -> None:
+        super().start_run(run)
+        self.attempts.append(run)
+
+
+def observe(case: Case, agent: Any = None, settings: Settings | None = None) -> Observation:
+    """Run `case` like `run_case`, and keep the functions that were declared, which the verdict does not have."""
+    observer = _Observer()
+
+    async def run() -> Verdict:
+        try:
+            return await arun_case(case, agent, settings, watch=observer)
+        finally:
+            await aclose_shared()
+
+    verdict = asyncio.run(run())
+    passing = next((number for number, run_verdict in enumerate(observer.runs) if run_verdict.status == PASSED), 0)
+    if len(observer.runs) > 1 and verdict.status == PASSED:
+        verdict = observer.runs[passing]
+    declared = observer.attempts[passing].dispatcher.declarations if observer.attempts else case.functions
+    return Observation(case, verdict, {declaration.name: declaration for declaration in declared})
 
 
 class Mutant(Struct, frozen=True, kw_only=True):
@@ -136,19 +184,28 @@ def _generate_extra_calls(observed: Observation) -> Iterator[Mutant]:
 
 def _generate_forbidden_calls(observed: Observation) -> Iterator[Mutant]:
     """Generate each call that `forbidden_function_calls` names, where arguments that it describes can be made."""
+
+    def refuse(reference: Reference) -> object:
+        raise TemplateError(f"{reference.text} is known in the run alone")
+
     transcript = observed.verdict.transcript
     like = transcript.calls[-1] if transcript.calls else FunctionCall(name="", channel="native")
-    for name, arguments in make_forbidden_calls(observed.case):
-        call = replace(
-            FunctionCall(name=name, arguments=arguments, result={"status": "done"}, channel=like.channel),
-            turn=like.turn, user_turn=like.user_turn,
+    listed = observed.case.expected_output.get("forbidden_function_calls") or []
+    for item in listed if isinstance(listed, list) else [listed]:
+        entry = {"function_name": item} if isinstance(item, str) else item
+        try:
+            arguments = make_example(entry.get("arguments_contain") or {}, refuse)
+        except (ExampleNotFoundError, NoExampleError, OmittedArgumentError, TemplateError):
+            continue
+        name = str(entry["function_name"])
+        call = FunctionCall(
+            name=name, arguments=arguments, result={"status": "done"}, channel=like.channel, turn=like.turn,
+            user_turn=like.user_turn,
         )  # fmt: skip
-        calls = replace_calls(transcript, (*transcript.calls, call))
-        description = f"{name} is called, which is forbidden"
         yield Mutant(
             kind="forbidden_call",
-            description=description,
-            transcript=calls,
+            description=f"{name} is called, which is forbidden",
+            transcript=replace_calls(transcript, (*transcript.calls, call)),
             for_run=({"forbidden_function_calls": [name]},),
         )
 
@@ -297,35 +354,6 @@ def _replace_response(transcript: Transcript, response: str) -> Transcript:
     return replace(transcript, response=response, responses=responses)
 
 
-# The calls that a case forbids, made: names, and arguments that it describes.
-
-
-def make_forbidden_calls(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and arguments of one call for each entry of `forbidden_function_calls`; none where no example was found."""
-    listed = case.expected_output.get("forbidden_function_calls") or []
-    for item in listed if isinstance(listed, list) else [listed]:
-        entry = {"function_name": item} if isinstance(item, str) else item
-        try:
-            described = make_example(entry.get("arguments_contain") or {}, _refuse_reference)
-        except (ExampleNotFoundError, NoExampleError, OmittedArgumentError, TemplateError):
-            continue
-        yield str(entry["function_name"]), described
-
-
-def _refuse_reference(reference: Reference) -> Any:
-    raise TemplateError(f"{reference.text} is known in the run alone")
-
-
-# Other values than the ones that were sent: as near as a model's slip, and of the same JSON type.
-
-
-SOMETHING_ELSE = "something else"
-_LAST_DIGIT = re.compile(r"[0-9](?=[^0-9]*\Z)")
-_FACT = re.compile(r"(?=.*[0-9]).{4,60}", re.DOTALL)
-_LONG = 60
-_MAX_LEAVES = 12
-
-
 def make_other_value(value: Any, schema: Mapping[str, Any] | None = None) -> Any:
     """Make another value of the same type; one that the schema's `enum` allows, if it has another."""
     for allowed in (schema or {}).get("enum") or ():
@@ -335,20 +363,14 @@ def make_other_value(value: Any, schema: Mapping[str, Any] | None = None) -> Any
         return not value
     if isinstance(value, (int, float)):
         return value + 1
-    if isinstance(value, str):
-        return _make_other_text(value)
+    if isinstance(value, str) and not is_long(value):
+        if "@" in value:
+            return "someone.else@example.org"
+        changed = _LAST_DIGIT.sub(lambda match: str((int(match[0]) + 1) % 10), value)
+        return changed if changed != value else SOMETHING_ELSE
     if isinstance(value, list):
         return value[:-1] if value else [SOMETHING_ELSE]
     return SOMETHING_ELSE
-
-
-def _make_other_text(text: str) -> str:
-    if is_long(text):
-        return SOMETHING_ELSE
-    if "@" in text:
-        return "someone.else@example.org"
-    changed = _LAST_DIGIT.sub(lambda match: str((int(match[0]) + 1) % 10), text)
-    return changed if changed != text else SOMETHING_ELSE
 
 
 def is_long(text: str) -> bool:
@@ -367,12 +389,7 @@ def iter_leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]
 
 def list_first_leaves(value: Any) -> list[tuple[KeyPath, Any]]:
     """List the first leaves: further ones of a large value test the same."""
-    first_leaves = []
-    for leaf in iter_leaves(value):
-        first_leaves.append(leaf)
-        if len(first_leaves) == _MAX_LEAVES:
-            break
-    return first_leaves
+    return list(islice(iter_leaves(value), _MAX_LEAVES))
 
 
 def replace_leaf(value: Any, path: KeyPath, leaf: Any) -> Any:

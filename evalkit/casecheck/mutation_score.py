@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.casecheck.mutants import Keys, Mutant, generate_mutants
-from evalkit.casecheck.observe import Observation
+from evalkit.casecheck.mutants import Keys, Mutant, Observation, generate_mutants
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.conversation import judge_conversation
 from evalkit.checks.expectation import Judgement

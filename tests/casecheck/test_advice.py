@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from evalkit.casecheck.mutants import generate_mutants
+from evalkit.casecheck.mutants import Observation, generate_mutants, observe
 from evalkit.casecheck.mutation_score import add_keys, compute_score
-from evalkit.casecheck.observe import Observation, observe
 from evalkit.casecheck.update import build_update
 from evalkit.checks.conversation import judge_conversation
 from evalkit.cli.project import Project

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.casecheck.mutants import KINDS, generate_mutants
+from evalkit.casecheck.mutants import KINDS, generate_mutants, observe
 from evalkit.casecheck.mutation_score import compute_score
-from evalkit.casecheck.observe import observe
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
 from evalkit.spec.load import load_case
