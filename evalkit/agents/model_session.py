@@ -38,7 +38,7 @@ from evalkit.providers.turns import Chunk, fetch_pieces
 from evalkit.streaming.accumulate import StreamAccumulator
 
 if TYPE_CHECKING:
-    from evalkit.textcalls.envelopes import ParsedText
+    from evalkit.textcalls.search import ParsedText
 
 LOGGER = logging.getLogger("evalkit.model")
 

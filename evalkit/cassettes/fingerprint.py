@@ -1,4 +1,4 @@
-"""What a model was asked, as plain data without secrets: its fingerprint, and how two requests differ.
+"""Requests to a model as plain data without secrets: their fingerprints, and the differences between two.
 
 Two requests are the same when instruction, declarations, sampling settings and conversation are. Call ids, thought
 signatures and the rest of what changes from one recording to the next play no part.
@@ -15,7 +15,7 @@ from typing import Any
 
 from evalkit.errors import format_path
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.text.redact import REDACTED, SECRET_KEYS, Redactor
 
 SHOWN_DIFFERENCES = 4
@@ -60,17 +60,19 @@ def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> Js
     }
     data = {
         "system": request.system,
-        "functions": [_describe_declaration(function) for function in request.functions],
+        "functions": [
+            {
+                key: value
+                for key in ("name", "description", "parameters")
+                if (value := getattr(function, key)) not in (None, "")
+            }
+            for function in request.functions
+        ],
         "settings": {key: value for key, value in settings.items() if value is not None},
         "messages": [_describe_message(message) for message in request.messages],
     }
     redacted: JsonDict = redact_secrets(data, secrets)
     return redacted
-
-
-def _describe_declaration(function: Any) -> JsonDict:
-    pairs = {"name": function.name, "description": function.description, "parameters": function.parameters}
-    return {key: value for key, value in pairs.items() if value not in (None, "")}
 
 
 def _describe_message(message: JsonObject) -> JsonDict:
@@ -85,14 +87,13 @@ def describe_reply(turn: ModelTurn) -> JsonDict:
     """Describe a model turn, without what changes from one recording to the next."""
     data: JsonDict = {"text": turn.text} if turn.text or not turn.calls else {}
     if turn.calls:
-        data["calls"] = [_describe_call(call) for call in turn.calls]
+        data["calls"] = [
+            {call.name: call.arguments}
+            if call.malformed is None
+            else {"name": call.name, "arguments": str(call.arguments), "malformed": call.malformed}
+            for call in turn.calls
+        ]
     return data
-
-
-def _describe_call(call: ModelCall) -> JsonDict:
-    if call.malformed is None:
-        return {call.name: call.arguments}
-    return {"name": call.name, "arguments": str(call.arguments), "malformed": call.malformed}
 
 
 def compute_fingerprint(data: JsonObject) -> str:
@@ -118,16 +119,15 @@ def replace_lone_surrogates(data: object) -> Any:
 
 def compare_requests(was: JsonObject, now: JsonObject) -> list[str]:
     """List what changed between two requests, one sentence each, the most telling first."""
-    changes = [*_compare_instructions(was.get("system"), now.get("system"))]
+    changes = []
+    if was.get("system") != now.get("system"):
+        changes.append(
+            f"the instruction changed:{format_line_changes(was.get('system') or '', now.get('system') or '')}"
+        )
     changes += compare_declarations(was.get("functions") or [], now.get("functions") or [])
     changes += [f"settings: {line}" for line in compare_values(was.get("settings") or {}, now.get("settings") or {})]
     changes += _compare_messages(was.get("messages") or [], now.get("messages") or [])
     return changes
-
-
-def _compare_instructions(was: str | None, now: str | None) -> Iterator[str]:
-    if was != now:
-        yield f"the instruction changed:{format_line_changes(was or '', now or '')}"
 
 
 def format_line_changes(was: str, now: str, max_length: int | None = None) -> str:

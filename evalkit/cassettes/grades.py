@@ -1,4 +1,4 @@
-"""Recorded grades: what a grader answered about one run, replayed as long as it would be asked the same.
+"""Recorded grades: the answers of a grader about one run, replayed as long as its requests stay the same.
 
 A file of grades is a cassette, one turn for each `judge` of the case, beside the model's own: ``valid_001.judge.yaml``,
 of the second run ``valid_001.run-2.judge.yaml``. Turns without a `request` are hand-written.
@@ -29,7 +29,7 @@ COMMAND = "pytest --evalkit --evalkit-record={} {}"
 ANY_GRADER = "--evalkit-grader=gemini:MODEL"
 RECORD_COMMAND = COMMAND.format("missing", ANY_GRADER)
 _SHORT = 120  # characters; of a longer text the lines that differ are shown
-_MAX_CHANGES = 6  # differences that are told
+_MAX_CHANGES = 6  # differences in a message
 
 
 def build_grades_path(base: Path, run: int) -> Path:

@@ -164,9 +164,6 @@ def build_run_path(base: Path, run: int) -> Path:
     return base if run == 0 else base.with_name(f"{base.stem}.run-{run + 1}{base.suffix}")
 
 
-# Replaying a cassette: the default provider, which needs neither a network nor a key.
-
-
 class CassetteProvider:
     """A provider that answers with the turns of one file, read when the first request comes.
 

@@ -353,15 +353,8 @@ FOREIGN_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode
 def build_contents(messages: Iterable[JsonObject]) -> list[JsonDict]:
     """Build the conversation in the API's form, without replies that have nothing in them (blocked, empty): the API
     takes no content without parts."""
-    return [_build_content(message) for message in messages if not _is_empty(message)]
-
-
-def _is_empty(message: JsonObject) -> bool:
-    turn = message.get("turn")
-    if message.get("role") != "model" or turn is None:
-        return False
-    parts = turn.content.get("parts") if isinstance(turn.content, Mapping) else None
-    return not (parts or turn.text or turn.calls)
+    contents = [_build_content(message) for message in messages]
+    return [content for content in contents if content["parts"]]
 
 
 def _build_content(message: JsonObject) -> JsonDict:
@@ -466,7 +459,7 @@ def read_reply(data: object, *, duration_ms: float = 0.0) -> ModelTurn:
     candidate = _get_candidate(data.get("candidates"))
     content = candidate.get("content")
     parts = _list_parts(content)
-    calls = tuple(_read_call(part["functionCall"]) for part in parts if _is_call(part))
+    calls = tuple(call for part in parts if (call := _read_call(part.get("functionCall"))) is not None)
     texts = (part.get("text") for part in parts if not part.get("thought"))
     return ModelTurn(
         text="".join(text for text in texts if isinstance(text, str)),
@@ -491,12 +484,9 @@ def _list_parts(content: object) -> list[JsonObject]:
     return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
 
 
-def _is_call(part: JsonObject) -> bool:
-    call = part.get("functionCall")
-    return isinstance(call, Mapping) and isinstance(call.get("name"), str) and bool(call["name"])
-
-
-def _read_call(data: JsonObject) -> ModelCall:
+def _read_call(data: object) -> ModelCall | None:
+    if not isinstance(data, Mapping) or not isinstance(data.get("name"), str) or not data["name"]:
+        return None
     arguments = data.get("args")
     call_id = data.get("id")
     known_id = call_id if isinstance(call_id, str) and call_id else None

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, IncompleteCallError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
-from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import ProviderKind, SchemaRules
 from evalkit.providers.pacing import RetryPolicy, call_with_retries, parse_seconds, read_retry_after, to_transport_error
@@ -122,22 +121,22 @@ class OpenAIProvider:
         raise ProviderError(f"{self._service}: {data.get('message') or json.dumps(data)}", status=status)
 
     def _get_client(self) -> openai.AsyncOpenAI:
-        loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            client = self._clients[loop] = self._create_client()
-        return client
-
-    def _create_client(self) -> openai.AsyncOpenAI:
+        """Return the running loop's client."""
         import openai
 
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is not None:
+            return client
         arguments: JsonDict = {"base_url": self.options.base_url, "max_retries": 0}
         try:
-            return openai.AsyncOpenAI(api_key=self.options.api_key, **arguments)
+            client = openai.AsyncOpenAI(api_key=self.options.api_key, **arguments)
         except openai.OpenAIError:
             if self.options.base_url is None:
                 raise
-            return openai.AsyncOpenAI(api_key="none", **arguments)  # a server of one's own often asks for no key
+            client = openai.AsyncOpenAI(api_key="none", **arguments)  # a server of one's own often asks for no key
+        self._clients[loop] = client
+        return client
 
     @property
     def _service(self) -> str:
@@ -206,7 +205,12 @@ def build_body(request: ModelRequest, *, stream: bool, token_limit: str) -> Json
     """Build the request's body without `model`. `token_limit` is the server's key for `max_output_tokens`."""
     body: JsonDict = {"messages": build_messages(request.system, request.messages)}
     if request.functions:
-        body["tools"] = [_build_tool(function) for function in request.functions]
+        body["tools"] = []
+        for function in request.functions:
+            declared: JsonDict = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
+            if function.description:
+                declared["description"] = function.description
+            body["tools"].append({"type": "function", "function": declared})
     options = {"temperature": request.temperature, "seed": request.seed, token_limit: request.max_output_tokens}
     body |= {key: value for key, value in options.items() if value is not None}
     if request.response_schema is not None:
@@ -215,13 +219,6 @@ def build_body(request: ModelRequest, *, stream: bool, token_limit: str) -> Json
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     return body
-
-
-def _build_tool(function: Declaration) -> JsonDict:
-    declared: JsonDict = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
-    if function.description:
-        declared["description"] = function.description
-    return {"type": "function", "function": declared}
 
 
 def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[JsonDict]:
@@ -242,7 +239,7 @@ def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[J
                 {
                     "role": "tool",
                     "tool_call_id": _take_call_id(call, waiting) or f"call_{position}_{index}",
-                    "content": _serialize_value(value),
+                    "content": value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str),
                 }
                 for index, (call, value) in enumerate(message["results"])
             ]
@@ -298,10 +295,6 @@ def _serialize_arguments(raw: str | None, arguments: object) -> str:
     if raw is not None:
         return raw
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
-def _serialize_value(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 # -- replies. Servers differ in small ways; all of them are read here.

@@ -1,11 +1,13 @@
-"""How fast a model's service is asked: one token bucket per provider, shared by every case of the process.
+"""The pace at which a model's service gets requests: a token bucket per provider, retries, and errors below the API.
 
-A request waits until the bucket has a place for it, in the order of asking. Tokens are known only afterwards: a
-request takes what requests took on average so far, and the difference is settled when its reply has come. A service
-that answers 429 is left alone by all for as long as it says, and asked half as fast from then on; each success makes it
-a little faster again, up to the configured rate, or until nothing holds it back any more.
+Every case of the process shares the bucket. A request waits for its place in the order of arrival. Tokens are known
+only afterwards: a request reserves the average of the requests so far, and the difference is settled with its reply.
+After an answer 429 all requests pause for as long as the service says, and then go out half as fast; each success
+raises the rate again, up to the configured one, or until nothing limits it. The clock is real time and the waits are
+computed, so that one bucket serves several event loops and threads.
 
-The clock is real time and the waits are computed, so that one bucket serves several event loops and threads.
+Broken connections, timeouts, and HTTP 408, 429 and 5xx are retried. The wait doubles from one second to the cap, with
+jitter, so that concurrent cases don't come back together. A service that asks for more than the cap ends the attempts.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ from evalkit.model.transcript import Usage
 RATES = ("requests_per_minute", "tokens_per_minute")
 BURST_S = 6.0  # so many seconds' worth may go out at once
 PAUSE_S = 1.0  # after a 429 that does not say how long to wait
-SLOWEST = 1 / 60  # requests per second: a service that keeps refusing is still asked once a minute
+SLOWEST = 1 / 60  # requests per second: a service that keeps refusing still gets one a minute
 _SPEED_UP = 1.1
 
-# What to be in while a case waits for its turn: its deadline stands still meanwhile.
+# The context in which a case waits for its turn: its deadline stands still meanwhile.
 queue_context: ContextVar[Callable[[], AbstractContextManager[Any]]] = ContextVar(
     "evalkit_queueing", default=nullcontext
 )
@@ -79,9 +81,9 @@ class Limiter:
         self._unlimited_again = 0.0  # requests per second at which a learned limit is forgotten
 
     async def enter(self, max_pause_s: float = float("inf")) -> float:
-        """Wait for a place. Gives the tokens that were set aside, to be handed to `leave`.
+        """Wait for a place. Return the tokens that are reserved, for `leave`.
 
-        Raises ProviderError where the service has told another case to stay away for longer than `longest_s` seconds:
+        Raises ProviderError where the service demands a pause of more than `max_pause_s` seconds of another case:
         all would wait, and none would get anything.
         """
         with self._lock:
@@ -202,11 +204,7 @@ def get_limiter(provider: str, rates: Rates) -> Limiter:
         return _limiters.setdefault((provider, rates), Limiter(rates))
 
 
-# Trying again when a model's service says that it may work later: exponential backoff, `Retry-After`, and a limit.
-#
-# Retried are broken connections, timeouts, and HTTP 408, 429 and 5xx. Waiting doubles from one second to the cap, with
-# jitter, so that concurrent cases don't come back together; a service that asks for a longer wait than the cap is
-# not waited for.
+# -- retries
 
 T = TypeVar("T")
 
@@ -271,7 +269,7 @@ def _build_final_error(error: ProviderError, attempts: int, wait_s: float, polic
     return ProviderError(f"{error} ({'; '.join(notes)})", status=error.status, retry_after_s=error.retry_after_s)
 
 
-# What the client libraries of model services have in common when something fails below the API.
+# -- errors of the client libraries below the API
 
 _TRANSPORT_PACKAGES = ("httpx", "httpcore", "aiohttp", "ssl", "anyio", "h11")
 

@@ -1,4 +1,4 @@
-"""Model turns as people write them, in a cassette or in code, read strictly.
+"""Model turns as people write them, whole or in pieces, in a cassette or in code, read strictly.
 
 A turn has `calls` and `text`; a call is ``check_warranty: {serial_number: SN12345}``, or in the long form
 ``{name: check_warranty, arguments: {...}, id: c1}``, or a bare name. Arguments given as a string are taken as what the
@@ -179,11 +179,11 @@ def report_unknown_keys(
             problems.append(PathProblem((*path, key), f"unknown key '{key}' in {subject}{hint}", at_key=True))
 
 
-# Replies that come in pieces: the pieces as a cassette holds them, and the turn that they make.
+# -- replies in pieces
 #
-# A piece is what one of four wires brings: a chunk (or `delta`) of OpenAI's chat completions, an event of Anthropic's
-# messages, a chunk (or part) of Gemini's, or a piece of plain text. The turn is the one that the live provider makes of
-# the same stream, so that a streamed reply and a whole one leave the same transcript.
+# A piece is a chunk (or `delta`) of OpenAI's chat completions, an event of Anthropic's messages, a chunk (or part) of
+# Gemini's, or a piece of plain text. The turn is the one that the live provider makes of the same stream, so that a
+# streamed reply and a whole one leave the same transcript.
 
 FEEDS: dict[str, Callable[[StreamAccumulator, Any], None]] = {
     "openai": StreamAccumulator.feed,
@@ -315,7 +315,7 @@ async def replay_pieces(turn: ModelTurn, chunks: Iterable[Chunk]) -> AsyncIterat
     yield turn
 
 
-# A hand-written turn under `stream:`: the pieces of a reply, read strictly, and the turn that they make.
+# -- a hand-written turn under `stream:`
 
 STREAM_TURN_KEYS = ("stream", "finish_reason", "usage", "duration_ms", "model")
 _FORMS = "{openai: [...]}, {anthropic: [...]}, {gemini: [...]} or {text: [...]}"

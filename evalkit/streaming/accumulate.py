@@ -19,11 +19,11 @@ from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.transcript import FieldAccess
 
 if TYPE_CHECKING:
-    from evalkit.textcalls.envelopes import ParsedText
+    from evalkit.textcalls.search import ParsedText
 
-# What may follow a call without saying that it is over: closers to come, and a tag that is not whole yet.
+# Text that may follow a call that is not over: closers to come, and a tag that is not whole yet.
 _STILL_CLOSING = re.compile(r"[\s}\]`,;]*(?:<[^>]*)?")
-# What tells a delta, or a chunk, from a call's delta alone.
+# Keys that a delta, or a chunk, has, and a call's delta alone has not.
 _DELTA_KEYS = frozenset({"choices", "content", "finish_reason", "function_call", "role", "tool_calls"})
 # Finish reasons of a reply that may have been cut off inside its last call.
 CUT_OFF = frozenset({"length", "model_length", "max_tokens", "MAX_TOKENS"})
@@ -32,7 +32,7 @@ _MAY_CLOSE = re.compile(r"[>})\]]")
 
 
 class StreamAccumulator:
-    """Feed it what the wire brings, in whatever pieces; read `completed` at any time, and `close` at the end.
+    """Calls out of the pieces of a streamed reply: feed it, read `completed` at any time, and `close` at the end.
 
     `functions` are the declarations, as for `parse_text_calls`: with them a name that arrives in pieces is known to be
     whole, and text calls are recognised without an envelope. One accumulator serves one reply.
@@ -296,7 +296,7 @@ def _get_name(function: Any) -> str:
     return str(function.name)
 
 
-# One function call of a stream: as far as it has arrived, and when it is whole.
+# -- one call of a stream
 
 _PLACEHOLDER = 4  # fragments in which an empty object may come that is none
 
@@ -390,7 +390,7 @@ def explain_cut_off(fragment: str, reason: str | None, source: str = "stream") -
     return f"the {source} ended inside a function call{why}: {excerpt}; the call was not made"
 
 
-# Gemini's calls in a stream: whole ones, and those whose arguments come as `partialArgs` (Vertex).
+# -- Gemini's calls: whole ones, and those whose arguments come as `partialArgs` (Vertex)
 
 _PATH_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]")
 _SNAKE = re.compile(r"_([a-z])")
@@ -398,15 +398,15 @@ _WIDEST_GAP = 10_000  # items of a list that may still be to come; more would on
 
 
 class CallParts:
-    """Makes whole parts of those that hold calls in pieces. `open` is the part of a call whose arguments are still
-    arriving, `lost` one that another call followed before it was whole."""
+    """Whole parts out of those that hold calls in pieces. `open_part` is the part of a call whose arguments are still
+    arriving, `lost_part` one that another call followed before it was whole."""
 
     def __init__(self) -> None:
         self.open_part: JsonDict | None = None
         self.lost_part: JsonDict | None = None
 
     def add(self, part: JsonObject, call: JsonObject) -> JsonDict | None:
-        """Take `part`, which holds `call`; the part that is whole with it, if one is."""
+        """Add `part`, which holds `call`. Return the part that is whole with it, if one is."""
         if self.open_part is not None and _is_another(call, self.open_part["functionCall"]):
             self.lost_part, self.open_part = self.lost_part or self.open_part, None
         partial = call.get("partialArgs")
@@ -415,7 +415,10 @@ class CallParts:
                 return None  # a stray end marker
             if not partial and not call.get("willContinue"):
                 return dict(part)
-            self.open_part = _start_part(part, call)
+            fields = {key: value for key, value in call.items() if key not in ("partialArgs", "willContinue")}
+            arguments = call.get("args")
+            fields["args"] = dict(arguments) if isinstance(arguments, Mapping) else {}
+            self.open_part = {**part, "functionCall": fields}
         if "thoughtSignature" in part:
             self.open_part.setdefault("thoughtSignature", part["thoughtSignature"])
         for piece in partial if isinstance(partial, list) else ():
@@ -437,20 +440,14 @@ def _is_another(call: JsonObject, open_call: JsonObject) -> bool:
     return bool(name) and (name != open_call["name"] or bool(id and open_call.get("id") and id != open_call["id"]))
 
 
-def _start_part(part: JsonObject, call: JsonObject) -> JsonDict:
-    fields = {key: value for key, value in call.items() if key not in ("partialArgs", "willContinue")}
-    arguments = call.get("args")
-    return {**part, "functionCall": {**fields, "args": dict(arguments) if isinstance(arguments, Mapping) else {}}}
-
-
 def format_call(call: JsonObject) -> str:
     """Format a call for a message."""
     return f"{call.get('name')}({call.get('args')})"
 
 
 class GeminiCalls:
-    """Collects calls part by part. `completed`: (name, arguments, id); `unfinished`: what there is of one that is no
-    call, or not yet."""
+    """Collected calls. `completed`: (name, arguments, id); `unfinished`: the description of one that is no call, or not
+    yet."""
 
     def __init__(self) -> None:
         self.completed: list[tuple[str, JsonDict, str | None]] = []

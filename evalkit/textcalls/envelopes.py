@@ -1,4 +1,4 @@
-"""What the text-call parser gives back."""
+"""Calls in tags: envelopes, the content of tags that is no JSON, and what all readers of envelopes share."""
 
 from __future__ import annotations
 
@@ -41,22 +41,7 @@ class Rejected(Struct, frozen=True):
     reason: str
 
 
-class ParsedText(Struct, frozen=True):
-    """`calls` in the order of the text; `text` is the prose without them; `history` has each call in standard form.
-
-    `unfinished` is the call, if any, in whose middle the text ends: it was not made. Behind `open_at`, if anything, the
-    text holds JSON or a tag that is not closed: were the text to go on, calls there might turn out to be part of it.
-    """
-
-    calls: tuple[TextCall, ...] = ()
-    text: str = ""
-    history: str = ""
-    rejected: tuple[Rejected, ...] = ()
-    unfinished: str | None = None
-    open_at: int | None = None
-
-
-# Calls in tags, and what all readers of explicit envelopes share.
+# -- tags
 
 _ENVELOPE = re.compile(r"(?:[\w-]+[_:])?(?:function|tool)_?calls?|function|tool|tool_code|invoke", re.IGNORECASE)
 _OPEN_TAG = re.compile(
@@ -297,7 +282,7 @@ def _has_open_tag(value: object) -> bool:
     return isinstance(value, str) and "<function" in value
 
 
-# What stands between tags when it is no JSON: child tags, `name: "arg"`, `name(arg=1)`, a name alone.
+# -- content of tags that is no JSON: child tags, `name: "arg"`, `name(arg=1)`, a name alone
 
 Calls = list[tuple[str, JsonDict, list[str]]]
 

@@ -1,6 +1,9 @@
 """JSON as models write it: strict first, then with named repairs; never a value that was not written.
 
-A text that is cut off is `Incomplete`, so that a truncated reply never becomes a different call.
+Repairs: single quotes, Python's True/False/None, unquoted keys, trailing commas, raw newlines in strings, quotes that
+were not escaped, doubled braces, missing closing braces. The last only where nothing can still be missing: inside an
+envelope that was closed, or after the arguments object was closed. A text that is cut off is an IncompleteJsonError, so
+that a truncated reply never becomes a different call.
 """
 
 from __future__ import annotations
@@ -77,12 +80,6 @@ def _decode_strictly(text: str, start: int, end: int) -> Decoded:
                 return Decoded(value, start + stop, list(dict.fromkeys(notes)))
         size *= 8
 
-
-# JSON read kindly: each liberty is named, and a text cut off anywhere is never a value.
-#
-# What may be mended: single quotes, Python's True/False/None, unquoted keys, trailing commas, raw newlines in strings,
-# quotes that were not escaped, doubled braces, missing closing braces. The last only where nothing can still be
-# missing: inside an envelope that was closed, or after the arguments object was closed.
 
 MAX_DEPTH = 100
 _SHOWN_KEYS = 5

@@ -14,17 +14,35 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from evalkit.textcalls.envelopes import (
     BETWEEN,
     LIST_OF_CALLS,
     SPACE,
     Envelopes,
-    ParsedText,
+    Rejected,
     StopError,
+    TextCall,
 )
 from evalkit.textcalls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
 from evalkit.textcalls.names import Names, RejectedCallError
 from evalkit.textcalls.python_calls import NotACallError, find_balanced_end
+
+
+class ParsedText(Struct, frozen=True):
+    """Calls of a text, in its order; `text` is the prose without them; `history` has each call in standard form.
+
+    `unfinished` is the call, if any, in whose middle the text ends: it was not made. Behind `open_at`, if anything, the
+    text holds JSON or a tag that is not closed: were the text to go on, calls there might turn out to be part of it.
+    """
+
+    calls: tuple[TextCall, ...] = ()
+    text: str = ""
+    history: str = ""
+    rejected: tuple[Rejected, ...] = ()
+    unfinished: str | None = None
+    open_at: int | None = None
 
 
 def parse_text_calls(text: str, functions: Iterable[Any] | None = None) -> ParsedText:
@@ -36,7 +54,7 @@ def parse_text_calls(text: str, functions: Iterable[Any] | None = None) -> Parse
     return Search(text, Names(list(functions) if functions is not None else None)).run()
 
 
-# Calls behind marks: Mistral's ``[TOOL_CALLS]``, Llama's ``<|python_tag|>`` and lists in Python's syntax.
+# -- marks: Mistral's ``[TOOL_CALLS]``, Llama's ``<|python_tag|>`` and lists in Python's syntax
 
 _MISTRAL = re.compile(r"\s*([A-Za-z_][\w.-]*)(?:\[CALL_ID\][\w-]+)?(?:\[ARGS\])?\s*(?=\{)")
 _MISTRAL_AGAIN = re.compile(r"\s*+(?:\[TOOL_CALLS\])?(?=\s*[A-Za-z_][\w.-]*(?:\[|\{))")
@@ -44,8 +62,102 @@ _PYTHONIC = re.compile(r"\[|[A-Za-z_][\w.]*[ \t]*\(")
 _PYTHON_END = re.compile(r"\s*<\|python_end\|>")
 
 
-class Marks(Envelopes):
-    """Readers of calls that a mark begins, and nothing ends."""
+# -- anchors, and calls without an envelope
+
+_ANCHOR = re.compile(
+    r"<think>|\[THINK\]|<\|python_(?:tag|start)\|>|\[TOOL_CALLS\]|<\s*[A-Za-z_][\w.:-]*|[{\[]"
+    r"|^[ \t]*(?:Action:[ \t]*)?`{0,3}(?=[A-Za-z_][\w.]*[ \t]*\()"
+    r"|^[ \t]*Action:[ \t]*(?=[A-Za-z_][\w.]*[ \t]*\n)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_EXTRA_CLOSERS = re.compile(r"[ \t]*[}\]]+")
+_CALL_LIKE = re.compile(r"[{\[\s]*[\"']?(?:name|tool|function|tool_name|function_name|action|type)[\"']?\s*:")
+_LINE_CALL = re.compile(r"([A-Za-z_][\w.]*)[ \t]*\(")
+_LINE_END = re.compile(r"[ \t]*[`;.]{0,3}[ \t]*(?:#[^\n]*)?(?=\n|$)")  # a comment in Python is none of the call
+_REACT = re.compile(r"([A-Za-z_][\w.]*)[ \t]*\n[ \t]*Action Input:[ \t]*(?=\{)", re.IGNORECASE)
+_EMPTY_FENCE = re.compile(r"```[\w+-]*+\s*+(?:```[ \t]*\n?|\Z)")
+_MARKS_BEFORE = re.compile(r"(?:<\|[\w/ .-]{1,40}\|>\s*)+\Z")
+_MARKS_AFTER = re.compile(
+    r"(?:\s*(?:<\|[\w/ .-]{1,40}\|>|<\s*/\s*(?:[\w-]+[_:])?(?:tool|function)_?calls?\s*>))+", re.IGNORECASE
+)
+_REACH = 200  # characters before a call in which its control tokens stand
+_THOUGHTS = {"<think>": re.compile("</think>", re.IGNORECASE), "[think]": re.compile(r"\[/THINK\]", re.IGNORECASE)}
+# Tags whose content is no call, if they are closed: results, which models like to invent, and thoughts.
+_DATA = re.compile(
+    r"<\s*(?P<tag>(?:function|tool)_?(?:result|response|output)s?|thinking|reasoning)\b[^<>]*>", re.IGNORECASE
+)
+
+
+class Search(Envelopes):
+    """A pass over the text; `run` returns the result."""
+
+    def run(self) -> ParsedText:
+        position = 0
+        self._first = len(self.text) - len(self.text.lstrip())  # where something stands
+        try:
+            while (anchor := _ANCHOR.search(self.text, position)) is not None:
+                position = self._read_anchor(anchor)
+        except StopError:
+            pass
+        self.spans.sort(key=lambda span: span.start)
+        self._widen()
+        calls = tuple(call for span in self.spans for call in span.calls)
+        if not calls:
+            return ParsedText((), self.text, self.text, tuple(self.rejected), self.unfinished, self.open_at)
+        prose = _EMPTY_FENCE.sub("", self._replace_spans(lambda span: "")).strip()
+        history = self._replace_spans(lambda span: "\n".join(call.standard for call in span.calls))
+        return ParsedText(calls, prose, history, tuple(self.rejected), self.unfinished, self.open_at)
+
+    def _widen(self) -> None:
+        """Control tokens beside calls, and the ends of envelopes that never began, are no prose."""
+        floor = 0
+        starts = [*(span.start for span in self.spans), len(self.text)]
+        for span, limit in zip(self.spans, starts[1:], strict=True):
+            if span.calls:
+                before = _MARKS_BEFORE.search(self.text, max(floor, span.start - _REACH), span.start)
+                span.start = before.start() if before else span.start
+                after = _MARKS_AFTER.match(self.text, span.end, limit)
+                span.end = after.end() if after else span.end
+            floor = span.end
+
+    def _replace_spans(self, replacement: Any) -> str:
+        parts, end = [], 0
+        for span in self.spans:
+            between = self.text[end : span.start]
+            parts.append("" if end and BETWEEN.fullmatch(between) else between)
+            parts.append(replacement(span))
+            end = span.end
+        parts.append(self.text[end:])
+        return "".join(parts)
+
+    # -- what stands at an anchor; each returns the position to go on from
+
+    def _read_anchor(self, anchor: re.Match[str]) -> int:
+        start, mark = anchor.start(), anchor[0].lower()
+        if mark in _THOUGHTS:
+            end = _THOUGHTS[mark].search(self.text, start)
+            return len(self.text) if end is None else end.start()
+        if mark.startswith("<|python_"):
+            return self._read_python_tag(start, anchor.end())
+        if mark == "[tool_calls]":
+            return self._read_mistral(start, anchor.end())
+        if mark.startswith("<"):
+            return self._skip_data(start) or self._read_tag(start) or anchor.end()
+        if mark in ("{", "["):
+            return self._read_bare(start) or start + 1
+        return self._read_line_call(start, anchor.end()) or max(anchor.end(), start + 1)
+
+    def _skip_data(self, start: int) -> int | None:
+        opened = _DATA.match(self.text, start)
+        if opened is None or self.names.is_known(opened["tag"]):
+            return None
+        closer = self._find_own_closer(opened.end(), opened["tag"])
+        if closer is None:
+            self._mark_open(start)
+            return None
+        return closer[1]
+
+    # -- marks, which begin a call, and nothing ends it
 
     def _read_mistral(self, start: int, position: int) -> int:
         begin = start  # each call is kept as it is read: the next one may be cut off
@@ -116,102 +228,6 @@ class Marks(Envelopes):
             return end
         tail = _PYTHON_END.match(self.text, end)
         return self._add(start, tail.end() if tail else end, calls)
-
-
-# The search through a text: where a call may begin, and calls that stand without an envelope.
-
-_ANCHOR = re.compile(
-    r"<think>|\[THINK\]|<\|python_(?:tag|start)\|>|\[TOOL_CALLS\]|<\s*[A-Za-z_][\w.:-]*|[{\[]"
-    r"|^[ \t]*(?:Action:[ \t]*)?`{0,3}(?=[A-Za-z_][\w.]*[ \t]*\()"
-    r"|^[ \t]*Action:[ \t]*(?=[A-Za-z_][\w.]*[ \t]*\n)",
-    re.MULTILINE | re.IGNORECASE,
-)
-_EXTRA_CLOSERS = re.compile(r"[ \t]*[}\]]+")
-_CALL_LIKE = re.compile(r"[{\[\s]*[\"']?(?:name|tool|function|tool_name|function_name|action|type)[\"']?\s*:")
-_LINE_CALL = re.compile(r"([A-Za-z_][\w.]*)[ \t]*\(")
-_LINE_END = re.compile(r"[ \t]*[`;.]{0,3}[ \t]*(?:#[^\n]*)?(?=\n|$)")  # a comment in Python is none of the call
-_REACT = re.compile(r"([A-Za-z_][\w.]*)[ \t]*\n[ \t]*Action Input:[ \t]*(?=\{)", re.IGNORECASE)
-_EMPTY_FENCE = re.compile(r"```[\w+-]*+\s*+(?:```[ \t]*\n?|\Z)")
-_MARKS_BEFORE = re.compile(r"(?:<\|[\w/ .-]{1,40}\|>\s*)+\Z")
-_MARKS_AFTER = re.compile(
-    r"(?:\s*(?:<\|[\w/ .-]{1,40}\|>|<\s*/\s*(?:[\w-]+[_:])?(?:tool|function)_?calls?\s*>))+", re.IGNORECASE
-)
-_REACH = 200  # characters before a call in which its control tokens stand
-_THOUGHTS = {"<think>": re.compile("</think>", re.IGNORECASE), "[think]": re.compile(r"\[/THINK\]", re.IGNORECASE)}
-# What stands in these is no call, if they are closed: results, which models like to invent, and thoughts.
-_DATA = re.compile(
-    r"<\s*(?P<tag>(?:function|tool)_?(?:result|response|output)s?|thinking|reasoning)\b[^<>]*>", re.IGNORECASE
-)
-
-
-class Search(Marks):
-    """A pass over the text; `run` returns the result."""
-
-    def run(self) -> ParsedText:
-        position = 0
-        self._first = len(self.text) - len(self.text.lstrip())  # where something stands
-        try:
-            while (anchor := _ANCHOR.search(self.text, position)) is not None:
-                position = self._read_anchor(anchor)
-        except StopError:
-            pass
-        self.spans.sort(key=lambda span: span.start)
-        self._widen()
-        calls = tuple(call for span in self.spans for call in span.calls)
-        if not calls:
-            return ParsedText((), self.text, self.text, tuple(self.rejected), self.unfinished, self.open_at)
-        prose = _EMPTY_FENCE.sub("", self._replace_spans(lambda span: "")).strip()
-        history = self._replace_spans(lambda span: "\n".join(call.standard for call in span.calls))
-        return ParsedText(calls, prose, history, tuple(self.rejected), self.unfinished, self.open_at)
-
-    def _widen(self) -> None:
-        """Control tokens beside calls, and the ends of envelopes that never began, are no prose."""
-        floor = 0
-        starts = [*(span.start for span in self.spans), len(self.text)]
-        for span, limit in zip(self.spans, starts[1:], strict=True):
-            if span.calls:
-                before = _MARKS_BEFORE.search(self.text, max(floor, span.start - _REACH), span.start)
-                span.start = before.start() if before else span.start
-                after = _MARKS_AFTER.match(self.text, span.end, limit)
-                span.end = after.end() if after else span.end
-            floor = span.end
-
-    def _replace_spans(self, replacement: Any) -> str:
-        parts, end = [], 0
-        for span in self.spans:
-            between = self.text[end : span.start]
-            parts.append("" if end and BETWEEN.fullmatch(between) else between)
-            parts.append(replacement(span))
-            end = span.end
-        parts.append(self.text[end:])
-        return "".join(parts)
-
-    # -- what stands at an anchor; each returns the position to go on from
-
-    def _read_anchor(self, anchor: re.Match[str]) -> int:
-        start, mark = anchor.start(), anchor[0].lower()
-        if mark in _THOUGHTS:
-            end = _THOUGHTS[mark].search(self.text, start)
-            return len(self.text) if end is None else end.start()
-        if mark.startswith("<|python_"):
-            return self._read_python_tag(start, anchor.end())
-        if mark == "[tool_calls]":
-            return self._read_mistral(start, anchor.end())
-        if mark.startswith("<"):
-            return self._skip_data(start) or self._read_tag(start) or anchor.end()
-        if mark in ("{", "["):
-            return self._read_bare(start) or start + 1
-        return self._read_line_call(start, anchor.end()) or max(anchor.end(), start + 1)
-
-    def _skip_data(self, start: int) -> int | None:
-        opened = _DATA.match(self.text, start)
-        if opened is None or self.names.is_known(opened["tag"]):
-            return None
-        closer = self._find_own_closer(opened.end(), opened["tag"])
-        if closer is None:
-            self._mark_open(start)
-            return None
-        return closer[1]
 
     # -- no envelope: declared names only
 

@@ -1,13 +1,14 @@
-"""Where the requests of HTTP clients are caught: one interception per process asks, request by request, whose it is.
+"""The interception of HTTP clients: one per process, which finds the player of each request.
 
 vcrpy's own way is to patch the clients for one cassette at a time, for the whole process. Here its stubs are installed
-once, as long as any tape is open, and stand before a router: the tape of the case whose context the request comes
-from, or nobody's, and then the request goes its way untouched. That holds for httpx, httpx2 and aiohttp. For
-http.client and all that is built on it (urllib, urllib3, requests, botocore, httplib2) vcrpy exchanges classes, and
-changes them back for a moment with each connection, in which other threads get the real ones; so `http_sockets` does
-that part.
+once, as long as any player is open, in front of a router: it finds the player of the case in whose context the request
+is sent; without one the request goes out unchanged. That holds for httpx, httpx2 and aiohttp. For http.client and all
+that is built on it (urllib, urllib3, requests, botocore, httplib2) vcrpy exchanges classes, and changes them back for a
+moment with each connection, in which other threads get the real ones. So here the methods of http.client are patched:
+a request is collected instead of sent, and a recorded response is given to http.client as bytes, so that everything
+above sees what it would see live. Each request is looked up, also on connections that were kept alive.
 
-Clients that are imported later, inside an agent, are caught too: each is patched right after its import.
+Clients that are imported later, inside an agent, are patched right after their import.
 """
 
 from __future__ import annotations
@@ -38,11 +39,7 @@ _is_hooked = False
 _is_bypassed: ContextVar[bool] = ContextVar("evalkit_http_passing", default=False)
 
 
-def _find_no_player() -> Player | None:
-    return None
-
-
-_find_current: Callable[[], Player | None] = _find_no_player
+_find_current: Callable[[], Player | None] = lambda: None  # noqa: E731 - until `install`
 
 
 def install(find_current: Callable[[], Player | None]) -> None:
@@ -163,10 +160,6 @@ def _make_transport_lister(library: str) -> Callable[[], _Patches]:
     return list_patches
 
 
-def _list_session_patches() -> _Patches:
-    return [("ClientSession", "_request", functools.partial(_make_stubbed, "aiohttp", "_request"))]
-
-
 def _make_stubbed(library: str, method: str, real: Any) -> Any:
     """Make a method that sends requests without a player by the real one, and others by vcrpy's stub.
 
@@ -198,19 +191,15 @@ CLIENTS: dict[str, Callable[[], _Patches]] = {
     "httplib2": _make_connect_lister("HTTPConnectionWithTimeout", "HTTPSConnectionWithTimeout"),
     "httpx": _make_transport_lister("httpx"),
     "httpx2": _make_transport_lister("httpx2"),
-    "aiohttp": _list_session_patches,
+    "aiohttp": lambda: [("ClientSession", "_request", functools.partial(_make_stubbed, "aiohttp", "_request"))],
 }
 
 
-# http.client, and with it urllib, urllib3, requests, botocore and httplib2, caught where bytes meet the socket.
-#
-# A request is gathered instead of sent. When its response is asked for, it is looked up, and the answer is given to
-# http.client as bytes to read, so that everything above sees what it would see live. No class is exchanged: each method
-# here asks for each request whose it is, connections that were kept alive included.
+# -- http.client
 
 FindPlayer = Callable[[str], Player | None]
 
-_GATHERED = "_evalkit_gathered"  # on a connection: the tape, and the bytes of the request so far
+_GATHERED = "_evalkit_gathered"  # on a connection: the player, and the bytes of the request so far
 _REAL = "_evalkit_real"  # on a connection: the request is really being sent
 
 
@@ -377,7 +366,7 @@ def _join_chunks(body: bytes) -> bytes:
     return bytes(content)
 
 
-# vcrpy's stubs before a router in place of a cassette: each request is asked of the tape of its own context.
+# -- vcrpy's stubs
 
 
 class Router:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 from msgspec import Struct
 
 from evalkit.cassettes.fingerprint import redact_secrets
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, parse_strictly
 from evalkit.text.redact import REDACTED
 
 # fmt: off
@@ -154,7 +154,7 @@ def _remove_path(value: object, path: list[str]) -> Any:
     return value
 
 
-# Bodies of HTTP messages as readable data, and back to bytes.
+# -- bodies as readable data, and back to bytes
 #
 # JSON is data, forms are a mapping, other text is text, and the rest is base64. Compressed bodies are unpacked first.
 
@@ -250,22 +250,11 @@ def _parse_json(text: str) -> Any:
     if len(text) > MAX_READABLE:
         return None
     try:
-        data = json.loads(text, object_pairs_hook=_build_unique_object, parse_constant=_refuse_constant)
+        data = parse_strictly(text)
         text.encode()
     except (ValueError, RecursionError):
         return None
     return data if isinstance(data, (dict, list)) and not _is_unwritable(data, 0) else None
-
-
-def _build_unique_object(pairs: list[tuple[str, Any]]) -> JsonDict:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a key stands twice")
-    return fields
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _is_unwritable(data: object, depth: int) -> bool:
