@@ -1,7 +1,12 @@
-"""Snapshots: what is recorded or handed out is JSON data of its own, never an alias of somebody's object.
+"""JSON values: kinds, equality, copies, conversion.
 
-Data that already is JSON takes the short way: containers are copied, leaves are shared. Anything else takes the
-long way, which converts what has one obvious JSON form and notices cycles.
+A snapshot (`to_json`, `to_recordable_json`) is data of its own, never an alias of somebody's object. Data that already
+is JSON is copied; anything else is converted where it has one obvious JSON form.
+
+Equality is that of JSON: `true` is not `1`, `"5"` is not `5`, `5` is `5.0`, null is not missing, lists are ordered. A
+value that is not JSON (a tuple, bytes, a set, a mapping with a key that is no text) differs from everything, itself
+included. Two exceptions, so that a value that went through a run unchanged equals itself: NaN equals NaN, and cyclic
+values are equal when they unfold alike.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ class _NeedsConversion(Exception):  # noqa: N818 - a signal, not an error
 
 
 def copy_json(value: Any) -> Any:
-    """A copy of JSON data that shares no container with it."""
+    """Return a copy of JSON data that shares no container with it."""
     kind = type(value)
     if kind is dict:
         return {key: copy_json(item) if type(item) in (dict, list) else item for key, item in value.items()}
@@ -49,7 +54,7 @@ def copy_json(value: Any) -> Any:
 
 
 def to_json(value: Any) -> Any:
-    """`value` as new JSON data, e.g. what a mock's callable returned. NotJsonError where there is no obvious form."""
+    """Convert `value` to new JSON data. NotJsonError where it has no obvious form."""
     try:
         return _copy_plain_json(value, 0)
     except _NeedsConversion:
@@ -57,7 +62,7 @@ def to_json(value: Any) -> Any:
 
 
 def to_recordable_json(value: Any) -> Any:
-    """`value` as new JSON data, whatever it is: what has no JSON form becomes ``"<module.Class>"``.
+    """Return `value` as new JSON data, whatever it is: what has no JSON form becomes ``"<module.Class>"``.
 
     For arguments, which come from the agent and must be on record even when they are odd.
     """
@@ -85,9 +90,6 @@ def _copy_plain_json(value: Any, depth: int) -> Any:
     raise _NeedsConversion
 
 
-# The long way of `jsondata`: from objects that have an obvious JSON form to that form.
-
-
 def raise_not_json(value: Any, path: KeyPath, reason: str) -> Any:
     location = f"at {format_path(path)}: " if path else ""
     raise NotJsonError(f"{location}{reason or build_type_label(value, path, reason) + ' is not JSON'}")
@@ -102,7 +104,7 @@ def build_type_label(value: Any, path: KeyPath, reason: str) -> Any:
 
 
 class JsonConverter:
-    """`odd` answers for what has no JSON form: it raises, or gives a text in its place."""
+    """Converter of objects. `fallback` handles a value without a JSON form: it raises, or gives a text in its place."""
 
     def __init__(self, fallback: Callable[[Any, KeyPath, str], Any]) -> None:
         self._fallback = fallback
@@ -172,11 +174,7 @@ class JsonConverter:
         return self._fallback(value, path, "")
 
 
-# JSON equality: `true` is not `1`, `"5"` is not `5`, `5` is `5.0`, null is not missing, lists are ordered.
-#
-# Only JSON values are equal to anything. A tuple, bytes, a set, a mapping with a key that is not a string and any
-# other Python object differ from everything, themselves included. Two exceptions, so that a value that went through a
-# run unchanged equals itself: NaN equals NaN, and cyclic values are equal when they unfold alike.
+# ---- kinds and equality ----
 
 STRING, NUMBER, BOOLEAN, NULL, ARRAY, OBJECT = "string", "number", "boolean", "null", "array", "object"
 KINDS = frozenset({STRING, NUMBER, BOOLEAN, NULL, ARRAY, OBJECT})
@@ -191,7 +189,7 @@ class _TooDeepError(Exception):
 
 
 def get_kind(value: Any) -> str:
-    """The JSON type of `value` (`string`, `number`, `boolean`, `null`, `array`, `object`), or "" if it has none.
+    """Return the JSON type of `value` (`string`, `number`, `boolean`, `null`, `array`, `object`), or "" if it has none.
 
     Subclasses count as their base (an IntEnum is a number); the type decides, not what the object says of itself.
     """
@@ -205,7 +203,7 @@ def get_kind(value: Any) -> str:
 
 
 def is_json_equal(a: Any, b: Any) -> bool:
-    """Whether `a` and `b` are the same JSON value. Never raises, whatever the values are."""
+    """Return whether `a` and `b` are the same JSON value. Never raises, whatever the values are."""
     try:
         return _is_equal(a, b, _MAX_RECURSION)
     except _TooDeepError:
@@ -247,7 +245,7 @@ def _is_equal(a: Any, b: Any, depth: int) -> bool:
 
 
 def _is_equal_across_types(a: Any, b: Any, depth: int) -> bool:
-    """As `_equal`, for values of different Python types: 5 and 5.0, or subclasses of JSON's types."""
+    """Compare values of different Python types: 5 and 5.0, or subclasses of JSON's types."""
     of_kind = get_kind(a)
     if not of_kind or of_kind != get_kind(b):
         return False
@@ -261,7 +259,7 @@ def _is_equal_across_types(a: Any, b: Any, depth: int) -> bool:
 
 
 def _is_equal_by_stack(a: Any, b: Any) -> bool:
-    """As `_equal`, for values nested so deep (or in themselves) that recursion would end in an error."""
+    """Compare values nested so deep (or in themselves) that recursion would end in an error."""
     pairs = [(a, b)]
     compared_ids: set[tuple[int, int]] = set()
     while pairs:
@@ -288,7 +286,7 @@ def _is_equal_by_stack(a: Any, b: Any) -> bool:
 
 
 def to_hashable(value: Any) -> Hashable:
-    """A hashable that is equal for two values exactly when `json_equal` says so; None if `value` is not JSON.
+    """Return a hashable that is equal for two values exactly when `is_json_equal` says so; None if `value` is not JSON.
 
     Cyclic values, and those nested deeper than recursion reaches, count as not JSON.
     """
@@ -313,14 +311,14 @@ def _to_hashable(value: Any) -> Hashable:
     return (of_kind, value)
 
 
-# Values from agents and callers as JSON data: what is none is replaced by its text, and named.
+# ---- values of agents, which may be anything ----
 
 MAX_SAFE_DEPTH = 100
 MAX_SAFE_CONTAINERS = 200_000
 
 
 def to_json_safe(value: Any) -> tuple[Any, str | None]:
-    """`value` as JSON data, and what was wrong with it (None: nothing; `value` itself comes back then).
+    """Return `value` as JSON data, and what was wrong with it (None: nothing; `value` itself comes back then).
 
     Cycles, nesting beyond 100, more than 200,000 lists and mappings, keys that are not strings, and objects that JSON
     doesn't know are replaced by text.

@@ -38,7 +38,7 @@ def compile_schema(schema: Mapping[str, Any]) -> CompiledSchema:
 
 
 class CompiledSchema:
-    """One schema, ready to judge values. Thread-safe; jsonschema's validator is made when it is first needed."""
+    """A schema, ready to judge values. Thread-safe; jsonschema's validator is made when it is first needed."""
 
     __slots__ = ("_accepts", "_lock", "_validator", "schema")
 

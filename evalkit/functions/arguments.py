@@ -1,4 +1,4 @@
-"""In which ways a call's arguments break the declared schema.
+"""Ways in which a call's arguments break the declared schema.
 
 Beyond JSON Schema: an argument that the schema does not name is reported even where the schema forgot
 ``additionalProperties: false``. Models invent arguments, and a schema that was written for a model lists all there
@@ -53,7 +53,7 @@ def _get_parameters(declaration: Declaration) -> _Parameters | None:
 
 
 def find_argument_violations(declaration: Declaration, arguments: Any) -> tuple[Violation, ...]:
-    """Every way in which `arguments` break the declared parameters; none where no parameters are declared."""
+    """List every way in which `arguments` break the declared parameters; none where no parameters are declared."""
     parameters = _get_parameters(declaration)
     if parameters is None:
         return ()
@@ -90,7 +90,7 @@ def _to_violation(error: ValidationError) -> Violation:
 
 
 def describe_violation(error: ValidationError) -> str:
-    """What is wrong, in words that do not repeat a whole document."""
+    """Word a violation without repeating a whole document."""
     value, keyword_value = error.instance, error.validator_value
     if error.validator == "required" and isinstance(keyword_value, list):
         missing = error.message.partition("'")[2].rpartition("'")[0]
@@ -100,12 +100,13 @@ def describe_violation(error: ValidationError) -> str:
         return f"{format_value(value, _VALUE_LIMIT)} is not of type {' or '.join(map(str, names))}"
     if error.validator == "enum" and isinstance(keyword_value, list):
         words = [word for word in keyword_value if isinstance(word, str)]
-        return f"{format_value(value, _VALUE_LIMIT)} is not one of {format_value(keyword_value)}{did_you_mean(value, words)}"  # noqa: E501
+        hint = did_you_mean(value, words)
+        return f"{format_value(value, _VALUE_LIMIT)} is not one of {format_value(keyword_value)}{hint}"
     return error.message if len(error.message) <= 300 else f"{error.message[:180]} … {error.message[-100:]}"
 
 
 def find_argument_names(parameters: Mapping[str, Any]) -> frozenset[str] | None:
-    """The names of all arguments that `parameters` allows, or None if it allows others as well."""
+    """Return the names of all arguments that `parameters` allows, or None if it allows others as well."""
     parts = list(_iter_object_schemas(parameters, parameters, 0))
     if any(part is None or _is_open(part) for part in parts):
         return None

@@ -1,4 +1,4 @@
-"""One attempt to call a function, from the moment it is made to its record."""
+"""The function calls of one run: from the moment a call is made to its record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MockedError(FunctionError):
 
 
 class CallContext(Struct):
-    """Where a call comes from, as it will stand in the record, and why its arguments could not be read, if so.
+    """The origin of a call, as it will stand in the record, and the reason if its arguments could not be read.
 
     `refused`: the caller itself does not make the call, and this is what it says. `as_is`: the function runs though
     nothing mocks it, for it is the agent's own: another agent, whose time is no function's.
@@ -67,7 +67,7 @@ class PendingCall(Struct, kw_only=True):
 
     @property
     def returns_raw(self) -> bool:
-        """Whether the caller is patched code, which gets the very object that a callable made."""
+        """True if the caller is patched code, which gets the very object that a callable made."""
         return self.real is not None
 
     @property
@@ -79,7 +79,7 @@ class PendingCall(Struct, kw_only=True):
         return self.delay_ms + self.elapsed_ms
 
     def to_record(self) -> FunctionCall:
-        """The record; of a call that is still running, what is known of it."""
+        """Return the record; of a call that is still running, what is known of it."""
         if self.record is not None:
             return self.record
         if not self.is_done:
@@ -119,8 +119,6 @@ def build_error_result(error: BaseException) -> dict[str, Any]:
     return {"error": {"type": kind, "message": str(error)}}
 
 
-# The calls of one run: opened in order, closed with a record whatever happens in between.
-
 LOGGER = logging.getLogger("evalkit.functions")
 
 
@@ -142,11 +140,11 @@ class CallLog:
         self.fault: MockError | None = None
 
     def list_finished(self) -> list[FunctionCall]:
-        """The records of the calls that have returned, in order of index."""
+        """Return the records of the calls that have returned, in order of index."""
         return [record for call in tuple(self._calls) if (record := call.record) is not None]
 
     def build_roots(self, arguments: Any) -> TemplateRoots:
-        """What templates mean in the answer to a call with these arguments."""
+        """Build the values of templates in the answer to a call with these arguments."""
 
         return TemplateRoots(arguments, self._input, self._state, self.list_finished, self._functions.resolve_name)
 
@@ -243,9 +241,6 @@ class CallLog:
         }
 
 
-# What ``{{ root.path }}`` means in a mock while a case runs.
-
-
 class TemplateRoots(Struct, frozen=True):
     """The four roots. `calls` gives the records so far, `canonical` the name of an alias."""
 
@@ -256,7 +251,7 @@ class TemplateRoots(Struct, frozen=True):
     resolve_name: Callable[[str], str]
 
     def resolve(self, reference: Reference) -> Any:
-        """The value of `reference`; TemplateError where it leads nowhere."""
+        """Return the value of `reference`; TemplateError where it leads nowhere."""
         if reference.root == "calls":
             return self._resolve_call(reference)
         return follow_path(getattr(self, reference.root), reference.path, reference.text)

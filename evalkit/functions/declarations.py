@@ -8,6 +8,7 @@ from typing import Any
 
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
 from evalkit.fields.schema import compile_schema
+from evalkit.functions.targets import find_patch_problem
 from evalkit.model.case import Declaration
 from evalkit.text.format import format_value
 
@@ -26,7 +27,7 @@ _CACHE_SIZE = 1_000
 
 
 def is_function_name(text: str) -> bool:
-    """Whether a function may be called so: what Gemini takes; OpenAI takes less."""
+    """Return whether a function may be called so: what Gemini takes; OpenAI takes less."""
     if text.isidentifier() and text.isascii() and len(text) <= 128:
         return True  # nearly all, without compiling the pattern
     return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}", text) is not None
@@ -35,7 +36,7 @@ def is_function_name(text: str) -> bool:
 def parse_declarations(
     data: Any, *, path: KeyPath = ("functions",), check_targets: bool = True
 ) -> tuple[tuple[Declaration, ...], list[PathProblem]]:
-    """The declarations in `data`, and everything that is wrong with them.
+    """Return the declarations in `data`, and everything that is wrong with them.
 
     `data` is a mapping of name to ``{description, parameters, returns, patch, alias}``, or a list of such mappings with
     a `name` each; None and empty forms declare nothing. Equal data gives the same objects, so that their schemas are
@@ -150,8 +151,6 @@ class _DeclarationReader:
     def _read_patch(self, target: Any, path: KeyPath) -> str | None:
         if target is None:
             return None
-        from evalkit.functions.targets import find_patch_problem
-
         problem = find_patch_problem(target, check_exists=self._check_targets)
         if problem:
             self._add_problem(path, f"cannot patch: {problem}")

@@ -21,6 +21,7 @@ from evalkit.functions.function_table import FunctionTable
 from evalkit.functions.mocks.answers import MockSet, RealAnswer, StaticAnswer, iter_leaves
 from evalkit.functions.mocks.reader import explain_broken_returns, find_return_problems
 from evalkit.functions.responder import MockResponder
+from evalkit.functions.targets import wait_for
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, ModelCall
@@ -34,7 +35,7 @@ class ModelCalls(Protocol):
 
 
 class FakeDispatcher:
-    """One run's functions. Thread-safe, and safe to await from many tasks.
+    """The functions of one run. Thread-safe, and safe to await from many tasks.
 
     `state` is the dict that `$call` mocks change and ``{{ state... }}`` reads; `task` is handed to callables that ask
     for it; `implementations` (name -> callable) are real functions that `{$real: true}` may reach. `user_turn` is
@@ -106,7 +107,7 @@ class FakeDispatcher:
         return self._clock.virtual_ms
 
     def find_unused(self) -> tuple[str, ...]:
-        """A sentence for each mock that was never called, rule that answered nothing, and element never reached."""
+        """Word a sentence for each mock that was never called, unused rule, and element that was never reached."""
         return self._call_log.find_unused()
 
     def record_fault(self, error: MockError) -> MockError:
@@ -140,8 +141,7 @@ class FakeDispatcher:
         offered_names: Container[str] | None = None,
         real: Callable[[], Any] | None = None,
     ) -> Any:
-        """The function's result. FunctionError where it fails, and the agent is meant to see it; MockError where the
-        mock is broken.
+        """Return the function's result. Raise FunctionError for a failure that the agent may see, else MockError.
 
         `malformed` says why the arguments could not be read. Of `offered`, the names that the model was told of, all
         others are unknown functions. `real` calls the patched function itself; the caller is then patched code, which
@@ -180,7 +180,7 @@ class FakeDispatcher:
     async def acall_batch(
         self, calls: Iterable[ModelCall], *, turn: int | None = None, offered_names: Container[str] | None = None
     ) -> list[tuple[ModelCall, Any]]:
-        """The calls of one model turn: opened in reply order, then run side by side.
+        """Return the calls of one model turn: opened in reply order, then run side by side.
 
         Each comes with its result, or with ``{"error": {"type": ..., "message": ...}}`` where it failed.
         """
@@ -206,7 +206,7 @@ class FakeDispatcher:
         refusal: FunctionError | None = None,
         as_is: bool = False,
     ) -> Any:
-        """One call of a model turn, carried out by a framework's own loop, side by side with the turn's others.
+        """Return one call of a model turn, carried out by a framework's own loop, side by side with the turn's others.
 
         `refused`: the framework does not make the call, which is recorded as failed. `as_is`: without a mock `real`
         runs, whatever the settings allow. For the rest see `call`.
@@ -246,8 +246,6 @@ class FakeDispatcher:
         self._call_log.close(call)
 
     def _wait_for_result(self, call: PendingCall, awaitable: Awaitable[Any]) -> None:
-        from evalkit.functions.targets import wait_for
-
         try:
             call.raw_result = wait_for(awaitable)
         except (Exception, SystemExit) as error:
@@ -289,9 +287,6 @@ def _to_outcome_data(call: PendingCall) -> Any:
     return call.returned_value if call.error is None else build_error_result(call.error)
 
 
-# The functions of a run as plain JSON, for agents that are told of them over a wire.
-
-
 def describe_functions(dispatcher: FakeDispatcher) -> list[dict[str, Any]]:
     """``{name, description, parameters, returns?}`` of every function that can be called, the declared ones first.
 
@@ -312,9 +307,6 @@ def _describe_function(function: Declaration) -> dict[str, Any]:
     return description
 
 
-# The run's clock: what functions take as the mocks have it.
-
-
 class RunClock:
     """`virtual_ms`: milliseconds of mocked latency; calls of one batch overlap. Thread-safe."""
 
@@ -329,7 +321,7 @@ class RunClock:
                 self.virtual_ms += ms
 
     def add_overlapping(self, batch: Hashable, ms: float) -> None:
-        """One call of `batch`, whose calls overlap: together they take as long as the longest."""
+        """Return one call of `batch`, whose calls overlap: together they take as long as the longest."""
         with self._lock:
             longest_ms = self._overlapping.get(batch, 0.0)
             if ms > longest_ms:

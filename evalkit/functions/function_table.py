@@ -48,7 +48,7 @@ class FunctionTable:
         return self._declarations.get(name)
 
     def find_mock(self, name: str) -> tuple[str, Answer] | None:
-        """The mock of a canonical name and the name under which it is written, which may be an alias."""
+        """Return the mock of a canonical name and the name under which it is written, which may be an alias."""
         answers = self._mocks.answers
         if name in answers:
             return name, answers[name]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 
-# What is offered: [{name, description, parameters}]. What comes of a call: {"result": ...} or {"error": {...}}.
+# The functions: [{name, description, parameters}]. The outcome of a call: {"result": ...} or {"error": {...}}.
 ListFunctions = Callable[[], Awaitable[list[dict[str, Any]]]]
 CallFunction = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 
@@ -29,12 +29,12 @@ NEEDS_EXTRA = "the mock MCP server needs the package 'mcp': pip install 'pytest-
 
 
 def has_mcp() -> bool:
-    """Whether the `mcp` package is installed. Imports nothing."""
+    """Return whether the `mcp` package is installed. Imports nothing."""
     return find_spec("mcp") is not None
 
 
 def build_mock_server(list_functions: ListFunctions, call_function: CallFunction) -> Server[Any]:
-    """A server, to be run over any transport of the `mcp` package.
+    """Return a server, to be run over any transport of the `mcp` package.
 
     A function that fails is a tool result with `isError`, as a real tool's failure is; so is a call of a name that
     nobody offers, which fails the case. Arguments are passed on as they come: the case judges them.
@@ -63,8 +63,6 @@ def build_mock_server(list_functions: ListFunctions, call_function: CallFunction
 
     return Server(SERVER_NAME, on_list_tools=list_tools, on_call_tool=call_tool)
 
-
-# The mock MCP server over streamable HTTP, as an ASGI app that starts with its first request.
 
 Message = MutableMapping[str, Any]
 _HOSTS = ["127.0.0.1:*", "localhost:*"]
@@ -120,10 +118,7 @@ class McpApp:
             await asyncio.wait({self._manager_task})
 
 
-# The mock MCP server over stdio: ``python -m evalkit.functions.mcp URL``.
-#
-# A client starts it as a process, which knows nothing of the run that is going on; it hands every call to the run's
-# functions server at URL, and so is for clients that know no other transport.
+# ---- over stdio: ``python -m evalkit.functions.mcp URL`` hands every call to the run's functions server at URL ----
 
 USAGE = "usage: python -m evalkit.functions.mcp FUNCTIONS_URL"
 
@@ -151,7 +146,7 @@ async def _serve(base: str) -> None:
 
 
 def _fetch(url: str, body: bytes | None = None) -> Any:
-    """The JSON at `url`: the run is on this machine, so no proxy is asked."""
+    """Return the JSON at `url`: the run is on this machine, so no proxy is asked."""
     headers = {"content-type": "application/json"}
     with build_opener(ProxyHandler({})).open(Request(url, body, headers)) as response:  # noqa: S310  (our own URL)
         return json.load(response)

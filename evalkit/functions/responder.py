@@ -22,6 +22,7 @@ from evalkit.functions.call_log import MockedError, PendingCall, build_error_res
 from evalkit.functions.function_table import FunctionTable
 from evalkit.functions.mocks.answers import CallableAnswer, FailureAnswer, Leaf, RealAnswer, StaticAnswer, render_answer
 from evalkit.functions.mocks.reader import explain_broken_returns, find_return_problems
+from evalkit.functions.targets import ArgumentsRefusedError, bind_arguments, is_async, load_callable
 from evalkit.jsonvalue import NotJsonError, copy_json, to_json, to_recordable_json
 from evalkit.model.settings import Settings
 from evalkit.model.template import TemplateError
@@ -35,7 +36,7 @@ def _get_no_task() -> None:
 
 
 class MockResponder(Struct):
-    """What answers need of the run. Plain callables run one at a time, so that their `state` needs no lock."""
+    """Answers to calls, and the run's data for them. Plain callables run one at a time: `state` has no lock."""
 
     functions: FunctionTable
     settings: Settings
@@ -47,7 +48,7 @@ class MockResponder(Struct):
     _callable_lock: threading.RLock = field(default_factory=threading.RLock)
 
     def must_wait(self, call: PendingCall) -> bool:
-        """Whether this call takes time that others can use."""
+        """Return whether this call takes time that others can use."""
         if call.selection is None:
             return False
         leaf = call.selection.leaf
@@ -59,8 +60,6 @@ class MockResponder(Struct):
         )
 
     def _is_async_callable(self, leaf: CallableAnswer) -> bool:
-        from evalkit.functions.targets import is_async, load_callable
-
         try:
             return is_async(load_callable(leaf.target))
         except MockError:
@@ -89,8 +88,6 @@ class MockResponder(Struct):
             case CallableAnswer():
                 return self._call_callable(call, leaf)
             case RealAnswer():
-                from evalkit.functions.targets import is_async
-
                 real = self._find_real_function(call)
                 # Real functions wait for the network: not in the way of other cases on this loop.
                 return asyncio.to_thread(real) if call.is_async and not is_async(real) else real()
@@ -106,8 +103,6 @@ class MockResponder(Struct):
         return error
 
     def _call_callable(self, call: PendingCall, leaf: CallableAnswer) -> Any:
-        from evalkit.functions.targets import bind_arguments, load_callable
-
         run = {"state": self.state, "input": self.input, "task": self.get_task()}
         bound_call = bind_arguments(load_callable(leaf.target), copy_json(call.arguments), run)
         with self._callable_lock:
@@ -154,7 +149,7 @@ class MockResponder(Struct):
                 raise MockError(explain_broken_returns(call.name, path, message))
 
     def convert_error(self, call: PendingCall, error: BaseException) -> BaseException:
-        """`error` as the caller gets it: a declared failure, the agent's mistake, or a MockError saying what broke."""
+        """Convert `error` to what the caller gets: a declared failure, the agent's mistake, or a MockError."""
         if isinstance(error, FunctionError):
             return error
         leaf = call.selection.leaf if call.selection is not None else None
@@ -166,9 +161,7 @@ class MockResponder(Struct):
         return _set_cause(MockError(f"the mock of {call.name} is broken: {_explain_error(leaf, error)}"), error)
 
     def _is_caller_error(self, call: PendingCall, error: BaseException) -> bool:
-        """Whether the arguments are to blame, not the mock that stumbles over them."""
-        from evalkit.functions.targets import ArgumentsRefusedError
-
+        """Return whether the arguments are to blame, not the mock that stumbles over them."""
         if isinstance(error, ArgumentsRefusedError):
             declaration = self.functions.find_declaration(call.name)
             return bool(call.violations) or declaration is None or declaration.parameters is None
@@ -181,8 +174,6 @@ def _set_cause(error: Exception, cause: BaseException) -> Exception:
 
 
 def _explain_error(leaf: Leaf | None, error: BaseException) -> str:
-    from evalkit.functions.targets import ArgumentsRefusedError
-
     if isinstance(error, (MockError, TemplateError)):
         return str(error)
     target = leaf.target if isinstance(leaf, CallableAnswer) else "it"

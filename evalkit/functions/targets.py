@@ -67,7 +67,7 @@ def _import_module(name: str) -> Any:
 
 
 def _suggest_module(name: str) -> str:
-    """The nearest sibling, if the package that should hold the module exists."""
+    """Return the nearest sibling, if the package that should hold the module exists."""
     import pkgutil
     import sys
 
@@ -99,7 +99,7 @@ def _is_module(value: Any) -> bool:
     return isinstance(value, ModuleType)
 
 
-# What a patch target is: a function, method, class or static method, async or a generator; or why it is none.
+# ---- patch targets ----
 
 PLAIN, ASYNC, GENERATOR, ASYNC_GENERATOR = "plain", "async", "generator", "async generator"
 
@@ -125,11 +125,11 @@ class PatchTarget(Struct, frozen=True, eq=False):
 
     @property
     def by_code(self) -> bool:
-        """Whether the function itself can be changed, so that every reference to it is patched."""
+        """True if the function itself can be changed, so that every reference to it is patched."""
         return type(self.function) is FunctionType and self.name in getattr(self.owner, "__dict__", {})
 
     def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by name, as they were passed (no defaults). TypeError where they don't fit."""
+        """Return the arguments by name, as they were passed (no defaults). TypeError where they don't fit."""
         positional = args[1:] if self.takes_self else args
         if self.signature is None:
             return {**({"args": list(positional)} if positional else {}), **kwargs}
@@ -145,7 +145,7 @@ class PatchTarget(Struct, frozen=True, eq=False):
 
 
 def find_patch_target(text: Any) -> PatchTarget:
-    """The target that `text` names. TargetError where there is none, or none that can be replaced."""
+    """Return the target that `text` names. TargetError where there is none, or none that can be replaced."""
     owner, name, value = find_object(text, _PATCH_EXAMPLE)
     stored = inspect.getattr_static(owner, name, value)
     if isinstance(value, type):
@@ -208,7 +208,7 @@ def _find_signature(function: Callable[..., Any], takes_self: bool) -> inspect.S
     return signature.replace(parameters=parameters[1:]) if takes_self and named_first else signature
 
 
-# `$call`: a Python callable answers, given the arguments and what of the run it names.
+# ---- callables of `$call` ----
 
 _RUN_NAMES = ("state", "input", "task")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -220,7 +220,7 @@ class ArgumentsRefusedError(Exception):
 
 
 def load_callable(target: str) -> Callable[..., Any]:
-    """What `$call` names. It was there when the case was loaded; a worker process may see another world."""
+    """Import what `$call` names. It existed when the case was loaded; in a worker process it may be missing."""
     try:
         function = find_object(target, _CALL_EXAMPLE).value
     except TargetError as error:
@@ -231,14 +231,14 @@ def load_callable(target: str) -> Callable[..., Any]:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling `function` only makes a coroutine, so that its first step is still to come."""
+    """Return whether calling `function` only makes a coroutine, so that its first step is still to come."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def bind_arguments(
     function: Callable[..., Any], arguments: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Callable[[], Any]:
-    """`function` with its arguments filled in, ready to be called. ArgumentsRefusedError where they don't fit.
+    """Return `function` with its arguments filled in, ready to be called. ArgumentsRefusedError where they don't fit.
 
     Parameters named `state`, `input` or `task` get the run's, unless an argument has that name; positional-only ones
     get the run's always.
@@ -265,7 +265,7 @@ def bind_arguments(
 
 
 def wait_for(awaitable: Awaitable[Any]) -> Any:
-    """The result of `awaitable` for code that is not async: in a loop of its own, beside one that may be running."""
+    """Wait for `awaitable` in code that is not async: in a loop of its own, beside one that may be running."""
 
     async def run_awaitable() -> Any:
         return await awaitable

@@ -1,4 +1,4 @@
-"""What every compiled expectation can do, how an operator declares itself, and the words for values that differ.
+"""The base of matchers, the declaration of operators, and the words for values that differ.
 
 Hints lead with a space and stand in brackets, to be appended to a message; they are "" where nothing needs saying.
 """
@@ -30,7 +30,7 @@ Resolve = Callable[[Reference], Any]
 
 
 class Mismatch(Struct, frozen=True):
-    """One place at which a value is not what was expected. `str()` gives the whole line, path first.
+    """A place at which a value is not what was expected. `str()` gives the whole line, path first.
 
     `code` is `wrong` (a value differs), `missing` (nothing there) or `unexpected` (something there that should not
     be). `message` names the expected and the actual value, without the path. `path` counts the items of the actual
@@ -68,17 +68,17 @@ class Matcher(Struct, frozen=True):
 
     @property
     def absence(self) -> bool | None:
-        """Whether an argument that is not sent is accepted (True) or refused (False); None if nothing is said of it."""
+        """True if an argument that is not sent is accepted (True) or refused (False); None if nothing is said of it."""
         return None
 
     @property
     def accepts_absence(self) -> bool:
-        """Whether the argument may be missing."""
+        """True if the argument may be missing."""
         return self.absence is True
 
     @property
     def has_templates(self) -> bool:
-        """Whether `bind` is needed before judging."""
+        """True if `bind` is needed before judging."""
         return False
 
     @property
@@ -163,7 +163,7 @@ DATA, LIST, VALUE = "data", "list", "value"
 
 
 class Operator(Struct, frozen=True, kw_only=True):
-    """One built-in operator: how it is named, documented and built.
+    """A built-in operator: how it is named, documented and built.
 
     `operand_form` says what stands behind the name: `DATA` (templates in it defer the operator until they have
     values), `VALUE` (a value or operator that is compiled itself) or `LIST` (a list of such values, or data if it is a
@@ -198,7 +198,7 @@ class OperandCompiler(Protocol):
 
 
 class Operand(Struct, frozen=True):
-    """One operator as it is written: its name and operand, the operators beside it, and its place in the case."""
+    """An operator as it is written: its name and operand, the operators beside it, and its place in the case."""
 
     name: str
     value: Any

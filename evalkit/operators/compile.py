@@ -68,7 +68,7 @@ def compile_value(value: Any, *, mode: Mode, path: KeyPath = ()) -> Matcher:
 
 
 class Compiler:
-    """One compilation: the mode and literalness in force, and the problems found so far."""
+    """A compilation: the mode and literalness in force, and the problems found so far."""
 
     placeholder: Matcher = AnyValue()  # stands in for what could not be compiled
 

@@ -121,7 +121,7 @@ class AnyOf(Matcher, frozen=True):
 
 
 class AllOf(Matcher, frozen=True):
-    """All of them. `joined`: written as several operators in one mapping, not as `$all_of`."""
+    """`$all_of`. `in_one_mapping`: written as several operators in one mapping."""
 
     parts: tuple[Matcher, ...]
     in_one_mapping: bool = False

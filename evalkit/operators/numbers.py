@@ -19,7 +19,7 @@ DEFAULT_ABSOLUTE = Fraction(1, 10**12)
 
 
 class Numeric(Matcher, frozen=True):
-    """What matchers of numbers share."""
+    """Base of the matchers of numbers."""
 
     kinds = frozenset({NUMBER})
 
@@ -98,12 +98,12 @@ class Approx(Numeric, frozen=True):
 
 
 def is_finite(value: Any) -> bool:
-    """Whether `value` is a number, and neither infinite nor NaN."""
+    """Return whether `value` is a number, and neither infinite nor NaN."""
     return get_kind(value) == NUMBER and (isinstance(value, int) or math.isfinite(value))
 
 
 def _to_fraction(value: int | float) -> Fraction:
-    """The number as it is written: the shortest decimal that denotes it, not the binary fraction behind it."""
+    """Return the number as it is written: the shortest decimal that denotes it, not the binary fraction behind it."""
     return Fraction(int(value)) if isinstance(value, int) else Fraction(float.__repr__(value))
 
 

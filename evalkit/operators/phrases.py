@@ -25,22 +25,22 @@ def fold_case(text: str) -> str:
 
 
 def fold_text(text: str) -> str:
-    """`text` as text checks compare it: NFC, case folded, runs of whitespace one space, none at the ends."""
+    """Return `text` as text checks compare it: NFC, case folded, runs of whitespace one space, none at the ends."""
     return " ".join(fold_case(text).split())
 
 
 def has_phrase(text: str, phrase: str) -> bool:
-    """Whether `phrase` is a substring of `text`, after `fold_text` on both."""
+    """Return whether `phrase` is a substring of `text`, after `fold_text` on both."""
     return fold_text(phrase) in fold_text(text)
 
 
 def has_words(text: str, words: str) -> bool:
-    """As `contains_phrase`, where the match neither starts nor ends inside a run of letters or digits."""
+    """Return whether `words` are in `text`, and neither start nor end inside a run of letters or digits."""
     return find_words(fold_text(text), fold_text(words)) >= 0
 
 
 def find_words(text: str, words: str) -> int:
-    """Where `words` first stand in `text` by the rule of `contains_words`, both folded already; -1: nowhere."""
+    """Return the first position of `words` in `text` by the rule of `has_words`, both folded already; -1 if none."""
     start = text.find(words)
     while start >= 0:
         if not _is_inside_run(text, start) and not _is_inside_run(text, start + len(words)):
@@ -50,7 +50,7 @@ def find_words(text: str, words: str) -> int:
 
 
 def _is_inside_run(text: str, position: int) -> bool:
-    """Whether the place between two characters is inside a run of letters or digits."""
+    """Return whether the place between two characters is inside a run of letters or digits."""
     if not 0 < position < len(text):
         return False
     return _is_run_character(text[position - 1]) and _is_run_character(text[position])

@@ -142,7 +142,7 @@ _SAFE_FLAGS = frozenset("aiLsu")  # these change what a character matches, not w
 
 @lru_cache(maxsize=4096)
 def _compile_pattern(pattern: str) -> regex.Pattern[str]:
-    """The compiled pattern. Raises for one that does not parse."""
+    """Return the compiled pattern. Raises for one that does not parse."""
     import regex
 
     return regex.compile(pattern)
@@ -150,7 +150,7 @@ def _compile_pattern(pattern: str) -> regex.Pattern[str]:
 
 @lru_cache(maxsize=4096)
 def find_pattern_problem(pattern: str) -> str:
-    """What is wrong with a pattern, to be read after it; "" if nothing is."""
+    """Explain the fault of a pattern, to be read after it; "" if it has none."""
     try:
         scanner = _Scanner(pattern)
         part = scanner.parse_alternatives()
@@ -238,7 +238,7 @@ class _Scanner:
         return _Part(1, anchor="character")
 
     def _parse_set(self) -> _Part:
-        """A character class; its members don't matter."""
+        """Return a character class; its members don't matter."""
         match = _SET.match(self.pattern, self.position)
         self.position = match.end() if match else len(self.pattern)
         return _Part(1)
@@ -281,7 +281,7 @@ class _Scanner:
         return _Part(0, inner.size)
 
     def _parse_repetitions(self) -> int:
-        """How often at least the atom just read is repeated."""
+        """Return the smallest number of repetitions of the atom just read."""
         minimum, quantified = 1, False
         while self.position < len(self.pattern):
             if (count := _COUNT.match(self.pattern, self.position)) is not None and count[0] not in ("{}", "{,}"):
@@ -301,12 +301,12 @@ class _Scanner:
 
 
 def _format_pattern(pattern: str) -> str:
-    r"""The pattern in quotes as it is read, not as JSON writes it: ``"\d+"``."""
+    r"""Return the pattern in quotes as it is read, not as JSON writes it: ``"\d+"``."""
     return f'"{cut(pattern, TEXT_LIMIT)}"' if pattern.isprintable() else format_value(pattern)
 
 
 def _explain_timeout(name: str, pattern: str, length: int, limit_s: float) -> str:
-    """What is said of a match that was given up."""
+    """Word the reason of a match that was given up."""
     return (
         f"{name} {_format_pattern(pattern)} gave up after {limit_s:g} s on a text of {length} characters; "
         "simplify the pattern (nested repetitions like (a+)+ are the usual cause)"

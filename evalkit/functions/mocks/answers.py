@@ -65,7 +65,7 @@ class SequenceAnswer(Struct, frozen=True):
 
 
 class MatchRule(Struct, frozen=True):
-    """One `$match` rule: `matcher` over the arguments (an `evalkit.operators` Matcher), `when` as it was written."""
+    """A `$match` rule: `matcher` judges the arguments, `when` is its source in the case."""
 
     matcher: Any
     when: Mapping[str, Any]
@@ -120,7 +120,7 @@ def iter_leaves(answer: Answer) -> Iterator[Leaf]:
             yield answer
 
 
-# JSON answers with templates: compiled at load, rendered once per call.
+# ---- answers with templates: compiled at load, rendered once per call ----
 
 Resolve = Callable[[Reference], Any]
 
@@ -134,7 +134,7 @@ def compile_static(value: Any, path: KeyPath, problems: list[PathProblem]) -> St
 
 
 def must_compile(value: Any) -> bool:
-    """Whether JSON data may hold a template or a `$literal`."""
+    """Return whether JSON data may hold a template or a `$literal`."""
     kind = type(value)
     if kind is str:
         return "{{" in value
@@ -163,7 +163,7 @@ def _compile_templates(value: Any, path: KeyPath, problems: list[PathProblem], t
 
 
 def find_references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Reference]]:
-    """Every reference in a compiled value, with the path of its string."""
+    """List every reference in a compiled value, with the path of its string."""
     if isinstance(value, Template):
         yield from ((path, part) for part in value.parts if isinstance(part, Reference))
     elif isinstance(value, dict):
@@ -175,7 +175,7 @@ def find_references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, R
 
 
 def render_answer(value: Any, resolve: Resolve) -> Any:
-    """`value` with its templates filled in, as new JSON data. What was filled in is not looked at again."""
+    """Return `value` with its templates filled in, as new JSON data. What was filled in is not looked at again."""
     if isinstance(value, Template):
         return copy_json(render_templates(value, resolve).value)
     if isinstance(value, dict):

@@ -9,6 +9,8 @@ from typing import Any
 
 from evalkit.errors import EvalkitError, did_you_mean
 from evalkit.text.format import format_value
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.positions import read_positions
 
 _ENDINGS = (".yaml", ".yml", ".json")
 _REFERENCE = r"(?P<file>(?:[\w-]+/)*[\w-]+)(?:\.(?P<key>.+))?"
@@ -22,7 +24,7 @@ class IncludeError(EvalkitError):
 
 
 def open_mock_files(folder: Path) -> MockFiles:
-    """The `include` callable of `parse_mocks` for a folder of mock files (YAML or JSON).
+    """Return the `include` callable of `parse_mocks` for a folder of mock files (YAML or JSON).
 
     It gives the data that a reference names, raises IncludeError where it names none, and SpecError where the file does
     not load. Files are read once per process and again when they change. No reference leads out of the folder.
@@ -43,8 +45,6 @@ class MockFiles:
 
     def locate(self, reference: str, inner: tuple[str | int, ...], at_key: bool) -> str:
         """``mocks/warranty/check_warranty.yaml:4:9``, of what lies at `inner` below what `reference` names."""
-        from evalkit.yamlfile.positions import read_positions
-
         path, key = self._resolve_reference(reference)
         data = _read_file(path, self._format_path(path))
         steps = () if key is None else _find_key(data, key, self._format_path(path))[1]
@@ -75,8 +75,6 @@ def _get_reference_name(path: Path, folder: Path) -> str:
 
 
 def _read_file(path: Path, label: str) -> Any:
-    from evalkit.yamlfile.parse import load
-
     status = path.stat()
     stamp = (status.st_mtime_ns, status.st_size)
     cached = _CACHE.get(path)
@@ -88,7 +86,7 @@ def _read_file(path: Path, label: str) -> Any:
 
 
 def _find_key(data: Any, key: str, file: str) -> tuple[Any, tuple[str, ...]]:
-    """The value under `key`, the key as it stands or a path of keys joined by dots; and that path."""
+    """Return the value under `key`, the key as it stands or a path of keys joined by dots; and that path."""
     if isinstance(data, Mapping) and key in data:
         return data[key], (key,)
     value = data

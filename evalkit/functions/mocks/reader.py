@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, KeyPath, PathProblem, SpecError, did_you_mean, format_path
+from evalkit.fields.reader import suggest_number
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.arguments import describe_violation, find_argument_names
 from evalkit.functions.mocks.answers import (
@@ -40,6 +41,7 @@ from evalkit.functions.targets import TargetError, check_form, find_object
 from evalkit.jsonvalue import NotJsonError, to_json, to_recordable_json
 from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, TemplateError, follow_path
+from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.text.format import format_value
 
 PLACEHOLDER = StaticAnswer(None)  # stands where a problem was found, so that reading can go on and find the others
@@ -57,7 +59,7 @@ def parse_mocks(
     input: Any = _NO_INPUT,
     check_targets: bool = True,
 ) -> tuple[MockSet, list[PathProblem]]:
-    """The mocks in `data`, and everything that is wrong with them; ``None`` and ``{}`` mock nothing.
+    """Return the mocks in `data`, and everything that is wrong with them; ``None`` and ``{}`` mock nothing.
 
     `declarations` (by name) give the `returns` schemas and argument names that mocks are held against. `include` gives
     the data of an `$include` (see `mock_files`) or raises an EvalkitError. With `input`, ``{{ input... }}`` is checked.
@@ -97,7 +99,7 @@ class MockReader:
         return PLACEHOLDER
 
     def check_name(self, name: Any, path: KeyPath, answers: Mapping[str, Answer]) -> bool:
-        """Whether `name` can name a function that has no mock yet, under an alias of it either."""
+        """Return whether `name` can name a function that has no mock yet, under an alias of it either."""
         if not isinstance(name, str) or not name:
             self.context.problems.append(PathProblem((*path, name), f"{name!r} is no function name", at_key=True))
             return False
@@ -116,7 +118,7 @@ class MockReader:
         return DirectiveReader(self)
 
     def read_answer(self, value: Any, place: MockPlace) -> Answer:
-        """What stands at a directive position: a directive, or JSON."""
+        """Read a value at a directive position: a directive, or JSON."""
         if type(value) is dict or isinstance(value, Mapping):
             for key in value:
                 if isinstance(key, str) and key.startswith("$"):
@@ -138,7 +140,7 @@ class MockReader:
         return StaticAnswer(static.value, static.has_templates, place.path, place.source)
 
 
-# Directives of mocks, read into answers: where they may stand, and what contradicts what.
+# ---- directives ----
 
 ANSWERS = ("$return", "$sequence", "$match", "$error", "$call", "$include", "$literal", "$real")
 _COMPANIONS = {"$then": "$sequence", "$default": "$match"}
@@ -163,8 +165,6 @@ class DirectiveReader:
             return answer
         delay = data["$delay_ms"]
         if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < float("inf"):
-            from evalkit.fields.reader import suggest_number
-
             advice = suggest_number(delay)
             message = (
                 f"$delay_ms is a number of milliseconds, 0 or more; got {format_value(delay)}{advice and f'; {advice}'}"
@@ -217,8 +217,6 @@ class DirectiveReader:
         return RealAnswer()
 
     def _read_call(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
-        from evalkit.functions.targets import TargetError, check_form, find_object
-
         target, example = data["$call"], "mocks.warranty:create_ticket"
         try:
             if not self._reader.context.check_targets:
@@ -300,7 +298,7 @@ class DirectiveReader:
         return self._reader.read_answer(content, place.enter_include(name, changes))
 
     def _apply_changes(self, content: Any, changes: Mapping[str, Any], place: MockPlace, name: str) -> Any:
-        """`content` with the keys beside `$include` laid over it, mapping by mapping."""
+        """Return `content` with the keys beside `$include` laid over it, mapping by mapping."""
         for kind in ("$return", "$literal"):
             if isinstance(content, Mapping) and kind in content:
                 inner = content[kind]
@@ -320,7 +318,7 @@ class DirectiveReader:
 
 
 def merge_mappings(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `changes` laid over it: mappings key by key; all else, lists and null too, replaces."""
+    """Return `base` with `changes` laid over it: mappings key by key; all else, lists and null too, replaces."""
     result = dict(base)
     for key, value in changes.items():
         old = result.get(key)
@@ -329,7 +327,7 @@ def merge_mappings(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
     return result
 
 
-# `$error` read: what the agent sees of a function that fails, and what patched code gets raised.
+# ---- `$error` ----
 
 FAILURE_KEYS = ("type", "message", "status", "exception", "detail")
 _TYPE_NAME = re.compile(r"[A-Za-z_][\w.-]*")
@@ -338,7 +336,7 @@ _EXCEPTION_EXAMPLE = "requests.exceptions:Timeout"
 
 
 def read_failure(value: Any, place: MockPlace, context: MockContext) -> FailureAnswer | None:
-    """The Failure that `value` (a mapping of `KEYS`, or a bare type such as ``timeout``) asks for."""
+    """Return the Failure that `value` (a mapping of `KEYS`, or a bare type such as ``timeout``) asks for."""
     before = len(context.problems)
     if value is None:
         value = {}
@@ -379,8 +377,6 @@ def _read_text(value: Mapping[str, Any], key: str, place: MockPlace, context: Mo
 def _read_status(value: Any, place: MockPlace, context: MockContext) -> int | None:
     if value is None or (type(value) is int and 400 <= value <= 599):
         return value
-    from evalkit.fields.reader import suggest_number
-
     advice = suggest_number(value)
     message = (
         f"status of $error is an HTTP status from 400 to 599; got {format_value(value, 60)}{advice and f'; {advice}'}"
@@ -390,7 +386,7 @@ def _read_status(value: Any, place: MockPlace, context: MockContext) -> int | No
 
 
 def _read_exception(value: Any, place: MockPlace, context: MockContext) -> str | None:
-    """The class that patched code gets raised; a bare name is a built-in one."""
+    """Return the class that patched code gets raised; a bare name is a built-in one."""
     if value is None:
         return None
     target = f"builtins:{value}" if isinstance(value, str) and ":" not in value else value
@@ -439,13 +435,13 @@ def _get_default_message(kind: str, status: int | None, name: str) -> str:
     return f"{name} timed out" if kind == "timeout" else f"{name} failed"
 
 
-# What mocks are held against while they are read: names, arguments, the input, `returns` schemas.
+# ---- the case around the mocks ----
 
 CALL_PARTS = ("result", "arguments")
 
 
 class MockPlace(Struct, frozen=True):
-    """Where in the case the reader is: `path`, and the `name` of the mocked function.
+    """A place in the case: `path`, and the `name` of the mocked function.
 
     Inside an included file the path stays at the `$include`, and `inner` goes on from what the file's reference names.
     `changes` are the keys that the case lays over it.
@@ -471,7 +467,7 @@ class MockPlace(Struct, frozen=True):
         return replace(self, path=path, including=(*self.including, source), inner=(), changes=changes)
 
     def find_overlay_path(self) -> KeyPath | None:
-        """The path in the case of what the case itself has laid over an included answer; None for what it has not."""
+        """Return the path of a value that the case lays over an included answer; None if the file holds the value."""
         steps = self.inner[1:] if self.inner[:1] in (("$return",), ("$literal",)) else self.inner
         value: Any = self.changes
         for step in steps:
@@ -482,7 +478,7 @@ class MockPlace(Struct, frozen=True):
 
 
 class MockContext(Struct):
-    """What is known beside the mocks, and the problems found so far."""
+    """Facts of the case that mocks are checked against, and the problems found so far."""
 
     declarations: Mapping[str, Declaration]
     mock_names: tuple[str, ...]
@@ -507,7 +503,7 @@ class MockContext(Struct):
 
     @property
     def has_aliases(self) -> bool:
-        """Whether a function may be named in two ways."""
+        """True if a function may be named in two ways."""
         return bool(self._canonical_names)
 
     def resolve_name(self, name: str) -> str:
@@ -517,9 +513,7 @@ class MockContext(Struct):
         return self.declarations.get(self.resolve_name(name))
 
     def compile_when(self, when: Any, place: MockPlace) -> Any:
-        """`when` compiled: partial over the arguments that it names, equal on their values; None if it is wrong."""
-        from evalkit.operators.compile import OperatorProblems, compile_value
-
+        """Compile `when`: partial over the arguments that it names, equal on their values; None if it is wrong."""
         if not isinstance(when, Mapping):
             self.add_problem(place, f"'when' maps argument names to values; got {format_value(when, 60)}")
             return None
@@ -555,7 +549,7 @@ class MockContext(Struct):
         return static
 
     def check_references(self, static: StaticAnswer, place: MockPlace) -> None:
-        """The templates of one answer, as far as they can be followed before the run."""
+        """Return the templates of one answer, as far as they can be followed before the run."""
         if static.has_templates:
             for steps, reference in find_references(static.value):
                 message = self._explain_broken_reference(reference, place.name)
@@ -593,7 +587,7 @@ class MockContext(Struct):
         return f"template {reference.text}: no function '{name}' is mocked{did_you_mean(name, names)}"
 
     def check_returns(self, value: Any, place: MockPlace) -> None:
-        """A mock must be something that the function could return."""
+        """Return a mock must be something that the function could return."""
         declaration = self._find_declaration(place.name)
         if declaration is not None and declaration.returns is not None:
             for path, message in find_return_problems(value, declaration.returns):
@@ -601,13 +595,13 @@ class MockContext(Struct):
 
 
 def find_return_problems(value: Any, returns: Mapping[str, Any]) -> list[tuple[KeyPath, str]]:
-    """Where and how `value` breaks a `returns` schema."""
+    """List the places at which `value` breaks a `returns` schema, each with its message."""
     return [
         (tuple(error.absolute_path), describe_violation(error)) for error in compile_schema(returns).find_errors(value)
     ]
 
 
 def explain_broken_returns(name: str, path: KeyPath, message: str) -> str:
-    """One `return_problems` entry as a sentence."""
+    """Return one `return_problems` entry as a sentence."""
     at = f" at {format_path(path)}" if path else ""
     return f"the mock breaks the 'returns' schema of {name}{at}: {message}"

@@ -18,14 +18,14 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One call of the real function, and what it returned, as JSON data."""
+    """A call of the real function and its result, as JSON data."""
 
     arguments: Mapping[str, Any]
     result: Any
 
 
 def load_real_function(target: str) -> Callable[..., Any]:
-    """What `target` (``module:function``, ``module:Class.method``) names, ready to be called.
+    """Import what `target` (``module:function``, ``module:Class.method``) names, ready to be called.
 
     A method is that of an instance made without arguments. Raises UsageError where there is nothing to call.
     """
@@ -66,7 +66,7 @@ def record_calls(target: str, calls: Iterable[Mapping[str, Any]]) -> list[Record
 
 
 def build_answer(calls: Sequence[RecordedCall]) -> Any:
-    """The mock of these calls: the result of the only one, else a rule by arguments for each."""
+    """Return the mock of these calls: the result of the only one, else a rule by arguments for each."""
     if len(calls) == 1:
         return to_answer(calls[0].result)
     for call in calls:
@@ -79,7 +79,7 @@ def build_answer(calls: Sequence[RecordedCall]) -> Any:
 
 
 def to_answer(result: Any) -> Any:
-    """`result` as a mock returns it unchanged, whatever mocks understand by its keys and braces."""
+    """Return `result` as a mock returns it unchanged, whatever mocks understand by its keys and braces."""
     return {"$literal": result} if has_mock_syntax(result) else result
 
 
@@ -92,7 +92,7 @@ def has_mock_syntax(value: Any) -> bool:
 
 
 def build_returns_schema(results: Iterable[Any], base_schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A JSON Schema that all `results` fit, and all that fit `known`, an earlier schema of this function."""
+    """Return a JSON Schema that all `results` fit, and all that fit `known`, an earlier schema of this function."""
     from genson import SchemaBuilder
 
     builder = SchemaBuilder(schema_uri=_DIALECT)

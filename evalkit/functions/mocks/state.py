@@ -1,4 +1,4 @@
-"""Which leaf of a mock answers a call, and what no call ever came to."""
+"""Select the leaf of a mock that answers a call, and report the parts that no call used."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SelectedAnswer(Struct):
 
 
 class MockState(Struct):
-    """What of the mocks has been used in one run: calls per sequence, and branches taken."""
+    """Use of the mocks in one run: calls per sequence, and branches taken."""
 
     call_counts: dict[int, int] = field(default_factory=dict)
     used_branches: set[tuple[int, int]] = field(default_factory=set)

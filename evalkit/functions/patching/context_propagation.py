@@ -1,35 +1,39 @@
-"""The cases that run now, and which of them runs here: a context variable."""
+"""The case that runs here: a context variable, carried into threads and executors that the agent starts.
+
+Tasks and `asyncio.to_thread` keep context variables; `Thread.start`, `ThreadPoolExecutor.submit` and with it
+`run_in_executor` lose them. While anything needs it (a patch, a cassette of HTTP traffic) these start points carry this
+one variable and nothing else, so that the agent's own context variables behave as they do in production.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from evalkit.functions.dispatcher import FakeDispatcher
-    from evalkit.functions.patching.points import PatchPoint
+from evalkit.functions.dispatcher import FakeDispatcher
 
-
-CURRENT_CASE: ContextVar[Any] = ContextVar("evalkit_case", default=None)
-PATCH_LOCK = threading.RLock()  # over everything that is installed, and over ACTIVE
+CURRENT_CASE: ContextVar[PatchedCase | None] = ContextVar("evalkit_case", default=None)
+PATCH_LOCK = threading.RLock()  # over everything that is installed, and over ACTIVE_CASES
 ACTIVE_CASES: list[PatchedCase] = []
 
 
 class PatchedCase:
-    """A case while its patches are in force. `names` maps each point to the function's name in the case; `remove` takes
-    them away. They stay for as long as code that the agent started runs on, which must not reach a real function: its
-    calls are refused, and everyone else gets the real function."""
+    """A case while its patches are in force. `names` maps each patch point to the function's name in the case.
+
+    `remove` takes the patches away. They stay as long as code that the agent started is running, which must not reach a
+    real function: its calls are refused, and all other callers get the real function.
+    """
 
     def __init__(
         self,
         dispatcher: FakeDispatcher,
-        names: Mapping[PatchPoint, str],
-        remove: Callable[[Iterable[PatchPoint]], None],
+        names: Mapping[Hashable, str],
+        remove: Callable[[], None],
     ) -> None:
         self.dispatcher = dispatcher
         self.task = dispatcher.task  # alive for as long as any code runs in the case's context
@@ -38,7 +42,7 @@ class PatchedCase:
         self._remove = remove
         self.is_abandoned = False
         self._workers = 0  # tasks and threads that the agent started
-        self._is_closed = False  # `patched` has been left
+        self._is_closed = False  # `patch_functions` has been left
         self._is_removed = False
 
     def keep_installed(self) -> None:
@@ -46,32 +50,32 @@ class PatchedCase:
         self.is_abandoned = True
 
     def release(self) -> None:
-        """The abandoned agent has ended."""
+        """Allow the patches to be removed: the abandoned agent has ended."""
         with PATCH_LOCK:
             self.is_abandoned = False
             self._remove_if_unused()
 
     def leave(self) -> None:
-        """The case is over: from now on nobody's calls are its."""
+        """End the case: no later call belongs to it."""
         with PATCH_LOCK:
             if not self.is_over:
                 self.is_over = True
                 ACTIVE_CASES.remove(self)
 
     def close(self) -> None:
-        """`patched` has been left."""
+        """End the case, and remove its patches as soon as nothing needs them."""
         with PATCH_LOCK:
             self.leave()
             self._is_closed = True
             self._remove_if_unused()
 
     def start_worker(self) -> None:
-        """The agent has started a task or a thread."""
+        """Count a task or thread that the agent has started."""
         with PATCH_LOCK:
             self._workers += 1
 
     def finish_worker(self, *_: object) -> None:
-        """One of them has ended."""
+        """Count a task or thread of the agent that has ended."""
         with PATCH_LOCK:
             self._workers -= 1
             self._remove_if_unused()
@@ -79,14 +83,8 @@ class PatchedCase:
     def _remove_if_unused(self) -> None:
         if self._is_closed and not (self.is_abandoned or self._workers or self._is_removed):
             self._is_removed = True
-            self._remove(self.names)
+            self._remove()
 
-
-# Which case runs here: a context variable, carried into threads and executors that the agent starts.
-#
-# Tasks and `asyncio.to_thread` keep context variables; `Thread.start`, `ThreadPoolExecutor.submit` and with it
-# `run_in_executor` lose them. While anything needs it (a patch, a cassette of HTTP traffic) these start points carry the  # noqa: E501
-# one variable that matters, and nothing else, so that the agent's own context variables behave as they do in production.  # noqa: E501
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,7 +95,7 @@ _users: set[str] = set()
 
 
 def start_propagation(user: str) -> None:
-    """Patch the start points, unless they are. `need` names what for, to be given to `stop_carrying` in the end."""
+    """Patch the start points, unless they are patched already. End with `stop_propagation` of the same `user`."""
     global _original_start, _original_submit
     with _propagation_lock:
         if not _users:
@@ -108,7 +106,7 @@ def start_propagation(user: str) -> None:
 
 
 def stop_propagation(user: str) -> None:
-    """`need` is over. The last one takes the patches away."""
+    """End the use of the start points by `user`. The last user removes the patches."""
     with _propagation_lock:
         if user in _users:
             _users.remove(user)
@@ -156,7 +154,7 @@ def _submit_in_case(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: 
     return future
 
 
-def _run_in_case(case: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def _run_in_case(case: PatchedCase, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     token = CURRENT_CASE.set(case)
     try:
         return fn(*args, **kwargs)
@@ -165,7 +163,7 @@ def _run_in_case(case: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
 
 
 def bind(function: F) -> F:
-    """`function`, tied to the case that runs now: wherever it is called, patched functions answer for this case.
+    """Tie `function` to the case that runs now: wherever it is called, patched functions answer for this case.
 
     For work that is handed to threads or loops which were there before the case, as through a queue. Takes functions
     and coroutine functions. Outside of a case it returns `function` unchanged, so that production code may use it.

@@ -8,9 +8,10 @@ it may belong to can't be measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evalkit.errors import MockError
 from evalkit.functions.dispatcher import FakeDispatcher
@@ -26,22 +27,22 @@ from evalkit.functions.patching.points import PatchPoint
 from evalkit.functions.targets import PatchTarget, TargetError, find_patch_target
 from evalkit.model.case import Declaration
 
-if TYPE_CHECKING:
-    import asyncio
-
 
 @contextmanager
 def patch_functions(declarations: Iterable[Declaration], dispatcher: FakeDispatcher) -> Iterator[PatchedCase]:
-    """While inside, the functions that `declarations` patch answer from `dispatcher`, for this context alone.
+    """Patch the functions of `declarations`: while inside, `dispatcher` answers them, for this context alone.
 
     The context is that of the current task or thread and of what it starts: tasks, threads, executors. A target that
     does not exist is a MockError, on entering. Without any `patch` this costs next to nothing.
     """
+    patches = [declaration for declaration in declarations if declaration.patch]
     with PATCH_LOCK:
-        case = PatchedCase(dispatcher, _install_declared(declarations), _remove_points)
+        points = _install_patches(patches) if patches else {}
+        names = dict[Hashable, str](points.items())
+        case = PatchedCase(dispatcher, names, lambda: _remove_patches(points) if points else None)
         ACTIVE_CASES.append(case)
-    before = _list_tasks() if case.names else set()
-    for point, name in case.names.items():
+    earlier_tasks = _list_tasks() if points else set()
+    for point, name in points.items():
         if point.implementation is not None:
             dispatcher.implementations.setdefault(name, point.implementation)
     token = CURRENT_CASE.set(case)
@@ -49,7 +50,7 @@ def patch_functions(declarations: Iterable[Declaration], dispatcher: FakeDispatc
         yield case
     finally:
         CURRENT_CASE.reset(token)
-        for task in _list_tasks() - before if case.names else ():
+        for task in _list_tasks() - earlier_tasks if points else ():
             if _may_belong_to(task, case):
                 case.start_worker()
                 task.add_done_callback(case.finish_worker)
@@ -57,9 +58,7 @@ def patch_functions(declarations: Iterable[Declaration], dispatcher: FakeDispatc
 
 
 def _list_tasks() -> set[asyncio.Task[Any]]:
-    """What runs on this loop beside the current task."""
-    import asyncio
-
+    """List the tasks of this loop except the current one."""
     try:
         return asyncio.all_tasks() - {asyncio.current_task()}
     except RuntimeError:
@@ -67,36 +66,19 @@ def _list_tasks() -> set[asyncio.Task[Any]]:
 
 
 def _may_belong_to(task: asyncio.Task[Any], case: PatchedCase) -> bool:
-    """Whether the agent of `case` may have started `task`, for which nobody waited. Before Python 3.12 no task tells:
-    those of cases that overlap are taken for it too, until they end."""
+    """Return whether the agent of `case` may have started `task`, for which nobody waited.
+
+    Before Python 3.12 a task has no `get_context`: those of cases that overlap count too, until they end.
+    """
     context = getattr(task, "get_context", None)
     return context is None or context().get(CURRENT_CASE) is case
 
 
-def _install_declared(declarations: Iterable[Declaration]) -> Mapping[PatchPoint, str]:
-    """Nothing of patching is imported for a case that patches nothing."""
-    patches = [declaration for declaration in declarations if declaration.patch]
-    if not patches:
-        return {}
-
-    return install_patches(patches)
-
-
-def _remove_points(points: Iterable[PatchPoint]) -> None:
-    if points:
-        remove_patches(points)
-
-
-# Which points the cases patch, put in place for the first of them and taken away after the last.
-
 _POINTS: dict[str, PatchPoint] = {}  # by target
 
 
-def install_patches(declarations: Iterable[Declaration]) -> dict[PatchPoint, str]:
-    """The points of what a case patches, with its names for them: all are put in place, or none and a MockError.
-
-    LOCK is held.
-    """
+def _install_patches(declarations: Iterable[Declaration]) -> dict[PatchPoint, str]:
+    """Install the points of a case, all or none, and return its names for them. PATCH_LOCK is held."""
     names = {_find_point(declaration): declaration.name for declaration in declarations}
     installed_points: list[PatchPoint] = []
     try:
@@ -106,15 +88,15 @@ def install_patches(declarations: Iterable[Declaration]) -> dict[PatchPoint, str
             point.users += 1
             installed_points.append(point)
     except Exception as error:
-        remove_patches(installed_points)
+        _remove_patches(installed_points)
         target = next(point.target.text for point in names if point not in installed_points)
         raise MockError(f"'{target}' can't be patched: {error}") from error
     start_propagation("patches")
     return names
 
 
-def remove_patches(points: Iterable[PatchPoint]) -> None:
-    """One case less patches these. LOCK is held."""
+def _remove_patches(points: Iterable[PatchPoint]) -> None:
+    """End one case's use of `points`. PATCH_LOCK is held."""
     for point in points:
         point.users -= 1
         if not point.users:
@@ -124,7 +106,7 @@ def remove_patches(points: Iterable[PatchPoint]) -> None:
 
 
 def _find_point(declaration: Declaration) -> PatchPoint:
-    """The point of a declaration's target. LOCK is held."""
+    """Return the point of a declaration's target. PATCH_LOCK is held."""
     text = str(declaration.patch)
     point = _POINTS.get(text)
     if point is not None and point.users:
@@ -139,6 +121,6 @@ def _find_point(declaration: Declaration) -> PatchPoint:
 
 
 def _find_point_of_function(target: PatchTarget) -> PatchPoint | None:
-    """The point of another name for the same function: one function has one hook."""
+    """Return the point of another name for the same function: one function has one hook."""
     points = _POINTS.values()
     return next((point for point in points if target.by_code and point.target.function is target.function), None)

@@ -1,4 +1,10 @@
-"""One patched function: who is calling it, and what that caller gets."""
+"""Patched functions: the hook in a function's place finds the case that is calling, and answers from its mocks.
+
+A plain Python function gets another `__code__`: it stays the same object, so that every reference to it is patched,
+the ones made by ``from shop.clients import check`` and by tables of tools included. A callable without code of its own
+(C functions, callable objects, methods that a base class owns) is replaced as an attribute, and under every
+module-level name that refers to it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,7 @@ from evalkit.functions.function_table import MALFORMED
 from evalkit.functions.patching.context_propagation import ACTIVE_CASES, CURRENT_CASE, PATCH_LOCK, PatchedCase
 from evalkit.functions.targets import ASYNC, ASYNC_GENERATOR, GENERATOR, PLAIN, PatchTarget, find_object, is_module
 
-# Points whose real function is running in this context: what it calls of itself is real, too.
+# Points whose real function is running in this context: what it calls is real, too.
 _REAL_POINTS: ContextVar[frozenset[PatchPoint]] = ContextVar("evalkit_really", default=frozenset())
 
 
@@ -92,7 +98,7 @@ class PatchPoint:
     def _build_call(
         self, case: PatchedCase, args: tuple[Any, ...], kwargs: dict[str, Any], real: Callable[..., Any]
     ) -> dict[str, Any]:
-        """The call as the dispatcher takes it."""
+        """Return the call as the dispatcher takes it."""
         call: dict[str, Any] = {"name": case.names[self], "real": functools.partial(real, *args, **kwargs)}
         try:
             call["arguments"] = self.target.name_arguments(args, kwargs)
@@ -116,7 +122,7 @@ class PatchPoint:
 
 
 def find_responsible_case(point: PatchPoint) -> PatchedCase | None:
-    """The case that answers a call made here and now, None for the real function; MockError where it can't be told."""
+    """Return the case that answers a call made here, None for the real function; MockError if it can't be found."""
     if point in _REAL_POINTS.get():
         return None
     case: PatchedCase | None = CURRENT_CASE.get()
@@ -142,7 +148,7 @@ def _find_only_case(point: PatchPoint) -> PatchedCase | None:
 
 
 def _record_fault(point: PatchPoint, how: str) -> MockError:
-    """The error for a call that is no case's; each case that it may belong to can't be measured."""
+    """Return the error for a call that is no case's; each case that it may belong to can't be measured."""
     error = _build_refusal(point, how)
     with PATCH_LOCK:
         for case in ACTIVE_CASES:
@@ -171,13 +177,6 @@ def _raise_real_errors() -> Iterator[None]:
         raise TypeError(error.message) from None
 
 
-# Putting a hook where a function was, and taking it away again.
-#
-# A plain Python function gets another `__code__`: it stays the same object, so that every reference to it is patched,
-# the ones made by ``from shop.clients import check`` and by tables of tools included. What has no code of its own (C
-# functions, callable objects, methods that a base class owns) is replaced as an attribute, and under every module-level
-# name that refers to it.
-
 Hook = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 _ABSENT: Any = object()
@@ -201,7 +200,7 @@ class Swap(Protocol):
 
 
 def swap_for(target: PatchTarget, hook: Hook) -> Swap:
-    """The way to put `hook` in the place of `target`."""
+    """Return the way to put `hook` in the place of `target`."""
     if target.by_code and isinstance(target.function, FunctionType):
         return CodeSwap(target.function, hook)
     return AttributeSwap(target, hook)
@@ -306,7 +305,7 @@ class AttributeSwap:
 
 
 def _find_module_names(value: Any) -> list[tuple[dict[str, Any], str]]:
-    """Every module-level name that refers to `value`."""
+    """List every module-level name that refers to `value`."""
     spaces = [vars(module) for module in tuple(sys.modules.values()) if is_module(module)]
     return [(space, name) for space in spaces for name, candidate in tuple(space.items()) if candidate is value]
 
