@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from evalkit.errors import UsageError, did_you_mean
+from evalkit.errors import UsageError
+from evalkit.fields.reader import describe_unknown_key
 from evalkit.text.format import parse_percentage
 
 TRACES = ("failed", "all", "none")
@@ -19,37 +21,31 @@ def read_project_table(root: Path) -> Mapping[str, Any]:
     file = root / "pyproject.toml"
     if not file.is_file():
         return {}
-    import tomllib
-
     try:
         table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("evalkit", {})
     except (OSError, ValueError) as error:
         raise UsageError(f"{file.name}: can't be read: {error}") from None
     if not isinstance(table, dict):
         raise UsageError(f"{file.name}: tool.evalkit is a table, got {table!r}")
-    unknown = [
-        f"unknown key '{key}' in [tool.evalkit]{did_you_mean(key, CONFIG_KEYS)}"
-        for key in table
-        if key not in CONFIG_KEYS
-    ]
+    unknown = [describe_unknown_key(key, "[tool.evalkit]", CONFIG_KEYS) for key in table if key not in CONFIG_KEYS]
     if unknown:
         raise UsageError(f"{file.name}: {', '.join(unknown)}")
     return table
 
 
-def _read_text(value: Any) -> str:
+def _read_text(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value.strip()
     raise ValueError("a text")
 
 
-def _read_flag(value: Any) -> bool:
+def _read_flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
     raise ValueError("true or false")
 
 
-def _read_count(value: Any) -> int:
+def _read_count(value: object) -> int:
     if isinstance(value, str) and value.strip().isdecimal():
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
@@ -57,7 +53,7 @@ def _read_count(value: Any) -> int:
     raise ValueError("a whole number, 0 or more")
 
 
-def _read_positive(value: Any) -> int:
+def _read_positive(value: object) -> int:
     try:
         number = _read_count(value)
     except ValueError:
@@ -67,13 +63,13 @@ def _read_positive(value: Any) -> int:
     raise ValueError("a whole number, 1 or more")
 
 
-def _read_number(value: Any) -> float:
+def _read_number(value: object) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
         return float(value)
     raise ValueError("a number, 0 or more")
 
 
-def _read_rate(value: Any) -> str:
+def _read_rate(value: object) -> str:
     # TOML's floats are binary; their shortest decimal form is what was written.
     text = str(value)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
@@ -82,7 +78,7 @@ def _read_rate(value: Any) -> str:
     return text
 
 
-def _read_strings(value: Any) -> tuple[str, ...]:
+def _read_strings(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
@@ -90,26 +86,26 @@ def _read_strings(value: Any) -> tuple[str, ...]:
     raise ValueError("a list of texts")
 
 
-def _read_floors(value: Any) -> dict[str, str]:
+def _read_floors(value: object) -> dict[str, str]:
     if isinstance(value, dict):
         return {category: _read_rate(floor) for category, floor in value.items()}
     raise ValueError("a table of categories and percentages")
 
 
-def _read_prices(value: Any) -> dict[str, dict[str, float]]:
+def _read_prices(value: object) -> dict[str, dict[str, float]]:
     if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
         return {model: {unit: _read_number(price) for unit, price in item.items()} for model, item in value.items()}
     raise ValueError("a table of models, each a table of prices")
 
 
-def _read_table(value: Any) -> dict[str, Any]:
+def _read_table(value: object) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     raise ValueError("a table")
 
 
 def _build_choice_reader(*choices: str) -> Callable[[Any], str]:
-    def read_choice(value: Any) -> str:
+    def read_choice(value: object) -> str:
         if value in choices:
             return str(value)
         raise ValueError(f"one of {', '.join(choices)}")
@@ -127,7 +123,7 @@ def _read_amount(value: Any) -> float:
     return number
 
 
-def _read_per_minute(value: Any) -> float:
+def _read_per_minute(value: object) -> float:
     number = _read_amount(value)
     if not number:
         raise ValueError("a number above 0")
@@ -137,7 +133,7 @@ def _read_per_minute(value: Any) -> float:
 _RATES = ("requests_per_minute", "tokens_per_minute")
 
 
-def _read_limits(value: Any) -> dict[str, Any]:
+def _read_limits(value: object) -> dict[str, Any]:
     """Read rates for all models, and tables of rates under ``gemini``, ``"gemini:MODEL"``, ..."""
     expected = f"a table of {' and '.join(_RATES)}, or of such tables by kind of model or kind:model"
     if not isinstance(value, dict):
@@ -153,7 +149,7 @@ def _read_limits(value: Any) -> dict[str, Any]:
     return limits
 
 
-def _read_http(value: Any) -> dict[str, Any]:
+def _read_http(value: object) -> dict[str, Any]:
     readers: dict[str, Callable[[Any], Any]] = {
         "cassettes": _read_flag,
         "ignore_hosts": _read_strings,

@@ -1,6 +1,6 @@
-"""Does a case say what it means? Cases are probed here, not agents.
+"""Checks of cases, not of agents.
 
-`mutants` and `scoring` perturb what an agent did and ask whether its case would notice; `walking` makes a case's
-expected calls against its own mocks and declarations and asks whether anything could satisfy it; `updating` rewrites
-what failed from what happened.
+`mutation_score` changes observed runs, by `mutants`, and finds changes that a case accepts. `smoke` makes a case's
+expected calls against its own mocks and declarations, and finds expectations that no run satisfies. `fault_injection`
+repeats a passed case with failing functions. `update` rewrites failed expectations from the observed run.
 """

@@ -271,7 +271,7 @@ _LENGTHS = {"minLength": "$ge", "maxLength": "$le", "minItems": "$ge", "maxItems
 def explain_contradiction(value: Mapping[str, Any], schema: Any, mode: Mode) -> str:
     """Explain why no argument satisfies both the operators `value` and the schema; "" where one may."""
     if not isinstance(schema, Mapping) or not _can_compile(value, mode):
-        return ""  # what is wrong with the operators alone is told elsewhere
+        return ""  # problems of the operators alone are reported by the loader
     for limit in _to_operators(schema):
         try:
             compile_value({"$all_of": [dict(value), limit]}, mode=mode)

@@ -289,7 +289,7 @@ class _SmokeRun:
         if key not in EXPECTED_KEYS or key in ("response_json", "response_matches", "min_score"):
             self.notes.append(f"{format_path(path)}.{key}: only a run can tell")
             return
-        is_told = any(finding.code == "unresolved_reference" for finding in self.findings)
+        is_reported = any(finding.code == "unresolved_reference" for finding in self.findings)
         for reason in check.reasons:
-            if not is_told and (not self._unsure or key in _COUNTED_KEYS):
+            if not is_reported and (not self._unsure or key in _COUNTED_KEYS):
                 self._add_finding(reason.code, parse_path(reason.place) or path, reason.message)

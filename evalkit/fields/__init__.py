@@ -1,1 +1,1 @@
-"""Fields."""
+"""Mappings that came from files: their one reader, and JSON Schema."""

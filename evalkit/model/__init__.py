@@ -1,1 +1,1 @@
-"""Frozen data that every room shares. Standard library only; nothing here reads files, runs or judges."""
+"""Frozen data that every room shares. Standard library and msgspec only; nothing here reads files, runs or judges."""

@@ -19,7 +19,7 @@ class Repeat(Struct, frozen=True):
 
 
 class Declaration(Struct, frozen=True, kw_only=True):
-    """A function as the model is told of it. `parameters` and `returns` are JSON Schemas."""
+    """A function as it is declared to the model. `parameters` and `returns` are JSON Schemas."""
 
     name: str
     description: str = ""

@@ -179,7 +179,7 @@ class Grading(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     place: str  # in the case: "expected_output.judge"
     grades: tuple[Grade, ...] = ()
-    grader: str | None = None  # "gemini:MODEL"; None: nobody was asked, or a person wrote the grades
+    grader: str | None = None  # "gemini:MODEL"; None: no model was asked, or a person wrote the grades
     cassette: str | None = None  # "recorded", "hand-written"; None: it was asked
     usage: Usage | None = None
     cost_usd: float | None = None
@@ -204,7 +204,7 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     responses: tuple[str, ...] = ()  # one per user turn in a multi-turn case
     stop_reason: str = "completed"
     fault: RunFault | None = None
-    usage: Usage | None = None  # None: nobody reported tokens, which is not zero tokens
+    usage: Usage | None = None  # None: no tokens were reported, which is not zero tokens
     cost_usd: float | None = None
     timing: Timing | None = None
     instruction_used: str | None = None

@@ -65,7 +65,7 @@ class Score(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class FaultRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run of the fault sweep: the case again, with one function failing in one way.
 
-    `not_run`: what the agent would have done can't be told offline. `transcript` is then of no use, and left empty.
+    `not_run`: what the agent would do can't be measured offline. `transcript` is then left empty.
     """
 
     function: str
