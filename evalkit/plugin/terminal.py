@@ -20,13 +20,12 @@ from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.verdicts import read_verdict
 from evalkit.reports.run_file import Journal
-from evalkit.reports.summary import build_fallback_warning, format_accounting
+from evalkit.reports.summary import build_fallback_warning, format_accounting, format_sweep_summary
 from evalkit.reports.trace import (
     Line,
     TraceOptions,
     build_trace_lines,
     format_duration,
-    format_sweep_summary,
     join_spans,
     render_ansi,
 )

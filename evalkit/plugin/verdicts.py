@@ -15,7 +15,7 @@ from evalkit.model.case import Case
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.plugin.collection import CaseItem
 from evalkit.reports.serialization import from_line, to_line, to_plain_line
-from evalkit.reports.trace import format_faults
+from evalkit.reports.summary import format_faults
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.text.escape import escape_controls, escape_lines
 

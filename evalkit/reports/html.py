@@ -23,7 +23,8 @@ from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import ModelTurn, Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, FaultRun, Reason, Verdict
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
-from evalkit.reports.trace import TraceOptions, describe_grader, format_duration, list_user_turns, render_trace
+from evalkit.reports.summary import describe_grader
+from evalkit.reports.trace import TraceOptions, format_duration, list_user_turns, render_trace
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.escape import escape_controls, escape_lines
 from evalkit.text.format import cut_at_word

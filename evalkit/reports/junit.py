@@ -12,7 +12,8 @@ from xml.sax.saxutils import escape, quoteattr
 from evalkit.model.run import Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.reports.serialization import Redact, redact_run
-from evalkit.reports.trace import format_faults, render_trace
+from evalkit.reports.summary import format_faults
+from evalkit.reports.trace import render_trace
 from evalkit.text.escape import escape_controls, escape_lines
 
 _TAGS = {FAILED: "failure", ERROR: "error"}

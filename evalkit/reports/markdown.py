@@ -17,13 +17,9 @@ from msgspec import Struct
 from evalkit.model.run import MET, MISSED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
-from evalkit.reports.trace import (
-    count_by_function,
-    count_fault_runs,
-    format_duration,
-    format_sweep_summary,
-    render_trace,
-)
+from evalkit.reports.summary import count_by_function, count_fault_runs, format_grades, format_sweep_summary
+from evalkit.reports.trace import format_duration, render_trace
+from evalkit.stats.accounting import Grades
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.escape import escape_controls, escape_lines
 
@@ -250,9 +246,6 @@ class _Report:
         runs = (run for verdict in self._run.verdicts for run in verdict.runs or (verdict,))
         gradings = [grading for run in runs for grading in run.transcript.gradings]
         if gradings:
-            from evalkit.reports.trace import format_grades
-            from evalkit.stats.accounting import Grades
-
             grades = Grades().with_gradings(gradings)
             if grades.graded:
                 yield escape_inline(format_grades(grades))

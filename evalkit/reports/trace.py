@@ -7,7 +7,6 @@ colours (rich, imported only there). Everything that came from an agent, a model
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, FaultRun, Reason, Verdict
-from evalkit.stats.accounting import Grades
+from evalkit.reports.summary import JUDGE_CHECK
 from evalkit.text.escape import escape_controls, escape_lines, fit_to_encoding
 from evalkit.text.format import cut_at_word, format_arguments, format_json
 
@@ -437,46 +436,8 @@ def collect_fault_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
     return {(reason.code, run.head + reason.message, None) for run in verdict.faults for reason in run.reasons}
 
 
-def format_sweep_summary(runs: Counter[str], cases: int) -> str:
-    """``8 fault runs: 5 passed, 1 failed, 2 not measurable offline``, of a count by status over so many cases."""
-    total = sum(runs.values())
-    if not total:
-        return f"nothing was swept: in {cases} case{'' if cases == 1 else 's'}, none passed with a call"
-    words = {FAILED: "failed", ERROR: "could not be measured", NOT_RUN: "not measurable offline"}
-    measured = total - runs[NOT_RUN] - runs[ERROR]
-    parts = [f"{runs[status]} {word}" for status, word in words.items() if runs[status]]
-    if measured > runs[FAILED]:
-        parts.insert(0, f"{measured - runs[FAILED]} passed")
-    swept = f"{total} fault run{'' if total == 1 else 's'}"
-    nothing = "; NOTHING was measured, sweep with a model (--evalkit-model)" if not measured else ""
-    return f"{swept}: {', '.join(parts)}{nothing}"
-
-
-def count_fault_runs(verdicts: Iterable[Verdict]) -> Counter[str]:
-    """How many fault runs ended with which status."""
-    return Counter(run.status for verdict in verdicts for run in verdict.faults)
-
-
-def count_by_function(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
-    """Function -> fault -> how many runs ended with which status, in the order in which they were met."""
-    rows: dict[str, dict[str, Counter[str]]] = {}
-    for verdict in verdicts:
-        for run in verdict.faults:
-            rows.setdefault(run.function, {}).setdefault(run.fault, Counter())[run.status] += 1
-    return rows
-
-
-def format_faults(verdict: Verdict) -> str:
-    """``check_warranty: timeout passed, error failed; send_email: ...``, for tables and properties."""
-    functions: dict[str, list[str]] = {}
-    for run in verdict.faults:
-        functions.setdefault(run.function, []).append(f"{run.fault} {run.status}")
-    return "; ".join(f"{function}: {', '.join(outcomes)}" for function, outcomes in functions.items())
-
-
 # What a model graded, marked as such wherever it is told: in a trace a line per criterion, over a run one line.
 
-JUDGE_CHECK = "judge"
 _GRADE_MARKS = {PASSED: ("✓", "good"), FAILED: ("✗", "bad"), ERROR: ("!", "error")}
 
 
@@ -499,34 +460,3 @@ def collect_grade_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
     """Code, message and call of the reasons that `graded_lines` shows."""
     reasons = (reason for result in verdict.checks if result.check == JUDGE_CHECK for reason in result.reasons)
     return {(reason.code, reason.message, reason.call) for reason in reasons}
-
-
-def describe_grader(transcript: Transcript) -> dict[str, str]:
-    """Who graded a run, and what that took."""
-    grades = Grades().with_gradings(transcript.gradings)
-    if not grades.answers:
-        return {"graded by": "hand"} if grades.hand_written else {}
-    graders = dict.fromkeys(grading.grader or "a model" for grading in transcript.gradings if grading.grades)
-    facts = {"graded by": ", ".join(graders)}
-    if grades.usage is not None:
-        facts["grader's tokens"] = f"{grades.usage.input_tokens:,} in, {grades.usage.output_tokens:,} out"
-    if grades.cost_usd:
-        facts["grader's cost"] = f"${grades.cost_usd:.6f}"
-    return facts
-
-
-def format_grades(grades: Grades) -> str:
-    """``judge: 12 criteria graded, 3 of them not met; 4,200 tokens in and 310 out, 0.012 USD``."""
-    parts = [f"{grades.graded} {'criterion' if grades.graded == 1 else 'criteria'} graded"]
-    if grades.not_met:
-        parts.append(f"{grades.not_met} not met")
-    if grades.hand_written:
-        parts.append(f"{grades.hand_written} by hand")
-    summary = f"{JUDGE_CHECK}: {', '.join(parts)}"
-    if not grades.answers:
-        return summary
-    usage, cost = grades.usage, grades.cost_usd
-    tokens = "tokens unknown"
-    if usage is not None:
-        tokens = f"{usage.input_tokens:,} tokens in and {usage.output_tokens + usage.reasoning_tokens:,} out"
-    return f"{summary}; {tokens}, {'cost unknown' if cost is None else f'{cost:.4g} USD'}"

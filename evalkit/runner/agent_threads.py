@@ -21,6 +21,8 @@ from weakref import WeakSet
 
 from msgspec import Struct
 
+from evalkit.functions.patching.context_propagation import bind
+
 _numbers = count(1)
 _idle: list[_Worker] = []
 
@@ -151,8 +153,6 @@ class LoopPool(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As the base does. The case that runs is carried along, as into any thread that an agent starts."""
-        from evalkit.functions.patching.context_propagation import bind
-
         future: Future[Any] = Future()
         work = partial(_run_future, future, bind(fn), args, kwargs)
         with self._lock:

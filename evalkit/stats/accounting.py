@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from evalkit.model.codec import encode
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, Grading, ModelCall, Transcript, Usage
 from evalkit.model.verdict import Verdict
@@ -60,8 +61,6 @@ class Grades(Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """For the run file."""
-        from evalkit.model.codec import encode
-
         usage = None if self.usage is None else encode(self.usage)
         counts = {name: getattr(self, name) for name in ("graded", "not_met", "hand_written", "answers")}
         return {**counts, "usage": usage, "cost_usd": self.cost_usd}
@@ -147,8 +146,6 @@ class Accounting(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """For the run file."""
-        from evalkit.model.codec import encode
-
         measures = {"usage": None if self.usage is None else encode(self.usage), "cost_usd": self.cost_usd}
         return {
             "runs": self.runs,

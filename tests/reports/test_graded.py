@@ -11,7 +11,8 @@ from evalkit.model.transcript import Grade, Grading, Transcript, Usage
 from evalkit.model.verdict import CheckResult, Reason, Verdict
 from evalkit.reports.html import build_cases
 from evalkit.reports.markdown import render_markdown
-from evalkit.reports.trace import describe_grader, format_grades, render_trace
+from evalkit.reports.summary import describe_grader, format_grades
+from evalkit.reports.trace import render_trace
 from evalkit.stats.accounting import Grades
 
 BY = "graded by gemini:x"
