@@ -27,7 +27,7 @@ _WEIGHT = (MISSED, NOT_MEASURED, MET)
 
 
 def decide(run: Run, policy: Policy, baseline: Run | None = None) -> GateDecision:
-    """Whether `run` meets `policy`: status, reasons in words (the deciding ones first), exit status 0, 1 or 6.
+    """Decide if `run` meets `policy`. Return status, reasons in words (the deciding ones first), exit status 0, 1 or 6.
 
     `baseline` is an earlier run: what changed is in `facts`, and `policy.no_regressions` is judged against it.
     Raises UsageError for a policy that makes no sense, and for `no_regressions` without a baseline.
@@ -55,7 +55,7 @@ def decide_outcomes(
     total: int | None = None,
     baseline: Sequence[CaseOutcome] | None = None,
 ) -> GateDecision:
-    """`decide`, from outcomes alone. A case that is told twice counts as it was told last.
+    """Decide like `decide`, from outcomes alone. Of several outcomes of a case the last one counts.
 
     `part`: there are cases that nobody looked at, so that none can be said to be missing. Of a shard, `whole` is the
     number of cases that were split; those of the other shards may still pass.
@@ -108,7 +108,7 @@ def _collect_facts(evidence: GateEvidence) -> dict[str, Any]:
 
 
 def _list_notes(evidence: GateEvidence) -> Iterator[str]:
-    """What a reader should know beside the reasons, a line each."""
+    """Yield notes beside the reasons, a line each."""
     counts = evidence.counts
     if len(evidence.selected) < evidence.collected:
         yield f"over {len(evidence.selected)} of {evidence.collected} collected"
@@ -152,7 +152,8 @@ def _list_unsteady(evidence: GateEvidence) -> Iterator[str]:
 
 
 def _list_repeat_rates(evidence: GateEvidence) -> Iterator[str]:
-    """pass^k and pass@k by the number of runs, k being all of them. A case that stopped early may leave one open."""
+    """Yield pass^k and pass@k by the number of runs, k being all of them. A case that stopped early may leave one
+    open."""
     groups: dict[int, list[CaseOutcome]] = {}
     for outcome in evidence.list_outcomes():
         if outcome.runs_planned > 1 and outcome.runs_measured and not outcome.hand_written:
@@ -241,7 +242,7 @@ def check_category_floors(evidence: GateEvidence) -> Iterator[Finding]:
 
 
 def _list_uncategorized(evidence: GateEvidence) -> list[str]:
-    """Cases without a verdict, and broken files: each may be of any category."""
+    """List cases without a verdict, and broken files: each may be of any category."""
     outcomes = ((case_id, evidence.outcomes.get(case_id)) for case_id in evidence.selected)
     return [case_id for case_id, o in outcomes if o is None or (o.status == ERROR and not o.category)]
 

@@ -16,7 +16,7 @@ SKIPPED_CODE = "skipped"  # the reason's code of a case that was skipped on requ
 
 
 class CaseOutcome(Struct, frozen=True, kw_only=True):
-    """What the gate needs to know of a case, so that transcripts need not stay in memory."""
+    """The facts of a case on which the gate turns, so that transcripts need not stay in memory."""
 
     case_id: str
     status: str
@@ -36,21 +36,21 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def all_passed(self) -> bool | None:
-        """Whether all planned runs pass; None where that was left open."""
+        """True if all planned runs pass; None where that was left open."""
         if self.runs_passed < self.runs_measured:
             return False
         return True if self.runs_measured >= self.runs_planned else None
 
     @property
     def one_passed(self) -> bool | None:
-        """Whether one of the planned runs passes; None where that was left open."""
+        """True if one of the planned runs passes; None where that was left open."""
         if self.runs_passed:
             return True
         return False if self.runs_measured >= self.runs_planned else None
 
 
 def build_outcome(verdict: Verdict) -> CaseOutcome:
-    """The few facts of a verdict on which a gate turns."""
+    """Return the few facts of a verdict on which a gate turns."""
     runs = verdict.runs or (verdict,)
     measured = [run for run in runs if run.status in (PASSED, FAILED)]
     channels = [call.channel for run in runs for call in run.transcript.calls if call.channel in ("native", "text")]
@@ -77,7 +77,7 @@ def build_outcome(verdict: Verdict) -> CaseOutcome:
 
 
 def _compute_cost(run: Verdict) -> float | None:
-    """USD; 0 without model turns; unknown (None) where a live model's turns have no price."""
+    """Return USD; 0 without model turns; unknown (None) where a live model's turns have no price."""
     if run.transcript.cost_usd is not None:
         return run.transcript.cost_usd
     return 0.0 if not run.transcript.turns or run.transcript.cassette is not None else None
@@ -103,18 +103,18 @@ class CaseCounts(Struct):
         return len(self.errors) + len(self.unjudged)
 
     def compute_rate(self) -> Fraction | None:
-        """Passed over measured, as a percentage; None if nothing was measured."""
+        """Return passed over measured, as a percentage; None if nothing was measured."""
         return Fraction(100 * len(self.passed), self.measured) if self.measured else None
 
     def compute_best_rate(self) -> Fraction:
-        """The rate if every unmeasured case would pass, here and elsewhere."""
+        """Return the rate if every unmeasured case would pass, here and elsewhere."""
         unknown = self.unmeasured + self.elsewhere
         total = self.measured + unknown
         return Fraction(100 * (len(self.passed) + unknown), total) if total else Fraction(100)
 
 
 def count_outcomes(outcomes: Mapping[str, CaseOutcome], selected: Iterable[str], elsewhere: int = 0) -> CaseCounts:
-    """Every selected case once; an id without an outcome is unjudged."""
+    """Count every selected case once; an id without an outcome is unjudged."""
     counts = CaseCounts(elsewhere=elsewhere)
     for case_id in selected:
         _select_list(counts, outcomes.get(case_id)).append(case_id)
@@ -133,7 +133,7 @@ def _select_list(counts: CaseCounts, outcome: CaseOutcome | None) -> list[str]:
 
 
 class GateEvidence(Struct, frozen=True, kw_only=True):
-    """What the rules look at. `baseline` is None where there is none."""
+    """The input of the rules. `baseline` is None where there is none."""
 
     outcomes: Mapping[str, CaseOutcome]
     selected: tuple[str, ...]
@@ -146,11 +146,11 @@ class GateEvidence(Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all cases that there are were selected."""
+        """True if every case that exists was selected."""
         return not self.part and len(self.selected) == self.collected
 
     def list_outcomes(self) -> list[CaseOutcome]:
-        """The outcomes of the selected cases that have one."""
+        """Return the outcomes of the selected cases that have one."""
         return [self.outcomes[case_id] for case_id in self.selected if case_id in self.outcomes]
 
 
@@ -170,7 +170,8 @@ CHANGES = (
 
 
 def find_changes(evidence: GateEvidence, baseline: Mapping[str, CaseOutcome]) -> dict[str, list[str]]:
-    """Case ids by what changed, of cases that both runs measured. A case with repeats may be in several lists."""
+    """Return case ids by kind of change, of cases that both runs measured. A case with repeats may be in several
+    lists."""
     changes: dict[str, list[str]] = {change: [] for change in CHANGES}
     for case_id, before, now in _iter_pairs(evidence, baseline):
         for change in _find_kinds(before, now):
@@ -207,12 +208,12 @@ def _find_kinds(before: CaseOutcome, now: CaseOutcome) -> Iterator[str]:
 
 
 def _compute_time(outcome: CaseOutcome) -> float | None:
-    """Milliseconds of a run: a case that was settled early has fewer. None where no run says."""
+    """Return milliseconds per run: a case that stopped early has fewer runs. None where no run was timed."""
     return outcome.elapsed_ms / outcome.runs_measured if outcome.latencies else None
 
 
 def _compute_run_cost(outcome: CaseOutcome) -> float | None:
-    """USD of a run, None if unknown."""
+    """Return USD per run, None if unknown."""
     return None if outcome.cost_usd is None else outcome.cost_usd / outcome.runs_measured
 
 
@@ -225,7 +226,7 @@ def _compute_share(outcome: CaseOutcome) -> Fraction:
 
 
 def describe_significance(evidence: GateEvidence, baseline: Mapping[str, CaseOutcome]) -> Iterator[str]:
-    """Whether what changed is more than luck, a line each."""
+    """Yield a line for each change that says whether it is more than luck."""
     both = list(_iter_pairs(evidence, baseline))
     yield from _describe_paired(both)
     yield from _describe_repeated(both)
@@ -233,7 +234,7 @@ def describe_significance(evidence: GateEvidence, baseline: Mapping[str, CaseOut
 
 
 def _describe_paired(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterator[str]:
-    """The cases that went from passing to failing against those that went back: McNemar's test."""
+    """Compare the cases that went from passing to failing with those that went back: McNemar's test."""
     change = compare_cases(
         {case_id: before.status == PASSED for case_id, before, _ in both},
         {case_id: now.status == PASSED for case_id, _, now in both},
@@ -248,7 +249,7 @@ def _describe_paired(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterat
 
 
 def _describe_repeated(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterator[str]:
-    """Cases whose share of passed runs changed by more than luck: Fisher's test, adjusted for their number."""
+    """Name cases whose share of passed runs changed by more than luck: Fisher's test, adjusted for their number."""
     tallies = [
         (i, _get_tally(before), _get_tally(now))
         for i, before, now in both
@@ -262,7 +263,7 @@ def _describe_repeated(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iter
 
 
 def _describe_means(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterator[str]:
-    """Time and money per case, where the interval of the change leaves out no change."""
+    """Describe time and money per case, where the interval of the change leaves out no change."""
     for noun, unit, compute in (("time", "{:,.0f} ms", _compute_time), ("cost", "${:.4f}", _compute_run_cost)):
         values = ((compute(before), compute(now)) for _, before, now in both)
         pairs = [(before, now) for before, now in values if before is not None and now is not None]

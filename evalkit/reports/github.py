@@ -22,7 +22,8 @@ _PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
 def render_github_annotations(
     run: Run, *, folder: str = "", limit: int = MOST, redact: Redact | None = None
 ) -> list[str]:
-    """Lines that the runner reads from a step's output: ``::error file=...,line=...,col=...,title=...::message``.
+    """Return lines that the runner reads from a step's output: ``::error
+    file=...,line=...,col=...,title=...::message``.
 
     Cases that failed or could not be measured are errors, `must_pass` ones first; quarantined ones are warnings.
     `folder` is the project's path from the repository's root, for projects that are only a part of one.

@@ -38,7 +38,7 @@ def render_html(
     title: str = "evalkit",
     redact: Redact | None = None,
 ) -> str:
-    """`run` and the gate's `decision` on it as a page; compared with `baseline`, if there is one.
+    """Render `run` and the gate's `decision` on it as a page, compared with `baseline`, if there is one.
 
     Secrets are redacted by `redact`, by default shapes of tokens and keys of secrets. Single texts above 20,000
     characters are cut, and say so.
@@ -55,7 +55,7 @@ def generate_html(
     redact: Redact | None = None,
     verdicts: Iterable[Verdict] | None = None,
 ) -> Iterator[str]:
-    """What `render_html` gives, bit by bit.
+    """Yield the page of `render_html` in pieces.
 
     `verdicts`: those of a run file that the caller has redacted when it wrote it, where `run` is without them. Each is
     done with before the next is asked for, so that they are never in memory together.
@@ -107,13 +107,13 @@ _SEARCHED = 200  # characters of each text that the list's search looks at
 
 
 def to_script_json(value: Any) -> str:
-    """`value` as JSON that can stand in a <script> element: nothing in it ends the element or opens another."""
+    """Return `value` as JSON that can stand in a <script> element: nothing in it ends the element or opens another."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def to_page_data(value: Any) -> Any:
-    """Data of a redacted run as JSON whose texts hold no control characters, and are cut where they are very long."""
+    """Return data of a redacted run as JSON whose texts hold no control characters; very long ones are cut."""
     if isinstance(value, str):
         cut = escape_lines(value[:_LONGEST])
         return cut if len(value) <= _LONGEST else f"{cut}… ({len(value):,} characters, whole in the run file)"
@@ -130,7 +130,7 @@ def _to_page_key(key: Any) -> str:
 
 
 def build_tiles(rows: Sequence[Row], wall_s: float, decision: GateDecision) -> list[tuple[str, str, str]]:
-    """(label, value, class) of the numbers at the head of the page. `rows` are those of `cases`."""
+    """Return (label, value, class) of the numbers at the head of the page. `rows` are those of `build_cases`."""
     facts = decision.facts
     tiles = [(name, str(facts.get(name, 0)), name) for name in ("passed", "failed", "errors")]
     if tiles[-1][1] == "1":
@@ -150,7 +150,7 @@ def build_tiles(rows: Sequence[Row], wall_s: float, decision: GateDecision) -> l
 def build_cases(
     verdicts: Iterable[Verdict], baseline: Run | None, decision: GateDecision
 ) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Of each case, in the run's order: its row in the list, and everything about it."""
+    """Yield for each case, in the run's order, its row in the list and all its details."""
     before = {} if baseline is None else {verdict.case_id: verdict for verdict in baseline.verdicts}
     changes: Mapping[str, list[str]] = decision.facts.get("changes", {})
     changes_by_case: dict[str, list[str]] = {}
@@ -214,12 +214,12 @@ def _render_side_by_side(old: Verdict, verdict: Verdict) -> dict[str, str]:
 
 
 def _build_input(agent_input: Any, users: list[Any]) -> Any:
-    """What the agent got; in a conversation what the user said, turn by turn."""
+    """Return the agent's input; in a conversation the user's messages, turn by turn."""
     return {**(agent_input if isinstance(agent_input, Mapping) else {}), "turns": users} if users else agent_input
 
 
 def _format_required_runs(verdict: Verdict) -> str:
-    """Of a repeated case: ``4``, or ``4 of 5`` where it was settled before all its runs were made."""
+    """Return ``4`` for a repeated case, or ``4 of 5`` where it stopped before all its runs were made."""
     settled_early = len(verdict.runs) < verdict.runs_planned
     return f"{verdict.min_pass} of {verdict.runs_planned}" if settled_early else str(verdict.min_pass)
 
@@ -229,13 +229,13 @@ def list_runs(verdict: Verdict) -> tuple[Verdict, ...]:
 
 
 def sum_elapsed_ms(verdict: Verdict) -> float | None:
-    """Milliseconds over all runs; None if no run was timed."""
+    """Return milliseconds over all runs; None if no run was timed."""
     timings = [run.transcript.timing for run in list_runs(verdict) if run.transcript.timing is not None]
     return round(sum(timing.elapsed_ms for timing in timings), 1) if timings else None
 
 
 def sum_cost_usd(verdict: Verdict) -> float | None:
-    """USD over all runs; None if no run has a price."""
+    """Return USD over all runs; None if no run has a price."""
     costs = [run.transcript.cost_usd for run in list_runs(verdict) if run.transcript.cost_usd is not None]
     return sum(costs) if costs else None
 
@@ -339,7 +339,8 @@ def _build_call(verdict: CallVerdict, case: Mapping[str, Any]) -> dict[str, Any]
 
 
 def find_at_place(case: Mapping[str, Any], place: str) -> Any:
-    """What stands in the case at a place such as ``expected_output.expected_function_calls[1]``; None if nothing."""
+    """Return the value in the case at a place such as ``expected_output.expected_function_calls[1]``; None if
+    nothing."""
     value: Any = case
     for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", place):
         if isinstance(value, Mapping) and name in value:
@@ -399,7 +400,7 @@ def _build_category(name: str, passed: int, total: int) -> dict[str, Any]:
 
 
 def _build_spread(title: str, rows: Sequence[Row], key: str, to_words: Callable[[float], str]) -> dict[str, Any] | None:
-    """A histogram over equal steps, its last one up to the largest value; None if there is nothing to see."""
+    """Return a histogram over equal steps, its last one up to the largest value; None if there is nothing to see."""
     values = sorted(row[key] for row in rows if row[key] is not None)
     if not values or values[-1] <= 0:
         return None
@@ -430,5 +431,5 @@ def _build_spread(title: str, rows: Sequence[Row], key: str, to_words: Callable[
 
 
 def _list_marks(middle: float, late: float) -> list[tuple[str, float]]:
-    """The values with a line of their own; one line for both where they are one value."""
+    """Return the values with a line of their own; one line for both where they are one value."""
     return [("median and 95 %", middle)] if middle == late else [("median", middle), ("95 %", late)]

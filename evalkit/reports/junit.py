@@ -20,7 +20,7 @@ _TAGS = {FAILED: "failure", ERROR: "error"}
 
 
 def render_junit(run: Run, redact: Redact | None = None) -> str:
-    """One suite, one test case per verdict: properties, the first reason as message, the trace as text."""
+    """Render one suite, one test case per verdict: properties, the first reason as message, the trace as text."""
     verdicts = redact_run(run, redact).verdicts
     skipped = sum(_is_skipped(verdict) for verdict in verdicts)
     counted = {status: sum(v.status == status and not _is_skipped(v) for v in verdicts) for status in _TAGS}

@@ -51,7 +51,7 @@ class MarkdownOptions(Struct, frozen=True):
 
 
 class _Stage(Struct, frozen=True):
-    """How much is said: characters of a changed case's trace, of another failure's, and cases per list."""
+    """Amount of detail: characters of a changed case's trace, of another failure's, and cases per list."""
 
     changed: int
     failed: int
@@ -79,7 +79,8 @@ def render_markdown(
     options: MarkdownOptions | None = None,
     redact: Redact | None = None,
 ) -> str:
-    """`run` and the gate's `decision` on it (made with `baseline`, if there is one), below `options.limit` bytes.
+    """Render `run` and the gate's `decision` on it (made with `baseline`, if there is one), below `options.limit`
+    bytes.
 
     Secrets are redacted by `redact`, by default shapes of tokens and keys of secrets.
     """
@@ -99,7 +100,7 @@ def render_markdown(
 
 
 def _cut_to_limit(text: str, limit: int) -> str:
-    """The last resort, for limits below a list of counts."""
+    """Cut a text that is too long even without details."""
     return text.encode("utf-8", "replace")[: max(limit - 8, 0)].decode("utf-8", "ignore") + "…"
 
 
@@ -190,7 +191,7 @@ class _Report:
     # Counts
 
     def _render_sweep(self) -> Iterator[str]:
-        """What the fault sweep came to, with a row per function."""
+        """Render the results of the fault sweep, with a row per function."""
         verdicts = self._run.verdicts
         rows = count_by_function(verdicts)
         if not rows:
@@ -242,7 +243,7 @@ class _Report:
         yield f"<sub>{' · '.join(facts)}</sub>"
 
     def _render_grades(self) -> Iterator[str]:
-        """Not all that decided was deterministic, if a model graded some of it."""
+        """Summarize the grades, if a model graded anything: these verdicts are not deterministic."""
         runs = (run for verdict in self._run.verdicts for run in verdict.runs or (verdict,))
         gradings = [grading for run in runs for grading in run.transcript.gradings]
         if gradings:
@@ -252,30 +253,30 @@ class _Report:
 
 
 def _escape_cell(text: str) -> str:
-    """In a table a bar ends the cell, even inside of a code span, unless it is escaped."""
+    """Escape bars, which end a table's cell even inside of a code span."""
     return text.replace("|", "\\|")
 
 
 def _format_marks(runs: Counter[str]) -> str:
-    """``3 ✅ 1 ❌``: how many runs ended how."""
+    """Return how many runs ended with which status: ``3 ✅ 1 ❌``."""
     return " ".join(f"{runs[status]} {mark}" for status, mark in _MARKS.items() if runs[status])
 
 
 def _escape_address(url: str) -> str:
-    """Only web addresses become links, and nothing in one ends it."""
+    """Escape a web address so that nothing in it ends the link; other addresses become ``#``."""
     from urllib.parse import quote
 
     return quote(url, safe=":/?#&=%@+,;~.-_!") if url.startswith(("https://", "http://")) else "#"
 
 
 def _render_difference(before: Verdict, now: Verdict) -> str:
-    """What happened then and what happens now, line by line."""
+    """Return the difference between the traces of both runs, line by line."""
     lines = unified_diff(render_trace(before).split("\n"), render_trace(now).split("\n"), n=1000, lineterm="")
     return "\n".join(list(lines)[3:]) or render_trace(now)
 
 
 def count_by_category(run: Run) -> dict[str, dict[str, int]]:
-    """How many cases of each category ended with which status, categories sorted. Quarantined cases are left out."""
+    """Count how many cases of each category ended with which status, categories sorted, quarantined cases left out."""
     rows: dict[str, dict[str, int]] = {}
     for verdict in run.verdicts:
         if verdict.quarantined is None:
@@ -293,7 +294,7 @@ def _format_rate(row: Mapping[str, int]) -> str:
 
 
 def format_percent(part: int, total: int) -> str:
-    """``100 %`` only of all; otherwise rounded down to a tenth, so that nothing less looks like it."""
+    """Return ``100 %`` only for all; otherwise rounded down to a tenth, so that nothing less looks like it."""
     tenths = 1000 * part // total
     return f"{tenths // 10} %" if tenths % 10 == 0 else f"{tenths / 10} %"
 
@@ -309,17 +310,18 @@ _LINKS = re.compile(r"(?<=@)|(?<=#)(?=\d)|(?<=:/)(?=/)|(?<=\bwww)(?=\.)|(?<=\bGH
 
 
 def escape_inline(text: str, limit: int = 300) -> str:
-    """`text` in one line of Markdown, cut to about `limit` characters: no markup, no HTML, no mention, no link."""
+    """Return `text` in one line of Markdown, cut to about `limit` characters: no markup, no HTML, no mention, no
+    link."""
     return _PUNCTUATION.sub(r"\\\1", _escape_plain(text, limit)).replace(_MARK, _SPACE)
 
 
 def escape_for_html(text: str, limit: int = 300) -> str:
-    """The same inside an HTML element of one line, such as <summary>, where Markdown's own escapes would show."""
+    """Escape `text` for an HTML element of one line, such as <summary>, where Markdown's own escapes would show."""
     return _escape_plain(text, limit).replace(_MARK, _SPACE)
 
 
 def format_code(text: str, limit: int = 300) -> str:
-    """`text` as a code span, whose delimiters are longer than any run of backticks in it."""
+    """Return `text` as a code span, whose delimiters are longer than any run of backticks in it."""
     content = _to_one_line(text, limit) or " "
     ticks = "`" * (_measure_longest_run(content) + 1)
     pad = " " if content.startswith("`") or content.endswith("`") else ""
@@ -327,7 +329,7 @@ def format_code(text: str, limit: int = 300) -> str:
 
 
 def format_code_block(text: str, language: str = "text") -> str:
-    """`text` as a code block that nothing in it can end."""
+    """Return `text` as a code block that nothing in it can end."""
     content = escape_lines(text)
     fence = "`" * max(3, _measure_longest_run(content) + 1)
     return f"{fence}{language}\n{content}\n{fence}"

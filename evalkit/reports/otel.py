@@ -38,7 +38,7 @@ _LARGE = 4_000_000  # unless their text is longer than this before; the OpenTele
 
 
 def build_spans(run: Run, redact: Redact | None = None, *, content: bool = True) -> Iterator[list[ReadableSpan]]:
-    """The spans of `run` without secrets, in batches of whole traces.
+    """Return the spans of `run` without secrets, in batches of whole traces.
 
     `content` False leaves out what was said: messages, arguments, results, explanations. Raises UsageError where the
     OpenTelemetry SDK is missing.
@@ -67,13 +67,13 @@ def build_spans(run: Run, redact: Redact | None = None, *, content: bool = True)
 
 
 def _measure_text(span: ReadableSpan) -> int:
-    """About how many characters of text `span` has; one event for each check is among them."""
+    """Return about how many characters of text `span` has, with its events, one for each check."""
     attribute_sets = [span.attributes, *(event.attributes for event in span.events)]
     return sum(len(value) for some in attribute_sets for value in (some or {}).values() if isinstance(value, str))
 
 
 def render_otlp_lines(run: Run, redact: Redact | None = None, *, content: bool = True) -> Iterator[str]:
-    """`run` as lines of OTLP/JSON, as the OpenTelemetry collector's file receiver reads them."""
+    """Return `run` as lines of OTLP/JSON, as the OpenTelemetry collector's file receiver reads them."""
     for spans in build_spans(run, redact, content=content):
         yield _to_otlp_json(spans)
 
@@ -119,7 +119,7 @@ def _send_batches(exporter: SpanExporter, address: str, batches: Iterator[Sequen
 
 
 def resolve_traces_address(endpoint: str) -> str:
-    """`endpoint` with the path of traces, as the OTLP specification makes it of a base address."""
+    """Return `endpoint` with the path of traces, as the OTLP specification makes it of a base address."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(endpoint)
@@ -130,7 +130,7 @@ def resolve_traces_address(endpoint: str) -> str:
 
 @contextmanager
 def _collect_problems() -> Iterator[list[str]]:
-    """What the exporter logs while it fails, which is where it says why; kept from the user's own log."""
+    """Collect the messages that the exporter logs when it fails, and keep them from the user's log."""
     messages: list[str] = []
     logger = logging.getLogger("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     handler = logging.Handler(logging.WARNING)
@@ -166,7 +166,7 @@ def _create_provider(run: Run, exporter: SpanExporter) -> TracerProvider:
 
 
 def _create_id_generator(seed: str) -> Any:
-    """Ids by order of asking: spans are always written in the same order."""
+    """Create a generator of ids by their order: spans are always written in the same order."""
     from opentelemetry.sdk.trace.id_generator import IdGenerator
 
     class DerivedIds(IdGenerator):
@@ -194,7 +194,8 @@ def _parse_nanoseconds(started: str) -> int:
 
 
 def _to_otlp_json(spans: Sequence[ReadableSpan]) -> str:
-    """One ExportTraceServiceRequest. OTLP/JSON differs from protobuf's own JSON: ids are hexadecimal, enums numbers."""
+    """Return one ExportTraceServiceRequest. OTLP/JSON has hexadecimal ids and numeric enums, unlike protobuf's own
+    JSON."""
     import base64
 
     from google.protobuf.json_format import MessageToDict
@@ -223,7 +224,7 @@ _SCORES = {PASSED: 1.0, FAILED: 0.0}
 
 
 class TracedRun(Struct, frozen=True):
-    """One run of a case: what a trace is made of."""
+    """A run of a case, from which one trace is made."""
 
     verdict: Verdict  # of the case
     transcript: Transcript
@@ -234,7 +235,7 @@ class TracedRun(Struct, frozen=True):
 
 
 def list_traced_runs(verdict: Verdict) -> Iterator[TracedRun]:
-    """The runs of a case that happened, repetitions and those under faults each for itself."""
+    """List the runs of a case that were made: repetitions, and runs under faults."""
     runs = verdict.runs or (verdict,)
     for number, run in enumerate(runs, 1):
         if run.status != NOT_RUN:
@@ -263,7 +264,7 @@ class TraceWriter:
         self._provider = {"gen_ai.provider.name": provider or attempt.transcript.cassette or "_OTHER"}
 
     def write(self) -> None:
-        """All spans of the trace; the root ends last, with the agent's own time in it."""
+        """Write all spans of the trace; the root ends last, with the agent's own time in it."""
         from opentelemetry.context import Context
         from opentelemetry.trace import set_span_in_context
 
@@ -326,7 +327,7 @@ class TraceWriter:
         return {**present, **self._provider, **self._model, **_build_usage(transcript.usage), **messages}
 
     def _start_span(self, name: str, start: int, attributes: Mapping[str, Any], kind: SpanKind | None = None) -> Span:
-        """A span below the agent's; names of models and calls, ids and reasons come from the model, too."""
+        """Start a span below the agent's. Names of models and calls, ids and reasons come from the model, too."""
         from opentelemetry.trace import SpanKind
 
         return self._tracer.start_span(
@@ -334,7 +335,7 @@ class TraceWriter:
         )
 
     def _write_turn(self, turn: ModelTurn, start: int) -> int:
-        """A model turn; says when it ended."""
+        """Write a model turn. Return when it ended."""
         from opentelemetry.trace import SpanKind
 
         model = turn.model or self._model.get("gen_ai.request.model", "")
@@ -355,7 +356,7 @@ class TraceWriter:
         return end
 
     def _write_call(self, call: FunctionCall, start: int) -> int:
-        """A function call; says when it ended."""
+        """Write a function call. Return when it ended."""
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.name,
@@ -382,7 +383,7 @@ class TraceWriter:
         return end
 
     def _write_evaluations(self, root: Span, at: int) -> None:
-        """The verdict, and what each check found; of what a model graded, who it was."""
+        """Write the verdict and each check's result as events; for graded ones, with the grader."""
         attempt = self._traced_run
         why = "\n".join(reason.message for reason in attempt.reasons)
         for name, status, explanation, note in (
@@ -406,7 +407,7 @@ class TraceWriter:
 
 
 def _to_sendable(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of which each text is one that can be sent: UTF-8, and not too long."""
+    """Make each text of `attributes` one that can be sent: UTF-8, and not too long."""
     return {
         key: to_attribute_text(value)
         if isinstance(value, str)
@@ -418,7 +419,7 @@ def _to_sendable(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build_usage(usage: Usage | None) -> Mapping[str, int]:
-    """Tokens; by the conventions output includes reasoning and input includes what was cached."""
+    """Return token counts; by the conventions output includes reasoning and input includes cached tokens."""
     if usage is None:
         return {}
     counted = {
@@ -449,34 +450,34 @@ _FINISH_REASONS = {"tool_calls": "tool_call", "malformed_call": "error", "empty"
 
 
 def to_json_text(value: Any) -> str:
-    """Text as it is, the rest as JSON."""
+    """Return text unchanged, other values as JSON."""
     return value if isinstance(value, str) else json.dumps(to_plain_json(value), ensure_ascii=False)
 
 
 def to_attribute_text(text: str) -> str:
-    """`text` as an attribute: escaped is what UTF-8 can't hold, cut what is too long."""
+    """Escape characters that UTF-8 can't hold, and cut a text that is too long."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text) - LONGEST:,} characters cut)"
 
 
 def map_finish_reason(turn: ModelTurn) -> str:
-    """Why the turn ended, in the conventions' words."""
+    """Return why the turn ended, in the conventions' words."""
     return _FINISH_REASONS.get(turn.finish_reason, turn.finish_reason)
 
 
 def build_user_messages(verdict: Verdict, input: Any) -> list[dict[str, Any]]:
-    """What the user said: one message, or one for each of the user's turns."""
+    """Return the user's message, or one for each of the user's turns."""
     inputs = list_user_turns(verdict.case) or [input]
     return [{"role": "user", "parts": [_build_text_part(format_input(content))]} for content in inputs]
 
 
 def build_answer_message(response: str, reason: str) -> list[dict[str, Any]]:
-    """The agent's last word."""
+    """Return the agent's final answer as a message."""
     return [{"role": "assistant", "parts": [_build_text_part(response)], "finish_reason": reason}]
 
 
 def build_reply_message(turn: ModelTurn) -> list[dict[str, Any]]:
-    """One reply of the model, with the calls it asks for."""
+    """Return a model's reply, with the calls it asks for, as a message."""
     parts = [_build_text_part(turn.text)] if turn.text else []
     return [
         {
@@ -488,7 +489,7 @@ def build_reply_message(turn: ModelTurn) -> list[dict[str, Any]]:
 
 
 def list_tool_definitions(verdict: Verdict) -> list[dict[str, Any]]:
-    """The functions that the case declares, if it does."""
+    """Return the functions that the case declares, if it does."""
     declared = verdict.case.get("functions") if isinstance(verdict.case, Mapping) else None
     return list(_iter_tool_definitions(declared))
 
@@ -515,14 +516,14 @@ def _build_call_part(call: ModelCall) -> dict[str, Any]:
 
 
 def find_error_type(call: FunctionCall) -> str | None:
-    """The kind of failure of a call; None of one that went well."""
+    """Return the kind of failure of a call; None of one that went well."""
     if call.problem is not None:
         return call.problem
     return None if call.outcome == "ok" else str(_find_error(call).get("type") or "_OTHER")
 
 
 def find_error_message(call: FunctionCall) -> str:
-    """What a failed call said."""
+    """Return the message of a failed call."""
     return str(_find_error(call).get("message") or "")
 
 

@@ -55,7 +55,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
 
 def _load_by_lines(file: Path) -> Run | None:
-    """The run, without all of it in memory as plain data too; None for a file in another layout, or a damaged one."""
+    """Load the run without holding all of it as plain data; None for a file in another layout, or a damaged one."""
     try:
         head = read_head(file)
         if head is None:
@@ -70,7 +70,7 @@ def _load_by_lines(file: Path) -> Run | None:
 
 
 def read_head(path: Path) -> Run | None:
-    """The run without its verdicts; None for a file of another layout, or none that can be read this way."""
+    """Return the run without its verdicts; None for a file of another layout, or none that can be read this way."""
     try:
         with path.open("rb") as file:
             first = file.readline().rstrip(b"\n")
@@ -134,7 +134,7 @@ class StoredRun:
         self._file = path.open("rb")
 
     def iter_verdicts(self) -> Iterator[Verdict]:
-        """Each verdict; `line(n)` of the n-th, from 0, is known once it was given."""
+        """Yield each verdict. `read_line(n)` of the n-th, from 0, is available once it was yielded."""
         yield from self._iter_stored() if self._lines is None else map(from_line, self._lines)
 
     def _iter_stored(self) -> Iterator[Verdict]:
@@ -148,7 +148,7 @@ class StoredRun:
             start += len(raw)
 
     def read_line(self, index: int) -> str:
-        """The n-th verdict as it stands in the file."""
+        """Return the n-th verdict as it stands in the file."""
         if self._lines is not None:
             return self._lines[index]
         start, length = self._places[index]
@@ -160,7 +160,7 @@ class StoredRun:
 
 
 def read_verdicts(path: Path) -> Iterator[Verdict]:
-    """The verdicts of the run file at `path`, one at a time in memory. UsageError where `load_run` has one."""
+    """Return the verdicts of the run file at `path`, one at a time in memory. UsageError where `load_run` has one."""
     with closing(StoredRun(path)) as stored:
         try:
             yield from stored.iter_verdicts()
@@ -174,7 +174,7 @@ _SCALAR_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"
 
 
 def build_run_schema() -> dict[str, Any]:
-    """Draft 2020-12. Keys that a later minor version adds are allowed; the version itself is not."""
+    """Build the schema, draft 2020-12. Keys that a later minor version adds are allowed; its version is not."""
     definitions: dict[str, Any] = {}
     root = _build_record_schema(Run, definitions)
     definitions["Verdict"]["properties"]["status"] = {"enum": list(STATUSES)}
@@ -252,7 +252,7 @@ class Journal:
         return start, len(line)
 
     def read_line(self, case_id: str) -> str | None:
-        """The line of a case as it was written last."""
+        """Return the line of a case as it was written last."""
         place = self._places.get(case_id)
         if place is None:
             return None
@@ -264,7 +264,7 @@ class Journal:
         return None if line is None else from_line(line)
 
     def iter_lines(self, order: Iterable[str] = ()) -> Iterator[str]:
-        """Every case's line: those of `order` first, in that order, then the others as they landed."""
+        """Yield every case's line: those of `order` first, in that order, then the others by arrival."""
         for case_id in dict.fromkeys((*order, *self._places)):
             line = self.read_line(case_id)
             if line is not None:
@@ -294,7 +294,7 @@ def _open_file(path: Path | None, beginning: Iterable[str]) -> IO[bytes]:
 
 
 def read_journal(path: Path) -> Run:
-    """The run that a journal tells of, as far as it got: `interrupted`, its cases in the order of their verdicts.
+    """Return the run of a journal, as far as it got: `interrupted`, its cases in the order of their verdicts.
 
     A last line that was cut off by the kill is left out. Raises UsageError for what is no journal.
     """
@@ -337,7 +337,7 @@ _DIGITS = 6
 
 
 def measure_durations(run: Run) -> dict[str, float]:
-    """Case id -> what it took of the machine's time: all its repeats, and live models' time, but not recorded time."""
+    """Return seconds of machine time by case id: all its repeats, with live models' time, without recorded time."""
     return {
         verdict.case_id: round(_sum_case_seconds(verdict), _DIGITS)
         for verdict in run.verdicts
@@ -359,7 +359,7 @@ def _compute_seconds(transcript: Transcript) -> float:
 
 
 def read_durations(paths: Iterable[Path]) -> dict[str, float]:
-    """Of the files at `paths`; a later one wins. UsageError for what is neither a run file nor a file of durations."""
+    """Read the files at `paths`; a later one wins. UsageError for a file that is neither a run nor durations."""
     durations: dict[str, float] = {}
     for path in paths:
         table = _read_table(path)
@@ -368,7 +368,7 @@ def read_durations(paths: Iterable[Path]) -> dict[str, float]:
 
 
 def _read_table(path: Path) -> Mapping[str, Any] | None:
-    """A file of durations; None for anything else, which is to be a run."""
+    """Read a file of durations; None for anything else, which is to be a run."""
     if path.suffix == ".jsonl":
         return None
     try:
@@ -386,6 +386,6 @@ def _check_table(table: Mapping[str, Any], path: Path) -> dict[str, float]:
 
 
 def write_durations(path: Path, seconds: Mapping[str, float]) -> None:
-    """As a small file with a line per case, in the order of their ids, so that a change of it reads well."""
+    """Write a small file with a line per case, in the order of their ids, so that a change of it reads well."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(dict(sorted(seconds.items())), indent=0) + "\n", "ascii", newline="\n")

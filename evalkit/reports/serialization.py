@@ -20,7 +20,7 @@ from evalkit.text.redact import Redactor
 
 
 def to_line(verdict: Verdict) -> str:
-    """One line of ASCII JSON; `from_line` reads it back."""
+    """Encode a verdict as one line of ASCII JSON; `from_line` reads it back."""
     try:
         return _FAST.encode(verdict)
     except (ValueError, TypeError, RecursionError):  # NaN or a cycle; a key that is no string; nested too deep
@@ -28,7 +28,7 @@ def to_line(verdict: Verdict) -> str:
 
 
 def to_plain_line(verdict: Verdict) -> str | None:
-    """The line of a verdict that reads back as it is, because all that the agent passed is JSON data. Else None."""
+    """Encode a verdict that reads back unchanged, because all that the agent passed is JSON data. Else return None."""
     try:
         return _STRICT.encode(verdict)
     except (ValueError, TypeError, RecursionError):
@@ -36,7 +36,7 @@ def to_plain_line(verdict: Verdict) -> str | None:
 
 
 def from_line(line: str) -> Verdict:
-    """The verdict that `to_line` wrote."""
+    """Decode a line of `to_line`."""
     return Verdict.from_json(json.loads(line))
 
 
@@ -65,7 +65,7 @@ Redact = Callable[[str], str]
 
 
 def redact_run(run: Run, redact: Redact | None = None) -> Run:
-    """`run` with every verdict passed through `redact`, by default known token shapes and keys of secrets.
+    """Pass every verdict of `run` through `redact`, by default known token shapes and keys of secrets.
 
     Whatever agents passed, the verdicts then hold JSON data alone.
     """
@@ -75,7 +75,7 @@ def redact_run(run: Run, redact: Redact | None = None) -> Run:
 
 
 def redact_decision(decision: GateDecision, redact: Redact | None = None) -> GateDecision:
-    """`decision`, whose words quote case ids and reasons, passed through `redact`."""
+    """Pass `decision`, whose words quote case ids and reasons, through `redact`."""
     redact = redact or Redactor()
     return replace(decision, reasons=tuple(map(redact, decision.reasons)), facts=_redact_data(decision.facts, redact))
 

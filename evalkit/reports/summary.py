@@ -15,7 +15,7 @@ _NAMED = 4  # functions in the warning
 
 
 def format_accounting(accounting: Accounting) -> Iterator[str]:
-    """Nothing for a run without model turns and grades."""
+    """Yield lines about models and grades; nothing for a run without model turns and grades."""
     if accounting.turns:
         yield from _format_models(accounting)
     if accounting.grades is not None and accounting.grades.graded:
@@ -44,7 +44,7 @@ def _format_models(accounting: Accounting) -> Iterator[str]:
 
 
 def build_fallback_warning(accounting: Accounting, limit: Fraction) -> str | None:
-    """What to say if more than `most` percent of the calls came as text."""
+    """Return a warning if more than `limit` percent of the calls came as text."""
     calls = accounting.calls
     if not calls.total or Fraction(100 * calls.text, calls.total) <= limit:
         return None
@@ -98,7 +98,7 @@ def _format_turn_time(ms: float) -> str:
 
 
 def describe_grader(transcript: Transcript) -> dict[str, str]:
-    """Who graded a run, and what that took."""
+    """Return who graded a run, and the tokens and money it took."""
     grades = Grades().with_gradings(transcript.gradings)
     if not grades.answers:
         return {"graded by": "hand"} if grades.hand_written else {}
@@ -112,7 +112,7 @@ def describe_grader(transcript: Transcript) -> dict[str, str]:
 
 
 def format_grades(grades: Grades) -> str:
-    """``judge: 12 criteria graded, 3 of them not met; 4,200 tokens in and 310 out, 0.012 USD``."""
+    """Return ``judge: 12 criteria graded, 3 of them not met; 4,200 tokens in and 310 out, 0.012 USD``."""
     parts = [f"{grades.graded} {'criterion' if grades.graded == 1 else 'criteria'} graded"]
     if grades.not_met:
         parts.append(f"{grades.not_met} not met")
@@ -132,7 +132,8 @@ def format_grades(grades: Grades) -> str:
 
 
 def format_sweep_summary(runs: Counter[str], cases: int) -> str:
-    """``8 fault runs: 5 passed, 1 failed, 2 not measurable offline``, of a count by status over so many cases."""
+    """Return ``8 fault runs: 5 passed, 1 failed, 2 not measurable offline``, of a count by status over so many
+    cases."""
     total = sum(runs.values())
     if not total:
         return f"nothing was swept: in {cases} case{'' if cases == 1 else 's'}, none passed with a call"
@@ -147,12 +148,12 @@ def format_sweep_summary(runs: Counter[str], cases: int) -> str:
 
 
 def count_fault_runs(verdicts: Iterable[Verdict]) -> Counter[str]:
-    """How many fault runs ended with which status."""
+    """Count how many fault runs ended with which status."""
     return Counter(run.status for verdict in verdicts for run in verdict.faults)
 
 
 def count_by_function(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
-    """Function -> fault -> how many runs ended with which status, in the order in which they were met."""
+    """Count fault runs by function, fault and status, in the order in which they occur."""
     rows: dict[str, dict[str, Counter[str]]] = {}
     for verdict in verdicts:
         for run in verdict.faults:
@@ -161,7 +162,7 @@ def count_by_function(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counte
 
 
 def format_faults(verdict: Verdict) -> str:
-    """``check_warranty: timeout passed, error failed; send_email: ...``, for tables and properties."""
+    """Return ``check_warranty: timeout passed, error failed; send_email: ...``, for tables and properties."""
     functions: dict[str, list[str]] = {}
     for run in verdict.faults:
         functions.setdefault(run.function, []).append(f"{run.fault} {run.status}")

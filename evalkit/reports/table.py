@@ -27,7 +27,7 @@ class ReportInput(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """One report. `render` yields its text in pieces; `needs` are the fields of its input beside run and `redact`."""
+    """A report: `render` yields its text in pieces; `needs` are the fields of its input beside run and `redact`."""
 
     name: str
     render: Callable[[ReportInput], Iterator[str]]

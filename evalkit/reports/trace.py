@@ -27,7 +27,7 @@ Line = tuple[Span, ...]
 
 
 def join_spans(line: Line) -> str:
-    """The words of a line, without paint and without trailing space."""
+    """Return the words of a line, without paint and without trailing space."""
     return "".join(text for text, _ in line).rstrip()
 
 
@@ -42,7 +42,7 @@ _MOST_RUNS = 3
 
 
 class TraceOptions(Struct, frozen=True):
-    """How a trace is laid out. `width` in columns; `encoding` of the terminal, None for Unicode text.
+    """Layout of a trace. `width` in columns; `encoding` of the terminal, None for Unicode text.
 
     `breaks_at`: the columns of a real terminal, where a result that would be broken off goes to a line of its own.
     """
@@ -54,7 +54,7 @@ class TraceOptions(Struct, frozen=True):
 
 
 def render_trace(verdict: Verdict, options: TraceOptions | None = None) -> str:
-    """The trace as plain text, lines joined by line feeds, without a trailing one."""
+    """Return the trace as plain text, lines joined by line feeds, without a trailing one."""
     options = options or TraceOptions()
     return fit_to_encoding(
         "\n".join(join_spans(line) for line in build_trace_lines(verdict, options)), options.encoding
@@ -62,7 +62,7 @@ def render_trace(verdict: Verdict, options: TraceOptions | None = None) -> str:
 
 
 def render_ansi(lines: Iterable[Line], encoding: str | None = None) -> str:
-    """Lines as text with ANSI colours, for a terminal."""
+    """Return lines as text with ANSI colours, for a terminal."""
     from io import StringIO
 
     from rich.console import Console
@@ -77,7 +77,7 @@ def render_ansi(lines: Iterable[Line], encoding: str | None = None) -> str:
 
 
 def build_trace_lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
-    """The trace, line by line: the header, the calls with what is wrong at each, what is wrong beside them."""
+    """Return the trace, line by line: the header, the calls with what is wrong at each, what is wrong beside them."""
     trace_lines = [_build_header(verdict, min(options.width, _WIDEST))]
     if verdict.runs:
         trace_lines += _build_runs(verdict, options)
@@ -124,7 +124,7 @@ def _format_count(number: int, noun: str) -> str:
 
 
 def format_duration(milliseconds: float) -> str:
-    """``80 ms``, ``0.8 s``, ``12 s``, ``2 min 5 s``."""
+    """Return ``80 ms``, ``0.8 s``, ``12 s``, ``2 min 5 s``."""
     seconds = milliseconds / 1000
     if seconds < 0.1:
         return f"{milliseconds:.0f} ms"
@@ -195,7 +195,7 @@ def _build_call_lines(
 
 
 def _build_missing_call(verdict: CallVerdict, mark: tuple[str, str], failed: list[CheckResult]) -> list[Line]:
-    """A call that was not made, or not often enough: what is said of it is its line."""
+    """Describe a call that was not made, or not often enough."""
     messages = dict.fromkeys(message for result in failed for message in _list_messages(result))
     missing_lines = [line for message in messages for line in _build_message(message, " " * 7, "bad")]
     first = (
@@ -209,12 +209,12 @@ def _list_messages(result: CheckResult) -> list[str]:
 
 
 def _strip_place(message: str, verdict: CallVerdict) -> str:
-    """Reasons name the call that they are about; under that call's line this would be said twice."""
+    """Strip the name of the call from a message that stands under the line of that call."""
     return message.removeprefix(f"call {verdict.call.index + 1}, {verdict.call.name}: ") if verdict.call else message
 
 
 def _format_call(call: FunctionCall, width: int, breaks_at: int) -> list[str]:
-    """The call and what came back, within `width` columns; in two lines where the arguments would have no room."""
+    """Return the call and its result, within `width` columns; in two lines if the arguments would have no room."""
     name = escape_controls(call.name)
     how = f" [as {escape_controls(call.requested_name)}]" if call.requested_name else ""
     how += " [written as text]" if call.channel == "text" else ""
@@ -268,7 +268,7 @@ def _is_of_response(reason: Reason) -> bool:
 
 
 def _build_runs(verdict: Verdict, options: TraceOptions) -> list[Line]:
-    """Runs that went the same way are told once; failing ones first."""
+    """Describe failed runs first, those that went the same way once."""
     groups: dict[tuple[Line, ...], list[int]] = {}
     for number, run in enumerate(verdict.runs, 1):
         if run.status != PASSED:
@@ -297,7 +297,7 @@ def _with_case_name(run: Verdict, case: Verdict) -> Verdict:
 
 
 def build_conversation(transcript: Transcript, users: Sequence[Any] = ()) -> list[Line]:
-    """Every turn whole, indented by two; calls made by code, outside any model turn, stand behind those of the models.
+    """Return every turn whole, indented by two; calls made by code, outside any model turn, follow those of the models.
 
     `users`: what the user said, turn by turn, where the case is a conversation.
     """
@@ -319,7 +319,7 @@ def build_conversation(transcript: Transcript, users: Sequence[Any] = ()) -> lis
 
 
 def list_user_turns(case: Mapping[str, Any]) -> list[Any]:
-    """What the user says in each turn of a merged case; empty if it is no conversation."""
+    """List the user's messages in a merged case; empty if it is no conversation."""
     case_input = case.get("input") if isinstance(case, Mapping) else None
     turns = case_input.get("turns") if isinstance(case_input, Mapping) else None
     listed = turns if isinstance(turns, list) else []
@@ -327,7 +327,7 @@ def list_user_turns(case: Mapping[str, Any]) -> list[Any]:
 
 
 def _build_part(transcript: Transcript, number: int, places: Sequence[int]) -> list[Line]:
-    """What was said and called in the user's turn `number`."""
+    """Return the messages and calls of the user's turn `number`."""
     part_lines: list[Line] = []
     for index, turn in enumerate(transcript.turns):
         if places[index] == number:
@@ -343,7 +343,7 @@ def _build_part(transcript: Transcript, number: int, places: Sequence[int]) -> l
 
 
 def _place_turns(transcript: Transcript, count: int) -> list[int]:
-    """In which of the user's turns each model turn was: its calls say so; a reply without calls ends a turn."""
+    """Return the user's turn for each model turn: its calls name it; a reply without calls ends a turn."""
     of_calls = {call.turn: call.user_turn for call in transcript.calls}
     places: list[int] = []
     now = 0
@@ -410,7 +410,7 @@ _FAULT_MARKS = {PASSED: ("✓", "good"), FAILED: ("✗", "bad"), ERROR: ("!", "e
 
 
 def build_fault_lines(verdict: Verdict) -> list[Line]:
-    """``under check_warranty timeout: ✗ the agent raised KeyError``."""
+    """Describe each fault run: ``under check_warranty timeout: ✗ the agent raised KeyError``."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for run in verdict.faults:
         groups.setdefault((run.function, run.status, _list_fault_messages(run)), []).append(run.fault)
@@ -432,7 +432,7 @@ def _list_fault_messages(run: FaultRun) -> tuple[str, ...]:
 
 
 def collect_fault_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
-    """Code, message and call of the case's own reasons that `fault_lines` shows."""
+    """Return code, message and call of the case's reasons that `build_fault_lines` shows."""
     return {(reason.code, run.head + reason.message, None) for run in verdict.faults for reason in run.reasons}
 
 
@@ -442,7 +442,7 @@ _GRADE_MARKS = {PASSED: ("✓", "good"), FAILED: ("✗", "bad"), ERROR: ("!", "e
 
 
 def build_grade_lines(verdict: Verdict) -> list[Line]:
-    """``✓ judge: "The tone is friendly.": it thanks the customer (graded by gemini:x)``."""
+    """Describe each grade: ``✓ judge: "The tone is friendly.": it thanks the customer (graded by gemini:x)``."""
     grade_lines: list[Line] = []
     for result in verdict.checks:
         if result.check != JUDGE_CHECK:
@@ -457,6 +457,6 @@ def build_grade_lines(verdict: Verdict) -> list[Line]:
 
 
 def collect_grade_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
-    """Code, message and call of the reasons that `graded_lines` shows."""
+    """Return code, message and call of the reasons that `build_grade_lines` shows."""
     reasons = (reason for result in verdict.checks if result.check == JUDGE_CHECK for reason in result.reasons)
     return {(reason.code, reason.message, reason.call) for reason in reasons}

@@ -28,7 +28,7 @@ _idle: list[_Worker] = []
 
 
 class _Worker:
-    """One thread. It takes a piece of work at a time, and lines up as idle between them."""
+    """A thread that takes one piece of work at a time, and is listed as idle in between."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -73,14 +73,15 @@ _open: WeakSet[asyncio.Task[None]] = WeakSet()
 
 
 class AgentThread(Struct, frozen=True):
-    """`carry` brings work, which must not raise, to a thread. `context` None: a copy of the caller's for each call."""
+    """The thread that runs an agent's code: `submit` gives it work, which must not raise. `context` None: each call
+    has a copy of the caller's."""
 
     submit: Callable[[Work], None] = run_in_daemon_thread
     context: Context | None = None
     is_async: bool = False  # the context belongs to tasks of the event loop, which may enter it at any time
 
     def get_thread_context(self) -> Context:
-        """For work that is carried to a thread."""
+        """Return the context for work in a thread."""
         if self.context is None:
             return copy_context()
         return self.context.copy() if self.is_async else self.context
@@ -100,7 +101,7 @@ class DedicatedThread:
         self._work.put(work)
 
     def release(self) -> None:
-        """Once it has done what it was given."""
+        """End the thread once its work is done."""
         self._work.put(None)
 
     def _run(self) -> None:
@@ -109,17 +110,17 @@ class DedicatedThread:
 
 
 def register_open_agent(task: asyncio.Task[None]) -> None:
-    """`task` is that of an open agent: it ends with the agent's tear-down, and is not to be cancelled before."""
+    """Register the task of an open agent, which ends with the tear-down and is not to be cancelled before."""
     _open.add(task)
 
 
 def list_open_agents() -> set[asyncio.Task[None]]:
-    """The tasks of agents that are open, on whatever loop."""
+    """Return the tasks of agents that are open, on any loop."""
     return {task for task in list(_open) if not task.done()}
 
 
 def get_closing_timeout() -> float:
-    """For how long a loop that is to be closed must be waited for."""
+    """Return for how long to wait for a loop that is to be closed."""
     return TEARDOWN_S if list_open_agents() else 0.0
 
 
@@ -143,7 +144,8 @@ THREADS_PER_CASE = min(32, (os.cpu_count() or 1) + 4)  # Python's own number
 
 
 class LoopPool(ThreadPoolExecutor):
-    """Runs as many pieces of work at a time as `cases` loops with one case each would; asyncio wants this very base."""
+    """An executor that runs as much work at a time as `cases` loops with one case each would; asyncio needs this
+    base."""
 
     def __init__(self, cases: int) -> None:
         super().__init__(1, "evalkit-unused")  # starts a thread only in the `submit` that is replaced here
@@ -152,7 +154,7 @@ class LoopPool(ThreadPoolExecutor):
         self._queued: deque[partial[None]] = deque()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As the base does. The case that runs is carried along, as into any thread that an agent starts."""
+        """Run `fn` like the base class does, in the context of the case, which threads of agents also have."""
         future: Future[Any] = Future()
         work = partial(_run_future, future, bind(fn), args, kwargs)
         with self._lock:
@@ -171,7 +173,7 @@ class LoopPool(ThreadPoolExecutor):
                 self._free += work is None
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Nobody waits for what still runs. What has not begun is cancelled: the loop is over."""
+        """Cancel what has not begun. Running work is not waited for: the loop is over."""
         with self._lock:
             futures: list[Future[Any]] = [work.args[0] for work in self._queued]
             self._queued.clear()

@@ -46,7 +46,7 @@ _PHASE_CODES = {SET_UP: "setup_failed", TEAR_DOWN: "teardown_failed"}
 
 
 def build_fault(error: BaseException, root: Path) -> RunFault:
-    """The fault that ends a run in which `error` escaped the agent. Paths are shown relative to `root`."""
+    """Return the fault that ends a run in which `error` escaped the agent. Paths are shown relative to `root`."""
     if isinstance(error, RemoteAgentError):
         return RunFault(code=error.code, message=_read_text(error), measured=error.is_agent_fault)
     culprit = _find_world_fault(error)
@@ -67,18 +67,18 @@ def build_fault(error: BaseException, root: Path) -> RunFault:
 
 
 def _has_wrong_arguments(error: BaseException) -> bool:
-    """Whether the call of the agent itself failed: it takes other arguments."""
+    """Return whether the call of the agent itself failed: it takes other arguments."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and frames[-1].filename == calling.__file__
 
 
 def build_unmeasured_fault(error: EvalkitError) -> RunFault:
-    """The fault of a run that `error` made worthless, whatever the agent did about it."""
+    """Return the fault of a run that `error` made worthless, whatever the agent did about it."""
     return RunFault(code=error.code, message=_read_text(error), measured=False, traceback=_format_traceback(error))
 
 
 def build_phase_error_fault(error: BaseException, phase: str, agent: str, root: Path) -> RunFault:
-    """The fault of a run that can't be measured, since `error` escaped the agent's set-up or tear-down."""
+    """Return the fault of a run that can't be measured, since `error` escaped the agent's set-up or tear-down."""
     if isinstance(error, UsageError):
         return build_phase_fault(phase, agent, f"went wrong: {error}")
     innermost = _get_innermost(error)
@@ -87,18 +87,19 @@ def build_phase_error_fault(error: BaseException, phase: str, agent: str, root: 
 
 
 def build_phase_fault(phase: str, agent: str, problem: str, traceback: str = "") -> RunFault:
-    """``the set-up of agent 'desk' raised ...``."""
+    """Return the fault of a set-up or tear-down: ``the set-up of agent 'desk' raised ...``."""
     message = f"the {phase} of agent '{agent}' {problem}"
     return RunFault(code=_PHASE_CODES[phase], message=message, measured=False, traceback=traceback)
 
 
 def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
-    """The KeyboardInterrupt that `error` is or, as a group, holds."""
+    """Return the KeyboardInterrupt that `error` is or, as a group, holds."""
     return next((leaf for leaf in _iter_leaves(error) if isinstance(leaf, KeyboardInterrupt)), None)
 
 
 def _find_world_fault(error: BaseException) -> BaseException | None:
-    """The leaf that shows the world at fault, if every leaf does: one bug of the agent's own is enough to fail it."""
+    """Return the leaf that shows the world at fault, if every leaf does: one bug of the agent's own is enough to
+    fail it."""
     causes = [_find_world_cause(leaf) for leaf in _iter_leaves(error) if not isinstance(leaf, asyncio.CancelledError)]
     return causes[0] if causes and all(causes) else None
 
@@ -189,12 +190,13 @@ def _read_text(error: BaseException) -> str:
 
 
 def _locate(error: BaseException, root: Path) -> str:
-    """The last line of the agent's own code that the exception went through."""
+    """Return the last line of the agent's own code that the exception went through."""
     return locate_frame(traceback.extract_tb(error.__traceback__), root)
 
 
 def locate_frame(frames: Iterable[traceback.FrameSummary], root: Path, *, outside: bool = True) -> str:
-    """The last of `frames` that is the project's, else (`outside`) the last that is not evalkit's; "" if none is."""
+    """Return the last of `frames` that is the project's, else (`outside`) the last that is not evalkit's; "" if none
+    is."""
     frames = [frame for frame in frames if not frame.filename.startswith((_HERE, "<frozen"))]
     below = [frame for frame in frames if _is_of_project(Path(frame.filename), root)] or (frames if outside else [])
     if not below:
@@ -207,7 +209,7 @@ def locate_frame(frames: Iterable[traceback.FrameSummary], root: Path, *, outsid
 
 
 def _is_of_project(path: Path, root: Path) -> bool:
-    """Packages that are installed into a folder of the project are not its own code."""
+    """Return whether `path` is the project's own code; packages installed into a folder of the project are not."""
     return path.is_relative_to(root) and not {"site-packages", "dist-packages"}.intersection(path.parts)
 
 

@@ -46,7 +46,7 @@ class Question(Struct, frozen=True):
 async def judge_graded(
     plan: CasePlan, run: int, transcript: Transcript, declared: Iterable[Declaration] = ()
 ) -> Verdict:
-    """`judge_run`, with the grades of the run's criteria in the transcript."""
+    """Judge like `judge_run`, with the grades of the run's criteria in the transcript."""
     declared = tuple(declared)
     questions = tuple(_list_questions(plan, declared))
     skipped = tuple(Grading(place=question.place, skipped=SKIPPED) for question in questions)
@@ -62,7 +62,7 @@ async def judge_graded(
 
 
 def _list_questions(plan: CasePlan, declared: Sequence[Declaration]) -> Iterator[Question]:
-    """The user turns first, as they happened."""
+    """Yield the questions of the user turns, then those of the whole."""
     case_expectation, turns = compile_with_aliases(plan.case, plan.expectation, declared)
     for number, expectation in enumerate((*turns, case_expectation)):
         if expectation is not None and expectation.graded is not None:
@@ -85,7 +85,7 @@ async def _grade_with_retry(
 async def _grade_questions(
     plan: CasePlan, run: int, transcript: Transcript, questions: Sequence[Question]
 ) -> tuple[Grading, ...]:
-    """One question after another; what is recorded is written if all were answered."""
+    """Grade one question after another; save the recording if all were answered."""
     try:
         grader = select_grader(plan.case.id, run, plan.settings)
     except EvalkitError as error:
@@ -130,7 +130,7 @@ def _build_fault(error: EvalkitError) -> RunFault:
 
 
 def build_evidence(plan: CasePlan, transcript: Transcript, user_turn: int | None = None) -> dict[str, Any]:
-    """What the grader is shown, as JSON data: the input, the calls with what came back, the response.
+    """Build the evidence for the grader, as JSON data: the input, the calls with their results, the response.
 
     Of a conversation its user turns up to `user_turn`, each with its own calls and response.
     """
@@ -156,5 +156,5 @@ def _describe_scope(plan: CasePlan, question: Question) -> str:
 
 
 def _list_calls(calls: Iterable[FunctionCall]) -> list[dict[str, Any]]:
-    """A failed call's result says how it failed."""
+    """Return the calls as JSON data. A failed call's result says how it failed."""
     return [{"name": call.name, "arguments": call.arguments, "result": call.result} for call in calls]

@@ -247,7 +247,7 @@ def _read_reply(outcome: CallOutcome, run: RunState) -> Reply | None:
 
 
 class _BackgroundRun:
-    """One case on an event loop in a daemon thread, watched from the caller's thread."""
+    """A case on an event loop in a daemon thread, watched from the caller's thread."""
 
     def __init__(self, case: Case, agent: Any, settings: Settings) -> None:
         self._arguments = (case, agent, settings)

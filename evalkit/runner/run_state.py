@@ -32,7 +32,7 @@ from evalkit.runner.faults import build_phase_fault, build_unmeasured_fault, loc
 
 
 class CasePlan(Struct, frozen=True):
-    """One case, ready to run: compiled mocks and expectation, the agent, the settings in force."""
+    """A case ready to run: compiled mocks and expectation, the agent, the settings in force."""
 
     case: Case
     agent: AgentUnderTest
@@ -44,7 +44,7 @@ class CasePlan(Struct, frozen=True):
 
     @property
     def is_graded(self) -> bool:
-        """Whether a model is to grade anything of it."""
+        """True if a model is to grade anything of the case."""
         expectations = (self.expectation, *(turn.expectation for turn in self.case.turns))
         return any(expectation is not None and expectation.graded is not None for expectation in expectations)
 

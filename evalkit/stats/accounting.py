@@ -34,7 +34,7 @@ class Grades(Struct, frozen=True):
     cost_usd: float | None = 0.0
 
     def with_gradings(self, gradings: Iterable[Grading]) -> Grades:
-        """These and those of one run."""
+        """Return these grades and those of one run."""
         grades = self
         for grading in gradings:
             if grading.grades or grading.usage is not None:
@@ -60,7 +60,7 @@ class Grades(Struct, frozen=True):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For the run file."""
+        """Return JSON data for the run file."""
         usage = None if self.usage is None else encode(self.usage)
         counts = {name: getattr(self, name) for name in ("graded", "not_met", "hand_written", "answers")}
         return {**counts, "usage": usage, "cost_usd": self.cost_usd}
@@ -71,7 +71,7 @@ _MALFORMED = "malformed_call"
 
 
 class Channels(Struct, frozen=True):
-    """How calls came: counts, and as shares of all (None where there are none). `mended` are among `text`.
+    """Counts of calls by the way they came, and shares of all (None where there are none). `mended` are among `text`.
 
     `unanswered` are none of them, and no part of the shares: nothing came of them.
     """
@@ -113,7 +113,7 @@ class Channels(Struct, frozen=True):
 
 
 def nearest_rank(ordered: Sequence[float], share: float) -> float:
-    """The value within which `share` (0 to 1) of the `ordered` ones lie: the nearest rank, always one of them.
+    """Return the value within which `share` (0 to 1) of the `ordered` ones lie: the nearest rank, always one of them.
 
     At least one value is needed. Source: Hyndman and Fan, Sample Quantiles in Statistical Packages (1996), no. 1.
     """
@@ -141,11 +141,11 @@ class Accounting(Struct, frozen=True, kw_only=True):
         return self.turns / self.calls.total if self.calls.total else None
 
     def compute_latency_ms(self, share: float) -> float | None:
-        """The time within which `share` (0 to 1) of the turns came: the nearest rank. None without turns."""
+        """Return the time within which `share` (0 to 1) of the turns came: the nearest rank. None without turns."""
         return nearest_rank(self.latencies_ms, share) if self.latencies_ms else None
 
     def to_json(self) -> dict[str, Any]:
-        """For the run file."""
+        """Return JSON data for the run file."""
         measures = {"usage": None if self.usage is None else encode(self.usage), "cost_usd": self.cost_usd}
         return {
             "runs": self.runs,
@@ -165,14 +165,15 @@ class Accounting(Struct, frozen=True, kw_only=True):
 
 
 class Multiplier(Struct, frozen=True):
-    """How many times as much one system takes as another for a function call; None where that can't be told."""
+    """Factors by which one system needs more than another for a function call; None where unknown."""
 
     turns: float | None
     tokens: float | None
 
 
 def cost_multiplier(accounting: Accounting, baseline: Accounting) -> Multiplier:
-    """`one` over `other`: model turns and tokens for each function call, so that they need not have done as much.
+    """Divide `accounting` by `baseline`: model turns and tokens per function call, so that they need not have done as
+    much.
 
     The number that tells what a detour costs: a system that falls back to text against the same system repaired.
     """
@@ -207,7 +208,7 @@ class Tally:
         self._grades: Grades | None = None
 
     def add(self, verdict: Verdict) -> None:
-        """One case, with all its runs."""
+        """Add one case, with all its runs."""
         for run in verdict.runs or (verdict,):
             self._add(run.transcript)
 
@@ -228,7 +229,7 @@ class Tally:
             self._without_cost += transcript.cost_usd is None
 
     def to_accounting(self) -> Accounting:
-        """So far."""
+        """Return the sums so far."""
         return Accounting(
             runs=self._runs,
             turns=self._turns,
@@ -244,7 +245,7 @@ class Tally:
 
 
 def account(run: Run | Iterable[Verdict]) -> Accounting:
-    """What a run, or the verdicts of one, used."""
+    """Add up the usage of a run, or of verdicts."""
     tally = Tally()
     for verdict in run.verdicts if isinstance(run, Run) else run:
         tally.add(verdict)
@@ -263,7 +264,7 @@ def _iter_channels(transcript: Transcript) -> Iterable[tuple[str, Channels]]:
 
 
 def _find_unanswered(transcript: Transcript) -> Iterator[ModelCall]:
-    """What the model asked for natively, and no record answers: neither one of its turn, nor one that code made."""
+    """Yield native calls of the model that no record answers: neither one of its turn, nor one that code made."""
     calls_by_turn: dict[int | None, list[FunctionCall]] = {}
     for call in transcript.calls:
         calls_by_turn.setdefault(call.turn, []).append(call)

@@ -34,7 +34,7 @@ _CHANGES = {
 
 
 def mcnemar(newly_failing: int, newly_passing: int) -> Fraction:
-    """The two-sided p-value that as many cases change to failing as to passing, by chance alone.
+    """Return the two-sided p-value that as many cases change to failing as to passing, by chance alone.
 
     Exact form (binomial with 1/2 on the changed cases; unchanged ones say nothing): McNemar, "Note on the sampling
     error of the difference between correlated proportions or percentages", Psychometrika 12 (1947).
@@ -45,7 +45,7 @@ def mcnemar(newly_failing: int, newly_passing: int) -> Fraction:
 
 
 class PairedChange(Struct, frozen=True):
-    """What two runs of the same cases differ in. Ids are sorted; `p_value` is McNemar's."""
+    """Difference between two runs of the same cases. Ids are sorted; `p_value` is McNemar's."""
 
     newly_failing: tuple[str, ...]
     newly_passing: tuple[str, ...]
@@ -61,7 +61,7 @@ class PairedChange(Struct, frozen=True):
         return Fraction(changed, self.both) if self.both else Fraction(0)
 
     def is_significant(self, level: Rate = LEVEL) -> bool:
-        """Whether the difference is more than chance, at this level."""
+        """Return whether the difference is more than chance, at this level."""
         return self.p_value <= parse_rate(level, "level")
 
 
@@ -81,7 +81,7 @@ def compare_cases(before: Mapping[str, bool], now: Mapping[str, bool]) -> Paired
 
 
 class MeanChange(Struct, frozen=True):
-    """How a mean changed: means, their difference (now minus before) with its interval, over `pairs` cases."""
+    """Change of a mean: means, their difference (now minus before) with its interval, over `pairs` cases."""
 
     before: float
     now: float
@@ -92,14 +92,15 @@ class MeanChange(Struct, frozen=True):
 
     @property
     def is_significant(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """True if the interval leaves out 0."""
         return self.low > 0 or self.high < 0
 
 
 def compare_means(
     pairs: Sequence[tuple[float, float]], *, confidence: Rate = 0.95, resamples: int = 2000, seed: int = 0
 ) -> MeanChange | None:
-    """The mean of (before, now) per case, e.g. cost or latency, and a percentile bootstrap interval of the difference.
+    """Return the mean of (before, now) per case, e.g. cost or latency, and a percentile bootstrap interval of the
+    difference.
 
     Cases are resampled as pairs, so that what both runs have in common cancels out; the same seed gives the same
     interval. None without pairs; below about 30 the interval is too narrow. Efron, "Bootstrap methods: another
@@ -118,7 +119,7 @@ def compare_means(
 
 
 def state(passed: int, runs: int) -> str:
-    """`clean` (every run passed), `broken` (none did), `flaky` (some did) or `unmeasured` (no run)."""
+    """Return `clean` (every run passed), `broken` (none did), `flaky` (some did) or `unmeasured` (no run)."""
     check_counts(passed, runs)
     if not runs:
         return UNMEASURED
@@ -126,7 +127,7 @@ def state(passed: int, runs: int) -> str:
 
 
 def fisher_worse(passed_before: int, runs_before: int, passed_now: int, runs_now: int) -> Fraction:
-    """The p-value that so few runs pass now by chance, if the true rate has not changed. One-sided.
+    """Return the p-value that so few runs pass now by chance, if the true rate has not changed. One-sided.
 
     Fisher's exact test: the hypergeometric probability of `passed_now` or fewer of all passed runs being among the
     present ones. Fisher, "Statistical methods for research workers", 5th edition (1934), section 21.02.
@@ -141,7 +142,7 @@ def fisher_worse(passed_before: int, runs_before: int, passed_now: int, runs_now
 
 
 class TallyChange(Struct, frozen=True):
-    """What became of one case between two runs with repeats. `kind` says how it looks, `p_value` how sure that is.
+    """Change of one case between two runs with repeats. `kind` says how it looks, `p_value` how sure that is.
 
     Kinds: `newly_flaky`, `newly_broken`, `fixed`, `less_broken`, `still_clean`, `still_flaky`, `still_broken`, `new`,
     `unmeasured`. `p_value` is one-sided: of getting worse, or of getting better where it looks better; 1 where
@@ -152,12 +153,12 @@ class TallyChange(Struct, frozen=True):
     p_value: Fraction
 
     def is_significant(self, level: Rate = LEVEL) -> bool:
-        """Whether the change is more than chance, at this level. A single run before and after never is."""
+        """Return whether the change is more than chance, at this level. A single run before and after never is."""
         return self.p_value <= parse_rate(level, "level")
 
 
 def compare_tallies(before: tuple[int, int], now: tuple[int, int]) -> TallyChange:
-    """What became of one case: both as (passed, runs). Many cases at once need `holm` on their p-values."""
+    """Compare one case before and now, both as (passed, runs). Many cases at once need `holm` on their p-values."""
     state_before, state_now = state(*before), state(*now)
     if state_now == UNMEASURED:
         return TallyChange(UNMEASURED, Fraction(1))
@@ -171,7 +172,8 @@ def compare_tallies(before: tuple[int, int], now: tuple[int, int]) -> TallyChang
 def classify(
     before: Mapping[str, tuple[int, int]], now: Mapping[str, tuple[int, int]], level: Rate = LEVEL
 ) -> dict[str, tuple[TallyChange, bool]]:
-    """Each case of `now` (id -> (passed, runs)) with its change and whether that is significant among all of them.
+    """Return for each case of `now` (id -> (passed, runs)) its change, and whether that is significant among all of
+    them.
 
     p-values are adjusted by `holm`: with a thousand stable cases, 5 % would otherwise call fifty of them changed.
     """
@@ -182,7 +184,7 @@ def classify(
 
 
 def holm(p_values: Iterable[Fraction]) -> list[Fraction]:
-    """p-values adjusted for being many, in their order: the probability of any false alarm stays below the level.
+    """Adjust p-values for being many, in their order: the probability of any false alarm stays below the level.
 
     Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
     """

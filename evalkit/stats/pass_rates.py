@@ -16,7 +16,7 @@ Rate = float | Fraction | str
 
 
 def parse_rate(value: Rate, name: str = "rate") -> Fraction:
-    """A rate as the decimal that is written: 0.99 is 99/100. ValueError outside [0, 1]."""
+    """Return a rate as the decimal that is written: 0.99 is 99/100. ValueError outside [0, 1]."""
     exact = Fraction(repr(value) if isinstance(value, float) else value)
     if not 0 <= exact <= 1:
         raise ValueError(f"{name} must be between 0 and 1, got {value}")
@@ -24,13 +24,13 @@ def parse_rate(value: Rate, name: str = "rate") -> Fraction:
 
 
 def check_counts(successes: int, trials: int) -> None:
-    """ValueError unless 0 <= successes <= trials."""
+    """Raise ValueError unless 0 <= successes <= trials."""
     if not 0 <= successes <= trials:
         raise ValueError(f"0 <= successes <= trials must hold, got {successes} of {trials}")
 
 
 def wilson(successes: int, trials: int, confidence: Rate = 0.95) -> tuple[float, float]:
-    """The Wilson score interval of a rate; (0, 1) without trials.
+    """Return the Wilson score interval of a rate; (0, 1) without trials.
 
     Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927). Recommended for
     small numbers by Brown, Cai and DasGupta, "Interval estimation for a binomial proportion", Statistical
@@ -48,7 +48,7 @@ def wilson(successes: int, trials: int, confidence: Rate = 0.95) -> tuple[float,
 
 
 def clopper_pearson(successes: int, trials: int, confidence: Rate = 0.95) -> tuple[float, float]:
-    """The exact interval of a rate, never narrower than its confidence; (0, 1) without trials.
+    """Return the exact interval of a rate, never narrower than its confidence; (0, 1) without trials.
 
     Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
     Biometrika 26 (1934).
@@ -77,7 +77,7 @@ def _parse_confidence(value: Rate) -> Fraction:
 
 
 def _find_root(rising: Callable[[float], float]) -> float:
-    """Where a rising function on (0, 1) crosses zero, to the last bit, by halving."""
+    """Find where a rising function on (0, 1) crosses zero, to the last bit, by halving."""
     low, high = 0.0, 1.0
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if rising(middle) < 0 else (low, middle)
@@ -85,7 +85,7 @@ def _find_root(rising: Callable[[float], float]) -> float:
 
 
 def compute_tail(successes: int, trials: int, p: float) -> float:
-    """P(X >= successes), X binomial with 0 < successes and 0 < p < 1: the regularised incomplete beta function.
+    """Return P(X >= successes), X binomial with 0 < successes and 0 < p < 1: the regularised incomplete beta function.
 
     I_p(a, b) with a = successes and b = trials - successes + 1 (DLMF 8.17.5); its continued fraction DLMF 8.17.22.
     """
@@ -96,7 +96,7 @@ def compute_tail(successes: int, trials: int, p: float) -> float:
 
 
 def _compute_beta(a: int, b: int, x: float) -> float:
-    """I_x(a, b) by its continued fraction, evaluated by Lentz's method as modified by Thompson and Barnett (1986)."""
+    """Compute I_x(a, b) by its continued fraction: Lentz's method as modified by Thompson and Barnett (1986)."""
     front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     value, c, d, step = 1.0, 1.0, 0.0, 0
     while True:
@@ -119,7 +119,7 @@ def _compute_term(a: int, b: int, x: float, step: int) -> float:
 
 
 def clean_runs_needed(target: Rate, confidence: Rate = 0.95) -> int:
-    """How many runs, all of them clean, show a pass rate above `target`: the least n with target^n <= 1 - confidence.
+    """Return how many clean runs show a pass rate above `target`: the least n with target^n <= 1 - confidence.
 
     A true rate of `target` or less would give so many clean runs with a probability of at most 1 - confidence. 299 for
     99 % at 95 %. For 95 % about 3 / (1 - target): the "rule of three" (Hanley and Lippman-Hand, JAMA 249, 1983).
@@ -142,7 +142,7 @@ def clean_runs_needed(target: Rate, confidence: Rate = 0.95) -> int:
 
 
 def small_numbers(successes: int, trials: int, noun: str = "run") -> str:
-    """What few trials do not say, as a sentence for a report; "" from `SMALL` trials on.
+    """Return a sentence for a report on how little few trials say; "" from `SMALL` trials on.
 
     ``only 5 runs: 5 passed is compatible with true rates from 56.6 % to 100 % (95 % Wilson interval)``
     """
@@ -162,7 +162,7 @@ PASSED, FAILED = "passed", "failed"
 
 
 def pass_at_k(runs: int, passed: int, k: int) -> Fraction:
-    """The probability that at least one of k runs passes, estimated from `passed` of `runs`, without bias.
+    """Return the probability that at least one of k runs passes, estimated from `passed` of `runs`, without bias.
 
     1 - C(runs - passed, k) / C(runs, k): Chen et al., "Evaluating large language models trained on code",
     arXiv:2107.03374 (2021), equation 1. ValueError for more than `runs`: fewer runs say nothing unbiased of k.
@@ -172,7 +172,7 @@ def pass_at_k(runs: int, passed: int, k: int) -> Fraction:
 
 
 def pass_power_k(runs: int, passed: int, k: int) -> Fraction:
-    """pass^k, the probability that all of k runs pass, estimated from `passed` of `runs`, without bias.
+    """Return pass^k, the probability that all of k runs pass, estimated from `passed` of `runs`, without bias.
 
     C(passed, k) / C(runs, k): Yao et al., "tau-bench: a benchmark for tool-agent-user interaction in real-world
     domains", arXiv:2406.12045 (2024). ValueError for more than `runs`.
@@ -188,12 +188,13 @@ def _check(runs: int, passed: int, k: int) -> None:
 
 
 def mean_pass_at_k(tallies: Iterable[tuple[int, int]], k: int) -> Fraction | None:
-    """pass@k of a suite: the mean over the cases, as (runs, passed), that ran k times or more; None if none did."""
+    """Return pass@k of a suite: the mean over the cases, as (runs, passed), that ran k times or more; None if none
+    did."""
     return _compute_mean([pass_at_k(runs, passed, k) for runs, passed in tallies if runs >= k])
 
 
 def mean_pass_power_k(tallies: Iterable[tuple[int, int]], k: int) -> Fraction | None:
-    """pass^k of a suite, as `mean_pass_at_k`."""
+    """Return pass^k of a suite, like `mean_pass_at_k`."""
     return _compute_mean([pass_power_k(runs, passed, k) for runs, passed in tallies if runs >= k])
 
 
@@ -202,7 +203,7 @@ def _compute_mean(values: list[Fraction]) -> Fraction | None:
 
 
 def settled(runs: int, min_pass: int, passed: int, failed: int) -> str | None:
-    """`passed` or `failed` as soon as no further run can change it, else None: curtailed sampling.
+    """Return `passed` or `failed` as soon as no further run can change it, else None: curtailed sampling.
 
     Its error rate against running all of them is zero: a run that is left out could not have changed the outcome.
     """
@@ -212,7 +213,7 @@ def settled(runs: int, min_pass: int, passed: int, failed: int) -> str | None:
 
 
 def early_rate(runs: int, min_pass: int, passed: int, failed: int) -> Fraction | None:
-    """The pass rate, estimated without bias from runs that stopped as soon as they were `settled`.
+    """Return the pass rate, estimated without bias from runs that stopped as soon as they were `settled`.
 
     passed / (passed + failed) is biased then, because the last run is always the one that settles it. That run is
     left out on both sides: Girshick, Mosteller and Savage, "Unbiased estimates for certain binomial sampling
@@ -227,7 +228,7 @@ def early_rate(runs: int, min_pass: int, passed: int, failed: int) -> Fraction |
 
 
 class Characteristic(Struct, frozen=True):
-    """What a sequential test does to an agent with a given true rate. Probabilities in [0, 1]."""
+    """Behaviour of a sequential test on an agent with a given true rate. Probabilities in [0, 1]."""
 
     pass_probability: float
     expected_runs: float
@@ -260,7 +261,7 @@ class SequentialTest(Struct, frozen=True):
             raise ValueError(f"max_runs must be at least 1, got {self.max_runs}")
 
     def decide(self, passed: int, failed: int) -> str | None:
-        """`passed` or `failed` as soon as the runs so far tell the rates apart, else None: one more run."""
+        """Return `passed` or `failed` if the runs so far tell the rates apart, None if another run is needed."""
         good, bad = (_compute_likelihood(parse_rate(value), passed, failed) for value in (self.good, self.bad))
         alpha, beta = parse_rate(self.alpha), parse_rate(self.beta)
         if bad * alpha >= good * (1 - beta):
@@ -272,7 +273,7 @@ class SequentialTest(Struct, frozen=True):
         return PASSED if good >= bad else FAILED
 
     def characteristic(self, true_rate: Rate) -> Characteristic:
-        """How often an agent with this true rate passes, and after how many runs: by following every path."""
+        """Compute how often an agent with this true rate passes, and after how many runs, over every path."""
         p = float(parse_rate(true_rate, "true_rate"))
         open_paths, passing, expected, truncated = {0: 1.0}, 0.0, 0.0, 0.0  # passed so far: probability
         for run in range(1, self.max_runs + 1):

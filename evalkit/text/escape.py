@@ -19,7 +19,7 @@ _COMMAND = r"(?m)^(?P<before>[^\S\n]*):(?=:[\w-]+(?: [^\n]*)?::)|#(?=#\w*\[)"
 
 
 def escape_controls(text: str, keep: str = "") -> str:
-    r"""`text` with every character that a terminal would obey or hide as ``\x1b`` or ``\u202e``; `keep` stays."""
+    r"""Return `text` with characters that a terminal would obey or hide as ``\x1b`` or ``\u202e``; `keep` stays."""
     if _has_unprintable(text, keep):
         text = "".join(char if char.isprintable() or char in keep else _escape_char(char) for char in text)
     return re.sub(_COMMAND, _escape_command, text) if "::" in text or "##" in text else text
@@ -34,7 +34,8 @@ def _has_unprintable(text: str, keep: str) -> bool:
 
 
 def is_harmless(text: str) -> bool:
-    """Whether `text`, and so each part of it, is what `visible` makes of it. False may be said of harmless text too."""
+    """Return whether `escape_controls` leaves `text`, and so each part of it, unchanged. May return False for
+    harmless text."""
     return text.isprintable() and "::" not in text and "##" not in text
 
 
@@ -43,12 +44,12 @@ def _escape_command(command: re.Match[str]) -> str:
 
 
 def escape_json_commands(text: str) -> str:
-    """JSON as the same JSON without a command: its lines begin with none, and ``#`` is in its strings alone."""
+    """Escape commands in JSON; it stays the same JSON: its lines begin with none, and ``#`` is in its strings alone."""
     return re.sub(_COMMAND, r"\\u0023", text)
 
 
 def escape_lines(text: str) -> str:
-    """`visible`, for text of several lines: line feeds and tabs stay."""
+    """Escape like `escape_controls`, for text of several lines: line feeds and tabs stay."""
     return escape_controls(text.replace("\r\n", "\n"), keep="\n\t")
 
 
@@ -60,7 +61,7 @@ def _escape_char(char: str) -> str:
 
 
 def fit_to_encoding(text: str, encoding: str | None) -> str:
-    """`text` with what `encoding` can't write as escapes; evalkit's own signs get an ASCII stand-in first."""
+    """Return `text` with what `encoding` can't write as escapes; evalkit's own signs get an ASCII stand-in first."""
     if not encoding or encoding.lower().replace("-", "") == "utf8":
         return text
     try:

@@ -30,7 +30,8 @@ _KIND_NAMES = {
 
 
 def format_value(value: Any, limit: int = TEXT_LIMIT) -> str:
-    """`value` as JSON on one line, at most about `limit` characters; what is not JSON is shown as Python has it."""
+    """Return `value` as JSON on one line, at most about `limit` characters; what is not JSON is shown as Python has
+    it."""
     try:
         text = "".join(_cut_pieces(_format_pieces(value, limit, _TEXT_DEPTH, ()), limit))
     except Exception:
@@ -39,12 +40,12 @@ def format_value(value: Any, limit: int = TEXT_LIMIT) -> str:
 
 
 def cut(text: str, limit: int = 2 * TEXT_LIMIT) -> str:
-    """`text`, at most `limit` characters of it."""
+    """Return `text`, at most `limit` characters of it."""
     return text if len(text) <= limit else text[:limit] + "…"
 
 
 def describe_type(value: Any) -> str:
-    """``a string``, ``null``, ``a tuple, which is not JSON``: what a value is, for messages."""
+    """Return the type of a value, for messages: ``a string``, ``null``, ``a tuple, which is not JSON``."""
     name = type(value).__name__
     article = "an" if name[:1].lower() in "aeiou" else "a"
     return _KIND_NAMES.get(get_kind(value)) or f"{article} {name}, which is not JSON"
@@ -105,7 +106,7 @@ def _format_string(text: str, limit: int) -> str:
 
 
 def format_window(text: str, start: int, end: int) -> str:
-    """The part of `text` around ``text[start:end]``, quoted, with `…` where it was cut."""
+    """Return the part of `text` around ``text[start:end]``, quoted, with `…` where it was cut."""
     first, last = max(0, start - WINDOW_SIZE), min(len(text), end + WINDOW_SIZE)
     excerpt = json.dumps(text[first:last], ensure_ascii=False)[1:-1]
     quoted = f'"{"…" if first else ""}{excerpt}{"…" if last < len(text) else ""}"'
@@ -113,7 +114,7 @@ def format_window(text: str, start: int, end: int) -> str:
 
 
 def find_first_difference(a: str, b: str) -> int:
-    """The index of the first character at which two different texts differ (a prefix differs at its end)."""
+    """Return the index of the first character at which two different texts differ (a prefix differs at its end)."""
     low, high = 0, min(len(a), len(b))
     while low < high:  # by halves: slices compare at memory speed, a loop over characters does not
         middle = (low + high + 1) // 2
@@ -133,7 +134,7 @@ _ENCODED = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def format_json(value: Any, budget: int) -> str:
-    """`value` as JSON, in about `budget` characters."""
+    """Return `value` as JSON, in about `budget` characters."""
     if _measure_size(value, budget) <= budget:
         text = _dump(value)
         if len(text) <= budget:
@@ -146,7 +147,8 @@ def format_json(value: Any, budget: int) -> str:
 
 
 def format_arguments(arguments: Any, budget: int) -> str:
-    """``serial_number="SN98765", priority="high"``, in about `budget` characters; what is no mapping, as it came."""
+    """Return ``serial_number="SN98765", priority="high"``, in about `budget` characters; what is no mapping, as it
+    came."""
     if not isinstance(arguments, Mapping):
         return format_json(arguments, budget)
     if _measure_size(arguments, budget) <= budget:
@@ -161,12 +163,12 @@ def format_arguments(arguments: Any, budget: int) -> str:
 
 
 def _cut_end(text: str, budget: int) -> str:
-    """The last resort; a text that is only a little too long is left whole."""
+    """Cut the end of a text that is much too long; one that is only a little too long is left whole."""
     return text if len(text) <= budget * 1.2 else text[: max(budget - 1, 1)] + "…"
 
 
 def cut_at_word(text: str, limit: int) -> str:
-    """`text` in at most `limit` characters, cut after a word where one ends near."""
+    """Return `text` in at most `limit` characters, cut after a word where one ends near."""
     if len(text) <= limit:
         return text
     head = text[: limit - 1]
@@ -192,7 +194,7 @@ def _dump(value: Any) -> str:
 
 
 def _measure_size(value: Any, enough: int) -> int:
-    """A lower bound of the length of `value` as JSON; counting stops beyond `enough`."""
+    """Return a lower bound of the length of `value` as JSON; counting stops beyond `enough`."""
     total, stack = 0, [value]
     while stack and total <= enough:
         item = stack.pop()
@@ -210,14 +212,14 @@ def _measure_size(value: Any, enough: int) -> int:
 
 
 def _select_limits(*values: Any) -> tuple[int, ...]:
-    """Those of _CUTS that are worth trying: of several that cut none of the texts in `values`, one."""
+    """Return the limits of _CUTS worth trying: of several that cut none of the texts in `values`, one."""
     longest = max(map(_measure_longest, values), default=0)
     harmless = sum(limit >= longest for limit in _CUTS)
     return _CUTS[max(harmless - 1, 0) :]
 
 
 def _measure_longest(value: Any, depth: int = 0) -> int:
-    """The length of the longest text that `_cut` would have to do with."""
+    """Return the length of the longest text that `_cut_value` would have to cut."""
     if isinstance(value, str):
         return len(value)
     if depth >= _DEEPEST or not isinstance(value, (Mapping, list, tuple)):
@@ -252,7 +254,8 @@ _MOST_NAMES = 10
 
 
 def parse_percentage(text: str, name: str = "min_pass_rate") -> Fraction:
-    """A rate in percent as an exact number. UsageError for what is no percentage, and for 0.99 written for 99."""
+    """Return a rate in percent as an exact number. UsageError for what is no percentage, and for 0.99 written for
+    99."""
     number = str(text).strip().removesuffix("%").rstrip()
     value = Fraction(number) if all(part.isdecimal() for part in number.split(".", 1)) else None
     if value is None or value > 100:
@@ -265,7 +268,7 @@ def parse_percentage(text: str, name: str = "min_pass_rate") -> Fraction:
 
 
 def format_number(number: Fraction) -> str:
-    """A number in decimal, cut (not rounded) after two places: 99.996 must not read as 100."""
+    """Return a number in decimal, cut (not rounded) after two places: 99.996 must not read as 100."""
     hundredths = number.numerator * 100 // number.denominator
     text = f"{hundredths // 100}.{hundredths % 100:02d}"
     return text.rstrip("0").rstrip(".")
@@ -276,7 +279,7 @@ def format_rate(number: Fraction) -> str:
 
 
 def join_names(ids: Sequence[str]) -> str:
-    """The first few of `ids`, and how many more there are."""
+    """Return the first few of `ids`, and how many more there are."""
     rest = f" and {len(ids) - _MOST_NAMES} more" if len(ids) > _MOST_NAMES else ""
     return ", ".join(ids[:_MOST_NAMES]) + rest
 
