@@ -135,7 +135,7 @@ def find_opening(item: Any) -> Opening | None:
 class _GeneratorManager:
     """A generator as a context manager: up to its ``yield``, and on from there."""
 
-    def __init__(self, generator: Generator[Any, Never, Any]) -> None:
+    def __init__(self, generator: Generator[Any, Never, object]) -> None:
         self._generator = generator
 
     def __enter__(self) -> Any:

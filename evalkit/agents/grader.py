@@ -180,7 +180,7 @@ def _make_no_grader_error(file: str, *, goes_live: bool) -> MeasurementError:
 
 
 def build_grading_request(
-    criteria: Sequence[str], about: str, evidence: Mapping[str, Any], redact: Callable[[str], str]
+    criteria: Sequence[str], about: str, evidence: Mapping[str, object], redact: Callable[[str], str]
 ) -> ModelRequest:
     """Build the request. `about` says which part of the evidence is graded; `redact` takes secrets out of JSON text."""
     numbered = {str(number): criterion for number, criterion in enumerate(criteria, 1)}
@@ -211,12 +211,12 @@ def read_grades(reply: ModelTurn, criteria: Sequence[str]) -> tuple[Grade, ...]:
     return tuple(grades[number] for number in sorted(grades))
 
 
-def _read_reason(entry: Mapping[str, Any]) -> str:
+def _read_reason(entry: Mapping[str, object]) -> str:
     reason = entry.get("reason")
     return " ".join(reason.split())[:_LONGEST_REASON] if isinstance(reason, str) else ""
 
 
-def _read_entries(reply: ModelTurn) -> Iterator[Any]:
+def _read_entries(reply: ModelTurn) -> Iterator[object]:
     if not reply.calls:
         yield from _get_grades(reply, _parse_answer(reply))
     for call in reply.calls:
@@ -227,14 +227,14 @@ def _read_entries(reply: ModelTurn) -> Iterator[Any]:
         yield from _get_grades(reply, call.arguments)
 
 
-def _get_grades(reply: ModelTurn, arguments: Any) -> list[Any]:
+def _get_grades(reply: ModelTurn, arguments: object) -> list[object]:
     grades = arguments.get("grades") if isinstance(arguments, Mapping) else None
     if not isinstance(grades, list):
         raise _make_unreadable_error(reply, "there is no list of grades in it")
     return grades
 
 
-def _parse_answer(reply: ModelTurn) -> Any:
+def _parse_answer(reply: ModelTurn) -> object:
     """Parse the answer as JSON, in a fence or not, behind thoughts or not; of a call written as JSON, the arguments.
 
     A text that was cut off is none: what it quoted last might look like the answer.

@@ -92,7 +92,7 @@ def _make_error(file: str, line: int, message: str) -> SpecError:
     return SpecError([Problem(Location(file, line, 1 if line else 0), message, CODE)])
 
 
-def _read(data: Any, body: str, path: Path | None, check_targets: bool) -> tuple[Instruction, list[PathProblem]]:
+def _read(data: object, body: str, path: Path | None, check_targets: bool) -> tuple[Instruction, list[PathProblem]]:
     if not isinstance(data, Mapping):
         return Instruction(name="", body=body), [
             PathProblem((), f"the frontmatter is a mapping with {_KEY_LIST}", CODE)

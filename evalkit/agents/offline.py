@@ -60,7 +60,7 @@ def _install() -> None:
     start_propagation(_NEED)
 
 
-def _replace(owner: Any, name: str, new: Any) -> None:
+def _replace(owner: object, name: str, new: object) -> None:
     original = vars(owner).get(name)
     setattr(owner, name, new)
     _undo.append(lambda: delattr(owner, name) if original is None else setattr(owner, name, original))

@@ -142,7 +142,7 @@ class Task:
         """The run's clock: recorded model time and mocked latency, in milliseconds."""
         return self._dispatcher.virtual_ms + sum(turn.duration_ms for turn in self.turns)
 
-    def begin_turn(self, user: Any, *, index: int = 0) -> None:
+    def begin_turn(self, user: object, *, index: int = 0) -> None:
         """Start user turn `index`, in which the user says `user` (a text, an email, other data)."""
         self.message = format_message(user)
         self.messages.append({"role": "user", "text": self.message})
@@ -323,7 +323,7 @@ def merge_settings(case: CaseSettings, settings: Settings) -> TaskSettings:
 def copy_visible_input(data: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a case's `input` without the mocks: changes that an agent makes stay in its run."""
 
-    def copy(value: Any) -> Any:
+    def copy(value: object) -> Any:
         if isinstance(value, Mapping):
             return {key: copy(item) for key, item in value.items()}
         return [copy(item) for item in value] if isinstance(value, (list, tuple)) else value
@@ -331,7 +331,7 @@ def copy_visible_input(data: Mapping[str, Any]) -> dict[str, Any]:
     return {key: copy(value) for key, value in data.items() if key not in HIDDEN_KEYS}
 
 
-def format_message(user: Any) -> str:
+def format_message(user: object) -> str:
     """Format the user's input as text: a string as it is, an email with its headers, other data as JSON."""
     if user is None:
         return ""
@@ -342,7 +342,7 @@ def format_message(user: Any) -> str:
     if "body" in user and {"subject", "from"} & set(user):
         return _format_email(user)
     parts: list[str] = []
-    data: dict[str, Any] = {}
+    data: dict[str, object] = {}
     for key in ("message", "email"):
         value = user.get(key)
         if isinstance(value, str) and key == "message":
@@ -357,6 +357,6 @@ def format_message(user: Any) -> str:
     return "\n\n".join(parts)
 
 
-def _format_email(email: Mapping[str, Any]) -> str:
+def _format_email(email: Mapping[str, object]) -> str:
     headers = [f"{key.capitalize()}: {value}" for key, value in email.items() if key != "body" and value is not None]
     return "\n".join([*headers, "", str(email.get("body", "") or "")])

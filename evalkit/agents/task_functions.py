@@ -22,7 +22,7 @@ FunctionCallable = Callable[..., Any]
 
 
 class FunctionMapping(Mapping[str, FunctionCallable]):
-    """Functions by name, made when asked for: real ones, with a name, a docstring and a signature."""
+    """Python functions by name, built on access, with a name, a docstring and a signature."""
 
     def __init__(self, dispatcher: FakeDispatcher, make: Callable[[Declaration], FunctionCallable]) -> None:
         self._dispatcher = dispatcher
@@ -60,7 +60,7 @@ class TaskFunctions(FunctionMapping):
         )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """What is declared, as JSON: ``{name, description, parameters, returns}`` each."""
+        """Convert the declarations to JSON: ``{name, description, parameters, returns}`` each."""
         return [
             {
                 "name": function.name,
@@ -72,7 +72,7 @@ class TaskFunctions(FunctionMapping):
         ]
 
     def openai_tools(self) -> list[dict[str, Any]]:
-        """``tools=`` of an OpenAI-compatible chat completion."""
+        """Return ``tools=`` of an OpenAI-compatible chat completion."""
         return [
             {
                 "type": "function",
@@ -86,7 +86,7 @@ class TaskFunctions(FunctionMapping):
         ]
 
     def gemini_tools(self) -> list[dict[str, Any]]:
-        """``tools=`` of a google-genai ``GenerateContentConfig``: one tool with every declaration."""
+        """Return ``tools=`` of a google-genai ``GenerateContentConfig``: one tool with every declaration."""
         declarations = [
             {
                 "name": function.name,
@@ -110,7 +110,7 @@ _TYPES: Mapping[str, Any] = {
 
 
 def make_sync_function(declaration: Declaration, call: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose call is ``call(name, **arguments)``."""
+    """Make a function whose call is ``call(name, **arguments)``."""
     name = declaration.name
 
     def call_declared(**arguments: Any) -> Any:
@@ -120,7 +120,7 @@ def make_sync_function(declaration: Declaration, call: Callable[..., Any]) -> Ca
 
 
 def make_async_function(declaration: Declaration, acall: Callable[..., Any]) -> Callable[..., Any]:
-    """A coroutine function whose call is ``await acall(name, **arguments)``."""
+    """Make a coroutine function whose call is ``await acall(name, **arguments)``."""
     name = declaration.name
 
     async def call_declared(**arguments: Any) -> Any:
@@ -141,7 +141,7 @@ def _describe(function: Any, declaration: Declaration) -> Callable[..., Any]:
 
 
 def build_signature(parameters: Mapping[str, Any] | None) -> inspect.Signature:
-    """The signature that a JSON Schema of arguments describes; ``(**arguments)`` where Python can't say it."""
+    """Build the signature that a JSON Schema of arguments describes; ``(**arguments)`` where Python has none."""
     declared = (parameters or {}).get("properties")
     properties: Mapping[str, Any] = declared if isinstance(declared, Mapping) else {}
     if parameters is None or not all(name.isidentifier() and not iskeyword(name) for name in properties):
@@ -153,7 +153,7 @@ def build_signature(parameters: Mapping[str, Any] | None) -> inspect.Signature:
     )
 
 
-def _build_parameter(name: str, schema: Any, required: bool) -> inspect.Parameter:
+def _build_parameter(name: str, schema: object, required: bool) -> inspect.Parameter:
     default = inspect.Parameter.empty if required else schema.get("default") if isinstance(schema, Mapping) else None
     annotation = _get_annotation(schema)
     if not required and default is None and annotation is not Any:
@@ -161,8 +161,10 @@ def _build_parameter(name: str, schema: Any, required: bool) -> inspect.Paramete
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _get_annotation(schema: Any) -> Any:
-    kind = schema.get("type") if isinstance(schema, Mapping) else None
-    if kind == "array" and isinstance(schema.get("items"), Mapping):
-        return list[_get_annotation(schema["items"])]  # type: ignore[misc]
+def _get_annotation(schema: object) -> Any:
+    if not isinstance(schema, Mapping):
+        return Any
+    kind, items = schema.get("type"), schema.get("items")
+    if kind == "array" and isinstance(items, Mapping):
+        return list[_get_annotation(items)]  # type: ignore[misc]
     return _TYPES.get(kind, Any) if isinstance(kind, str) else Any

@@ -56,7 +56,7 @@ def build_request(task: Task, served: FunctionUrls) -> bytes:
     return json.dumps(request, ensure_ascii=True, default=str).encode("ascii")
 
 
-def _serialize_message(message: Mapping[str, Any]) -> dict[str, Any]:
+def _serialize_message(message: Mapping[str, Any]) -> dict[str, str | None]:
     """Serialize a message of the user or of the agent as text."""
     text = message["turn"].text if message.get("role") == "model" else message.get("text", "")
     return {"role": message.get("role"), "text": text}
@@ -129,7 +129,7 @@ def _find_problems(data: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:79]}…"
 

@@ -357,7 +357,7 @@ class FunctionsApp:
     async def _list_functions(self) -> list[dict[str, Any]]:
         return self._task.describe_functions()
 
-    async def _call(self, name: str, arguments: Any) -> dict[str, Any]:
+    async def _call(self, name: str, arguments: object) -> dict[str, Any]:
         return await self._task.execute_remote_call(ModelCall(name=name, arguments=arguments, channel="direct"))
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -412,7 +412,7 @@ def _parse_arguments(body: bytes) -> tuple[Any, str | None]:
     return arguments, None
 
 
-async def _send_json(send: Send, status: int, data: Any) -> None:
+async def _send_json(send: Send, status: int, data: object) -> None:
     body = json.dumps(data, default=str).encode("ascii")
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
