@@ -14,6 +14,7 @@ from evalkit.errors import UsageError, did_you_mean
 from evalkit.jsonvalue import JsonObject
 from evalkit.lint.finding import NOTE, SEVERITIES, WARNING
 from evalkit.lint.rules.table import DEFAULT_RULES, RULES_BY_NAME, select_rules
+from evalkit.providers.table import PROVIDERS
 from evalkit.spec.discover import drop_modules
 
 # Tests hold broken and made-up declarations on purpose; what tools generate is nobody's to mend.
@@ -28,7 +29,6 @@ DEFAULT_EXCLUDE = (
     "node_modules",
     "site-packages",
 )
-PROVIDERS = ("gemini", "openai")
 
 
 class LintOptions(Struct, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ def _make_choice_reader(choices: tuple[str, ...]) -> Callable[[Any, str], str]:
 
 
 def _read_providers(value: object, source: str) -> tuple[str, ...]:
-    return tuple(_make_choice_reader(PROVIDERS)(name, source) for name in _read_strings(value, source))
+    return tuple(_make_choice_reader(tuple(PROVIDERS))(name, source) for name in _read_strings(value, source))
 
 
 def _read_text(value: object, source: str) -> str:

@@ -31,6 +31,8 @@ from evalkit.lint.facts.records import (
 from evalkit.lint.finding import ERROR, NOTE, WARNING, Finding, Rule
 from evalkit.lint.names import split_words
 from evalkit.lint.scope import select_closest
+from evalkit.providers.base import SchemaRules
+from evalkit.providers.table import PROVIDERS
 
 DUPLICATE_DECLARATION = Rule("L102", "duplicate-declaration", ERROR, "A function is declared twice in one list.")
 CONFLICTING_DECLARATIONS = Rule(
@@ -79,17 +81,6 @@ _TYPE = re.compile(
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
 _PARAMETER = re.compile(r"(?:parameter|argument)s? [`'\"](\w+)[`'\"]|[`'\"](\w+)[`'\"] (?:parameter|argument)\b")
 _TYING = ("anyOf", "oneOf", "allOf", "if", "dependentSchemas")
-_GEMINI_FIELDS_WORDS = """additionalProperties any_of anyOf default defs description enum example format items
-    maxItems maxLength maxProperties maximum minItems minLength minProperties minimum nullable
-    pattern properties propertyOrdering ref required title type"""
-_GEMINI_FIELDS = frozenset(_GEMINI_FIELDS_WORDS.split())
-_GEMINI_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
-_OPENAI_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_OPENAI_ROOT = ("anyOf", "oneOf", "allOf", "enum", "not")
-_OPENAI_STRICT_WORDS = """allOf oneOf not dependentRequired dependentSchemas if then else patternProperties
-    propertyNames minProperties maxProperties unevaluatedProperties unevaluatedItems contains
-    minContains maxContains uniqueItems default"""
-_OPENAI_STRICT = frozenset(_OPENAI_STRICT_WORDS.split())
 _INSTEAD = {
     "oneOf": "write anyOf",
     "allOf": "write the parts as one schema",
@@ -382,16 +373,16 @@ def check_service_limits(function: DeclaredFunction, providers: tuple[str, ...] 
 
 
 def _check_gemini(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, str]]:
-    if not _GEMINI_NAME.fullmatch(function.name):
-        advice = "a letter or _ first, then letters, digits, _ . : -, at most 128"
-        yield ("name",), "Gemini refuses this name", advice
+    rules = PROVIDERS["gemini"]().schema_rules
+    if not rules.name.fullmatch(function.name):
+        yield ("name",), "Gemini refuses this name", rules.name_advice
     if function.form != GEMINI_SCHEMA:
         return
     instead = "or declare with parameters_json_schema"
     for schema, path in _walk_schema(function.parameters):
         at = ("parameters", *path)
         for key in schema:
-            if key not in _GEMINI_FIELDS:
+            if key not in rules.fields:
                 yield (*at, key), f"Gemini's Schema has no '{key}'", f"{_INSTEAD.get(key, 'leave it out')}, {instead}"
         if isinstance(schema.get("type"), list):
             message = "Gemini's Schema takes no list of types"
@@ -405,8 +396,9 @@ def _check_gemini(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, st
 
 
 def _check_openai(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, str]]:
-    if not _OPENAI_NAME.fullmatch(function.name):
-        advice = "letters, digits, _ and -, at most 64; or set providers in [tool.evalkit.lint]"
+    rules = PROVIDERS["openai"]().schema_rules
+    if not rules.name.fullmatch(function.name):
+        advice = f"{rules.name_advice}; or set providers in [tool.evalkit.lint]"
         yield ("name",), "OpenAI refuses this name", advice
     root = function.parameters
     if not isinstance(root, Mapping):
@@ -415,7 +407,7 @@ def _check_openai(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, st
     is_other = kind is None or (kind in _JSON_TYPES and kind != "object")  # check_schema finds what is no type at all
     if root and is_other and "$ref" not in root:
         yield ("parameters",), "OpenAI wants parameters of type 'object'", "write type: object"
-    for key in _OPENAI_ROOT:
+    for key in rules.refused_at_root:
         if key in root:
             advice = "say in the description which parameters go together"
             yield ("parameters", key), f"OpenAI refuses '{key}' at the root", advice
@@ -424,12 +416,12 @@ def _check_openai(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, st
         if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
             yield at, f"{_describe_schema(path)} is an array without 'items'", "say what its items are"
         if function.strict:
-            yield from _check_strict(schema, at)
+            yield from _check_strict(schema, at, rules)
 
 
-def _check_strict(schema: JsonObject, at: KeyPath) -> Iterator[tuple[KeyPath, str, str]]:
-    for key in sorted(_OPENAI_STRICT & schema.keys()):
-        if at != ("parameters",) or key not in _OPENAI_ROOT:  # else it is refused in any mode
+def _check_strict(schema: JsonObject, at: KeyPath, rules: SchemaRules) -> Iterator[tuple[KeyPath, str, str]]:
+    for key in sorted(rules.refused_in_strict_mode & schema.keys()):
+        if at != ("parameters",) or key not in rules.refused_at_root:  # else it is refused in any mode
             yield (*at, key), f"strict mode refuses '{key}'", "leave it out, or drop strict"
     if schema.get("type") != "object" and "properties" not in schema:
         return
