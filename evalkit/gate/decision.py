@@ -57,7 +57,7 @@ def decide_outcomes(
 ) -> GateDecision:
     """Decide like `decide`, from outcomes alone. Of several outcomes of a case the last one counts.
 
-    `part`: there are cases that nobody looked at, so that none can be said to be missing. Of a shard, `whole` is the
+    `part`: not all cases were looked at, so that none can be missing. Of a shard, `whole` is the
     number of cases that were split; those of the other shards may still pass.
     """
     if policy.max_errors < 0:

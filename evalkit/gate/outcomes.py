@@ -156,7 +156,7 @@ class GateEvidence(Struct, frozen=True, kw_only=True):
 
 # A run against a baseline: which cases changed, in what way, and whether that is more than luck.
 
-# What may have changed in a case; the last one can't be told of a part of the suite.
+# Kinds of change of a case; the last one is not known of a part of the suite.
 CHANGES = (
     "newly_failing",
     "newly_broken",

@@ -335,7 +335,7 @@ def format_code_block(text: str, language: str = "text") -> str:
     return f"{fence}{language}\n{content}\n{fence}"
 
 
-_MARK = "\x00"  # stands for the zero-width space while the rest is escaped; `visible` leaves none in a text
+_MARK = "\x00"  # stands for the zero-width space while the rest is escaped; `escape_controls` leaves none in a text
 
 
 def _escape_plain(text: str, limit: int) -> str:

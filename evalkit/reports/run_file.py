@@ -220,8 +220,8 @@ def _build_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 # The journal: each verdict as one JSON line, appended as it lands, so that a killed run loses nothing it had.
 #
-# The first line says what run it is; each further line is a verdict. A case that is told twice counts as it was told
-# last. While a run lasts, its verdicts are read back from here instead of being kept in memory.
+# The first line says what run it is; each further line is a verdict. The last line of a
+# case counts. While a run lasts, its verdicts are read back from here instead of being kept in memory.
 
 JOURNAL_VERSION = 1
 _HEAD_KEY = "evalkit_journal"
@@ -231,7 +231,7 @@ class Journal:
     """Verdicts on disk by case id. `path` None keeps them in an unnamed temporary file.
 
     `kept` are lines of the run before, which this one goes on with: who reads the file after a kill finds them too.
-    Here they count for nothing until they are told anew.
+    They do not count here until they are written anew.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ def _open_file(path: Path | None, beginning: Iterable[str]) -> IO[bytes]:
     if path is None:
         from tempfile import TemporaryFile
 
-        return TemporaryFile()  # which nobody else will read
+        return TemporaryFile()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -1,7 +1,7 @@
-"""A verdict as a person reads it: words first, paint later, and nowhere else.
+"""The trace of a verdict, for people: lines of styled spans, as plain text or with colours.
 
-`lines` makes styled spans of a verdict, a pure function; `render` joins them to plain text and `paint` to text with
-colours (rich, imported only there). Everything that came from an agent, a model or a file passes `visible`.
+Styles are names; what they look like only `render_ansi` knows (rich, imported only there). All text from an agent, a
+model or a file passes `escape_controls`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, C
 from evalkit.reports.summary import JUDGE_CHECK
 from evalkit.text.escape import escape_controls, escape_lines, fit_to_encoding
 from evalkit.text.format import cut_at_word, format_arguments, format_json
-
-# The material of a trace: text with the name of a style. What a style looks like is known to `trace.paint` alone.
 
 Span = tuple[str, str]  # text, style
 Line = tuple[Span, ...]
@@ -403,10 +401,7 @@ def _dump_json(value: Any, indent: int | None = None) -> str:
         return repr(value)
 
 
-# The fault sweep in reports: in a trace a line per function and what came of its failing, ways that went alike told as
-# one; over a run how much was measured, since silence would be taken for a pass.
-
-_FAULT_MARKS = {PASSED: ("✓", "good"), FAILED: ("✗", "bad"), ERROR: ("!", "error"), NOT_RUN: ("–", "quiet")}
+# The fault sweep: a line per function and result; faults with the same result share a line.
 
 
 def build_fault_lines(verdict: Verdict) -> list[Line]:
@@ -416,7 +411,7 @@ def build_fault_lines(verdict: Verdict) -> list[Line]:
         groups.setdefault((run.function, run.status, _list_fault_messages(run)), []).append(run.fault)
     fault_lines: list[Line] = []
     for (function, status, messages), faults in groups.items():
-        mark, style = _FAULT_MARKS[status]
+        mark, style = MARKS[status], _MARK_STYLES[status]
         head = f"  under {escape_controls(function)} {', '.join(faults)}: "
         if not messages:
             fault_lines.append(((head, ""), (mark, style)))
@@ -436,9 +431,7 @@ def collect_fault_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
     return {(reason.code, run.head + reason.message, None) for run in verdict.faults for reason in run.reasons}
 
 
-# What a model graded, marked as such wherever it is told: in a trace a line per criterion, over a run one line.
-
-_GRADE_MARKS = {PASSED: ("✓", "good"), FAILED: ("✗", "bad"), ERROR: ("!", "error")}
+# Grades of models, marked as such: a line per criterion.
 
 
 def build_grade_lines(verdict: Verdict) -> list[Line]:
@@ -447,7 +440,7 @@ def build_grade_lines(verdict: Verdict) -> list[Line]:
     for result in verdict.checks:
         if result.check != JUDGE_CHECK:
             continue
-        mark, style = _GRADE_MARKS.get(result.status, ("–", "quiet"))
+        mark, style = MARKS.get(result.status, "–"), _MARK_STYLES.get(result.status, "quiet")
         first, *continuation = escape_lines(result.message).split("\n")
         by = ((f" ({escape_lines(result.note)})", "quiet"),) if result.note else ()
         words = "" if result.status == PASSED else style

@@ -1,5 +1,1 @@
-"""The one road through the core: run_case(case, agent, settings) -> Verdict.
-
-A case is planned (agent, mocks and expectation resolved), attempted (once per repeat, with its own mocks and
-transcript), and judged. Each name is imported when first used.
-"""
+"""Running one case: `run_case` plans it, runs its agent once per repeat with `agent_call`, and has `judge` decide."""

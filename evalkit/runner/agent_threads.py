@@ -1,7 +1,7 @@
-"""Daemon threads for sync agents, used again when they are done.
+"""Threads for agents' code: daemon threads that are used again, the thread that an open agent keeps, a loop's executor.
 
 A pool of the standard library would join its threads when the interpreter ends, and a hung agent would keep the
-process alive. These are left behind instead.
+process alive. These threads are not joined.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Worker:
 
 
 def run_in_daemon_thread(work: Callable[[], None]) -> None:
-    """Run `work` in a thread that nobody waits for. It must not raise."""
+    """Run `work` in a daemon thread. It must not raise."""
     try:
         worker = _idle.pop()
     except IndexError:
@@ -61,10 +61,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # a forked child has none of these threads
 
 
-# Where an agent's code runs: the thread of its sync parts, and the context that all its parts share.
-#
-# Usually any thread and a fresh copy of the caller's context. An agent that was opened stays in one thread and one
-# context from its set-up to its tear-down, and a caller may lend a thread of its own.
+# An agent usually runs in any thread, in a fresh copy of the caller's context. An open agent stays in one thread and
+# one context from its set-up to its tear-down, and a caller may lend a thread of its own.
 
 Work = Callable[[], None]
 TEARDOWN_S = 10.0  # how long a tear-down may take
@@ -132,13 +130,9 @@ async def wait_for_teardown() -> None:
         await asyncio.wait(here, timeout=TEARDOWN_S)
 
 
-# The default executor of a loop that runs agents: what `asyncio.to_thread`, `run_in_executor(None, ...)` and the
-# loop's name resolution use.
-#
-# Python's own would be too small, and would outlive the run. It has a handful of threads for the whole loop, on which all  # noqa: E501
-# cases that overlap would have to wait for each other, against their deadlines; here each case may have as many as it
-# would have alone. And its threads are joined when the interpreter ends, so that an agent that was cut off in the middle  # noqa: E501
-# of one would keep the process alive; these are left behind.
+# The default executor of a loop that runs agents: for `asyncio.to_thread`, `run_in_executor(None, ...)` and name
+# resolution. Python's own has a handful of threads, on which overlapping cases would wait for each other, against their
+# deadlines; and its threads are joined when the interpreter ends.
 
 THREADS_PER_CASE = min(32, (os.cpu_count() or 1) + 4)  # Python's own number
 

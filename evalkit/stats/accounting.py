@@ -133,7 +133,7 @@ class Accounting(Struct, frozen=True, kw_only=True):
     without_usage: int = 0
     without_cost: int = 0
     latencies_ms: tuple[float, ...] = ()
-    grades: Grades | None = None  # None: no criterion of `judge` was graded; what the graders took is told in it alone
+    grades: Grades | None = None  # None: no criterion of `judge` was graded; the graders' usage counts in it alone
 
     @property
     def turns_per_call(self) -> float | None:
