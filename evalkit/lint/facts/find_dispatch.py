@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,6 +18,10 @@ from evalkit.lint.facts.signatures import MAPPING_NAMES, Resolver, read_branch
 from evalkit.lint.finding import Edit
 
 _ALIASES = re.compile(r"alias|renam|legacy|native|tool_?names|name_?map", re.IGNORECASE)
+# Keys and keywords of a table's values that hold the function.
+_HOLDERS = frozenset(
+    ("function", "func", "fn", "handler", "callable", "implementation", "impl", "execute", "executor", "run", "method")
+)
 
 
 class _Branch(NamedTuple):
@@ -61,8 +65,14 @@ class DispatchFinder:
         """Make tables of the chains of comparisons of one expression, and of the registrations by one decorator."""
         for branches in self._chains.values():
             chain = [statement for branch in branches for statement in branch.body]
-            chain_entries = tuple(_complete_entry(branch, chain) for branch in branches)
-            self._code.tables.append(DispatchTable(place=chain_entries[0].place, entries=chain_entries, is_chain=True))
+            completed: list[DispatchEntry] = []
+            for entry, body, visit in branches:
+                target = entry.target  # else the keys that the branch reads itself
+                if target is None:
+                    target = read_branch(body, visit.function, chain, visit.scope.file, entry.name)
+                completed.append(replace(entry, target=target))
+            table = DispatchTable(place=completed[0].place, entries=tuple(completed), is_chain=True)
+            self._code.tables.append(table)
         for (_, registry), entries in self._registrations.items():
             self._code.tables.append(DispatchTable(place=entries[0].place, entries=tuple(entries), registry=registry))
         self._chains.clear()
@@ -83,69 +93,55 @@ class DispatchFinder:
                 self._registrations.setdefault((file.relative_path, get_dotted_name(decorator.func)), []).append(entry)
 
     def _read_dictionary(self, node: ast.Dict, visit: NodeVisit) -> None:
+        file = visit.scope.file
         if is_choice(node):  # tool_choice={"type": "function", "function": {"name": "answer"}}
             texts = (self._evaluator.evaluate(value, visit.scope) for value in node.values)
-            self._record_comparison(
-                next((text for text in texts if isinstance(text, str)), None), visit.scope.file.locate(node)
-            )
+            self._record_comparison(next((text for text in texts if isinstance(text, str)), None), file.locate(node))
         pairs = [*zip(node.keys, node.values, strict=True)]
         names: list[Any] = [None if key is None else self._evaluator.evaluate(key, visit.scope) for key, _ in pairs]
-        values: list[Any] = [self._evaluator.evaluate(value, visit.scope) for _, value in pairs]
+        values = [self._evaluator.evaluate(value, visit.scope) for _, value in pairs]
         if all(isinstance(text, str) for text in (*names, *values)):
             if _ALIASES.search(_get_assigned_name(visit)):
-                self._record_aliases(node, names, values, visit.scope.file)
+                for key, name, text in zip(node.keys, names, values, strict=True):
+                    if key is not None and name != text:
+                        place, map_place = file.locate(key), file.locate(node)
+                        self._code.aliases.append(Alias(name=name, target=text, place=place, map_place=map_place))
             return
         entries: list[DispatchEntry] = []
         for (key, value), name in zip(pairs, names, strict=True):
             target = find_target(value)
             if isinstance(name, str) and key is not None and target is not None and not self._is_data(target, visit):
-                entries.append(self._make_entry(name, key, value, target, visit))
-        if entries and 2 * len(entries) >= len(pairs):
-            is_open = len(entries) < len(pairs) or _get_assigned_name(visit) in visit.scope.file.changed_names
-            self._code.tables.append(
-                DispatchTable(place=visit.scope.file.locate(node), entries=tuple(entries), is_open=is_open)
-            )
+                code = None if isinstance(target, ast.Lambda) else self._resolver.find_function(target, visit)
+                add = _make_adder(file, key, value) if isinstance(key, ast.Constant) else None
+                title = get_last_name(target)
+                entry = DispatchEntry(name=name, place=file.locate(key), target=code, target_name=title, add=add)
+                entries.append(entry)
+        if 2 * len(entries) >= len(pairs):
+            self._record_table(node, entries, len(pairs), visit)
+
+    def _record_table(self, node: ast.expr, entries: list[DispatchEntry], count: int, visit: NodeVisit) -> None:
+        """Record the table that `node` is, if it has entries; `count` includes those that can't be told."""
+        file = visit.scope.file
+        if entries:
+            is_open = len(entries) < count or _get_assigned_name(visit) in file.changed_names
+            table = DispatchTable(place=file.locate(node), entries=tuple(entries), is_open=is_open)
+            self._code.tables.append(table)
 
     def _is_data(self, target: ast.expr, visit: NodeVisit) -> bool:
         """Return whether a name is bound to a literal: ``{"search": SEARCH_SCHEMA}`` dispatches nothing."""
-        if not isinstance(target, ast.Name):
-            return False
-        definition = self._evaluator.find_constant(target.id, visit.scope.file)
-        return definition is not None and isinstance(
-            definition[0], (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.Constant)
-        )
-
-    def _make_entry(
-        self, name: str, key: ast.expr, value: ast.expr, target: ast.expr, visit: NodeVisit
-    ) -> DispatchEntry:
-        file = visit.scope.file
-        implementation = None if isinstance(target, ast.Lambda) else self._resolver.find_function(target, visit)
-        return DispatchEntry(
-            name=name,
-            place=file.locate(key),
-            target=implementation,
-            target_name=get_last_name(target),
-            add=_make_adder(file, key, value) if isinstance(key, ast.Constant) else None,
-        )
-
-    def _record_aliases(self, node: ast.Dict, names: list[Any], texts: list[Any], file: PythonFile) -> None:
-        map_place = file.locate(node)
-        for key, name, text in zip(node.keys, names, texts, strict=True):
-            if key is not None and name != text:
-                self._code.aliases.append(Alias(name=name, target=text, place=file.locate(key), map_place=map_place))
+        found = self._evaluator.find_constant(target.id, visit.scope.file) if isinstance(target, ast.Name) else None
+        return found is not None and isinstance(found[0], (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.Constant))
 
     def _read_comprehension(self, node: ast.DictComp, visit: NodeVisit) -> None:
         """Read ``{tool.__name__: tool for tool in [search, fetch]}``."""
-        key, first = node.key, node.generators[0]
+        key, listed, file = node.key, node.generators[0].iter, visit.scope.file
         if not (isinstance(key, ast.Attribute) and key.attr == "__name__" and len(node.generators) == 1):
             return
-        listed = first.iter
         if isinstance(listed, ast.Name):
-            definition = self._evaluator.find_constant(listed.id, visit.scope.file)
+            definition = self._evaluator.find_constant(listed.id, file)
             listed = definition[0] if definition is not None else listed
         if not isinstance(listed, (ast.List, ast.Tuple)):
             return
-        file = visit.scope.file
         entries = [
             DispatchEntry(
                 name=item.id,
@@ -157,9 +153,8 @@ class DispatchFinder:
             if isinstance(item, ast.Name)
         ]
         if entries:
-            table = DispatchTable(
-                place=file.locate(node), entries=tuple(entries), is_open=len(entries) < len(listed.elts)
-            )
+            is_open = len(entries) < len(listed.elts)
+            table = DispatchTable(place=file.locate(node), entries=tuple(entries), is_open=is_open)
             self._code.tables.append(table)
 
     def _record_comparison(self, text: object, place: Location) -> bool:
@@ -198,12 +193,9 @@ class DispatchFinder:
         if spread or len(mapping_calls) != 1:
             return None
         implementation = self._resolver.find_function(mapping_calls[0].func, visit)
-        return (
-            implementation
-            if implementation is not None
-            and len([parameter for parameter in implementation.parameters if parameter.required]) < 2
-            else None
-        )
+        if implementation is None or sum(parameter.required for parameter in implementation.parameters) > 1:
+            return None
+        return implementation
 
     def _read_match(self, node: ast.Match, visit: NodeVisit) -> None:
         for case in node.cases:
@@ -215,8 +207,15 @@ class DispatchFinder:
 
     def _read_call(self, node: ast.Call, visit: NodeVisit) -> None:
         place = visit.scope.file.locate(node)
-        if get_last_name(node.func) == "dict" and node.keywords and not node.args:
-            self._read_keywords(node, visit)
+        if get_last_name(node.func) == "dict" and node.keywords and not node.args:  # dict(search=search, fetch=fetch)
+            functions = [(keyword.arg, self._resolver.find_function(keyword.value, visit)) for keyword in node.keywords]
+            entries = [
+                DispatchEntry(name=name, place=place, target=function, target_name=function.name)
+                for name, function in functions
+                if name and function is not None
+            ]
+            if 2 * len(entries) >= len(node.keywords):
+                self._record_table(node, entries, len(node.keywords), visit)
         if is_lookup(node, visit.parent):
             self._code.dynamic_lookups.append(place)
             looked_up = node.args[1] if get_last_name(node.func) == "getattr" else getattr(visit.parent, "slice", None)
@@ -224,21 +223,6 @@ class DispatchFinder:
         elif len(node.args) > 1 and isinstance(node.args[0], ast.Constant):  # register("search", search)
             self._record_comparison(node.args[0].value, place)
             self._record_registration(node.args[0], node.args[1], get_dotted_name(node.func), visit)
-
-    def _read_keywords(self, node: ast.Call, visit: NodeVisit) -> None:
-        """Read ``dict(search=search, fetch=fetch)``."""
-        functions = {
-            keyword.arg: self._resolver.find_function(keyword.value, visit) for keyword in node.keywords if keyword.arg
-        }
-        file = visit.scope.file
-        entries = [
-            DispatchEntry(name=name, place=file.locate(node), target=target, target_name=target.name)
-            for name, target in functions.items()
-            if target is not None
-        ]
-        if entries and 2 * len(entries) >= len(node.keywords):
-            is_open = len(entries) < len(node.keywords) or _get_assigned_name(visit) in file.changed_names
-            self._code.tables.append(DispatchTable(place=file.locate(node), entries=tuple(entries), is_open=is_open))
 
     def _record_registration(self, key: ast.expr, value: ast.expr, holder: str, visit: NodeVisit) -> None:
         """Record a name and its function that are added to a registry one by one."""
@@ -258,14 +242,6 @@ class DispatchFinder:
                 self._record_registration(target.slice, node.value, get_dotted_name(target.value), visit)
 
 
-def _complete_entry(branch: _Branch, chain: list[ast.stmt]) -> DispatchEntry:
-    """Return the entry of a branch, with the keys that it reads itself if it calls no function with all arguments."""
-    entry, visit = branch.entry, branch.visit
-    if entry.target is not None:
-        return entry
-    return replace(entry, target=read_branch(branch.body, visit.function, chain, visit.scope.file, entry.name))
-
-
 def _get_assigned_name(visit: NodeVisit) -> str:
     parent = visit.parent
     targets = parent.targets if isinstance(parent, ast.Assign) else []
@@ -275,7 +251,7 @@ def _get_assigned_name(visit: NodeVisit) -> str:
 
 
 def _make_adder(file: PythonFile, key: ast.expr, value: ast.expr) -> Callable[[str], Edit]:
-    """Makes the edit that adds an entry for another name before `key`, with the same value."""
+    """Return a function that makes the edit that adds an entry for another name before `key`, with the same value."""
 
     def add(name: str) -> Edit:
         start, _ = file.find_span(key)
@@ -286,13 +262,6 @@ def _make_adder(file: PythonFile, key: ast.expr, value: ast.expr) -> Callable[[s
         return Edit(file.relative_path, start, start, f"{quote}{name}{quote}: {file.text[first:last]},{separator}")
 
     return add
-
-
-# Forms of expressions that matter in dispatch: what a lookup is, what of a table's value stands for a function.
-
-_HOLDERS = frozenset(
-    ("function", "func", "fn", "handler", "callable", "implementation", "impl", "execute", "executor", "run", "method")
-)
 
 
 def is_choice(node: ast.Dict) -> bool:
