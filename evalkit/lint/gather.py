@@ -1,4 +1,4 @@
-"""Reading a project: which files are looked at, and what they say, before anything is judged."""
+"""Gather the facts of a project: find the files, read them, and report those that can't be read."""
 
 from __future__ import annotations
 
@@ -209,8 +209,6 @@ def _find_case_declarations(cases: list[CaseFacts]) -> Iterator[DeclaredFunction
                     add_alias=case.make_alias_adder(root),
                 )
 
-
-# Python files that this Python can't parse: one finding each, or one for a project that is written for a newer one.
 
 _REQUIRES = re.compile(r"""^requires-python\s*=\s*["'][^"']*?(?:>=|~=|==)\s*3\.(\d+)""", re.MULTILINE)
 _EACH = "correct the file, lint with the Python that it is written for, or leave it out with `exclude`"

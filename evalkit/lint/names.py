@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-# Words that people put before or behind a function's name when they wrap, version or group it.
+# Words that people put before or after a function's name when they wrap, version or group it.
 _AFFIXES_WORDS = """tool tools function functions func fn call api handler handle handlers run exec execute do impl
     implementation action cmd command async sync wrapper wrapped execution mcp svc service v"""
 _AFFIXES = frozenset(_AFFIXES_WORDS.split())

@@ -1,4 +1,4 @@
-"""What lint is told: [tool.evalkit.lint] of pyproject.toml, checked and typed, and flags over it."""
+"""Settings of lint: [tool.evalkit.lint] of pyproject.toml, checked and typed, and flags over it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evalkit.lint.rules.table import DEFAULT_RULES, RULES_BY_NAME, select_rules
 from evalkit.providers.table import PROVIDERS
 from evalkit.spec.discover import drop_modules
 
-# Tests hold broken and made-up declarations on purpose; what tools generate is nobody's to mend.
+# Tests hold broken and made-up declarations on purpose; nobody edits what tools generate.
 DEFAULT_EXCLUDE = (
     "tests",
     "test",
@@ -78,7 +78,7 @@ class LintOptions(Struct, frozen=True, kw_only=True):
 def read_options(table: JsonObject, *, root: Path, **flags: Any) -> LintOptions:
     """Read the options in `table`, the value of [tool.evalkit.lint]; `flags` are fields that are set, None for unset.
 
-    `select` and `ignore` may be among `told`. Raises UsageError that names the key and what it should be.
+    `select` and `ignore` may be among `flags`. Raises UsageError that names the key and what it should be.
     """
     source = "tool.evalkit.lint"
     for key in table:

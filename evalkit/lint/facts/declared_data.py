@@ -1,4 +1,4 @@
-"""Declarations in data, whatever form they have: OpenAI's (chat and responses), Gemini's, Anthropic's, MCP's, plain."""
+"""Declarations in data, in whatever form (OpenAI, Gemini, Anthropic, MCP, plain), and in JSON and YAML files."""
 
 from __future__ import annotations
 
@@ -161,8 +161,6 @@ def _normalize(value: object, *, names: bool = False) -> Any:
             result[key] = _normalize(item, names=key in ("properties", "$defs", "definitions") and not names)
     return result
 
-
-# JSON and YAML files of declarations: MCP's `tools/list`, OpenAI's `tools`, Gemini's `functionDeclarations`, lists.
 
 _MAY_DECLARE = re.compile(r'"(?:input_?[sS]chema|parameters(?:JsonSchema|_json_schema)?)"\s*:')
 _MAY_DECLARE_YAML = re.compile(

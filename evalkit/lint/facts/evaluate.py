@@ -1,4 +1,8 @@
-"""Values of Python expressions, as far as they can be told without running anything, and where their parts stand."""
+"""Values of Python expressions, as far as they are known without running anything, with the places of their parts.
+
+`walk_file` yields the nodes of a file with their surroundings, `find_attribute` the value of an attribute of `self`, where
+the class, its `__init__` or its base's `__init__` says it.
+"""
 
 from __future__ import annotations
 
@@ -276,8 +280,6 @@ def remove_unknown(value: object) -> Any:
     return value
 
 
-# What an attribute of `self` is, where the class, its `__init__` or its base's `__init__` says so.
-
 ExpressionInFile = tuple[ast.expr, PythonFile]
 FindClass = Callable[[str, PythonFile], tuple[ast.ClassDef, PythonFile] | None]
 _MOST_BASES = 3
@@ -363,8 +365,6 @@ def _find_super_argument(super_call: ast.Call, base: ast.ClassDef, name: str) ->
     at = names.index(attribute_value.id) if attribute_value.id in names else len(super_call.args)
     return named if named is not None else super_call.args[at] if at < len(super_call.args) else None
 
-
-# A walk over a syntax tree that knows where it is: the functions and the class around each node.
 
 # Nodes without anything of interest in or under them: half of a tree.
 _LEAVES = (ast.Name, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop, ast.alias, ast.Pass)

@@ -1,4 +1,4 @@
-"""Declarations in Python code: FunctionDeclaration(...), tool dicts, decorated functions, classes of tools."""
+"""Declarations in Python code: FunctionDeclaration(...), tool dictionaries, decorated functions, classes of tools."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from evalkit.lint.facts.records import (
 from evalkit.lint.facts.signatures import Resolver, build_schema
 
 _DECORATOR_NAMES = """tool function_tool tool_plain kernel_function ai_function ai_tool register_tool mcp_tool
-    llm_tool beta_tool tool_function
-    is_tool"""
+    llm_tool beta_tool tool_function is_tool"""
 DECORATORS = frozenset(_DECORATOR_NAMES.split())
 _NAME_KEYWORDS = ("name", "name_override", "tool_name")
 _DESCRIPTION_KEYWORDS = ("description", "description_override")
@@ -281,8 +280,6 @@ def _get_list_key(visit: NodeVisit) -> object:
     """Return a key of the list that the declaration is an item of."""
     return id(visit.parent) if isinstance(visit.parent, (ast.List, ast.Tuple)) else None
 
-
-# Classes of tools: name, description and parameters as attributes, properties or getters, and a method that runs.
 
 _RUNNER_NAMES = """run _run execute _execute aexecute call __call__ invoke forward arun _arun handle run_tool
     execute_tool handle_call"""

@@ -1,4 +1,4 @@
-"""Instruction texts: which functions they name, with which arguments, and which forms of text calls they show."""
+"""Instruction files and texts: functions that they declare and name, with which arguments, and forms of text calls."""
 
 from __future__ import annotations
 
@@ -185,8 +185,6 @@ def make_line_locator(text: str) -> Callable[[int], tuple[int, int]]:
 
     return place
 
-
-# Instruction files, and other files that hold instructions for a model.
 
 INSTRUCTION_ENDINGS = (".md", ".txt", ".prompt", ".j2", ".jinja", ".jinja2")
 _MEANT_FOR_MODELS = re.compile(r"prompt|instruction|system", re.IGNORECASE)

@@ -1,4 +1,8 @@
-"""All that the Python files of a project say of functions, in two passes: who declares, then who implements."""
+"""Facts of the Python files of a project, read in two passes: who declares functions, then who implements them.
+
+With `--import`, modules that declare functions are imported, which runs the project's code: their values show what the
+syntax alone does not.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +50,7 @@ _FOLD = str.maketrans("", "", "_-. :")
 _SHORTEST_PROMPT, _FEWEST_WORDS = 60, 8
 _TOOL_KEYWORDS = frozenset(("tools", "functions", "function_declarations"))
 _REGISTERING = ("agent", "check", "operator")
-# What texts are given to that are patterns, or messages for people.
+# Functions that take texts which are patterns, or messages for people.
 _NO_PROMPTS_WORDS = """compile search match findall finditer sub split startswith find
     debug info warning warn error exception critical log print fail"""
 _NO_PROMPTS = frozenset(_NO_PROMPTS_WORDS.split())
@@ -209,8 +213,6 @@ def read_value_tree(node: ast.Dict) -> ValueTree | None:
     }
     return tree if len(node.keys) > 1 and len(tree) == len(node.keys) else None
 
-
-# `--import`: what modules hold once they run, where the syntax alone does not tell. This runs the project's code.
 
 _DEPTH = 4
 

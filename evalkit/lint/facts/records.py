@@ -33,7 +33,7 @@ class _Unknown:
 
 UNKNOWN: Final = _Unknown()  # a value that can't be told without running the code
 
-# The forms of declarations. Those of a service keep that service's rules; the others keep the configured ones'.
+# Forms of declarations. Those of a service must keep that service's limits; the others keep the configured ones'.
 GEMINI, GEMINI_SCHEMA, OPENAI, ANTHROPIC, MCP = "gemini", "gemini-schema", "openai", "anthropic", "mcp"
 INSTRUCTION, SUITE, PLAIN, DECORATED = "instruction", "suite", "plain", "decorated"
 

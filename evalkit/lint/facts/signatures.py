@@ -1,4 +1,8 @@
-"""Signatures of functions, read from their syntax: names, defaults, and what their annotations say in JSON's terms."""
+"""Signatures of functions: names, defaults, annotations in JSON's terms; and the keys that code reads from a mapping.
+
+A function that takes all arguments as one mapping has no signature to compare; the keys that it reads say the same:
+``arguments["city"]``, ``args.get("days")``, ``"city" in args``. Where the mapping is passed on, other code may read more.
+"""
 
 from __future__ import annotations
 
@@ -166,8 +170,6 @@ def build_schema(implementation: Implementation) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required}
 
 
-# From an expression that stands for a function to the function's own definition, through imports.
-
 _MOST_IMPORTS = 5
 
 
@@ -229,8 +231,6 @@ def _apply_partial(implementation: Implementation, call: ast.Call) -> Implementa
     ]
     return replace(implementation, parameters=tuple(parameters))
 
-
-# Which keys code reads from a mapping of arguments: ``arguments["city"]``, ``args.get("days")``, ``"city" in args``.
 
 # Names of a mapping of all arguments, or of a value that takes them all.
 _MAPPING_WORDS = """args arguments params parameters payload kwargs input inputs tool_input tool_args request

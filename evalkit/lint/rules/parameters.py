@@ -46,7 +46,7 @@ RULES = (
 _MAPPINGS = re.compile(
     r"\b(?:dict|Dict|Mapping|MutableMapping|Any|Request|Input|Args|Params|Model|Schema|ToolCall)\b|Input$|Args$"
 )
-# What dispatchers hand to functions beside the model's arguments.
+# Parameters that dispatchers fill, beside the model's arguments.
 _INJECTED_WORDS = """self cls ctx context state session db client config deps runtime run_context tool_context
     callback callbacks agent app logger user user_id store request_context tool tool_use"""
 _INJECTED = frozenset(_INJECTED_WORDS.split())
