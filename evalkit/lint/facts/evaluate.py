@@ -1,7 +1,7 @@
 """Values of Python expressions, as far as they are known without running anything, with the places of their parts.
 
-`walk_file` yields the nodes of a file with their surroundings, `find_attribute` the value of an attribute of `self`, where
-the class, its `__init__` or its base's `__init__` says it.
+`walk_file` yields the nodes of a file with their surroundings, `find_attribute` the value of an attribute of `self`,
+where the class, its `__init__` or its base's `__init__` says it.
 """
 
 from __future__ import annotations

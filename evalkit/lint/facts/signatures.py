@@ -1,7 +1,8 @@
 """Signatures of functions: names, defaults, annotations in JSON's terms; and the keys that code reads from a mapping.
 
 A function that takes all arguments as one mapping has no signature to compare; the keys that it reads say the same:
-``arguments["city"]``, ``args.get("days")``, ``"city" in args``. Where the mapping is passed on, other code may read more.
+``arguments["city"]``, ``args.get("days")``, ``"city" in args``. Where the mapping is passed on, other code may read
+more.
 """
 
 from __future__ import annotations
