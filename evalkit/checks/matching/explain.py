@@ -1,4 +1,4 @@
-"""Why no assignment satisfies the plan: the best one that there is. Alternatives are decided beforehand."""
+"""The best assignment where none satisfies the plan: pairings, alignments, and what of them stands in order."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import NamedTuple, TypeGuard
 
 from msgspec import Struct, field
 
-from evalkit.checks.matching.bipartite import BipartiteMatching, FitTable, match_calls
+from evalkit.checks.matching.bipartite import FitTable, match_calls
 from evalkit.checks.matching.search import Bag, Chain, LeafPart, ParallelPart, Part, Rules, Shuffle, find_most_in_order
+
+EXACT = 4_096  # pairs up to which explanations are optimal; beyond, they are cheaper and the verdict is the same
+_STEPS = 10**6  # resolution of distances
 
 
 def find_cheapest_pairs(cost: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Pairs (row, column), as many as the shorter side has, of least total cost; by row.
+    """Find pairs (row, column), as many as the shorter side has, of least total cost; by row.
 
     The Hungarian method with potentials (Jonker and Volgenant's shortest augmenting paths), O(rows² · columns) for
     rows <= columns. Whole numbers of any size, so that several aims can be packed into one cost without rounding.
@@ -30,7 +33,7 @@ def find_cheapest_pairs(cost: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
 
 
 class _AugmentingPaths:
-    """Rows with a column so far; potentials keep the reduced cost of every pair at 0 or more, and of these at 0."""
+    """The rows that have a column so far. Potentials keep the reduced cost of every pair >= 0, and of these at 0."""
 
     def __init__(self, cost: Sequence[Sequence[int]]) -> None:
         self.cost = cost
@@ -56,7 +59,7 @@ class _AugmentingPaths:
             column = previous
 
     def _relax(self, row: int, column: int, slack: dict[int, tuple[int | None, int]]) -> tuple[int, int]:
-        """Whether open columns are nearer by way of `column`; the least distance of one, and which."""
+        """Update the open columns that are nearer by way of `column`; return the least distance, and its column."""
         costs, base = self.cost[row], self.row_potential[row]
         best: tuple[int, int] | None = None
         for candidate, (distance, _) in slack.items():
@@ -79,12 +82,6 @@ class _AugmentingPaths:
             slack[column] = distance - by, origin
 
 
-EXACT = 4_096  # pairs up to which explanations are optimal; beyond, they are cheaper and the verdict is the same
-
-
-_STEPS = 10**6  # resolution of distances
-
-
 class CallSlot(NamedTuple):
     """Room for one call of a leaf. Not `required`: it may stay empty, and then nothing is missing."""
 
@@ -94,7 +91,7 @@ class CallSlot(NamedTuple):
 
 
 class Weights:
-    """Scores that add up: first pairs that fit, then required places, then pairs of the name, then least distance."""
+    """Scores that add up: first pairs that fit, then required slots, then pairs of the name, then least distance."""
 
     def __init__(self, table: FitTable, most_pairs: int) -> None:
         self._table = table
@@ -103,7 +100,7 @@ class Weights:
         self._fits = self._required * (most_pairs + 1)
 
     def score(self, slot: CallSlot, call: int) -> int | None:
-        """What the pair adds; None: it may not be made. The two must have one name."""
+        """Return the worth of a pair; None: it may not be made. The two must have one name."""
         worth = self._pair + (self._required if slot.required else 0)
         if self._table.is_fit(slot.leaf, call):
             return worth + self._fits
@@ -113,10 +110,10 @@ class Weights:
 
 
 def find_best_pairs(slots: Sequence[CallSlot], calls: Sequence[int], table: FitTable) -> dict[int, int]:
-    """The best pairing call -> leaf of places and calls that all have one name, whatever their order.
+    """Find the best pairing call -> leaf of slots and calls that all have one name, whatever their order.
 
     On ties the earliest calls, and in their order. Beyond `EXACT` possible pairs the first call takes the first
-    place that may take it, required places first.
+    slot that may take it, required slots first.
     """
     if len(slots) * len(calls) > EXACT:
         open_slots = sorted((slot for slot in slots if slot.mismatch), key=lambda slot: not slot.required)
@@ -132,10 +129,12 @@ def find_best_pairs(slots: Sequence[CallSlot], calls: Sequence[int], table: FitT
     return {calls[j]: slots[i].leaf for i, j in find_cheapest_pairs(cost) if scores[i][j] is not None}
 
 
-# What of an assignment stands in order, and the best alignment of a plain ordered list.
 def keep_in_order(part: Part, owner: dict[int, int]) -> dict[int, int]:
-    """Of a matching call -> leaf a large part in which nothing stands out of order: along each chain the longest run
-    of calls that never steps back. Exact for a plain list; a chain's chains are cut after it."""
+    """Return a large part of a matching call -> leaf in which nothing stands out of order.
+
+    Along each chain that is the longest run of calls that never steps back. Exact for a plain list; a chain's chains
+    are cut after it.
+    """
     inside = set(part.leaves)
     owner = {call: leaf for call, leaf in sorted(owner.items()) if leaf in inside}
     if isinstance(part, (LeafPart, Bag)):
@@ -154,7 +153,7 @@ def keep_in_order(part: Part, owner: dict[int, int]) -> dict[int, int]:
 
 
 def _find_longest_run(values: Sequence[int]) -> list[int]:
-    """Indices of the earliest longest subsequence that never falls (patience sorting, O(n log n))."""
+    """Return the indices of the earliest longest subsequence that never falls (patience sorting, O(n log n))."""
     tails: list[int] = []  # the least negated first value of a run of each length, from the end
     lengths: list[int] = []
     for value in reversed(values):
@@ -171,12 +170,12 @@ def _find_longest_run(values: Sequence[int]) -> list[int]:
 
 
 def is_plain(part: Part) -> TypeGuard[Chain]:
-    """Whether it is an ordered list of calls without groups."""
+    """Return whether the part is an ordered list of calls without groups."""
     return isinstance(part, Chain) and all(isinstance(inner, LeafPart) for inner in part.parts)
 
 
 def fill_between(chain: Chain, owner: dict[int, int], maximums: Sequence[int], table: FitTable) -> dict[int, int]:
-    """`owner`, and what the leaves of a plain list with room left also take between their neighbours' calls."""
+    """Add to `owner` the calls that leaves of a plain list with room left take between their neighbours' calls."""
     owners = dict(owner)
     calls_of: dict[int, list[int]] = {leaf: [] for leaf in chain.leaves}
     for call, leaf in owner.items():
@@ -201,18 +200,24 @@ def fill_between(chain: Chain, owner: dict[int, int], maximums: Sequence[int], t
 
 
 def find_best_alignment(slots: Sequence[CallSlot], calls: Sequence[int], table: FitTable) -> dict[int, CallSlot]:
-    """The best alignment call -> place of an ordered list, by dynamic programming: O(places · calls).
+    """Find the best alignment call -> slot of an ordered list, by dynamic programming: O(slots · calls).
 
-    Pairs may differ in everything but the name. Pairs at the front that fit a required place are taken at once: no
+    Pairs may differ in everything but the name. Pairs at the front that fit a required slot are taken at once: no
     alignment without them is better, since at most one of the two could be paired otherwise.
     """
     alignment: dict[int, CallSlot] = {}
     first = 0
-    while first < min(len(slots), len(calls)) and _is_required_fit(slots[first], calls[first], table):
-        alignment[calls[first]] = slots[first]
+    for slot, call in zip(slots, calls, strict=False):
+        if not (slot.required and table.has_same_name(slot.leaf, call) and table.is_fit(slot.leaf, call)):
+            break
+        alignment[call] = slot
         first += 1
     slots, calls = slots[first:], calls[first:]
-    scores = _compute_scores(slots, calls, table)
+    weights = Weights(table, min(len(slots), len(calls)))
+    scores = [
+        [weights.score(slot, call) if table.has_same_name(slot.leaf, call) else None for call in calls]
+        for slot in slots
+    ]
     best = _compute_best_suffixes(scores)
     i = j = 0
     while i < len(slots) and j < len(calls):
@@ -227,20 +232,8 @@ def find_best_alignment(slots: Sequence[CallSlot], calls: Sequence[int], table: 
     return alignment
 
 
-def _is_required_fit(slot: CallSlot, call: int, table: FitTable) -> bool:
-    return slot.required and table.has_same_name(slot.leaf, call) and table.is_fit(slot.leaf, call)
-
-
-def _compute_scores(slots: Sequence[CallSlot], calls: Sequence[int], table: FitTable) -> list[list[int | None]]:
-    weights = Weights(table, min(len(slots), len(calls)))
-    return [
-        [weights.score(slot, call) if table.has_same_name(slot.leaf, call) else None for call in calls]
-        for slot in slots
-    ]
-
-
 def _compute_best_suffixes(scores: Sequence[Sequence[int | None]]) -> list[list[int]]:
-    """``best[i][j]``: the most that places from i on can score with calls from j on."""
+    """Return ``best[i][j]``: the highest score of the slots from i on with the calls from j on."""
     width = len(scores[0]) if scores else 0
     best = [[0] * (width + 1)]
     for row in reversed(scores):
@@ -261,12 +254,15 @@ class PairingDraft(Struct):
     differing: dict[int, int] = field(default_factory=dict)  # has the name, but does not fit
 
     def list_owners(self) -> dict[int, int]:
+        """Return all three as one."""
         return self.fitting | self.displaced | self.differing
 
 
 def find_drafts(part: Part, rules: Rules, *, forbid: bool) -> Iterator[PairingDraft]:
-    """Explanations worth comparing. `rules` are relaxed; where extras are allowed, only what is needed is paired
-    with calls that do not fit: the rest of the calls is nobody's fault."""
+    """Iterate over the explanations worth comparing. The alternatives of `part` are decided, and `rules` are relaxed.
+
+    Where extras are allowed, only needed slots are paired with calls that do not fit: other calls are no mistake.
+    """
     explainer = _Explainer(part, rules, forbid)
     if isinstance(part, (LeafPart, Bag)):
         yield explainer.build_unordered()
@@ -277,34 +273,34 @@ def find_drafts(part: Part, rules: Rules, *, forbid: bool) -> Iterator[PairingDr
 
 
 class _Explainer:
+    """Explanations of one plan against one run."""
+
     def __init__(self, part: Part, rules: Rules, forbid: bool) -> None:
         self.part, self.rules, self.forbid = part, rules, forbid
         self.table, self.minimums = rules.table, rules.minimums
         self.limits = rules.maximums if forbid else rules.minimums
         self.calls = range(len(rules.table.actual))
-        self.unordered_matching: BipartiteMatching = match_calls(
-            rules.table, part.leaves, rules.minimums, rules.maximums, self.calls
-        )
+        self.matching = match_calls(rules.table, part.leaves, rules.minimums, rules.maximums, self.calls)
 
     def is_complete(self) -> bool:
-        """Whether only the order (or the turns) can be wrong."""
-        filled = all(len(calls) >= self.minimums[leaf] for leaf, calls in self.unordered_matching.load.items())
-        return filled and (not self.forbid or len(self.unordered_matching.owner) == len(self.calls))
+        """Return whether only the order (or the turns) can be wrong."""
+        filled = all(len(calls) >= self.minimums[leaf] for leaf, calls in self.matching.load.items())
+        return filled and (not self.forbid or len(self.matching.owner) == len(self.calls))
 
     def build_unordered(self) -> PairingDraft:
-        """Maximum matching; pairs that differ are chosen together with the pairs that could make room for them."""
-        owner = dict(self.unordered_matching.owner)
+        """Build a maximum matching; pairs that differ are chosen together with pairs that could make room for them."""
+        owner = dict(self.matching.owner)
         for name, free in self._find_free_by_name(owner).items():
             calls, improved = self._find_improved_pairs(name, free)
             owner = {call: leaf for call, leaf in owner.items() if call not in calls} | improved
         return self._split(owner)
 
     def build_ordered(self) -> PairingDraft:
-        """As many fitting pairs in order as possible; what is left over is then paired whatever its order."""
+        """Pair as many fitting calls in order as possible, then the other calls whatever their order."""
         slots = [slot for leaf in self.part.leaves for slot in self._list_slots(leaf)]
         small = len(slots) * len(self.calls) <= EXACT
         if not small:
-            draft = PairingDraft(keep_in_order(self.part, self.unordered_matching.owner))
+            draft = PairingDraft(keep_in_order(self.part, self.matching.owner))
         elif is_plain(self.part):
             alignment = find_best_alignment(slots, self.calls, self.table)
             draft = self._split({call: slot.leaf for call, slot in alignment.items()})
@@ -313,8 +309,8 @@ class _Explainer:
         return self._add_leftovers(draft)
 
     def build_reordered(self) -> PairingDraft:
-        """Everything fits somewhere: what stands out of order is the only thing that is wrong."""
-        return self._add_leftovers(PairingDraft(keep_in_order(self.part, self.unordered_matching.owner)))
+        """Build the explanation where every call fits somewhere, and only the order is wrong."""
+        return self._add_leftovers(PairingDraft(keep_in_order(self.part, self.matching.owner)))
 
     def _add_leftovers(self, draft: PairingDraft) -> PairingDraft:
         load = Counter(draft.list_owners().values())
@@ -339,7 +335,7 @@ class _Explainer:
             yield CallSlot(leaf, required=k < self.minimums[leaf], mismatch=k < self.limits[leaf])
 
     def _find_free_by_name(self, owner: dict[int, int]) -> dict[str, list[int]]:
-        """The calls that are still unpaired, where one of the leaves has their name."""
+        """Return the unpaired calls by their name, where one of the leaves has it."""
         names = {self.table.leaves[leaf].name for leaf in self.part.leaves}
         free: dict[str, list[int]] = {}
         for call in self.calls:
@@ -360,48 +356,48 @@ class _Explainer:
         ]
 
     def _find_improved_pairs(self, name: str, free: list[int]) -> tuple[list[int], dict[int, int]]:
-        """Calls of the name that are paired anew, the free ones among them, and their pairs.
+        """Pair the free calls of a name, and others anew; return these calls and their pairs.
 
-        All maximum matchings leave the same pairs alone that no alternating path from a free place or a free call
-        reaches (Dulmage and Mendelsohn), so only the others need to be compared.
+        All maximum matchings share the pairs that no alternating path from a free slot or a free call reaches (Dulmage
+        and Mendelsohn), so only the others need to be compared.
         """
-        slots = self._list_free_slots(name, self.unordered_matching.owner, len(free))
+        slots = self._list_free_slots(name, self.matching.owner, len(free))
         if not slots or len(slots) * len(free) > EXACT:
             return free, find_best_pairs(slots, free, self.table)
         leaves = sorted(
             self._find_leaves_reached_from_slots({slot.leaf for slot in slots})
             | self._find_leaves_reached_from_calls(free)
         )
-        calls = sorted([*free, *(call for leaf in leaves for call in self.unordered_matching.load[leaf])])
+        calls = sorted([*free, *(call for leaf in leaves for call in self.matching.load[leaf])])
         spare = Counter(slot.leaf for slot in slots)
         region = [
             CallSlot(leaf, required=k < self.minimums[leaf], mismatch=k < self.limits[leaf])
             for leaf in leaves
-            for k in range(len(self.unordered_matching.load[leaf]) + spare[leaf])
+            for k in range(len(self.matching.load[leaf]) + spare[leaf])
         ]
         if len(region) * len(calls) > EXACT:
             return free, find_best_pairs(slots, free, self.table)
         return calls, find_best_pairs(region, calls, self.table)
 
     def _find_leaves_reached_from_slots(self, leaves: set[int]) -> set[int]:
-        """The leaves that could lose a call, step by step, to one of these."""
+        """Return the leaves that could lose a call, step by step, to one of these."""
         queue = sorted(leaves)
         for leaf in queue:
             for neighbour in self._list_leaves_named(self.table.leaves[leaf].name):
                 if neighbour not in leaves and any(
-                    self.table.is_fit(leaf, call) for call in self.unordered_matching.load[neighbour]
+                    self.table.is_fit(leaf, call) for call in self.matching.load[neighbour]
                 ):
                     leaves.add(neighbour)
                     queue.append(neighbour)
         return leaves
 
     def _find_leaves_reached_from_calls(self, calls: Iterable[int]) -> set[int]:
-        """The leaves whose calls could be pushed out, step by step, by one of these."""
+        """Return the leaves whose calls could be pushed out, step by step, by one of these."""
         reached: set[int] = set()
         queue = list(calls)
         for call in queue:
             for leaf in self.table.list_candidates(call):
-                if leaf in self.unordered_matching.load and leaf not in reached and self.table.is_fit(leaf, call):
+                if leaf in self.matching.load and leaf not in reached and self.table.is_fit(leaf, call):
                     reached.add(leaf)
-                    queue += self.unordered_matching.load[leaf]
+                    queue += self.matching.load[leaf]
         return reached

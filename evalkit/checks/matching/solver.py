@@ -1,4 +1,4 @@
-"""The one road through the matching: a plan and the calls in, the assignment out."""
+"""Solving a plan for the calls of a run: whether they satisfy it, exactly, and if not, the best assignment."""
 
 from __future__ import annotations
 
@@ -30,13 +30,18 @@ from evalkit.checks.matching.plan import (
 )
 from evalkit.checks.matching.search import Bag, LeafPart, Rules, build_part, find_most_in_order, find_satisfying
 
+MAX_TRIES = 64  # combinations of alternatives that an explanation compares; fewer where each is large
+_RAISES = 200  # searches spent on telling optional calls from extras, once the verdict is clear
+
+T = TypeVar("T")
 Fits = Callable[[int, int], bool]
+Choices = Mapping[Position, int]  # of each OneOf in force, the alternative; one inside another alternative has none
 
 
 def solve(
     plan: CallPlan, actual: Sequence[ActualCall], fits: Fits, distance: Callable[[int, int], float]
 ) -> Assignment:
-    """Which call met which expectation.
+    """Assign the calls to the expectations.
 
     ``fits(leaf_id, actual_index)`` and ``distance(leaf_id, actual_index)`` (0: nothing differs, 1: everything does)
     are asked about pairs of one name only, each at most once, and distances only where nothing satisfies the plan.
@@ -47,24 +52,20 @@ def solve(
     (where they are forbidden, such a call fails by itself). A call that would fit an optional leaf but stands out of
     order is an extra. `satisfied` is exact; SearchTooLargeError where that can't be decided within its bound.
     """
-    leaves = _list_leaves(plan)
+    leaves = tuple(node for _, node in walk(plan.root) if isinstance(node, Leaf))
     if not leaves:
         return Assignment(satisfied=not actual, extra=tuple(call.index for call in actual))
     answers: list[tuple[int, int, bool]] = []
     met = _match_in_step(plan, leaves, actual, fits, answers)
     if met is not None:
         pairs = tuple(Pair(leaf.id, actual[call].index) for leaf, call in zip(leaves, met, strict=True))
-        return Assignment(satisfied=True, pairs=pairs, extra=_list_unmatched(actual, met))
-    from evalkit.checks.matching.bipartite import FitTable
-
+        matched = set(met)
+        extra = tuple(call.index for position, call in enumerate(actual) if position not in matched)
+        return Assignment(satisfied=True, pairs=pairs, extra=extra)
     table = FitTable(leaves, actual, fits, distance)
     for leaf, call, answer in answers:
         table.record(leaf, call, answer)
     return Solver(plan, table).solve()
-
-
-def _list_leaves(plan: CallPlan) -> tuple[Leaf, ...]:
-    return tuple(node for _, node in walk(plan.root) if isinstance(node, Leaf))
 
 
 def _match_in_step(
@@ -74,7 +75,7 @@ def _match_in_step(
     fits: Fits,
     answers: list[tuple[int, int, bool]],
 ) -> list[int] | None:
-    """The calls that the leaves of a plain list meet one by one, in order: the common case, without any search."""
+    """Find the calls that meet the leaves of a plain list one by one, in order: the common case, without any search."""
     if not _can_match_in_step(plan, leaves, len(actual)):
         return None
     skips = plan.extras == "allow" and isinstance(plan.root, InOrder) and len(actual) > len(leaves)
@@ -97,7 +98,7 @@ def _match_in_step(
 
 
 def _can_match_in_step(plan: CallPlan, leaves: Sequence[Leaf], calls: int) -> bool:
-    """Whether one call for each leaf, and nothing else than extras, can be the answer."""
+    """Return whether one call for each leaf, and nothing else than extras, can be the answer."""
     root = plan.root
     if not isinstance(root, (InOrder, AnyOrder)) or len(root.children) != len(leaves):
         return False
@@ -108,21 +109,11 @@ def _can_match_in_step(plan: CallPlan, leaves: Sequence[Leaf], calls: int) -> bo
     return calls > len(leaves) and plan.extras == "allow" and all(leaf.min == 1 == leaf.max for leaf in leaves)
 
 
-def _list_unmatched(actual: Sequence[ActualCall], met: Sequence[int]) -> tuple[int, ...]:
-    if len(met) == len(actual):
-        return ()
-    matched = set(met)
-    return tuple(call.index for position, call in enumerate(actual) if position not in matched)
-
-
-# One plan against one run: first whether it is satisfied, exactly; only then, if it isn't, why.
-
-MAX_TRIES = 64  # combinations of alternatives that an explanation compares; fewer where each is large
-_RAISES = 200  # searches spent on telling optional calls from extras, once the verdict is clear
-
-
 class Solver:
-    """`least` and `most` are numbers of calls by leaf number."""
+    """The search for the assignment of one run: first one that satisfies the plan, then the best that does not.
+
+    `minimums` and `maximums` are numbers of calls by leaf number; an owner maps call -> leaf.
+    """
 
     def __init__(self, plan: CallPlan, table: FitTable) -> None:
         self.root, self.table = plan.root, table
@@ -131,25 +122,26 @@ class Solver:
         self.maximums = [max(leaf.min, len(self.calls)) if leaf.max is None else leaf.max for leaf in table.leaves]
         self.minimums = [leaf.min for leaf in table.leaves]
         if not self.forbid:
-            self._require_optional_leaves_with_strays()
+            self._require_optional_leaves()
         nodes = list(walk(self.root))
         self.groups = [position for position, node in nodes if isinstance(node, InParallel)]
         self.has_choices = any(isinstance(node, OneOf) for _, node in nodes)
         self.positions = {node.id: position for position, node in nodes if isinstance(node, Leaf)}
 
-    def _require_optional_leaves_with_strays(self) -> None:
-        """An optional call that was made with other arguments is no extra. See `solve`."""
+    def _require_optional_leaves(self) -> None:
+        """Require optional calls that were made with other arguments: those are no extras. See `solve`."""
         optional = {leaf.name for leaf in self.table.leaves if leaf.min == 0 and leaf.max != 0}
-        strays = {
+        names = {
             self.table.actual[call].name
             for call in self.calls
             if self.table.actual[call].name in optional and not self.table.find_fitting(call)
         }
         for number, leaf in enumerate(self.table.leaves):
-            if leaf.name in strays and leaf.max != 0:
+            if leaf.name in names and leaf.max != 0:
                 self.minimums[number] = max(1, leaf.min)
 
     def solve(self) -> Assignment:
+        """Find the best assignment."""
         owner = self._find_satisfying(lenient=False)
         if owner is not None:
             return self._build_assignment(PairingDraft(owner), self._find_choices(owner), satisfied=True)
@@ -157,15 +149,15 @@ class Solver:
             owner = self._find_satisfying(lenient=True)
             if owner is not None:
                 assignment = self._build_assignment(PairingDraft(owner), self._find_choices(owner), satisfied=False)
-                return replace(assignment, unproven=tuple(self._find_without_turns(assignment)))
+                turns = {group: self._list_turns(assignment, group) for group in self.groups}
+                unproven = [group for group in self.groups if len(turns[group]) > 1 and None in turns[group]]
+                return replace(assignment, unproven=tuple(unproven))
         size = max(1, len(self.table.leaves) * len(self.calls))
         tries = max(2, min(MAX_TRIES, MAX_TRIES * EXACT // size))
         return find_best(self.root, self._explain, self._measure_badness, tries, self._find_promising)
 
-    # Whether it is satisfied
-
     def _find_satisfying(self, *, lenient: bool) -> dict[int, int] | None:
-        """Call -> leaf, or None."""
+        """Find an owner that satisfies the plan. `lenient`: a call without a turn may stand in any turn."""
         part = build_part(self.root, Rules(self.table, self.minimums, self.maximums))
         if isinstance(part, (LeafPart, Bag)):
             matching = match_calls(self.table, part.leaves, self.minimums, self.maximums, self.calls)
@@ -183,7 +175,7 @@ class Solver:
         return find_satisfying(build_part(self.root, rules), rules, forbid=self.forbid)
 
     def _add_optional_calls(self, owner: dict[int, int], lenient: bool) -> dict[int, int]:
-        """Extras that an optional leaf, or one with room for more, takes as well: all together or one by one."""
+        """Add extras that an optional leaf, or one with room for more, takes as well: all together or one by one."""
         raised = [
             min(self.maximums[leaf], low + len(self._find_waiting(leaf, owner)))
             for leaf, low in enumerate(self.minimums)
@@ -214,10 +206,8 @@ class Solver:
             if call not in owner and self.table.has_same_name(leaf, call) and self.table.is_fit(leaf, call)
         ]
 
-    # What is wrong
-
     def _find_promising(self) -> Choices:
-        """Alternatives to begin with where there are too many combinations to try them all."""
+        """Find alternatives to begin with where there are too many combinations to try them all."""
         rules = Rules(self.table, self.minimums, self.maximums, relaxed=True)
         if len(self.table.leaves) * len(self.calls) > 4 * EXACT:
             return {}
@@ -236,7 +226,7 @@ class Solver:
         )
 
     def _measure_badness(self, assignment: Assignment) -> tuple[float, ...]:
-        """Fewer problems first, then more calls that fit at all, then less distance."""
+        """Return a sort key: fewer problems first, then more calls that fit at all, then less distance."""
         differing = [pair for pair in assignment.pairs if not pair.fits]
         missing = sum(count for _, count in assignment.missing)
         extra = len(assignment.extra) if self.forbid else 0
@@ -246,8 +236,6 @@ class Solver:
         at = {call.index: position for position, call in enumerate(self.table.actual)}
         distance = sum(self.table.measure_distance(numbers[pair.leaf_id], at[pair.actual_index]) for pair in differing)
         return problems, -fitting, distance
-
-    # How it is told
 
     def _find_choices(self, owner: dict[int, int]) -> Choices:
         if not self.has_choices:
@@ -267,11 +255,11 @@ class Solver:
             wrong_order=self._build_pairs(draft.displaced, {}),
             alternatives=choices,
         )
-        return (
-            assignment
-            if satisfied or not self.groups
-            else replace(assignment, not_parallel=tuple(self._find_apart(assignment)))
-        )
+        if satisfied or not self.groups:
+            return assignment
+        turns = {group: self._list_turns(assignment, group) for group in self.groups}
+        apart = [group for group in self.groups if len({turn for turn in turns[group] if turn is not None}) > 1]
+        return replace(assignment, not_parallel=tuple(apart))
 
     def _build_pairs(self, owner: dict[int, int], differing: dict[int, int]) -> tuple[Pair, ...]:
         leaves, actual = self.table.leaves, self.table.actual
@@ -294,7 +282,7 @@ class Solver:
         )
 
     def _list_turns(self, assignment: Assignment, group: Position) -> list[int | None]:
-        """The turns of the calls that the group met."""
+        """Return the turns of the calls that the group met."""
         turns = {call.index: call.turn for call in self.table.actual}
         return [
             turns[pair.actual_index]
@@ -302,32 +290,15 @@ class Solver:
             if self.positions[pair.leaf_id][: len(group)] == group
         ]
 
-    def _find_apart(self, assignment: Assignment) -> Iterator[Position]:
-        for group in self.groups:
-            if len({turn for turn in self._list_turns(assignment, group) if turn is not None}) > 1:
-                yield group
-
-    def _find_without_turns(self, assignment: Assignment) -> Iterator[Position]:
-        for group in self.groups:
-            turns = self._list_turns(assignment, group)
-            if len(turns) > 1 and None in turns:
-                yield group
-
-
-# Which alternative of each OneOf is in force. A OneOf inside an alternative that is not chosen has none.
-
-Choices = Mapping[Position, int]
-T = TypeVar("T")
-
 
 def count_combinations(node: Node) -> int:
-    """How many ways to choose there are."""
+    """Return the number of ways to choose alternatives."""
     counts = (count_combinations(child) for child in list_children(node))
     return sum(counts) if isinstance(node, OneOf) else prod(counts)
 
 
 def list_combinations(node: Node, position: Position = ()) -> list[dict[Position, int]]:
-    """Every way to choose, earliest alternatives first."""
+    """Return every way to choose, earliest alternatives first."""
     below = [list_combinations(child, (*position, step)) for step, child in enumerate(list_children(node))]
     if isinstance(node, OneOf):
         return [{position: step, **inner} for step, inners in enumerate(below) for inner in inners]
@@ -341,7 +312,7 @@ def find_best(
     tries: int,
     promising: Callable[[], Choices],
 ) -> T:
-    """The attempt of least key; on ties that with the earliest alternatives.
+    """Return the attempt of least key; on ties that with the earliest alternatives.
 
     Every combination is tried where these are no more than `tries`; otherwise a promising one is improved one OneOf
     after the other, as long as the tries last.
@@ -361,7 +332,7 @@ def find_best(
 
 
 def _list_variants(root: Node, choices: Choices, position: Position) -> list[dict[Position, int]]:
-    """`choices` with each alternative at `position`, if that is in force; what is new below it takes its first."""
+    """Return `choices` with each alternative at `position`, if that is in force; choices new below it are the first."""
     if position not in choices:
         return []
     node = next(node for place, node in walk(root) if place == position)
@@ -381,9 +352,9 @@ def _follow(node: Node, position: Position, preferred: Choices, result: dict[Pos
 
 
 def find_choices(root: Node, used: Collection[int], minimums: Mapping[int, int]) -> dict[Position, int]:
-    """The alternatives that an assignment chose: those with a leaf in `used`, else the first that may stay empty.
+    """Return the alternatives that an assignment chose: with a leaf in `used`, else the first that may stay empty.
 
-    `used` holds leaf ids, `least` the number of calls that each leaf id needs.
+    `used` are leaf ids, `minimums` the number of calls that each leaf id needs.
     """
     result: dict[Position, int] = {}
     _decide(root, (), used, minimums, result)
