@@ -25,7 +25,7 @@ _ARGUMENT_CODES = {"wrong": "wrong_argument", "missing": "missing_argument", "un
 
 
 class CallCheck(Protocol):
-    """One demand on a call."""
+    """A demand on a call."""
 
     @property
     def key(self) -> str:
@@ -37,7 +37,7 @@ class CallCheck(Protocol):
 
     @property
     def on_arguments(self) -> bool:
-        """Whether it counts towards argument accuracy."""
+        """True if it counts towards argument accuracy."""
 
     @property
     def size(self) -> int:
@@ -45,7 +45,7 @@ class CallCheck(Protocol):
 
     @property
     def has_templates(self) -> bool:
-        """Whether it must be bound before it can be met."""
+        """True if it must be bound before it can be met."""
 
     def bind(self, resolve: Resolve) -> CallCheck:
         """Render the templates. Raises TemplateError."""

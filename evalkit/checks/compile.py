@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -56,11 +55,6 @@ _READERS: dict[str, Callable[[ExpectationReader, KeyPath, Any], RunCheck | None]
     **dict.fromkeys(BUDGETS, read_budget),
 }
 _CALLS = "expected_function_calls"
-
-
-@lru_cache(maxsize=256)  # most cases have it at one and the same path
-def _build_completes(path: KeyPath) -> StopReason:
-    return StopReason(COMPLETED, path, is_explicit=False)
 
 
 def compile_expectation(
@@ -140,7 +134,7 @@ class _Compilation:
             forbidden=forbidden,
             grounded=grounded,
             valid_arguments=valid,
-            stop_reason=stop_reason or _build_completes(self.path),
+            stop_reason=stop_reason or StopReason(COMPLETED, self.path, is_explicit=False),
             checks=tuple(check for check in checks if check is not stop_reason),
             aliases=reader.aliases,
             graded=graded,

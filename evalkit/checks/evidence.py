@@ -19,7 +19,7 @@ COMPLETED = "completed"  # the stop reason of a run that ended as it should
 
 
 class Evidence:
-    """One transcript, or the part of it that belongs to one user turn.
+    """A transcript, or the part of it that belongs to one user turn.
 
     `calls` are judged; `known_calls` are also those of earlier user turns, to which references and `grounded` may lead.
     """

@@ -144,7 +144,7 @@ def format_times(number: int) -> str:
 
 
 class CallResult(Struct):
-    """One line of the trace: a call (None: missing), the expected call it was compared with, and the results."""
+    """A line of the trace: a call (None: missing), the expected call it was compared with, and the results."""
 
     call: FunctionCall | None
     leaf: ExpectedCall | None = None

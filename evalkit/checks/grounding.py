@@ -53,7 +53,7 @@ _MAX_LENGTH = 64  # of an identifier; longer texts are prose
 
 
 class KnowledgeSource:
-    """One value that the agent received, indexed when first needed: its texts, numbers, dates and times."""
+    """A value that the agent received, indexed when first needed: its texts, numbers, dates and times."""
 
     def __init__(self, value: object) -> None:
         self._numbers: set[object] = set()
@@ -157,12 +157,11 @@ def _list_leaves(value: object) -> Iterator[_Leaf]:
         elif id(part.value) not in visited:
             visited.add(id(part.value))
             steps = part.value.items() if kind == OBJECT else enumerate(part.value)
-            inside = [_Leaf(item, step if isinstance(step, int) else _format_key(step), part) for step, item in steps]
+            inside = [
+                _Leaf(item, step if isinstance(step, int) or get_kind(step) == STRING else format_value(step), part)
+                for step, item in steps
+            ]
             pending.extend(reversed(inside))
-
-
-def _format_key(key: object) -> str:
-    return str(key) if get_kind(key) == STRING else format_value(key)
 
 
 class _Tracer:
@@ -178,16 +177,16 @@ class _Tracer:
             return True
         if kind == NUMBER:
             return self._is_known(lambda source: source.numbers, _to_decimals(value))
-        return kind == STRING and self._is_text_traceable(fold_text(value))
+        if kind != STRING:
+            return False
+        text = fold_text(value)
+        return not text or self._is_in_text(text) or self._is_identifier_known(text) or self._is_composed(text)
 
     def _is_known(self, index: Callable[[KnowledgeSource], set[object]], readings: AbstractSet[object]) -> bool:
         return any(not index(source).isdisjoint(readings) for source in self.sources)
 
     def _is_in_text(self, text: str) -> bool:
         return any(find_words(source.text, text) >= 0 for source in self.sources)
-
-    def _is_text_traceable(self, text: str) -> bool:
-        return not text or self._is_in_text(text) or self._is_identifier_known(text) or self._is_composed(text)
 
     def _is_composed(self, text: str) -> bool:
         """Return whether dates, times, numbers and the words between them are all known."""

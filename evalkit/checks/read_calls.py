@@ -208,27 +208,27 @@ class CallReader:
         matcher = self.reader.read_matcher(path, expected, _MATCHING_MODES[key])
         return ValuesCheck(key, matcher, path, names, value) if matcher else None
 
-    def _read_absent(self, path: KeyPath, value: object, name: str | None) -> AbsentCheck | None:
+    def read_absent(self, path: KeyPath, value: object, name: str | None) -> AbsentCheck | None:
         names = self.reader.read_names(path, value)
         for argument in names or ():
             self.reader.check_argument(path, name, argument)
         return AbsentCheck(names, path) if names else None
 
-    def _read_outcome(self, path: KeyPath, value: object, name: str | None) -> OutcomeCheck | None:
+    def read_outcome(self, path: KeyPath, value: object, name: str | None) -> OutcomeCheck | None:
         outcome = self.reader.read_choice(path, value, OUTCOMES)
         return OutcomeCheck(outcome, path) if outcome in ("ok", "error") else None
 
-    def _read_valid(self, path: KeyPath, value: object, name: str | None) -> ValidCheck | None:
+    def read_valid(self, path: KeyPath, value: object, name: str | None) -> ValidCheck | None:
         valid = self.reader.read_boolean(path, value)
         return None if valid is None else ValidCheck(valid, path)
 
-    def _read_channel(self, path: KeyPath, value: object, name: str | None) -> ChannelCheck | None:
+    def read_channel(self, path: KeyPath, value: object, name: str | None) -> ChannelCheck | None:
         values = value if isinstance(value, list) and value else [value]
         channels = [self.reader.read_choice(path, item, CHANNELS) for item in values]
         valid_channels = tuple(channel for channel in channels if channel is not None)
         return ChannelCheck(valid_channels, path) if len(valid_channels) == len(values) else None
 
-    def _read_grounded(self, path: KeyPath, value: object, name: str | None) -> GroundedCheck | None:
+    def read_grounded(self, path: KeyPath, value: object, name: str | None) -> GroundedCheck | None:
         names = read_grounded(self.reader, path, value)
         if names is None:
             return None
@@ -238,11 +238,11 @@ class CallReader:
 
 
 _READERS: dict[str, Callable[[CallReader, KeyPath, Any, str | None], CallCheck | None]] = {
-    "arguments_absent": CallReader._read_absent,
-    "outcome": CallReader._read_outcome,
-    "channel": CallReader._read_channel,
-    "valid": CallReader._read_valid,
-    "grounded": CallReader._read_grounded,
+    "arguments_absent": CallReader.read_absent,
+    "outcome": CallReader.read_outcome,
+    "channel": CallReader.read_channel,
+    "valid": CallReader.read_valid,
+    "grounded": CallReader.read_grounded,
 }
 
 

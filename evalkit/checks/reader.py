@@ -220,7 +220,7 @@ class Phrase(Struct, frozen=True):
 
 
 class Phrases(Struct, frozen=True):
-    """All phrases of one key."""
+    """The phrases of one key."""
 
     items: tuple[Phrase, ...]
 

@@ -144,12 +144,8 @@ def _copy(value: Any, budget: list[int]) -> Any:
         }
     if value_kind == ARRAY:
         return [_copy(item, budget) for item in value]
-    if not value_kind or (value_kind == NUMBER and not _can_write(value)):
-        return format_value(value)
-    return value
-
-
-def _can_write(number: float) -> bool:
-    if isinstance(number, int):
-        return number.bit_length() <= 4096  # Python refuses to write longer ones in decimal
-    return number - number == 0  # NaN and infinities are not JSON
+    if value_kind == NUMBER:
+        # NaN and infinities are not JSON, and Python refuses to write longer integers in decimal.
+        is_json = value.bit_length() <= 4096 if isinstance(value, int) else value - value == 0
+        return value if is_json else format_value(value)
+    return value if value_kind else format_value(value)

@@ -160,14 +160,6 @@ def _count_tokens(transcript: Transcript) -> float | None:
     return usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.reasoning_tokens
 
 
-def _get_total_ms(transcript: Transcript) -> float | None:
-    return None if transcript.timing is None else transcript.timing.total_ms
-
-
-def _get_overhead_ms(transcript: Transcript) -> float | None:
-    return None if transcript.timing is None else transcript.timing.overhead_ms
-
-
 _NO_TIME = "the run's time was not measured"
 _NO_PRICE = "the model has no known price; [tool.evalkit.prices] has none"
 _NO_TOKENS = "the model's usage of tokens was not reported"
@@ -180,8 +172,16 @@ _BUDGETS: dict[str, tuple[Callable[[Transcript], float | None], str, str]] = {
     "max_function_calls": (lambda transcript: len(transcript.calls), "{} function call{}", ""),
     "max_tokens": (_count_tokens, "{} token{}", _NO_TOKENS),
     "max_cost_usd": (lambda transcript: transcript.cost_usd, "{} USD", _NO_PRICE),
-    "processing_time_ms": (_get_total_ms, "{} ms", _NO_TIME),
-    "max_overhead_ms": (_get_overhead_ms, "{} ms in the agent's own code", _NO_TIME),
+    "processing_time_ms": (
+        lambda transcript: transcript.timing.total_ms if transcript.timing else None,
+        "{} ms",
+        _NO_TIME,
+    ),
+    "max_overhead_ms": (
+        lambda transcript: transcript.timing.overhead_ms if transcript.timing else None,
+        "{} ms in the agent's own code",
+        _NO_TIME,
+    ),
 }
 _COUNTS = ("max_model_turns", "max_function_calls", "max_tokens")
 

@@ -157,12 +157,20 @@ class BipartiteMatching:
         unvisited = self._members[name] & ~self._dead
         queue = [call]
         for current in queue:
-            newly_reached = self._find_fitting(current, unvisited)
+            if self._table.has_fitting(current) or unvisited.bit_count() > _MAX_SINGLE_QUESTIONS:
+                newly_reached = self._table.find_fitting(current) & unvisited
+            else:
+                fitting = (leaf for leaf in list_bits(unvisited) if self._table.is_fit(leaf, current))
+                newly_reached = sum(1 << leaf for leaf in fitting)
             unvisited &= ~newly_reached
             for leaf in list_bits(newly_reached):
                 reached[leaf] = current
                 if len(self.load[leaf]) < self._room[leaf]:
-                    self._shift(leaf, reached)
+                    # Move the calls along the path that ends in `leaf`; the one that began it finds a place there.
+                    end: int | None = leaf
+                    while end is not None:
+                        end = self._move(reached[end], end)
+                    self._close_if_full(leaf)
                     return True
                 queue.extend(self.load[leaf])
             if not unvisited:
@@ -170,18 +178,6 @@ class BipartiteMatching:
         for leaf in reached:
             self._dead |= 1 << leaf
         return False
-
-    def _find_fitting(self, call: int, among: int) -> int:
-        if self._table.has_fitting(call) or among.bit_count() > _MAX_SINGLE_QUESTIONS:
-            return self._table.find_fitting(call) & among
-        return sum(1 << leaf for leaf in list_bits(among) if self._table.is_fit(leaf, call))
-
-    def _shift(self, leaf: int, reached: dict[int, int]) -> None:
-        """Move the calls along the path that ends in `leaf`; the call that began it finds a place at its beginning."""
-        end: int | None = leaf
-        while end is not None:
-            end = self._move(reached[end], end)
-        self._close_if_full(leaf)
 
 
 def match_calls(

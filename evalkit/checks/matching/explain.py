@@ -297,7 +297,13 @@ class _Explainer:
 
     def build_ordered(self) -> PairingDraft:
         """Pair as many fitting calls in order as possible, then the other calls whatever their order."""
-        slots = [slot for leaf in self.part.leaves for slot in self._list_slots(leaf)]
+        slots: list[CallSlot] = []
+        for leaf in self.part.leaves:
+            named = sum(self.table.has_same_name(leaf, call) for call in self.calls)
+            slots += [
+                CallSlot(leaf, required=k < self.minimums[leaf], mismatch=k < self.limits[leaf])
+                for k in range(min(self.rules.maximums[leaf], named))
+            ]
         small = len(slots) * len(self.calls) <= EXACT
         if not small:
             draft = PairingDraft(keep_in_order(self.part, self.matching.owner))
@@ -328,11 +334,6 @@ class _Explainer:
         for call, leaf in owner.items():
             (draft.fitting if self.table.is_fit(leaf, call) else draft.differing)[call] = leaf
         return draft
-
-    def _list_slots(self, leaf: int) -> Iterator[CallSlot]:
-        named = sum(self.table.has_same_name(leaf, call) for call in self.calls)
-        for k in range(min(self.rules.maximums[leaf], named)):
-            yield CallSlot(leaf, required=k < self.minimums[leaf], mismatch=k < self.limits[leaf])
 
     def _find_free_by_name(self, owner: dict[int, int]) -> dict[str, list[int]]:
         """Return the unpaired calls by their name, where one of the leaves has it."""

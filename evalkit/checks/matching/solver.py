@@ -272,14 +272,12 @@ class Solver:
         for leaf in owners.values():
             load[leaf] += 1
         for expected, count in zip(self.table.leaves, load, strict=True):
-            if count < expected.min and self._is_in_force(expected, choices):
+            position = self.positions[expected.id]
+            in_force = all(
+                position[: len(choice)] != choice or position[len(choice)] == step for choice, step in choices.items()
+            )
+            if count < expected.min and in_force:
                 yield expected.id, expected.min - count
-
-    def _is_in_force(self, leaf: Leaf, choices: Choices) -> bool:
-        position = self.positions[leaf.id]
-        return all(
-            position[: len(choice)] != choice or position[len(choice)] == step for choice, step in choices.items()
-        )
 
     def _list_turns(self, assignment: Assignment, group: Position) -> list[int | None]:
         """Return the turns of the calls that the group met."""
