@@ -165,8 +165,6 @@ def _format_address(answer: Any) -> str:
     return escape_controls(str(answer.get("html_url", ""))) if isinstance(answer, dict) else ""
 
 
-# The little of GitHub's REST API that one comment needs, with the standard library alone.
-
 VERSION = "2022-11-28"  # of the REST API
 _TRIES = 4
 _MOST_BYTES = 50_000_000

@@ -119,9 +119,14 @@ def _strip_name(instruction: bytes) -> bytes:
 
 def import_logs(logs: Sequence[Path], request: ImportRequest) -> Iterator[tuple[str, bool]]:
     """Yield lines to show, and whether each reports a problem. Raise UsageError for bad options."""
-    _check_request(request)
-    writer, case_count = _CaseWriter(request), 0
-    failure_count = 0
+    if not _CATEGORY.fullmatch(request.category):
+        raise UsageError(
+            f"--category: {request.category!r} is no name of a category; expected small letters, digits, _ and -"
+        )
+    if not request.to.resolve().is_relative_to(Path.cwd()):
+        raise UsageError(f"--to: {request.to} is outside the project {Path.cwd()}; cases live below its root")
+    writer = _CaseWriter(request)
+    case_count = failure_count = 0
     for log in logs:
         for conversation in read_log(log, request.form):
             if isinstance(conversation, UsageError):
@@ -133,34 +138,13 @@ def import_logs(logs: Sequence[Path], request: ImportRequest) -> Iterator[tuple[
                 yield f"{conversation.source}: {error}", True
                 continue
             case_count += 1
-            yield f"wrote {_format_path(result.case)}", False
+            yield f"wrote {result.case.resolve().relative_to(Path.cwd()).as_posix()}", False
             yield from ((f"  note: {note}", False) for note in result.notes)
             failure = writer.explain_failure(result.case) if request.agent is None else None
             if failure is not None:
                 failure_count += 1
                 yield f"  does not pass as it is: {failure}", True
-    yield (
-        f"{case_count} case{'s' * (case_count != 1)} from {len(logs)} log{'s' * (len(logs) != 1)}"
-        + _describe_result(request, case_count, failure_count),
-        not case_count,
-    )
-
-
-def _describe_result(request: ImportRequest, case_count: int, failure_count: int) -> str:
-    if request.agent is not None or not case_count:
-        return ""
-    return f", {case_count - failure_count} of them pass offline; now run: pytest --evalkit"
-
-
-def _check_request(request: ImportRequest) -> None:
-    if not _CATEGORY.fullmatch(request.category):
-        raise UsageError(
-            f"--category: {request.category!r} is no name of a category; expected small letters, digits, _ and -"
-        )
-    if not request.to.resolve().is_relative_to(Path.cwd()):
-        raise UsageError(f"--to: {request.to} is outside the project {Path.cwd()}; cases live below its root")
-
-
-def _format_path(path: Path) -> str:
-    full = path.resolve()
-    return full.relative_to(Path.cwd()).as_posix() if full.is_relative_to(Path.cwd()) else str(path)
+    summary = f"{case_count} case{'s' * (case_count != 1)} from {len(logs)} log{'s' * (len(logs) != 1)}"
+    if case_count and request.agent is None:
+        summary += f", {case_count - failure_count} of them pass offline; now run: pytest --evalkit"
+    yield summary, not case_count

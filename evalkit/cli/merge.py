@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from evalkit.cli.gate import build_policy, load_baseline
 from evalkit.errors import UsageError
@@ -20,8 +21,7 @@ from evalkit.stats.accounting import Tally
 from evalkit.text.format import format_case_count, join_names
 
 
-@dataclass(frozen=True, slots=True)
-class MergeResult:
+class MergeResult(Struct, frozen=True):
     """The number of merged verdicts, and the gate's decision on all of them."""
 
     verdicts: int
@@ -36,7 +36,7 @@ def merge_runs(paths: Sequence[Path], output: Path) -> MergeResult:
     """
     with ExitStack() as stack:
         stored = [stack.enter_context(closing(StoredRun(path))) for path in paths]
-        runs = [each.run for each in stored]
+        runs = [stored_run.run for stored_run in stored]
         _refuse_other_commits(paths, runs)
         are_shards = any(run.shard for run in runs)
         if are_shards:
@@ -52,12 +52,12 @@ def merge_runs(paths: Sequence[Path], output: Path) -> MergeResult:
 def _join(stored: Sequence[StoredRun], output: Path) -> MergeResult:
     outcomes, tally = [], Tally()
     places: dict[str, tuple[StoredRun, int]] = {}
-    for each in stored:
-        for index, verdict in enumerate(each.iter_verdicts()):
+    for stored_run in stored:
+        for index, verdict in enumerate(stored_run.iter_verdicts()):
             outcomes.append(build_outcome(verdict))
             tally.add(verdict)
-            places[verdict.case_id] = (each, index)
-    runs = [each.run for each in stored]
+            places[verdict.case_id] = (stored_run, index)
+    runs = [stored_run.run for stored_run in stored]
     selected = _order_cases(runs)
     collected = max(run.collected for run in runs) if runs[0].shard else sum(run.collected for run in runs)
     part = any(run.metadata.get("part") for run in runs)
@@ -82,11 +82,11 @@ def _join(stored: Sequence[StoredRun], output: Path) -> MergeResult:
             "accounting": tally.to_accounting().to_json(),
             **_find_common_metadata(runs),
             "part": part,
-            "merged": [each.path.name for each in stored],
+            "merged": [stored_run.path.name for stored_run in stored],
         },
     )
     order = [place for case_id in dict.fromkeys((*selected, *places)) if (place := places.get(case_id)) is not None]
-    write_run(output, merged_run, (each.read_line(index) for each, index in order))
+    write_run(output, merged_run, (stored_run.read_line(index) for stored_run, index in order))
     return MergeResult(len(order), decision)
 
 
@@ -99,7 +99,7 @@ def _order_cases(runs: Sequence[Run]) -> tuple[str, ...]:
         for index, case_id in enumerate(run.selected):
             place = places[index] if index < len(places) else last
             placed.append((place if places else number, case_id))
-    return tuple(case_id for _, case_id in sorted(placed, key=lambda each: each[0]))
+    return tuple(case_id for _, case_id in sorted(placed, key=lambda pair: pair[0]))
 
 
 def _find_common_metadata(runs: Sequence[Run]) -> dict[str, Any]:
@@ -135,12 +135,9 @@ def _refuse_overlaps(paths: Sequence[Path], runs: Sequence[Run]) -> None:
     for path, run in zip(paths, runs, strict=True):
         for case_id in dict.fromkeys(run.selected):
             if case_id in owner:
-                raise UsageError(f"{case_id} is in two of the runs: {owner[case_id]} and {path}{_explain_overlap(run)}")
+                hint = "; were the shards split by different --evalkit-durations?" if run.shard else ""
+                raise UsageError(f"{case_id} is in two of the runs: {owner[case_id]} and {path}{hint}")
             owner[case_id] = path
-
-
-def _explain_overlap(run: Run) -> str:
-    return "; were the shards split by different --evalkit-durations?" if run.shard else ""
 
 
 def _refuse_other_commits(paths: Sequence[Path], runs: Sequence[Run]) -> None:
@@ -178,14 +175,17 @@ def _refuse_other_selections(paths: Sequence[Path], runs: Sequence[Run]) -> None
     path, first_selection = selections[0]
     for other_path, selection in selections[1:]:
         if (selection.count, selection.fingerprint) != (first_selection.count, first_selection.fingerprint):
+            cases, other_cases = (
+                f"{format_case_count(part.count)} ({part.fingerprint})" for part in (first_selection, selection)
+            )
             raise UsageError(
-                f"{path} is a shard of {format_case_count(first_selection.count)} ({first_selection.fingerprint}), and {other_path} of "  # noqa: E501
-                f"{format_case_count(selection.count)} ({selection.fingerprint}); shards select the same cases: the same files, "  # noqa: E501
-                "paths, -k and -m"
+                f"{path} is a shard of {cases}, and {other_path} of {other_cases}; "
+                "shards select the same cases: the same files, paths, -k and -m"
             )
         if first_selection.content and selection.content and selection.content != first_selection.content:
             raise UsageError(
-                f"{path} and {other_path} are of different versions of the case files or suites; merge shards of one version"  # noqa: E501
+                f"{path} and {other_path} are of different versions of the case files or suites; "
+                "merge shards of one version"
             )
 
 

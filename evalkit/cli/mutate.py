@@ -1,4 +1,4 @@
-"""`evalkit mutate`: what a case would not notice, and the expectation that would."""
+"""`evalkit mutate`: mistakes that a case would not notice, and the expectation that would."""
 
 from __future__ import annotations
 
@@ -39,23 +39,17 @@ def score_cases(paths: Sequence[str], leave_out: Sequence[str]) -> list[CaseScor
 def compute_exit_status(case_scores: Sequence[CaseScore], min_score: str | None) -> int:
     """Return 0 if the score is met or none is demanded, 1 if it is missed, 6 if no case could be probed."""
     floor = Fraction(0) if min_score is None else parse_percentage(min_score, "--min-score")
-    total = sum(one.total for one in case_scores)
+    caught, total = _count_mutants(case_scores)
     if not total:
         return NOT_MEASURED
-    return MET if Fraction(sum(one.caught for one in case_scores) * 100, total) >= floor else MISSED
+    return MET if Fraction(caught * 100, total) >= floor else MISSED
 
 
 def to_json(case_scores: Sequence[CaseScore], status: int) -> str:
     """Return the scores as one JSON document."""
-    total, caught = sum(one.total for one in case_scores), sum(one.caught for one in case_scores)
-    document = {
-        "version": 1,
-        "caught": caught,
-        "total": total,
-        "score": _compute_percent(caught, total),
-        "exit_status": status,
-    }
-    return json.dumps({**document, "cases": [to_builtins(one) for one in case_scores]}, indent=2)
+    caught, total = _count_mutants(case_scores)
+    document = {"version": 1, "caught": caught, "total": total, "score": _compute_percent(caught, total)}
+    return json.dumps({**document, "exit_status": status, "cases": to_builtins(case_scores)}, indent=2)
 
 
 def to_text(case_scores: Sequence[CaseScore], min_score: str | None, status: int) -> list[str]:
@@ -80,8 +74,8 @@ def _describe_survivor(survivor: Survivor) -> list[str]:
 
 
 def _format_total(case_scores: Sequence[CaseScore], min_score: str | None, status: int) -> str:
-    probed = [one for one in case_scores if not one.skipped]
-    total, caught = sum(one.total for one in case_scores), sum(one.caught for one in case_scores)
+    probed = [case_score for case_score in case_scores if not case_score.skipped]
+    caught, total = _count_mutants(case_scores)
     if not total:
         return "mutation score NOT MEASURED: no case passed, so that nothing could be perturbed"
     unprobed = len(case_scores) - len(probed)
@@ -89,6 +83,11 @@ def _format_total(case_scores: Sequence[CaseScore], min_score: str | None, statu
     of = f"{caught} of {total} mutants of {len(probed)} case{'' if len(probed) == 1 else 's'}{also}"
     word = "" if min_score is None else f", {'met' if status == MET else 'MISSED'}: at least {min_score} %"
     return f"mutation score {_compute_percent(caught, total)} % ({of}){word}"
+
+
+def _count_mutants(case_scores: Sequence[CaseScore]) -> tuple[int, int]:
+    """Return the numbers of caught mutants and of all."""
+    return sum(score.caught for score in case_scores), sum(score.total for score in case_scores)
 
 
 def _compute_percent(caught: int, total: int) -> float:

@@ -13,7 +13,6 @@ from evalkit.cli.init import SCHEMA
 from evalkit.config import read_project_table
 from evalkit.errors import SpecError, UsageError
 from evalkit.functions.declarations import parse_declarations
-from evalkit.model.case import Declaration
 from evalkit.spec.discover import drop_modules, find_name_problem, is_case_name
 from evalkit.spec.suites import load_suites
 from evalkit.yamlfile.parse import load
@@ -51,9 +50,9 @@ def explain_uncollected(path: Path) -> str:
 def _build_schema_line(folder: Path) -> str:
     """Return the line for editors, if the project has the schema that `evalkit init` writes."""
     root = Path.cwd()
-    folders = [one for one in (folder.resolve(), *folder.resolve().parents) if one.is_relative_to(root)]
+    folders = [above for above in (folder.resolve(), *folder.resolve().parents) if above.is_relative_to(root)]
     name = Path(SCHEMA).name
-    schema = next((one / name for one in folders if (one / name).is_file()), None)
+    schema = next((above / name for above in folders if (above / name).is_file()), None)
     if schema is None:
         return ""
     return f"# yaml-language-server: $schema={Path(os.path.relpath(schema, folder)).as_posix()}\n"
@@ -83,17 +82,21 @@ def _build_case(path: Path, message: str | None) -> dict[str, Any]:
     declared, problems = parse_declarations(suite.data.get("functions"), check_targets=False)
     if problems:
         raise UsageError(f"the functions of the suite: {problems[0].message}; see `evalkit lint`")
-    unanswered = [one for one in declared if one.name not in (mocks or {})]
+    unanswered = [function for function in declared if function.name not in (mocks or {})]
     case_input: dict[str, Any] = {"message": message or "What the user says"}
     if unanswered:
         case_input["mock_function_responses"] = {
-            one.name: make_schema_example(one.returns or {"type": "object"}) for one in unanswered
+            function.name: make_schema_example(function.returns or {"type": "object"}) for function in unanswered
         }
     agent = {} if "agent" in suite.data else _find_agent(path.parent)
     if not agent and not declared and "agent" not in {**suite.data, **read_project_table(Path.cwd())}:
         agent = {"agent": "your_agent"}
-    calls = {"expected_function_calls": [_build_expected_call(one) for one in declared]}
-    return {"description": "What this case is about", **agent, "input": case_input, "expected_output": calls}
+    calls: list[dict[str, Any]] = []
+    for function in declared:
+        arguments = make_schema_example(function.parameters) if function.parameters else {}
+        calls.append({"function_name": function.name, **({"arguments": arguments} if arguments else {})})
+    expected = {"expected_function_calls": calls}
+    return {"description": "What this case is about", **agent, "input": case_input, "expected_output": expected}
 
 
 def _find_agent(folder: Path) -> dict[str, Any]:
@@ -107,8 +110,3 @@ def _find_agent(folder: Path) -> dict[str, Any]:
         if isinstance(data, dict) and data.get("agent"):
             return {"agent": data["agent"]}
     return {}
-
-
-def _build_expected_call(function: Declaration) -> dict[str, Any]:
-    arguments = make_schema_example(function.parameters) if function.parameters else {}
-    return {"function_name": function.name, **({"arguments": arguments} if arguments else {})}

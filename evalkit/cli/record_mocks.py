@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from evalkit.cli.project import build_redactor
 from evalkit.errors import UsageError
@@ -19,8 +20,7 @@ _ENDINGS = (".yaml", ".yml")
 _LINE_KEYS = {"key", "arguments"}
 
 
-@dataclass(frozen=True, slots=True)
-class MockCall:
+class MockCall(Struct, frozen=True):
     """A call to make, and the key for its result."""
 
     key: str
@@ -28,9 +28,7 @@ class MockCall:
 
 
 def parse_calls(call_texts: Sequence[str], file: Path | None, key: str | None) -> list[MockCall]:
-    """Return the calls of the options and of the lines of `file`. Raise UsageError for an invalid call or one without a
-    key.
-    """
+    """Return the calls of the options and of the lines of `file`. Raise UsageError for an invalid one."""
     texts = [(f"--call {text}", text) for text in call_texts]
     lines = file.read_text("utf-8").splitlines() if file is not None else []
     texts += [(f"{file}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
@@ -66,15 +64,22 @@ def record_mocks(target: str, calls: Sequence[MockCall], to: Path, *, force: boo
     by_key: dict[str, list[RecordedCall]] = {}
     for mock_call, call in zip(calls, _redact_calls(recorded_calls, root), strict=True):
         by_key.setdefault(mock_call.key, []).append(call)
+    arguments = [call.arguments for call in recorded_calls]
     for same in by_key.values():
-        if len(same) > 1 and any(call.arguments not in [one.arguments for one in recorded_calls] for call in same):
+        if len(same) > 1 and any(call.arguments not in arguments for call in same):
             raise UsageError("an argument is a secret, which a rule in a file can't name; record that call under a key")
     answers = {key: build_answer(same) for key, same in by_key.items()}
     schema_path = to.with_name(f"{to.stem}.returns.json")
     known_schema = json.loads(schema_path.read_text("utf-8")) if schema_path.exists() else None
     schema = build_returns_schema([call.result for same in by_key.values() for call in same], known_schema)
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_bytes((_edit(before, answers) if present else dump(answers)).encode("utf-8"))
+    text = dump(answers)
+    if present:  # keep the comments and the layout of the file
+        editor = YamlEditor(before)
+        for key, answer in answers.items():
+            editor.set((key,), answer)
+        text = editor.to_text()
+    to.write_bytes(text.encode("utf-8"))
     schema_path.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", "utf-8")
     for key, same in by_key.items():
         yield f"wrote {to}: {key} ({len(same)} call{'' if len(same) == 1 else 's'})"
@@ -96,11 +101,3 @@ def _redact_calls(calls: Sequence[RecordedCall], root: Path) -> list[RecordedCal
         return json.loads(redact(json.dumps(value)))
 
     return [RecordedCall(redact_value(call.arguments), redact_value(call.result)) for call in calls]
-
-
-def _edit(before: str, answers: Mapping[str, Any]) -> str:
-    """Return the file with these keys set, its comments and layout kept."""
-    editing = YamlEditor(before)
-    for key, answer in answers.items():
-        editing.set((key,), answer)
-    return editing.to_text()

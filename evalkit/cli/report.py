@@ -53,7 +53,7 @@ class Publication:
 
 
 def find_folder_in_repository() -> str:
-    """The current folder from the checkout's root, on a GitHub runner; there, annotations are relative to the root."""
+    """Return the current folder relative to the checkout on a GitHub runner, as annotations name files; else ""."""
     root = os.environ.get("GITHUB_WORKSPACE")
     if not root or not Path.cwd().is_relative_to(root):
         return ""
@@ -61,11 +61,8 @@ def find_folder_in_repository() -> str:
     return "" if folder == "." else folder
 
 
-# `evalkit report`: a run file as text, in every format.
-
-
 def render_run(run: Path, form: str, *, failed: bool, conversation: bool, to_terminal: bool) -> str:
-    """The run as traces, or as JSON; `to_terminal` colours traces where standard output shows colours."""
+    """Return the run as traces, or as JSON; `to_terminal` colours traces if standard output shows colours."""
     loaded = load_run(run)
     verdicts = [verdict for verdict in loaded.verdicts if not failed or verdict.status != PASSED]
     if form == "json":

@@ -1,4 +1,4 @@
-"""`evalkit smoke`: cases that nothing could satisfy, found before any model is asked."""
+"""`evalkit smoke`: cases that nothing could satisfy, found before any model is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct, to_builtins
 
 from evalkit.agents.registry import load_case_instruction
-from evalkit.casecheck.smoke import SmokeFinding, SmokeResult, run_smoke_check
+from evalkit.casecheck.smoke import SmokeResult, run_smoke_check
 from evalkit.cli.project import LoadedFile, Project
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
@@ -44,14 +44,14 @@ def _check_case(loaded: LoadedFile, settings: Settings) -> SmokeRow:
 
 def compute_exit_status(results: Sequence[SmokeRow]) -> int:
     """Return 1 if a case can't be satisfied, else 6 if a file could not be checked, else 0."""
-    if any(one.report.findings for one in results):
+    if any(row.report.findings for row in results):
         return FOUND
-    return NOT_MEASURED if any(one.problems for one in results) else CLEAN
+    return NOT_MEASURED if any(row.problems for row in results) else CLEAN
 
 
 def to_json(results: Sequence[SmokeRow], status: int) -> str:
     """Return the findings as one JSON document."""
-    cases = [{**to_builtins(one.report), "problems": list(one.problems)} for one in results]
+    cases = [{**to_builtins(row.report), "problems": list(row.problems)} for row in results]
     return json.dumps({"version": 1, "exit_status": status, "cases": cases}, indent=2)
 
 
@@ -60,7 +60,11 @@ def to_text(results: Sequence[SmokeRow], *, verbose: bool) -> list[str]:
     lines: list[str] = []
     for result in results:
         lines += [f"{escape_controls(problem)}" for problem in result.problems]
-        lines += [line for finding in result.report.findings for line in _format_finding(finding)]
+        for finding in result.report.findings:
+            first, *details = finding.message.splitlines() or [""]
+            texts = [f"{finding.location}: {first} [{finding.code}]"]
+            texts += [f"    {text}" for text in (*details, finding.advice)]
+            lines += map(escape_controls, texts)
         if verbose:
             lines += [
                 f"{result.report.case_id}: not checked: {escape_controls(note)}" for note in result.report.not_checked
@@ -68,19 +72,13 @@ def to_text(results: Sequence[SmokeRow], *, verbose: bool) -> list[str]:
     return [*lines, _format_total(results)]
 
 
-def _format_finding(finding: SmokeFinding) -> list[str]:
-    first, *more = finding.message.splitlines() or [""]
-    lines = [f"{finding.location}: {first} [{finding.code}]", *(f"    {line}" for line in more)]
-    return [escape_controls(line) for line in [*lines, f"    {finding.advice}"]]
-
-
 def _format_total(results: Sequence[SmokeRow]) -> str:
-    walked = [one.report for one in results if not one.problems]
-    wrong = sum(bool(one.findings) for one in walked)
-    calls, notes = sum(one.calls for one in walked), sum(len(one.not_checked) for one in walked)
-    text = f"{_count(len(walked), 'case')} walked through with {_count(calls, 'call')}: "
+    reports = [row.report for row in results if not row.problems]
+    wrong = sum(bool(report.findings) for report in reports)
+    calls, notes = sum(report.calls for report in reports), sum(len(report.not_checked) for report in reports)
+    text = f"{_count(len(reports), 'case')} walked through with {_count(calls, 'call')}: "
     text += f"{wrong} can't be satisfied" if wrong else "each can be satisfied"
-    broken = len(results) - len(walked)
+    broken = len(results) - len(reports)
     if broken:
         text += f"; {_count(broken, 'file')} not checked, as they are no valid cases"
     return text + (f"; {_count(notes, 'detail')} not checked (-v tells)" if notes else "")

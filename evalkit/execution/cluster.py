@@ -1,8 +1,8 @@
 """Running cases on a Dask cluster, for a caller that takes their verdicts in order, one by one.
 
-Cases go out in parcels, so that the scheduler has one task for many cases, and cases of a parcel overlap on their
-worker. What a worker does with a parcel is the caller's: functions that both sides can import. When a worker dies, Dask
-gives its parcels to others; a parcel that took several workers with it is opened, and its cases are sent one by one, so
+Cases are sent in batches, so that the scheduler has one task for many cases, and cases of a batch overlap on their
+worker. The caller gives the functions that a worker applies; both sides can import them. When a worker dies, Dask gives
+its batches to others; a batch that took several workers with it is split, and its cases are sent one by one, so
 that the one that kills is named, and the others get their verdicts.
 """
 
@@ -92,10 +92,10 @@ class Batch(Struct, eq=False):
         try:
             result = future.result()
             answers = result if isinstance(result, list) else [result] * len(self.requests)
-            self.answers.update(zip((job.case.id for job in self.requests), answers, strict=True))
+            self.answers.update(zip((request.case.id for request in self.requests), answers, strict=True))
             if isinstance(result, list):
-                for job, answer in zip(self.requests, result, strict=True):
-                    on_answer(job, answer)
+                for request, answer in zip(self.requests, result, strict=True):
+                    on_answer(request, answer)
         except Exception as error:
             self.error = error
         self.future = None  # the cluster may forget it, and need not run it again if its worker dies now
@@ -110,7 +110,7 @@ class ClusterExecutor:
     """An executor on a cluster, which gives each case a verdict, whatever happens. It is used from one thread."""
 
     def __init__(self, address: Address, concurrency: int, *, singly: bool = False, patience_s: float = 60.0) -> None:
-        """`concurrency` cases overlap in each process of the cluster. `singly`: no parcel holds several, so that no
+        """`concurrency` cases overlap in each process of the cluster. `singly`: no batch holds several, so that no
         verdict waits for another. After `patience_s` without any worker, the cases that are left are not measured."""
         self._address = address
         self._work: WorkerTasks
@@ -123,7 +123,7 @@ class ClusterExecutor:
         self._suspects: set[str] = set()  # cases that were with another one when its worker died
         self._last_worker_seen = 0.0
         self._failure: str | None = None  # why there is no cluster any more
-        self.seconds = 0.0  # how long the case took whose verdict was given last, on its worker
+        self.seconds = 0.0  # of the case whose verdict was returned last, on its worker
 
     @property
     def window(self) -> int:
@@ -175,7 +175,7 @@ class ClusterExecutor:
 
     def cancel_pending(self) -> None:
         """Call back the batches that were sent out and will not be asked for."""
-        futures = [future for parcel in set(self._batches.values()) if (future := parcel.future) is not None]
+        futures = [future for batch in set(self._batches.values()) if (future := batch.future) is not None]
         self._batches.clear()
         if futures and self.client is not None:
             with suppress(Exception):  # a cluster that is gone has nothing to call back
@@ -195,7 +195,7 @@ class ClusterExecutor:
     # On the way out
 
     def _send(self, requests: Sequence[RunRequest]) -> None:
-        new = [job for job in requests if job.case.id not in self._batches]
+        new = [request for request in requests if request.case.id not in self._batches]
         if self._failure is not None or not new:
             return
         if new[0].case.id in self._suspects:
@@ -207,7 +207,7 @@ class ClusterExecutor:
     def _post(self, requests: Sequence[RunRequest]) -> None:
         future = self.client.submit(self._work.task, self._work.pack(requests), pure=False)
         batch = Batch(tuple(requests), future)
-        self._batches.update((job.case.id, batch) for job in requests)
+        self._batches.update((request.case.id, batch) for request in requests)
         future.add_done_callback(partial(batch.receive, self._work.on_answer))
 
     # On the way back

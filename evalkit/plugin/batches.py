@@ -1,4 +1,4 @@
-"""Which cases may run ahead together: in one process all that follow each other, under xdist those of one bucket."""
+"""Batches of cases that may run ahead together: in one process all neighbours, under xdist a part of them."""
 
 from __future__ import annotations
 

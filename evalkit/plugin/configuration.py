@@ -177,8 +177,6 @@ class _ConfigurationReader:
         )
 
 
-# What a session is told of live models and of agents' own clients: rates, the budget, HTTP cassettes.
-
 _RATES = ("requests_per_minute", "tokens_per_minute")
 
 

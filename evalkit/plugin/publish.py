@@ -1,6 +1,6 @@
-"""What a session leaves beside the run file: the HTML report, spans, and on a GitHub runner summary and annotations.
+"""Reports beside the run file: the HTML page, spans, and on a GitHub runner summary and annotations.
 
-Everything is rendered from the run file, from which secrets are gone already.
+Everything is rendered from the run file, which holds no secrets.
 """
 
 from __future__ import annotations

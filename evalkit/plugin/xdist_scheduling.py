@@ -1,7 +1,7 @@
-"""Under xdist cases go to workers by whole buckets, so that each worker can let the cases of its bucket overlap.
+"""Scheduling under xdist by whole batches of cases, so that each worker can let the cases of its batch overlap.
 
-xdist tells a worker only which test is next. So buckets are made the same way in every process, from the order of
-collection, and a worker may start any case of the bucket that it is in. When a worker dies, any case that it had
+xdist tells a worker only which test is next. So batches are made the same way in every process, from the order of
+collection, and a worker may start any case of the batch that it is in. When a worker dies, any case that it had
 started may be the culprit: those are run again one by one, and the one that dies alone is named.
 """
 

@@ -1,9 +1,9 @@
-"""--evalkit-max-cost on a cluster: what its processes spend is summed up here, and each is told of the others.
+"""--evalkit-max-cost on a cluster: the session sums up the money that all processes spend, and sends it to each.
 
-A process tells the sum of what it spent after every reply of a model, and stops by itself once that and what it has
-heard of come to the budget. What the others spent it hears with each parcel, and at once when the budget is spent. So
-what is asked beyond the budget are the requests that were under way by then, and those of the moment until all know.
-What a process spent stays known when it dies; what it had not told yet, does not.
+A process reports the sum of what it spent after every reply of a model, and stops by itself once that and the reported
+sums of the others come to the budget. It gets those with each batch, and at once when the budget is spent. Beyond the
+budget go only the requests that are under way then, and those of the moment until all processes know. Reports of a
+process that dies stay valid; money that it had not reported yet is not counted.
 """
 
 from __future__ import annotations

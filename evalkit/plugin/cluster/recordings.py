@@ -1,8 +1,8 @@
 """--evalkit-record on a cluster: a case's cassettes travel to its worker and, if they are recorded there, back.
 
-A worker's own cassettes play no part, and are left as they are: whether there is a recording is decided by what is in
-the project where the run was started, and recordings are written there. On the worker a case finds its files in a
-folder that is for this run alone, and records into it as it would into the project.
+A worker's own cassettes are neither used nor changed: the project where the run was started decides whether there is a
+recording, and gets the new ones. On the worker a case finds its files in a folder of this run alone, and records into
+it as it would into the project.
 """
 
 from __future__ import annotations

@@ -134,9 +134,9 @@ class ClusterSession:
 
     def _pack(self, requests: Sequence[RunRequest]) -> bytes:
         root = self._configuration.root
-        folders = list_folders((root / (job.case.path or "")).parent for job in requests)
+        folders = list_folders((root / (request.case.path or "")).parent for request in requests)
         usd_by_process = {} if self._budget is None else self._budget.usd_by_process
-        sent = [(job.case, job.agent, self._read_cassettes(job)) for job in requests]
+        sent = [(request.case, request.agent, self._read_cassettes(request)) for request in requests]
         return pickle.dumps((self._spec, folders, usd_by_process, pickle.dumps(sent)))
 
     def _read_cassettes(self, request: RunRequest) -> Files:

@@ -1,8 +1,8 @@
-"""What a worker of a Dask cluster does with a parcel of cases: the same as a process of pytest would.
+"""Batches of cases on a worker of a Dask cluster, which runs them as a process of pytest would.
 
 The workers import this module by its name. A process of theirs may serve several runs, one after another or at the
-same time; each run has its own executor, whose cases overlap across the parcels that the process has in hand. Parcels
-are pickles, as all that Dask carries: whoever may use a cluster may run code on it.
+same time; each run has its own executor, whose cases overlap across the batches of the process's threads. Batches are
+pickles, as is everything that Dask carries: any user of a cluster may run code on it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 import evalkit
 from evalkit.agents.registry import import_conftests
+from evalkit.casecheck.fault_injection import arun_with_faults
 from evalkit.errors import EvalkitError
 from evalkit.execution.executor import Executor, RunRequest
 from evalkit.model.case import Case
@@ -36,9 +37,9 @@ from evalkit.reports.serialization import to_line
 from evalkit.spec.source import Source
 from evalkit.text.redact import Redactor, find_secrets
 
-# The verdict's line, seconds, what was printed and logged, what was recorded
+# The verdict's line, seconds, sections of output, recordings
 CaseAnswer = tuple[str, float, list[tuple[str, str]], Files]
-CaseInput = tuple[Case, Any, Files]  # a case, the agent that is not its own, the cassettes that it has
+CaseInput = tuple[Case, Any, Files]  # a case, the agent if it is not its own, the existing cassettes
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):
@@ -111,7 +112,7 @@ def update_spent(spec: bytes, usd_by_process: SpentByProcess) -> None:
 
 
 _lock = threading.RLock()
-_runs: dict[bytes, WorkerRun | str] = {}  # by terms; a text says why this worker is no good for the run
+_runs: dict[bytes, WorkerRun | str] = {}  # by spec; a text says why this worker can't run it
 _roots: set[str] = set()  # of the projects that were imported: one, because modules of two may have the same names
 _modules: dict[str, int] = {}  # files of projects that were imported: when they had been changed, ns
 
@@ -141,8 +142,10 @@ def _import_project(spec: RunSpec) -> str | None:
         return f"its project is of commit {str(commit)[:12]}, and the run of {str(spec.commit)[:12]}"
     if _roots - {spec.root}:
         return f"it has run another project, {min(_roots - {spec.root})}, whose modules it still has; start it anew"
-    changed = _find_changed_module(spec.root)
-    if changed is not None:
+    for changed, time_ns in _modules.items():
+        is_unchanged = os.path.exists(changed) and os.stat(changed).st_mtime_ns == time_ns
+        if is_unchanged or not changed.startswith(spec.root + os.sep):
+            continue
         return f"it imported {os.path.relpath(changed, root)} before that file changed; start the workers anew"
     _roots.add(spec.root)
     sys.path[:0] = [entry for entry in (*spec.python_path, spec.root) if entry not in sys.path]
@@ -156,23 +159,12 @@ def _record_modules(root: str) -> None:
             _modules[file] = os.stat(file).st_mtime_ns
 
 
-def _find_changed_module(root: str) -> str | None:
-    return next(
-        (
-            file
-            for file, changed in _modules.items()
-            if file.startswith(root + os.sep) and (not os.path.exists(file) or os.stat(file).st_mtime_ns != changed)
-        ),
-        None,
-    )
-
-
 class WorkerRun:
     """A run in this process: its executor, its settings, and the money it has spent."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
-        self._worker: Any = None  # Dask's, once there is a parcel
+        self._worker: Any = None  # Dask's, once there is a batch
         self._name = uuid4().hex
         self._account = (
             None if spec.settings.max_cost_usd is None else Account(spec.settings.max_cost_usd, report=self._send_spent)
@@ -184,9 +176,9 @@ class WorkerRun:
         if self._recordings is not None:
             settings = replace(settings, cassettes=self._recordings.folder)
         self._redact = Redactor(secrets, spec.secret_keys)
-        self._prepared: dict[str, str | None] = {}  # by folder of cases: what is wrong with its conftest.py files
+        self._prepared: dict[str, str | None] = {}  # by folder of cases: the problem of its conftest.py files
         self.is_closed = False
-        self._executor = build_shared_executor(settings, max(spec.concurrency, 1), faults=spec.faults)
+        self._executor = SharedExecutor(settings, max(spec.concurrency, 1), arun_with_faults if spec.faults else None)
         _route_output()
 
     def prepare(self, folders: Sequence[str]) -> str | None:
@@ -229,11 +221,11 @@ class WorkerRun:
             self._build_request(case, agent, output) for (case, agent, _), output in zip(cases, outputs, strict=True)
         ]
         answers = []
-        for place, (job, output, (_, _, files)) in enumerate(zip(requests, outputs, cases, strict=True)):
-            verdict = self._executor.run(job, () if place else requests[1:])
+        for place, (request, output, (_, _, files)) in enumerate(zip(requests, outputs, cases, strict=True)):
+            verdict = self._executor.run(request, () if place else requests[1:])
             line = self._redact_text(to_line(verdict))
             sections = [(kind, self._redact_text(text)) for kind, text in output.list_sections()]
-            recorded = {} if self._recordings is None else self._recordings.take_recordings(job.case, files)
+            recorded = {} if self._recordings is None else self._recordings.take_recordings(request.case, files)
             answers.append((line, self._executor.seconds, sections, recorded))
         return answers
 
@@ -280,9 +272,6 @@ def _route_output() -> None:
 _routings: list[OutputRouting] = []
 
 
-# The executor of a worker of a cluster: each thread of the process has a parcel in hand, and cases of all overlap.
-
-
 class SharedExecutor(Executor):
     """An executor that several threads use, each for cases of its own."""
 
@@ -307,12 +296,3 @@ class SharedExecutor(Executor):
         with self._starting:
             if self._loop is not None and loop is self._loop:  # else another thread was first
                 super()._replace_blocked_loop(self._loop)
-
-
-def build_shared_executor(settings: Settings, concurrency: int, *, faults: bool) -> SharedExecutor:
-    """What runs the cases of a run; a sweep of faults is run where it is asked for."""
-    if not faults:
-        return SharedExecutor(settings, concurrency)
-    from evalkit.casecheck.fault_injection import arun_with_faults
-
-    return SharedExecutor(settings, concurrency, arun_with_faults)
