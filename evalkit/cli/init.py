@@ -16,7 +16,12 @@ SCHEMA = "scenarios/case.schema.json"
 
 def write_suite(folder: Path) -> list[Path]:
     """Write the suite, and return its files. Raise UsageError, and write nothing, if one of them exists."""
-    texts = {AGENTS if name == "conftest.py" else f"{SUITE}/{name}": text for name, text in _read_templates().items()}
+    # The templates end in .txt, so that neither a wheel's compiler nor pytest takes them for code or cases of evalkit.
+    texts = {}
+    for entry in sorted(files("evalkit.cli").joinpath("template").iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".txt"):
+            name = entry.name.removesuffix(".txt")
+            texts[AGENTS if name == "conftest.py" else f"{SUITE}/{name}"] = entry.read_text("utf-8")
     texts[SCHEMA] = json.dumps(build_case_schema(), indent=2) + "\n"
     there = [name for name in texts if (folder / name).exists()]
     if there:
@@ -28,11 +33,3 @@ def write_suite(folder: Path) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8", newline="\n")
     return [folder / name for name in texts]
-
-
-def _read_templates() -> dict[str, str]:
-    # Kept as .txt, so that neither a wheel's compiler nor pytest takes them for code or cases of evalkit's own.
-    entries = (entry for entry in files("evalkit.cli").joinpath("template").iterdir() if entry.name.endswith(".txt"))
-    return {
-        entry.name.removesuffix(".txt"): entry.read_text("utf-8") for entry in sorted(entries, key=lambda it: it.name)
-    }

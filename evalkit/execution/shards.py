@@ -50,23 +50,13 @@ def split(case_ids: Sequence[str], total: int, seconds: Mapping[str, float] | No
     that are.
     """
     durations = {case_id: seconds[case_id] for case_id in case_ids if case_id in seconds} if seconds else {}
-    row = sorted(set(case_ids), key=_compute_hash)
-    return _balance(row, total, durations) if any(durations.values()) else _cut(row, total)
-
-
-def _compute_hash(case_id: str) -> bytes:
-    return sha256(case_id.encode("utf-8", "surrogatepass")).digest()
-
-
-def _cut(row: Sequence[str], total: int) -> dict[str, int]:
-    return {case_id: place * total // len(row) + 1 for place, case_id in enumerate(row)}
-
-
-def _balance(row: Sequence[str], total: int, durations: Mapping[str, float]) -> dict[str, int]:
+    row = sorted(set(case_ids), key=lambda case_id: sha256(case_id.encode("utf-8", "surrogatepass")).digest())
+    if not any(durations.values()):
+        return {case_id: place * total // len(row) + 1 for place, case_id in enumerate(row)}
     mean = sum(durations.values()) / len(durations)
     loads = [(0.0, number) for number in range(1, total + 1)]
     parts = {}
-    for case_id in sorted(row, key=lambda each: -durations.get(each, mean)):  # stable: ties in the order of the hash
+    for case_id in sorted(row, key=lambda case_id: -durations.get(case_id, mean)):  # stable: ties in order of the hash
         load, number = heapq.heappop(loads)
         parts[case_id] = number
         heapq.heappush(loads, (load + durations.get(case_id, mean), number))

@@ -130,7 +130,14 @@ def _resolve_path(path: str, root: Path, test_folder: Path, test: str) -> list[s
         for folder in folders:
             matches = sorted(glob.glob(path, root_dir=folder, recursive=True))
             if matches:
-                files = [name for name in matches if _may_be_case(name, folder, root)]
+                # There may be other YAML files beside the cases: keep what is a case, or nearly is.
+                files = [
+                    name
+                    for name in matches
+                    if not SKIPPED_FOLDERS.intersection(Path(name).parts[:-1])
+                    and (folder / name).is_file()
+                    and check_file(folder / name, root) is not None
+                ]
                 return [os.fspath(folder / name) for name in files or matches if files or (folder / name).is_dir()]
         raise UsageError(f"{test}: mark evalkit: nothing fits '{path}' {_describe_folders(folders, root)}")
     for folder in folders:
@@ -138,12 +145,6 @@ def _resolve_path(path: str, root: Path, test_folder: Path, test: str) -> list[s
             return [os.fspath(folder / path)]
     suggestion = did_you_mean(path, [name for folder in folders for name in _list_alternatives(path, folder)])
     raise UsageError(f"{test}: mark evalkit: there is no '{path}' {_describe_folders(folders, root)}{suggestion}")
-
-
-def _may_be_case(name: str, folder: Path, root: Path) -> bool:
-    """Return whether a match of a glob is a case or nearly is: there may be other YAML files beside the cases."""
-    is_skipped = SKIPPED_FOLDERS.intersection(Path(name).parts[:-1])
-    return not is_skipped and (folder / name).is_file() and check_file(folder / name, root) is not None
 
 
 def _describe_folders(folders: list[Path], root: Path) -> str:

@@ -47,7 +47,9 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
             yield f"the spans were not sent: {error}"
     if summary:
         try:
-            _append_summary(Path(summary), run, decision, baseline)
+            with Path(summary).open("a", encoding="utf-8", newline="\n") as file:
+                source = ReportInput(run=run, decision=decision, baseline=baseline)
+                file.writelines((*REPORTS["markdown"].render(source), "\n"))
         except OSError as error:
             yield f"the step summary was not written: {error}"
 
@@ -69,9 +71,3 @@ def _write_page(path: Path, results: Path, decision: GateDecision, baseline: Run
     with closing(StoredRun(results)) as stored, path.open("w", encoding="utf-8", newline="\n") as file:
         source = ReportInput(run=stored.run, decision=decision, baseline=baseline, verdicts=stored.iter_verdicts())
         file.writelines(REPORTS["html"].render(source))
-
-
-def _append_summary(path: Path, run: Run, decision: GateDecision, baseline: Run | None) -> None:
-    with path.open("a", encoding="utf-8", newline="\n") as file:
-        source = ReportInput(run=run, decision=decision, baseline=baseline)
-        file.writelines((*REPORTS["markdown"].render(source), "\n"))
