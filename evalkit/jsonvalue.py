@@ -53,7 +53,7 @@ def copy_json(value: Any) -> Any:
     return value
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """Convert `value` to new JSON data. NotJsonError where it has no obvious form."""
     try:
         return _copy_plain_json(value, 0)
@@ -61,7 +61,7 @@ def to_json(value: Any) -> Any:
         return JsonConverter(raise_not_json).convert(value, ())
 
 
-def to_recordable_json(value: Any) -> Any:
+def to_recordable_json(value: object) -> Any:
     """Return `value` as new JSON data, whatever it is: what has no JSON form becomes ``"<module.Class>"``.
 
     For arguments, which come from the agent and must be on record even when they are odd.
@@ -188,7 +188,7 @@ class _TooDeepError(Exception):
     pass
 
 
-def get_kind(value: Any) -> str:
+def get_kind(value: object) -> str:
     """Return the JSON type of `value` (`string`, `number`, `boolean`, `null`, `array`, `object`), or "" if it has none.
 
     Subclasses count as their base (an IntEnum is a number); the type decides, not what the object says of itself.
@@ -202,7 +202,7 @@ def get_kind(value: Any) -> str:
     return ""
 
 
-def is_json_equal(a: Any, b: Any) -> bool:
+def is_json_equal(a: object, b: object) -> bool:
     """Return whether `a` and `b` are the same JSON value. Never raises, whatever the values are."""
     try:
         return _is_equal(a, b, _MAX_RECURSION)
@@ -285,7 +285,7 @@ def _is_equal_by_stack(a: Any, b: Any) -> bool:
     return True
 
 
-def to_hashable(value: Any) -> Hashable:
+def to_hashable(value: object) -> Hashable:
     """Return a hashable that is equal for two values exactly when `is_json_equal` says so; None if `value` is not JSON.
 
     Cyclic values, and those nested deeper than recursion reaches, count as not JSON.

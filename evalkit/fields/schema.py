@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import KeyPath, did_you_mean
+from evalkit.jsonvalue import JsonObject
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -28,7 +29,7 @@ TYPES = ("object", "array", "string", "boolean", "null", "integer", "number")
 _COMPILED: dict[str, CompiledSchema] = {}
 
 
-def compile_schema(schema: Mapping[str, Any]) -> CompiledSchema:
+def compile_schema(schema: JsonObject) -> CompiledSchema:
     """Return the compiled form of `schema`: the same object for every equal schema in this process."""
     key = json.dumps(schema, sort_keys=True, default=repr)
     compiled_schema = _COMPILED.get(key)
@@ -42,7 +43,7 @@ class CompiledSchema:
 
     __slots__ = ("_accepts", "_lock", "_validator", "schema")
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: JsonObject) -> None:
         self.schema = schema
         self._accepts = compile_fast_check(schema)
         self._validator: Validator | None = None
@@ -98,7 +99,7 @@ class CompiledSchema:
             yield (), f"it cannot be used: {type(error).__name__}: {error}"
 
 
-def _get_validator_class(schema: Mapping[str, Any]) -> Any:
+def _get_validator_class(schema: JsonObject) -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
 
@@ -180,12 +181,12 @@ _DIALECTS = "discriminator example externalDocs nullable propertyOrdering xml"  
 _KEYWORDS = frozenset(_STANDARD.split()) | frozenset(_DIALECTS.split())
 
 
-def find_schema_problems(schema: Mapping[str, Any]) -> list[SchemaProblem]:
+def find_schema_problems(schema: JsonObject) -> list[SchemaProblem]:
     """List the mistakes in `schema`. References are followed only in a schema that is well-formed otherwise."""
     return [*_find_malformed(schema), *_find_misspelt(schema, ())] or list(_find_unresolved(schema, schema, ()))
 
 
-def _find_malformed(schema: Mapping[str, Any]) -> Iterator[SchemaProblem]:
+def _find_malformed(schema: JsonObject) -> Iterator[SchemaProblem]:
     """Check against the metaschema, with jsonschema's words where they help, and better ones for `type`."""
     cls = _get_validator_class(schema)
     metaschema = cls(cls.META_SCHEMA, format_checker=cls.FORMAT_CHECKER)
@@ -236,7 +237,7 @@ def _find_misspelt(schema: Any, path: KeyPath) -> Iterator[SchemaProblem]:
         yield from _find_misspelt(part, (*path, *step))
 
 
-def _iter_subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
+def _iter_subschemas(schema: JsonObject) -> Iterator[tuple[KeyPath, JsonObject]]:
     for key in _NESTED:
         if isinstance(schema.get(key), Mapping):
             yield (key,), schema[key]
@@ -248,7 +249,7 @@ def _iter_subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Mappi
             yield from (((key, index), part) for index, part in enumerate(schema[key]) if isinstance(part, Mapping))
 
 
-def _find_unresolved(root: Mapping[str, Any], schema: Mapping[str, Any], path: KeyPath) -> Iterator[SchemaProblem]:
+def _find_unresolved(root: JsonObject, schema: JsonObject, path: KeyPath) -> Iterator[SchemaProblem]:
     reference = schema.get("$ref")
     if isinstance(reference, str) and "$id" not in root and not _is_resolvable(root, reference):
         named = [f"#/{key}/{name}" for key in ("$defs", "definitions") for name in root.get(key) or ()]
@@ -258,7 +259,7 @@ def _find_unresolved(root: Mapping[str, Any], schema: Mapping[str, Any], path: K
         yield from _find_unresolved(root, part, (*path, *step))
 
 
-def _is_resolvable(root: Mapping[str, Any], reference: str) -> bool:
+def _is_resolvable(root: JsonObject, reference: str) -> bool:
     from jsonschema_specifications import REGISTRY
     from referencing import Resource
     from referencing.exceptions import Unresolvable

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import did_you_mean
 from evalkit.fields.schema import CompiledSchema, compile_schema
+from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import Violation
 from evalkit.text.format import format_value
@@ -31,7 +32,7 @@ class _Parameters:
 
     __slots__ = ("declaration", "names", "schema")
 
-    def __init__(self, declaration: Declaration, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, declaration: Declaration, parameters: JsonObject) -> None:
         self.declaration = declaration  # keeps it alive: its id is the key under which this is found
         self.schema: CompiledSchema = compile_schema(parameters)
         self.names = find_argument_names(parameters)
@@ -105,7 +106,7 @@ def describe_violation(error: ValidationError) -> str:
     return error.message if len(error.message) <= 300 else f"{error.message[:180]} … {error.message[-100:]}"
 
 
-def find_argument_names(parameters: Mapping[str, Any]) -> frozenset[str] | None:
+def find_argument_names(parameters: JsonObject) -> frozenset[str] | None:
     """Return the names of all arguments that `parameters` allows, or None if it allows others as well."""
     parts = list(_iter_object_schemas(parameters, parameters, 0))
     if any(part is None or _is_open(part) for part in parts):
@@ -116,7 +117,7 @@ def find_argument_names(parameters: Mapping[str, Any]) -> frozenset[str] | None:
     return frozenset(name for schema in schemas for key in ("properties", "required") for name in schema.get(key) or ())
 
 
-def _iter_object_schemas(root: Mapping[str, Any], schema: Any, depth: int) -> Iterator[Mapping[str, Any] | None]:
+def _iter_object_schemas(root: JsonObject, schema: Any, depth: int) -> Iterator[JsonObject | None]:
     """`schema` and what it refers to or combines, as far as that speaks of the same object. None: cannot be told."""
     if isinstance(schema, bool):
         return
@@ -133,12 +134,12 @@ def _iter_object_schemas(root: Mapping[str, Any], schema: Any, depth: int) -> It
         yield from _iter_object_schemas(root, part, depth + 1)
 
 
-def _is_open(schema: Mapping[str, Any]) -> bool:
+def _is_open(schema: JsonObject) -> bool:
     values = [schema[key] for key in ("additionalProperties", "unevaluatedProperties") if key in schema]
     return any(value is not False for value in values) or "patternProperties" in schema or "propertyNames" in schema
 
 
-def _resolve_reference(root: Mapping[str, Any], reference: Any) -> Any:
+def _resolve_reference(root: JsonObject, reference: Any) -> Any:
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     value: Any = root

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from evalkit.functions.arguments import find_argument_violations
 from evalkit.functions.function_table import MALFORMED, UNKNOWN, UNMOCKED, FunctionTable
 from evalkit.functions.mocks.answers import MockSet, RealAnswer, StaticAnswer
 from evalkit.functions.mocks.state import MockState, SelectedAnswer, UnansweredError
-from evalkit.jsonvalue import to_recordable_json
+from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
 from evalkit.model.template import Reference, TemplateError, follow_path
 from evalkit.model.transcript import FunctionCall, Violation
 
@@ -109,7 +109,7 @@ class PendingCall(Struct, kw_only=True):
         )
 
 
-def build_error_result(error: BaseException) -> dict[str, Any]:
+def build_error_result(error: BaseException) -> JsonDict:
     """``{"error": {"type": ..., "message": ...}}``: a failed call's result, as the record and the model get it."""
     if isinstance(error, CancelledError):
         return {"error": {"type": "cancelled", "message": "the run was stopped before the function answered"}}
@@ -125,9 +125,7 @@ LOGGER = logging.getLogger("evalkit.functions")
 class CallLog:
     """Attempts by index, and what of the mocks they used. Thread-safe."""
 
-    def __init__(
-        self, mocks: MockSet, functions: FunctionTable, input: Any, state: dict[str, Any], case_id: str
-    ) -> None:
+    def __init__(self, mocks: MockSet, functions: FunctionTable, input: Any, state: JsonDict, case_id: str) -> None:
         self._mocks = mocks
         self._functions = functions
         self._input = input
@@ -222,7 +220,7 @@ class CallLog:
         if LOGGER.isEnabledFor(logging.INFO):
             LOGGER.info("%s: %s", record.name, record.outcome, extra=self._build_log_fields(record))
 
-    def _build_log_fields(self, record: FunctionCall) -> dict[str, Any]:
+    def _build_log_fields(self, record: FunctionCall) -> JsonDict:
         return {
             "function_name": record.name,
             "arguments": record.arguments,
@@ -246,7 +244,7 @@ class TemplateRoots(Struct, frozen=True):
 
     arguments: Any
     input: Any
-    state: Mapping[str, Any]
+    state: JsonObject
     calls: Callable[[], Iterable[FunctionCall]]
     resolve_name: Callable[[str], str]
 

@@ -9,6 +9,7 @@ from typing import Any
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.targets import find_patch_problem
+from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
 from evalkit.text.format import format_value
 
@@ -108,7 +109,7 @@ class _DeclarationReader:
                 self._add_problem((*path, key), f"unknown key '{key}' in {format_path(path)}{hint}", at_key=True)
         yield self._read_declaration(name, entry, path)
 
-    def _read_declaration(self, name: str, entry: Mapping[str, Any], path: KeyPath) -> Declaration:
+    def _read_declaration(self, name: str, entry: JsonObject, path: KeyPath) -> Declaration:
         description = entry.get("description")
         if description is not None and not isinstance(description, str):
             self._add_problem((*path, "description"), f"the description must be text; got {format_value(description)}")
@@ -124,7 +125,7 @@ class _DeclarationReader:
         self._entries[id(declaration)] = path
         return declaration
 
-    def _read_parameters(self, schema: Any, path: KeyPath) -> Mapping[str, Any] | None:
+    def _read_parameters(self, schema: Any, path: KeyPath) -> JsonObject | None:
         if not isinstance(schema, Mapping):
             return self._read_schema(schema, path)
         if schema and _SCHEMA_KEYS.isdisjoint(schema) and all(isinstance(part, Mapping) for part in schema.values()):
@@ -137,7 +138,7 @@ class _DeclarationReader:
             return None
         return self._read_schema(schema, path)
 
-    def _read_schema(self, schema: Any, path: KeyPath) -> Mapping[str, Any] | None:
+    def _read_schema(self, schema: Any, path: KeyPath) -> JsonObject | None:
         if schema is None:
             return None
         if not isinstance(schema, Mapping):

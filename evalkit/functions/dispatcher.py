@@ -12,7 +12,7 @@ import inspect
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
 from evalkit.errors import FunctionError, MockError
@@ -22,6 +22,7 @@ from evalkit.functions.mocks.answers import MockSet, RealAnswer, StaticAnswer, i
 from evalkit.functions.mocks.reader import explain_broken_returns, find_return_problems
 from evalkit.functions.responder import MockResponder
 from evalkit.functions.targets import wait_for
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, ModelCall
@@ -30,7 +31,7 @@ from evalkit.model.transcript import FunctionCall, ModelCall
 class ModelCalls(Protocol):
     """The calls that the model of a run has asked for, and that code may execute."""
 
-    def get_attribution(self, name: str, arguments: Mapping[str, Any], functions: FunctionTable) -> dict[str, Any]:
+    def get_attribution(self, name: str, arguments: JsonObject, functions: FunctionTable) -> JsonDict:
         """Return turn, channel and id of the pending call that fits."""
 
 
@@ -49,13 +50,13 @@ class FakeDispatcher:
         *,
         input: Any = None,
         settings: Settings | None = None,
-        state: dict[str, Any] | None = None,
+        state: JsonDict | None = None,
         case_id: str = "",
     ) -> None:
         self._settings = settings or Settings()
         self._clock = RunClock()
         self._functions = FunctionTable(mocks or MockSet(), declarations)
-        self.state: dict[str, Any] = {} if state is None else state
+        self.state: JsonDict = {} if state is None else state
         self.user_turn = 0
         self.model_calls: ModelCalls | None = None
         self._call_log = CallLog(mocks or MockSet(), self._functions, input, self.state, case_id)
@@ -79,7 +80,7 @@ class FakeDispatcher:
     def declarations(self) -> tuple[Declaration, ...]:
         return self._functions.declarations
 
-    def get_attribution(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def get_attribution(self, name: str, arguments: JsonObject) -> JsonDict:
         """Return turn, channel and id of the model's call that code executes by this call, if it is one.
 
         To be called once for each call: the model's call is no longer pending then.
@@ -287,7 +288,7 @@ def _to_outcome_data(call: PendingCall) -> Any:
     return call.returned_value if call.error is None else build_error_result(call.error)
 
 
-def describe_functions(dispatcher: FakeDispatcher) -> list[dict[str, Any]]:
+def describe_functions(dispatcher: FakeDispatcher) -> list[JsonDict]:
     """``{name, description, parameters, returns?}`` of every function that can be called, the declared ones first.
 
     One that is only mocked takes any arguments: what is not listed, most clients do not call.
@@ -296,8 +297,8 @@ def describe_functions(dispatcher: FakeDispatcher) -> list[dict[str, Any]]:
     return [_describe_function(declarations.get(name) or Declaration(name=name)) for name in dispatcher.names]
 
 
-def _describe_function(function: Declaration) -> dict[str, Any]:
-    description: dict[str, Any] = {
+def _describe_function(function: Declaration) -> JsonDict:
+    description: JsonDict = {
         "name": function.name,
         "description": function.description,
         "parameters": {"type": "object", **(function.parameters or {})},

@@ -23,7 +23,7 @@ from evalkit.functions.function_table import FunctionTable
 from evalkit.functions.mocks.answers import CallableAnswer, FailureAnswer, Leaf, RealAnswer, StaticAnswer, render_answer
 from evalkit.functions.mocks.reader import explain_broken_returns, find_return_problems
 from evalkit.functions.targets import ArgumentsRefusedError, bind_arguments, is_async, load_callable
-from evalkit.jsonvalue import NotJsonError, copy_json, to_json, to_recordable_json
+from evalkit.jsonvalue import JsonDict, NotJsonError, copy_json, to_json, to_recordable_json
 from evalkit.model.settings import Settings
 from evalkit.model.template import TemplateError
 
@@ -41,7 +41,7 @@ class MockResponder(Struct):
     functions: FunctionTable
     settings: Settings
     input: Any
-    state: dict[str, Any]
+    state: JsonDict
     build_roots: Callable[[Any], TemplateRoots]
     get_task: Callable[[], Any] = _get_no_task  # a weak reference
     implementations: dict[str, Callable[..., Any]] = field(default_factory=dict)

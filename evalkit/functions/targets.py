@@ -9,13 +9,14 @@ import importlib
 import inspect
 import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from evalkit.errors import MockError, did_you_mean
+from evalkit.jsonvalue import JsonDict, JsonObject
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _TARGET = re.compile(rf"({_DOTTED}):({_DOTTED})")
@@ -128,12 +129,12 @@ class PatchTarget(Struct, frozen=True, eq=False):
         """True if the function itself can be changed, so that every reference to it is patched."""
         return type(self.function) is FunctionType and self.name in getattr(self.owner, "__dict__", {})
 
-    def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def name_arguments(self, args: tuple[Any, ...], kwargs: JsonObject) -> JsonDict:
         """Return the arguments by name, as they were passed (no defaults). TypeError where they don't fit."""
         positional = args[1:] if self.takes_self else args
         if self.signature is None:
             return {**({"args": list(positional)} if positional else {}), **kwargs}
-        arguments: dict[str, Any] = {}
+        arguments: JsonDict = {}
         bound_arguments = self.signature.bind(*positional, **kwargs).arguments
         for name, value in bound_arguments.items():
             kind = self.signature.parameters[name].kind
@@ -235,9 +236,7 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def bind_arguments(
-    function: Callable[..., Any], arguments: Mapping[str, Any], run: Mapping[str, Any]
-) -> Callable[[], Any]:
+def bind_arguments(function: Callable[..., Any], arguments: JsonObject, run: JsonObject) -> Callable[[], Any]:
     """Return `function` with its arguments filled in, ready to be called. ArgumentsRefusedError where they don't fit.
 
     Parameters named `state`, `input` or `task` get the run's, unless an argument has that name; positional-only ones

@@ -14,7 +14,19 @@ from msgspec import Struct
 
 from evalkit.errors import KeyPath, PathProblem, find_nearest, format_path
 from evalkit.fields.reader import suggest_boolean, suggest_number
-from evalkit.jsonvalue import ARRAY, BOOLEAN, KINDS, NULL, NUMBER, OBJECT, STRING, get_kind, is_json_equal, to_hashable
+from evalkit.jsonvalue import (
+    ARRAY,
+    BOOLEAN,
+    KINDS,
+    NULL,
+    NUMBER,
+    OBJECT,
+    STRING,
+    JsonObject,
+    get_kind,
+    is_json_equal,
+    to_hashable,
+)
 from evalkit.model.template import Literal, Reference, strip_literals
 from evalkit.operators.phrases import fold_case
 from evalkit.text.format import WINDOW_SIZE, cut, describe_type, find_first_difference, format_value, format_window
@@ -174,7 +186,7 @@ class Operator(Struct, frozen=True, kw_only=True):
 
     name: str
     doc: str
-    example: Mapping[str, Any]
+    example: JsonObject
     build: Callable[[Operand], Matcher]
     operand_form: str = DATA
     synonyms: tuple[str, ...] = ()
@@ -202,7 +214,7 @@ class Operand(Struct, frozen=True):
 
     name: str
     value: Any
-    siblings: Mapping[str, Any]
+    siblings: JsonObject
     path: KeyPath
     compiler: OperandCompiler
 
@@ -280,7 +292,7 @@ def _find_blocks(expected: list[Any], actual: list[Any]) -> list[tuple[int, int,
 
 
 def build_missing_key(
-    path: KeyPath, expected_data: Any, description: str, actual: Mapping[Any, Any], expected_keys: Mapping[str, Any]
+    path: KeyPath, expected_data: Any, description: str, actual: Mapping[Any, Any], expected_keys: JsonObject
 ) -> Mismatch:
     """Report a key that should be there, and the similar key of `actual`, if nobody expects that one."""
     spare = [key for key in actual if get_kind(key) == STRING and key not in expected_keys]

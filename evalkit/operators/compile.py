@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from typing import Literal as OneOf
 
 from evalkit.errors import EvalkitError, KeyPath, PathProblem, format_path
-from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, get_kind
+from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, JsonDict, JsonObject, get_kind
 from evalkit.model.registry import OPERATORS
 from evalkit.model.template import (
     Literal,
@@ -172,7 +172,7 @@ class Compiler:
 
     # ---- operators ----
 
-    def _is_operator_mapping(self, value: dict[str, Any], path: KeyPath) -> bool:
+    def _is_operator_mapping(self, value: JsonDict, path: KeyPath) -> bool:
         """Return whether all keys of a mapping begin with `$`. A known operator among plain keys is a problem."""
         operator_keys = [key for key in value if key.startswith("$")]
         if len(operator_keys) == len(value):
@@ -190,7 +190,7 @@ class Compiler:
             self.add_problem((*path, name), message, at_key=True)
         return False
 
-    def _compile_operators(self, value: dict[str, Any], path: KeyPath) -> Matcher:
+    def _compile_operators(self, value: JsonDict, path: KeyPath) -> Matcher:
         """Compile a mapping whose keys all begin with `$`. Several operators must all hold."""
         if LITERAL in value:
             if len(value) > 1:
@@ -208,7 +208,7 @@ class Compiler:
             return parts[0] if parts else self.placeholder
         return join_parts(Operand("", value, value, path, self), tuple(parts), in_one_mapping=True)
 
-    def _compile_operator(self, name: str, siblings: dict[str, Any], path: KeyPath) -> Matcher:
+    def _compile_operator(self, name: str, siblings: JsonDict, path: KeyPath) -> Matcher:
         value = siblings[name]
         operator = BUILTIN_OPERATORS.get(name)
         if operator is None and name[1:] not in OPERATORS:
@@ -300,7 +300,7 @@ class Deferred(Matcher, frozen=True):
 
     name: str
     value: Any  # with Template objects in it
-    modifiers: Mapping[str, Any]
+    modifiers: JsonObject
     mode: str
 
     @property

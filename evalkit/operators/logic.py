@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, find_nearest
 from evalkit.fields.reader import suggest_boolean
-from evalkit.jsonvalue import ARRAY, KINDS, NUMBER, OBJECT, get_kind
+from evalkit.jsonvalue import ARRAY, KINDS, NUMBER, OBJECT, JsonDict, get_kind
 from evalkit.operators.base import (
     LIST,
     VALUE,
@@ -171,7 +171,7 @@ class AllOf(Matcher, frozen=True):
         return replace(self, parts=tuple(part.bind(resolve) for part in self.parts))
 
 
-def _to_operator(part: Matcher) -> dict[str, Any]:
+def _to_operator(part: Matcher) -> JsonDict:
     """Write `part` as it stands among other operators: a plain value is `$eq` there."""
     data = part.to_data()
     is_operator = type(part) is not Equal and isinstance(data, dict) and data and all(map(_has_dollar, data))

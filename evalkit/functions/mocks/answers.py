@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from evalkit.errors import KeyPath, PathProblem
-from evalkit.jsonvalue import copy_json
+from evalkit.jsonvalue import JsonObject, copy_json
 from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates
 
 ERROR, REPEAT_LAST, CYCLE = "error", "repeat_last", "cycle"
@@ -35,7 +35,7 @@ class FailureAnswer(Struct, frozen=True):
 
     type: str
     message: Any
-    detail: Mapping[str, Any] = field(default_factory=dict)  # more keys of the error that the agent sees
+    detail: JsonObject = field(default_factory=dict)  # more keys of the error that the agent sees
     exception: str | None = None  # "module:Class" that patched code gets raised
 
 
@@ -68,7 +68,7 @@ class MatchRule(Struct, frozen=True):
     """A `$match` rule: `matcher` judges the arguments, `when` is its source in the case."""
 
     matcher: Any
-    when: Mapping[str, Any]
+    when: JsonObject
     answer: Answer
 
 

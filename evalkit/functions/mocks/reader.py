@@ -38,7 +38,7 @@ from evalkit.functions.mocks.answers import (
     must_compile,
 )
 from evalkit.functions.targets import TargetError, check_form, find_object
-from evalkit.jsonvalue import NotJsonError, to_json, to_recordable_json
+from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json, to_recordable_json
 from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, TemplateError, follow_path
 from evalkit.operators.compile import OperatorProblems, compile_value
@@ -155,7 +155,7 @@ class DirectiveReader:
         self._add_problem = reader.add_problem
         self._ids = count()
 
-    def read(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+    def read(self, data: JsonObject, place: MockPlace) -> Answer:
         kinds = [key for key in ANSWERS if key in data]
         if not self._check_keys(data, kinds, place):
             return PLACEHOLDER
@@ -172,7 +172,7 @@ class DirectiveReader:
             return self._add_problem(place, message, "$delay_ms")
         return DelayedAnswer(delay, answer)
 
-    def _check_keys(self, data: Mapping[str, Any], kinds: list[str], place: MockPlace) -> bool:
+    def _check_keys(self, data: JsonObject, kinds: list[str], place: MockPlace) -> bool:
         before = len(self._reader.context.problems)
         here = format_path(place.path)
         for key in data:
@@ -201,22 +201,22 @@ class DirectiveReader:
             self._add_problem(place, f"{here} has no answer beside '$delay_ms'; add one of {', '.join(ANSWERS)}")
         return len(self._reader.context.problems) == before
 
-    def _read_return(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+    def _read_return(self, data: JsonObject, place: MockPlace) -> Answer:
         return self._reader.read_answer(data["$return"], place.enter("$return"))
 
-    def _read_literal(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+    def _read_literal(self, data: JsonObject, place: MockPlace) -> Answer:
         return self._reader.read_static(data["$literal"], place.enter("$literal"), literal=True)
 
-    def _read_error(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+    def _read_error(self, data: JsonObject, place: MockPlace) -> Answer:
 
         return read_failure(data["$error"], place.enter("$error"), self._reader.context) or PLACEHOLDER
 
-    def _read_real(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+    def _read_real(self, data: JsonObject, place: MockPlace) -> Answer:
         if data["$real"] is not True:
             return self._add_problem(place, f"$real can only be true; got {format_value(data['$real'])}", "$real")
         return RealAnswer()
 
-    def _read_call(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+    def _read_call(self, data: JsonObject, place: MockPlace) -> Answer:
         target, example = data["$call"], "mocks.warranty:create_ticket"
         try:
             if not self._reader.context.check_targets:
@@ -228,7 +228,7 @@ class DirectiveReader:
             return self._add_problem(place, f"$call: '{target}' is not callable but {format_value(function)}", "$call")
         return CallableAnswer(target)
 
-    def _read_sequence(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+    def _read_sequence(self, data: JsonObject, place: MockPlace) -> Answer:
         elements, ending = data["$sequence"], data.get("$then", ERROR)
         if not isinstance(elements, list) or not elements:
             return self._add_problem(
@@ -243,7 +243,7 @@ class DirectiveReader:
             number, tuple(self._reader.read_answer(e, inner.enter(i)) for i, e in enumerate(elements)), ending
         )
 
-    def _read_match(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+    def _read_match(self, data: JsonObject, place: MockPlace) -> Answer:
         rules = data["$match"]
         if not isinstance(rules, list) or not rules:
             return self._add_problem(
@@ -274,7 +274,7 @@ class DirectiveReader:
             return MatchRule(matcher, to_recordable_json(rule["when"]), answer) if matcher is not None else None
         return None
 
-    def _read_include(self, data: Mapping[str, Any], place: MockPlace) -> Answer:
+    def _read_include(self, data: JsonObject, place: MockPlace) -> Answer:
         name = data["$include"]
         if not isinstance(name, str) or not name:
             return self._add_problem(place, f"$include names a file under mocks/; got {format_value(name)}", "$include")
@@ -297,7 +297,7 @@ class DirectiveReader:
             content = self._apply_changes(content, changes, place, name)
         return self._reader.read_answer(content, place.enter_include(name, changes))
 
-    def _apply_changes(self, content: Any, changes: Mapping[str, Any], place: MockPlace, name: str) -> Any:
+    def _apply_changes(self, content: Any, changes: JsonObject, place: MockPlace, name: str) -> Any:
         """Return `content` with the keys beside `$include` laid over it, mapping by mapping."""
         for kind in ("$return", "$literal"):
             if isinstance(content, Mapping) and kind in content:
@@ -317,7 +317,7 @@ class DirectiveReader:
         return merge_mappings(content, changes)
 
 
-def merge_mappings(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def merge_mappings(base: JsonObject, changes: JsonObject) -> JsonDict:
     """Return `base` with `changes` laid over it: mappings key by key; all else, lists and null too, replaces."""
     result = dict(base)
     for key, value in changes.items():
@@ -366,7 +366,7 @@ def read_failure(value: Any, place: MockPlace, context: MockContext) -> FailureA
     return FailureAnswer(kind, static.value["message"], static.value["detail"], exception)
 
 
-def _read_text(value: Mapping[str, Any], key: str, place: MockPlace, context: MockContext) -> str:
+def _read_text(value: JsonObject, key: str, place: MockPlace, context: MockContext) -> str:
     text = value.get(key)
     if text is None or (isinstance(text, str) and text):
         return text or ""
@@ -407,7 +407,7 @@ def _read_exception(value: Any, place: MockPlace, context: MockContext) -> str |
     return str(target)
 
 
-def _read_detail(value: Any, place: MockPlace, context: MockContext) -> dict[str, Any]:
+def _read_detail(value: Any, place: MockPlace, context: MockContext) -> JsonDict:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -451,7 +451,7 @@ class MockPlace(Struct, frozen=True):
     name: str
     including: tuple[str, ...] = ()
     inner: KeyPath = ()
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    changes: JsonObject = field(default_factory=dict)
 
     @property
     def source(self) -> str:
@@ -462,7 +462,7 @@ class MockPlace(Struct, frozen=True):
             return replace(self, inner=(*self.inner, *steps))
         return replace(self, path=(*self.path, *steps))
 
-    def enter_include(self, source: str, changes: Mapping[str, Any]) -> MockPlace:
+    def enter_include(self, source: str, changes: JsonObject) -> MockPlace:
         path = self.path if self.including else (*self.path, "$include")
         return replace(self, path=path, including=(*self.including, source), inner=(), changes=changes)
 
@@ -594,7 +594,7 @@ class MockContext(Struct):
                 self.add_problem(place, explain_broken_returns(declaration.name, path, message), *path)
 
 
-def find_return_problems(value: Any, returns: Mapping[str, Any]) -> list[tuple[KeyPath, str]]:
+def find_return_problems(value: Any, returns: JsonObject) -> list[tuple[KeyPath, str]]:
     """List the places at which `value` breaks a `returns` schema, each with its message."""
     return [
         (tuple(error.absolute_path), describe_violation(error)) for error in compile_schema(returns).find_errors(value)

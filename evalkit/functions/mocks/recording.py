@@ -9,7 +9,7 @@ from typing import Any
 
 from evalkit.errors import UsageError
 from evalkit.functions.targets import TargetError, find_object, wait_for
-from evalkit.jsonvalue import NotJsonError, to_json
+from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json
 from evalkit.text.format import format_value
 
 _EXAMPLE = "shop.clients:WarrantyClient.check"
@@ -20,7 +20,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 class RecordedCall:
     """A call of the real function and its result, as JSON data."""
 
-    arguments: Mapping[str, Any]
+    arguments: JsonObject
     result: Any
 
 
@@ -47,7 +47,7 @@ def load_real_function(target: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def record_calls(target: str, calls: Iterable[Mapping[str, Any]]) -> list[RecordedCall]:
+def record_calls(target: str, calls: Iterable[JsonObject]) -> list[RecordedCall]:
     """Call `target` with each mapping of arguments by name. UsageError if one raises or returns something not JSON."""
     function = load_real_function(target)
     recorded_calls = []
@@ -91,7 +91,7 @@ def has_mock_syntax(value: Any) -> bool:
     return isinstance(value, list) and any(map(has_mock_syntax, value))
 
 
-def build_returns_schema(results: Iterable[Any], base_schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def build_returns_schema(results: Iterable[Any], base_schema: JsonObject | None = None) -> JsonDict:
     """Return a JSON Schema that all `results` fit, and all that fit `known`, an earlier schema of this function."""
     from genson import SchemaBuilder
 

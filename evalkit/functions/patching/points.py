@@ -22,6 +22,7 @@ from evalkit.functions.call_log import MockedError
 from evalkit.functions.function_table import MALFORMED
 from evalkit.functions.patching.context_propagation import ACTIVE_CASES, CURRENT_CASE, PATCH_LOCK, PatchedCase
 from evalkit.functions.targets import ASYNC, ASYNC_GENERATOR, GENERATOR, PLAIN, PatchTarget, find_object, is_module
+from evalkit.jsonvalue import JsonDict
 
 # Points whose real function is running in this context: what it calls is real, too.
 _REAL_POINTS: ContextVar[frozenset[PatchPoint]] = ContextVar("evalkit_really", default=frozenset())
@@ -53,28 +54,28 @@ class PatchPoint:
     def remove(self) -> None:
         self._swap.remove()
 
-    def _handle_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _handle_call(self, args: tuple[Any, ...], kwargs: JsonDict) -> Any:
         case = find_responsible_case(self)
         return self._swap.real(*args, **kwargs) if case is None else self._call_mock(case, args, kwargs)
 
-    def _call_mock(self, case: PatchedCase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_mock(self, case: PatchedCase, args: tuple[Any, ...], kwargs: JsonDict) -> Any:
         with _raise_real_errors():
             return case.dispatcher.call(**self._build_call(case, args, kwargs, self._run_real))
 
-    async def _handle_async_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def _handle_async_call(self, args: tuple[Any, ...], kwargs: JsonDict) -> Any:
         case = find_responsible_case(self)
         if case is None:
             return await self._swap.real(*args, **kwargs)
         with _raise_real_errors():
             return await case.dispatcher.acall(**self._build_call(case, args, kwargs, self._run_real_async))
 
-    def _generate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
+    def _generate(self, args: tuple[Any, ...], kwargs: JsonDict) -> Iterator[Any]:
         case = find_responsible_case(self)
         if case is None:
             return iter(self._swap.real(*args, **kwargs))
         return self._iter_items(case, self._call_mock(case, args, kwargs))
 
-    async def _generate_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsyncIterator[Any]:
+    async def _generate_async(self, args: tuple[Any, ...], kwargs: JsonDict) -> AsyncIterator[Any]:
         case = find_responsible_case(self)
         if case is None:
             answer = self._swap.real(*args, **kwargs)
@@ -96,10 +97,10 @@ class PatchPoint:
         raise case.dispatcher.record_fault(MockError(f"the mock of {case.names[self]} is broken: {text}"))
 
     def _build_call(
-        self, case: PatchedCase, args: tuple[Any, ...], kwargs: dict[str, Any], real: Callable[..., Any]
-    ) -> dict[str, Any]:
+        self, case: PatchedCase, args: tuple[Any, ...], kwargs: JsonDict, real: Callable[..., Any]
+    ) -> JsonDict:
         """Return the call as the dispatcher takes it."""
-        call: dict[str, Any] = {"name": case.names[self], "real": functools.partial(real, *args, **kwargs)}
+        call: JsonDict = {"name": case.names[self], "real": functools.partial(real, *args, **kwargs)}
         try:
             call["arguments"] = self.target.name_arguments(args, kwargs)
         except TypeError as error:
@@ -177,7 +178,7 @@ def _raise_real_errors() -> Iterator[None]:
         raise TypeError(error.message) from None
 
 
-Hook = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+Hook = Callable[[tuple[Any, ...], JsonDict], Any]
 
 _ABSENT: Any = object()
 _PLACEHOLDER = "the hook's place among the constants"
@@ -285,7 +286,7 @@ class AttributeSwap:
         self.real: Callable[..., Any] = target.function
         self._original = vars(target.owner).get(target.name, _ABSENT) if hasattr(target.owner, "__dict__") else _ABSENT
         self._wrapper = _build_wrapper(target, hook)
-        self._places: list[tuple[dict[str, Any], str]] = []
+        self._places: list[tuple[JsonDict, str]] = []
 
     def install(self) -> None:
         setattr(self._target.owner, self._target.name, self._wrapper)
@@ -304,7 +305,7 @@ class AttributeSwap:
                 namespace[name] = self.real
 
 
-def _find_module_names(value: Any) -> list[tuple[dict[str, Any], str]]:
+def _find_module_names(value: Any) -> list[tuple[JsonDict, str]]:
     """List every module-level name that refers to `value`."""
     spaces = [vars(module) for module in tuple(sys.modules.values()) if is_module(module)]
     return [(space, name) for space in spaces for name, candidate in tuple(space.items()) if candidate is value]
