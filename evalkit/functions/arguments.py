@@ -53,7 +53,7 @@ def _get_parameters(declaration: Declaration) -> _Parameters | None:
     return parameters
 
 
-def find_argument_violations(declaration: Declaration, arguments: Any) -> tuple[Violation, ...]:
+def find_argument_violations(declaration: Declaration, arguments: object) -> tuple[Violation, ...]:
     """List every way in which `arguments` break the declared parameters; none where no parameters are declared."""
     parameters = _get_parameters(declaration)
     if parameters is None:
@@ -117,7 +117,7 @@ def find_argument_names(parameters: JsonObject) -> frozenset[str] | None:
     return frozenset(name for schema in schemas for key in ("properties", "required") for name in schema.get(key) or ())
 
 
-def _iter_object_schemas(root: JsonObject, schema: Any, depth: int) -> Iterator[JsonObject | None]:
+def _iter_object_schemas(root: JsonObject, schema: object, depth: int) -> Iterator[JsonObject | None]:
     """`schema` and what it refers to or combines, as far as that speaks of the same object. None: cannot be told."""
     if isinstance(schema, bool):
         return
@@ -139,7 +139,7 @@ def _is_open(schema: JsonObject) -> bool:
     return any(value is not False for value in values) or "patternProperties" in schema or "propertyNames" in schema
 
 
-def _resolve_reference(root: JsonObject, reference: Any) -> Any:
+def _resolve_reference(root: JsonObject, reference: object) -> Any:
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     value: Any = root

@@ -88,7 +88,7 @@ class PendingCall(Struct, kw_only=True):
         self.record = self._build_record("ok" if self.error is None else "error", self.result)
         return self.record
 
-    def _build_record(self, outcome: str, result: Any) -> FunctionCall:
+    def _build_record(self, outcome: str, result: object) -> FunctionCall:
         context = self.context
         return FunctionCall(
             name=self.name,
@@ -125,7 +125,7 @@ LOGGER = logging.getLogger("evalkit.functions")
 class CallLog:
     """Attempts by index, and what of the mocks they used. Thread-safe."""
 
-    def __init__(self, mocks: MockSet, functions: FunctionTable, input: Any, state: JsonDict, case_id: str) -> None:
+    def __init__(self, mocks: MockSet, functions: FunctionTable, input: object, state: JsonDict, case_id: str) -> None:
         self._mocks = mocks
         self._functions = functions
         self._input = input
@@ -141,7 +141,7 @@ class CallLog:
         """Return the records of the calls that have returned, in order of index."""
         return [record for call in tuple(self._calls) if (record := call.record) is not None]
 
-    def build_roots(self, arguments: Any) -> TemplateRoots:
+    def build_roots(self, arguments: object) -> TemplateRoots:
         """Build the values of templates in the answer to a call with these arguments."""
 
         return TemplateRoots(arguments, self._input, self._state, self.list_finished, self._functions.resolve_name)
@@ -157,7 +157,7 @@ class CallLog:
     def open(
         self,
         requested_name: str,
-        arguments: Any,
+        arguments: object,
         context: CallContext,
         offered_names: Container[str] | None,
         real: Callable[[], Any] | None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
 from evalkit.fields.schema import compile_schema
@@ -35,7 +34,7 @@ def is_function_name(text: str) -> bool:
 
 
 def parse_declarations(
-    data: Any, *, path: KeyPath = ("functions",), check_targets: bool = True
+    data: object, *, path: KeyPath = ("functions",), check_targets: bool = True
 ) -> tuple[tuple[Declaration, ...], list[PathProblem]]:
     """Return the declarations in `data`, and everything that is wrong with them.
 
@@ -66,7 +65,7 @@ class _DeclarationReader:
     def _add_problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> None:
         self.problems.append(PathProblem(path, message, at_key=at_key))
 
-    def read(self, data: Any, path: KeyPath) -> Iterator[Declaration]:
+    def read(self, data: object, path: KeyPath) -> Iterator[Declaration]:
         if isinstance(data, Mapping):
             for name, entry in data.items():
                 yield from self._read_entry(name, {} if entry is None else entry, (*path, name), KEYS)
@@ -79,7 +78,7 @@ class _DeclarationReader:
                 f"{format_path(path)} must map names to declarations, or list declarations; got {format_value(data)}",
             )
 
-    def _read_listed(self, entry: Any, path: KeyPath) -> Iterator[Declaration]:
+    def _read_listed(self, entry: object, path: KeyPath) -> Iterator[Declaration]:
         if not isinstance(entry, Mapping):
             self._add_problem(path, f"a declaration is a mapping with a 'name'; got {format_value(entry)}")
         elif entry.get("type") == "function" and isinstance(entry.get("function"), Mapping):
@@ -89,7 +88,7 @@ class _DeclarationReader:
         else:
             yield from self._read_entry(entry["name"], entry, path, ("name", *KEYS))
 
-    def _read_entry(self, name: Any, entry: Any, path: KeyPath, keys: tuple[str, ...]) -> Iterator[Declaration]:
+    def _read_entry(self, name: object, entry: object, path: KeyPath, keys: tuple[str, ...]) -> Iterator[Declaration]:
         if not isinstance(name, str) or not is_function_name(name):
             at = (*path, "name") if "name" in keys else path
             self._add_problem(
@@ -125,7 +124,7 @@ class _DeclarationReader:
         self._entries[id(declaration)] = path
         return declaration
 
-    def _read_parameters(self, schema: Any, path: KeyPath) -> JsonObject | None:
+    def _read_parameters(self, schema: object, path: KeyPath) -> JsonObject | None:
         if not isinstance(schema, Mapping):
             return self._read_schema(schema, path)
         if schema and _SCHEMA_KEYS.isdisjoint(schema) and all(isinstance(part, Mapping) for part in schema.values()):
@@ -138,7 +137,7 @@ class _DeclarationReader:
             return None
         return self._read_schema(schema, path)
 
-    def _read_schema(self, schema: Any, path: KeyPath) -> JsonObject | None:
+    def _read_schema(self, schema: object, path: KeyPath) -> JsonObject | None:
         if schema is None:
             return None
         if not isinstance(schema, Mapping):
@@ -149,7 +148,7 @@ class _DeclarationReader:
             self._add_problem((*path, *steps), f"{format_path((*path, *steps))}: {message}")
         return None if problems else schema
 
-    def _read_patch(self, target: Any, path: KeyPath) -> str | None:
+    def _read_patch(self, target: object, path: KeyPath) -> str | None:
         if target is None:
             return None
         problem = find_patch_problem(target, check_exists=self._check_targets)
@@ -158,7 +157,7 @@ class _DeclarationReader:
             return None
         return str(target)
 
-    def _read_aliases(self, value: Any, path: KeyPath, function_name: str) -> tuple[str, ...]:
+    def _read_aliases(self, value: object, path: KeyPath, function_name: str) -> tuple[str, ...]:
         names = [value] if isinstance(value, str) else [] if value is None else value
         if not isinstance(names, list):
             self._add_problem(path, f"alias must be a name or a list of names; got {format_value(value)}")

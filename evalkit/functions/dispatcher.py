@@ -48,7 +48,7 @@ class FakeDispatcher:
         mocks: MockSet | None,
         declarations: Iterable[Declaration] = (),
         *,
-        input: Any = None,
+        input: object = None,
         settings: Settings | None = None,
         state: JsonDict | None = None,
         case_id: str = "",
@@ -69,7 +69,7 @@ class FakeDispatcher:
         return self._responder.get_task()
 
     @task.setter
-    def task(self, task: Any) -> None:
+    def task(self, task: object) -> None:
         self._responder.get_task = weakref.ref(task)
 
     @property
@@ -132,7 +132,7 @@ class FakeDispatcher:
     def call(
         self,
         name: str,
-        arguments: Any = None,
+        arguments: object = None,
         *,
         turn: int | None = None,
         channel: str = "direct",
@@ -159,7 +159,7 @@ class FakeDispatcher:
     async def acall(
         self,
         name: str,
-        arguments: Any = None,
+        arguments: object = None,
         *,
         turn: int | None = None,
         channel: str = "direct",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -55,7 +54,7 @@ class FunctionTable:
         return next(((key, answers[key]) for key in answers if self.resolve_name(key) == name), None)
 
     def find_refusal(
-        self, name: str, arguments: Any, channel: str, offered_names: Container[str] | None
+        self, name: str, arguments: object, channel: str, offered_names: Container[str] | None
     ) -> FunctionError | None:
         """Why a call is not answered, or None: unknown function, arguments that are no object, nothing mocked.
 

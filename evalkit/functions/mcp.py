@@ -42,7 +42,7 @@ def build_mock_server(list_functions: ListFunctions, call_function: CallFunction
     from mcp.server import Server
     from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
 
-    async def list_tools(context: Any, parameters: Any) -> ListToolsResult:
+    async def list_tools(context: object, parameters: object) -> ListToolsResult:
         return ListToolsResult(
             tools=[
                 Tool(name=function["name"], description=function["description"], input_schema=function["parameters"])
@@ -50,7 +50,7 @@ def build_mock_server(list_functions: ListFunctions, call_function: CallFunction
             ]
         )
 
-    async def call_tool(context: Any, parameters: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(context: object, parameters: CallToolRequestParams) -> CallToolResult:
         outcome = await call_function(parameters.name, parameters.arguments or {})
         is_error = "error" in outcome
         value = dict(outcome) if is_error else outcome["result"]

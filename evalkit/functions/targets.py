@@ -34,7 +34,7 @@ class TargetObject(NamedTuple):
     value: Any
 
 
-def check_form(target: Any, example: str) -> re.Match[str]:
+def check_form(target: object, example: str) -> re.Match[str]:
     """TargetError for what can't be a target, whatever there is to import; `example` shows the form in its text."""
     match = _TARGET.fullmatch(target) if isinstance(target, str) else None
     if match is None:
@@ -42,7 +42,7 @@ def check_form(target: Any, example: str) -> re.Match[str]:
     return match
 
 
-def find_object(target: Any, example: str) -> TargetObject:
+def find_object(target: object, example: str) -> TargetObject:
     """Import and walk to `target`. TargetError where that is impossible; `example` shows the form in its text."""
     match = check_form(target, example)
     owner: Any = None
@@ -81,7 +81,7 @@ def _suggest_module(name: str) -> str:
     return hint or f" in {package}"
 
 
-def _explain_missing_attribute(owner: Any, name: str) -> str:
+def _explain_missing_attribute(owner: object, name: str) -> str:
     kind = (
         "class"
         if isinstance(owner, type)
@@ -94,7 +94,7 @@ def _explain_missing_attribute(owner: Any, name: str) -> str:
     )
 
 
-def _is_module(value: Any) -> bool:
+def _is_module(value: object) -> bool:
     from types import ModuleType
 
     return isinstance(value, ModuleType)
@@ -167,7 +167,7 @@ def find_patch_target(text: Any) -> PatchTarget:
     )
 
 
-def find_patch_problem(text: Any, *, check_exists: bool = True) -> str | None:
+def find_patch_problem(text: object, *, check_exists: bool = True) -> str | None:
     """Why `text` can't be patched, or None. Without `look` nothing is imported, and only its form is judged."""
     try:
         if check_exists:
@@ -179,7 +179,7 @@ def find_patch_problem(text: Any, *, check_exists: bool = True) -> str | None:
     return None
 
 
-def is_module(owner: Any) -> bool:
+def is_module(owner: object) -> bool:
     return isinstance(owner, ModuleType)
 
 

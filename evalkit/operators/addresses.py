@@ -25,7 +25,7 @@ class InNetwork(Matcher, frozen=True):
 
     kinds = frozenset({STRING})
 
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         return not self._find_fault(actual)
 
     def _find_fault(self, actual: Any) -> str:
@@ -45,7 +45,7 @@ class InNetwork(Matcher, frozen=True):
     def to_data(self) -> Any:
         return {"$ip_address": self.operand}
 
-    def build_hint(self, actual: Any) -> str:
+    def build_hint(self, actual: object) -> str:
         return f" ({self._find_fault(actual)})" if get_kind(actual) == STRING else Matcher.build_hint(self, actual)
 
 
@@ -84,7 +84,7 @@ def _build_ip_address(operand: Operand) -> Matcher:
     return InNetwork(int(version) if version else None, tuple(texts), value)
 
 
-def _propose_addresses(operand: Any) -> Iterator[str]:
+def _propose_addresses(operand: object) -> Iterator[str]:
     networks = operand.get("in", []) if isinstance(operand, dict) else operand
     for text in networks if isinstance(networks, list) else [networks]:
         yield str(text).partition("/")[0]

@@ -99,7 +99,7 @@ class Matcher(Struct, frozen=True):
         return KINDS
 
     @abstractmethod
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         """Return whether `actual` is as expected. Raise Undecided where that can't be said."""
 
     @abstractmethod
@@ -118,18 +118,18 @@ class Matcher(Struct, frozen=True):
         """Return a matcher in which every template is replaced by its value. TemplateError passes through."""
         return self
 
-    def is_match(self, actual: Any) -> bool:
+    def is_match(self, actual: object) -> bool:
         """Return whether `actual` is as expected."""
         try:
             return self.evaluate(actual)
         except Exception:  # Undecided, or an object that raises when it is looked at
             return False
 
-    def is_equal(self, actual: Any) -> bool:
+    def is_equal(self, actual: object) -> bool:
         """Return whether `actual` is as expected even without the tolerance of `arguments_contain`."""
         return self.is_match(actual)
 
-    def explain(self, actual: Any, path: KeyPath = ()) -> list[Mismatch]:
+    def explain(self, actual: object, path: KeyPath = ()) -> list[Mismatch]:
         """List every way in which `actual` differs, each with its path; the list is empty if and only if it matches.
 
         At most `MAX_DIFFERENCES`, and then one more that says so.
@@ -149,19 +149,19 @@ class Matcher(Struct, frozen=True):
             return [*differences[:MAX_DIFFERENCES], last]
         return differences or [self.build_mismatch(actual, path)]
 
-    def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
+    def find_differences(self, actual: object, path: KeyPath) -> list[Mismatch]:
         """List the differences of a value that is known not to match, without a limit."""
         return [self.build_mismatch(actual, path)]
 
-    def build_mismatch(self, actual: Any, path: KeyPath) -> Mismatch:
+    def build_mismatch(self, actual: object, path: KeyPath) -> Mismatch:
         """Build one `wrong` for the whole value."""
         return Mismatch(path, WRONG, self.describe_mismatch(actual), self.to_data(), actual)
 
-    def describe_mismatch(self, actual: Any) -> str:
+    def describe_mismatch(self, actual: object) -> str:
         """Word the message for a value that does not match: ``expected …, got …``."""
         return f"expected {self.describe()}, got {format_value(actual)}{self.build_hint(actual)}"
 
-    def build_hint(self, actual: Any) -> str:
+    def build_hint(self, actual: object) -> str:
         """Word what the two values in the message don't show by themselves."""
         return build_kind_hint(actual, self.kinds)
 
@@ -203,7 +203,13 @@ class OperandCompiler(Protocol):
     def add_problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> Matcher: ...
 
     def compile_nested(
-        self, value: Any, path: KeyPath, *, mode: str | None = None, literal: bool = False, in_items: bool | None = None
+        self,
+        value: object,
+        path: KeyPath,
+        *,
+        mode: str | None = None,
+        literal: bool = False,
+        in_items: bool | None = None,
     ) -> Matcher: ...
 
     def find_contradiction(self, *parts: Matcher) -> str: ...
@@ -292,7 +298,7 @@ def _find_blocks(expected: list[Any], actual: list[Any]) -> list[tuple[int, int,
 
 
 def build_missing_key(
-    path: KeyPath, expected_data: Any, description: str, actual: Mapping[Any, Any], expected_keys: JsonObject
+    path: KeyPath, expected_data: object, description: str, actual: Mapping[Any, Any], expected_keys: JsonObject
 ) -> Mismatch:
     """Report a key that should be there, and the similar key of `actual`, if nobody expects that one."""
     spare = [key for key in actual if get_kind(key) == STRING and key not in expected_keys]
@@ -309,12 +315,12 @@ def build_unexpected_key(path: KeyPath, key: Any, value: Any) -> Mismatch:
     return Mismatch((*path, key), UNEXPECTED, f"not expected, got {format_value(value)}", None, value)
 
 
-def build_missing_item(path: KeyPath, expected_data: Any, description: str) -> Mismatch:
+def build_missing_item(path: KeyPath, expected_data: object, description: str) -> Mismatch:
     """Report an item that the list lacks; its index is that of the expected list."""
     return Mismatch(path, MISSING, f"missing, expected {description}", expected_data, None)
 
 
-def build_unexpected_item(path: KeyPath, value: Any) -> Mismatch:
+def build_unexpected_item(path: KeyPath, value: object) -> Mismatch:
     """Report an item that the list should not have."""
     return Mismatch(path, UNEXPECTED, f"not expected, got {format_value(value)}", None, value)
 

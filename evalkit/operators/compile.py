@@ -51,7 +51,7 @@ class OperatorProblems(EvalkitError):  # noqa: N818 - named for what it carries
         return (type(self), (self.problems,))
 
 
-def compile_value(value: Any, *, mode: Mode, path: KeyPath = ()) -> Matcher:
+def compile_value(value: object, *, mode: Mode, path: KeyPath = ()) -> Matcher:
     """Compile an expected value. Raise OperatorProblems with every problem, each under `path`.
 
     Modes: ``equal`` (`arguments`: the same keys, equal values), ``contain`` (`arguments_contain`: listed keys, text
@@ -110,7 +110,13 @@ class Compiler:
         return Equal(value, has_nan=kind == NUMBER and value != value)
 
     def compile_nested(
-        self, value: Any, path: KeyPath, *, mode: str | None = None, literal: bool = False, in_items: bool | None = None
+        self,
+        value: object,
+        path: KeyPath,
+        *,
+        mode: str | None = None,
+        literal: bool = False,
+        in_items: bool | None = None,
     ) -> Matcher:
         """Compile a value one level down and, for it alone, under another mode, as data, or as a list's item."""
         outer = self.mode, self.literal, self.in_items
@@ -276,7 +282,7 @@ class Pending(Matcher, frozen=True):
     def has_templates(self) -> bool:
         return True
 
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         raise Undecided(f"the template {format_value(str(self.template))} has no value yet")
 
     def describe_fully(self) -> str:
@@ -307,7 +313,7 @@ class Deferred(Matcher, frozen=True):
     def has_templates(self) -> bool:
         return True
 
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         raise Undecided(f"the template in {self.describe()} has no value yet")
 
     def describe_fully(self) -> str:
@@ -334,7 +340,7 @@ class Deferred(Matcher, frozen=True):
         return matcher
 
 
-def _has_template(value: Any) -> bool:
+def _has_template(value: object) -> bool:
     if isinstance(value, dict):
         return any(_has_template(item) for item in value.values())
     if isinstance(value, list):
@@ -342,7 +348,7 @@ def _has_template(value: Any) -> bool:
     return isinstance(value, Template)
 
 
-def _restore_templates(value: Any) -> Any:
+def _restore_templates(value: object) -> Any:
     """Put the text of each Template back in its place."""
     if isinstance(value, dict):
         return {key: _restore_templates(item) for key, item in value.items()}
@@ -351,7 +357,7 @@ def _restore_templates(value: Any) -> Any:
     return str(value) if isinstance(value, Template) else value
 
 
-def _escape_pattern(value: Any) -> str:
+def _escape_pattern(value: object) -> str:
     """Escape the value of a template in a pattern, so that it matches itself: an address's dot is no wildcard."""
     import regex
 

@@ -41,10 +41,10 @@ class Custom(Matcher, frozen=True):
     name: str
     expected: Any
 
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         return self._call_function(actual) is True
 
-    def _call_function(self, actual: Any) -> bool | str:
+    def _call_function(self, actual: object) -> bool | str:
         function = OPERATORS.get(self.name)
         if function is None:
             raise Undecided(f"the operator ${self.name} is not registered in this process")
@@ -65,6 +65,6 @@ class Custom(Matcher, frozen=True):
     def to_data(self) -> Any:
         return {f"${self.name}": self.expected}
 
-    def build_hint(self, actual: Any) -> str:
+    def build_hint(self, actual: object) -> str:
         answer = self._call_function(actual)
         return f": {cut(answer)}" if isinstance(answer, str) and answer else ""

@@ -100,7 +100,7 @@ class SameDate(Matcher, frozen=True):
 
     kinds = frozenset({STRING})
 
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         if get_kind(actual) != STRING:
             return False
         actual_moment, expected_moment = parse_moment(actual), parse_moment(self.text)
@@ -118,7 +118,7 @@ class SameDate(Matcher, frozen=True):
     def to_data(self) -> Any:
         return {"$date": self.text}
 
-    def build_hint(self, actual: Any) -> str:
+    def build_hint(self, actual: object) -> str:
         if get_kind(actual) != STRING:
             return Matcher.build_hint(self, actual)
         actual_moment, expected_moment = parse_moment(actual), parse_moment(self.text)

@@ -195,7 +195,7 @@ class Each(Matcher, frozen=True):
     def to_data(self) -> Any:
         return {"$each": self.item.to_data()}
 
-    def build_hint(self, actual: Any) -> str:
+    def build_hint(self, actual: object) -> str:
         empty = get_kind(actual) == ARRAY and not actual
         return " ($each accepts an empty list only with $len beside it)" if empty else Matcher.build_hint(self, actual)
 

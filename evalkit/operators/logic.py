@@ -33,7 +33,7 @@ class Absent(Matcher, frozen=True):
 
     kinds = frozenset()
 
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         return False
 
     def describe_fully(self) -> str:
@@ -84,7 +84,7 @@ class AnyOf(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return reduce(frozenset.union, (option.kinds for option in self.options))
 
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         reason = None
         for option in self.options:
             try:
@@ -96,13 +96,13 @@ class AnyOf(Matcher, frozen=True):
             raise reason
         return False
 
-    def is_equal(self, actual: Any) -> bool:
+    def is_equal(self, actual: object) -> bool:
         return any(option.is_equal(actual) for option in self.options)
 
     def describe_fully(self) -> str:
         return " or ".join(option.describe_fully() for option in self.options)
 
-    def build_hint(self, actual: Any) -> str:
+    def build_hint(self, actual: object) -> str:
         plain = [build_value_hint(option.value, actual) for option in self.options if isinstance(option, Equal)]
         if get_kind(actual) not in (ARRAY, OBJECT):
             return next(filter(None, plain), "")
@@ -141,7 +141,7 @@ class AllOf(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return reduce(frozenset.intersection, (part.kinds for part in self.parts))
 
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         reason = None
         for part in self.parts:
             try:
@@ -153,10 +153,10 @@ class AllOf(Matcher, frozen=True):
             raise reason
         return True
 
-    def is_equal(self, actual: Any) -> bool:
+    def is_equal(self, actual: object) -> bool:
         return all(part.is_equal(actual) for part in self.parts)
 
-    def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
+    def find_differences(self, actual: object, path: KeyPath) -> list[Mismatch]:
         return [mismatch for part in self.parts for mismatch in part.explain(actual, path)]
 
     def describe_fully(self) -> str:
@@ -202,7 +202,7 @@ class Not(Matcher, frozen=True):
     def kinds(self) -> frozenset[str]:
         return KINDS - self.inner.kinds if type(self.inner) is OfType and "integer" not in self.inner.names else KINDS
 
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         return not self.inner.evaluate(actual)
 
     def describe_fully(self) -> str:

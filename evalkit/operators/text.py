@@ -58,7 +58,7 @@ class Pattern(Matcher, frozen=True):
     def to_data(self) -> Any:
         return {self.name: self.pattern}
 
-    def build_hint(self, actual: Any) -> str:
+    def build_hint(self, actual: object) -> str:
         if self.name == "$regex" and Pattern("$search", self.pattern).is_match(actual):
             return " (a part of it matches; that is $search, $regex wants the whole string)"
         return Matcher.build_hint(self, actual)
@@ -89,7 +89,7 @@ class Contains(Matcher, frozen=True):
     def to_data(self) -> Any:
         return {self.name: self.part}
 
-    def build_hint(self, actual: Any) -> str:
+    def build_hint(self, actual: object) -> str:
         if self.name == "$contains" and Contains("$icontains", self.part).evaluate(actual):
             return " (it is there in another case)"
         return Matcher.build_hint(self, actual)

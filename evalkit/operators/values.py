@@ -32,7 +32,7 @@ class AnyValue(Matcher, frozen=True):
 
     absence = False
 
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         return True
 
     def describe_fully(self) -> str:
@@ -57,7 +57,7 @@ class Equal(Matcher, frozen=True, eq=False):
     def kinds(self) -> frozenset[str]:
         return frozenset({get_kind(self.value)})
 
-    def evaluate(self, actual: Any) -> bool:
+    def evaluate(self, actual: object) -> bool:
         # `==` is several times faster, and what it calls different is different, but for NaN. It can't accept:
         # it takes true for 1, and an object may call itself equal to anything.
         if not self.has_nan:
@@ -70,7 +70,7 @@ class Equal(Matcher, frozen=True, eq=False):
 
     is_match = evaluate
 
-    def find_differences(self, actual: Any, path: KeyPath) -> list[Mismatch]:
+    def find_differences(self, actual: object, path: KeyPath) -> list[Mismatch]:
         return list(islice(find_value_differences(self.value, actual, path), MAX_DIFFERENCES + 1))
 
     def describe_fully(self) -> str:
@@ -91,7 +91,7 @@ class Words(Matcher, frozen=True):
     def evaluate(self, actual: Any) -> bool:
         return get_kind(actual) == STRING and (actual == self.text or find_words(fold_text(actual), self.folded) >= 0)
 
-    def is_equal(self, actual: Any) -> bool:
+    def is_equal(self, actual: object) -> bool:
         return is_json_equal(self.text, actual)
 
     def describe_fully(self) -> str:

@@ -125,7 +125,7 @@ def iter_leaves(answer: Answer) -> Iterator[Leaf]:
 Resolve = Callable[[Reference], Any]
 
 
-def compile_static(value: Any, path: KeyPath, problems: list[PathProblem]) -> StaticAnswer:
+def compile_static(value: object, path: KeyPath, problems: list[PathProblem]) -> StaticAnswer:
     """`value` (JSON that nobody else holds) with its templates parsed and each ``{$literal: X}`` replaced by X."""
     if not must_compile(value):
         return StaticAnswer(value, False)
@@ -143,7 +143,7 @@ def must_compile(value: Any) -> bool:
     return kind is list and any(map(must_compile, value))
 
 
-def _compile_templates(value: Any, path: KeyPath, problems: list[PathProblem], templates: list[Template]) -> Any:
+def _compile_templates(value: object, path: KeyPath, problems: list[PathProblem], templates: list[Template]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"$literal"}:
             return value["$literal"]
@@ -162,7 +162,7 @@ def _compile_templates(value: Any, path: KeyPath, problems: list[PathProblem], t
     return parsed
 
 
-def find_references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Reference]]:
+def find_references(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Reference]]:
     """List every reference in a compiled value, with the path of its string."""
     if isinstance(value, Template):
         yield from ((path, part) for part in value.parts if isinstance(part, Reference))
@@ -174,7 +174,7 @@ def find_references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, R
             yield from find_references(item, (*path, index))
 
 
-def render_answer(value: Any, resolve: Resolve) -> Any:
+def render_answer(value: object, resolve: Resolve) -> Any:
     """Return `value` with its templates filled in, as new JSON data. What was filled in is not looked at again."""
     if isinstance(value, Template):
         return copy_json(render_templates(value, resolve).value)

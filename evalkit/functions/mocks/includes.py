@@ -85,7 +85,7 @@ def _read_file(path: Path, label: str) -> Any:
     return data
 
 
-def _find_key(data: Any, key: str, file: str) -> tuple[Any, tuple[str, ...]]:
+def _find_key(data: object, key: str, file: str) -> tuple[Any, tuple[str, ...]]:
     """Return the value under `key`, the key as it stands or a path of keys joined by dots; and that path."""
     if isinstance(data, Mapping) and key in data:
         return data[key], (key,)

@@ -51,12 +51,12 @@ _NO_INPUT: Any = object()
 
 
 def parse_mocks(
-    data: Any,
+    data: object,
     *,
     path: KeyPath = ("input", "mock_function_responses"),
     declarations: Mapping[str, Declaration] | None = None,
     include: Include | None = None,
-    input: Any = _NO_INPUT,
+    input: object = _NO_INPUT,
     check_targets: bool = True,
 ) -> tuple[MockSet, list[PathProblem]]:
     """Return the mocks in `data`, and everything that is wrong with them; ``None`` and ``{}`` mock nothing.
@@ -117,7 +117,7 @@ class MockReader:
 
         return DirectiveReader(self)
 
-    def read_answer(self, value: Any, place: MockPlace) -> Answer:
+    def read_answer(self, value: object, place: MockPlace) -> Answer:
         """Read a value at a directive position: a directive, or JSON."""
         if type(value) is dict or isinstance(value, Mapping):
             for key in value:
@@ -125,7 +125,7 @@ class MockReader:
                     return self._directive_reader.read(value, place)
         return self.read_static(value, place)
 
-    def read_static(self, value: Any, place: MockPlace, *, literal: bool = False) -> Answer:
+    def read_static(self, value: object, place: MockPlace, *, literal: bool = False) -> Answer:
         try:
             data = to_json(value)
         except NotJsonError as error:
@@ -254,7 +254,7 @@ class DirectiveReader:
         default = self._reader.read_answer(data["$default"], place.enter("$default")) if "$default" in data else None
         return MatchAnswer(number, tuple(rule for rule in read if rule is not None), default)
 
-    def _read_rule(self, rule: Any, place: MockPlace) -> MatchRule | None:
+    def _read_rule(self, rule: object, place: MockPlace) -> MatchRule | None:
         here = format_path(place.path)
         if not isinstance(rule, Mapping):
             self._add_problem(place, f"a $match rule is a mapping with 'when' and an answer; got {format_value(rule)}")
@@ -297,7 +297,7 @@ class DirectiveReader:
             content = self._apply_changes(content, changes, place, name)
         return self._reader.read_answer(content, place.enter_include(name, changes))
 
-    def _apply_changes(self, content: Any, changes: JsonObject, place: MockPlace, name: str) -> Any:
+    def _apply_changes(self, content: object, changes: JsonObject, place: MockPlace, name: str) -> Any:
         """Return `content` with the keys beside `$include` laid over it, mapping by mapping."""
         for kind in ("$return", "$literal"):
             if isinstance(content, Mapping) and kind in content:
@@ -335,7 +335,7 @@ _RESERVED_KEYS = ("type", "message", "status")
 _EXCEPTION_EXAMPLE = "requests.exceptions:Timeout"
 
 
-def read_failure(value: Any, place: MockPlace, context: MockContext) -> FailureAnswer | None:
+def read_failure(value: object, place: MockPlace, context: MockContext) -> FailureAnswer | None:
     """Return the Failure that `value` (a mapping of `KEYS`, or a bare type such as ``timeout``) asks for."""
     before = len(context.problems)
     if value is None:
@@ -374,7 +374,7 @@ def _read_text(value: JsonObject, key: str, place: MockPlace, context: MockConte
     return ""
 
 
-def _read_status(value: Any, place: MockPlace, context: MockContext) -> int | None:
+def _read_status(value: object, place: MockPlace, context: MockContext) -> int | None:
     if value is None or (type(value) is int and 400 <= value <= 599):
         return value
     advice = suggest_number(value)
@@ -385,7 +385,7 @@ def _read_status(value: Any, place: MockPlace, context: MockContext) -> int | No
     return None
 
 
-def _read_exception(value: Any, place: MockPlace, context: MockContext) -> str | None:
+def _read_exception(value: object, place: MockPlace, context: MockContext) -> str | None:
     """Return the class that patched code gets raised; a bare name is a built-in one."""
     if value is None:
         return None
@@ -407,7 +407,7 @@ def _read_exception(value: Any, place: MockPlace, context: MockContext) -> str |
     return str(target)
 
 
-def _read_detail(value: Any, place: MockPlace, context: MockContext) -> JsonDict:
+def _read_detail(value: object, place: MockPlace, context: MockContext) -> JsonDict:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -512,7 +512,7 @@ class MockContext(Struct):
     def _find_declaration(self, name: str) -> Declaration | None:
         return self.declarations.get(self.resolve_name(name))
 
-    def compile_when(self, when: Any, place: MockPlace) -> Any:
+    def compile_when(self, when: object, place: MockPlace) -> Any:
         """Compile `when`: partial over the arguments that it names, equal on their values; None if it is wrong."""
         if not isinstance(when, Mapping):
             self.add_problem(place, f"'when' maps argument names to values; got {format_value(when, 60)}")
@@ -535,12 +535,12 @@ class MockContext(Struct):
             return None
         return find_argument_names(declaration.parameters)
 
-    def _explain_unknown_argument(self, name: Any, function: str, names: Iterable[str]) -> str:
+    def _explain_unknown_argument(self, name: object, function: str, names: Iterable[str]) -> str:
         listed = sorted(names)
         hint = f"known are {', '.join(listed)}" if listed else "it takes none"
         return f"{function} has no argument '{name}' ({hint}){did_you_mean(name, listed)}"
 
-    def compile_answer(self, value: Any, place: MockPlace) -> StaticAnswer:
+    def compile_answer(self, value: object, place: MockPlace) -> StaticAnswer:
         """`compile_static`, with the problems at `place`."""
         problems: list[PathProblem] = []
         static = compile_static(value, (), problems)
@@ -586,7 +586,7 @@ class MockContext(Struct):
             return None
         return f"template {reference.text}: no function '{name}' is mocked{did_you_mean(name, names)}"
 
-    def check_returns(self, value: Any, place: MockPlace) -> None:
+    def check_returns(self, value: object, place: MockPlace) -> None:
         """Return a mock must be something that the function could return."""
         declaration = self._find_declaration(place.name)
         if declaration is not None and declaration.returns is not None:
@@ -594,7 +594,7 @@ class MockContext(Struct):
                 self.add_problem(place, explain_broken_returns(declaration.name, path, message), *path)
 
 
-def find_return_problems(value: Any, returns: JsonObject) -> list[tuple[KeyPath, str]]:
+def find_return_problems(value: object, returns: JsonObject) -> list[tuple[KeyPath, str]]:
     """List the places at which `value` breaks a `returns` schema, each with its message."""
     return [
         (tuple(error.absolute_path), describe_violation(error)) for error in compile_schema(returns).find_errors(value)

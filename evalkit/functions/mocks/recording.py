@@ -78,12 +78,12 @@ def build_answer(calls: Sequence[RecordedCall]) -> Any:
     return {"$match": [{"when": dict(rule.arguments), "$return": to_answer(rule.result)} for rule in rules.values()]}
 
 
-def to_answer(result: Any) -> Any:
+def to_answer(result: object) -> Any:
     """Return `result` as a mock returns it unchanged, whatever mocks understand by its keys and braces."""
     return {"$literal": result} if has_mock_syntax(result) else result
 
 
-def has_mock_syntax(value: Any) -> bool:
+def has_mock_syntax(value: object) -> bool:
     if isinstance(value, str):
         return "{{" in value
     if isinstance(value, Mapping):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from msgspec import Struct, field
 
@@ -44,7 +43,7 @@ class MockState(Struct):
     call_counts: dict[int, int] = field(default_factory=dict)
     used_branches: set[tuple[int, int]] = field(default_factory=set)
 
-    def select(self, name: str, answer: Answer, arguments: Any, resolve: Resolve) -> SelectedAnswer:
+    def select(self, name: str, answer: Answer, arguments: object, resolve: Resolve) -> SelectedAnswer:
         """Walk down `answer` to a leaf. UnansweredError where a sequence is used up or no rule fits."""
         delay, steps = 0.0, []
         while True:
@@ -72,7 +71,7 @@ class MockState(Struct):
         self.used_branches.add((sequence.id, index))
         return index
 
-    def _select_rule(self, name: str, match: MatchAnswer, arguments: Any, resolve: Resolve) -> tuple[str, Answer]:
+    def _select_rule(self, name: str, match: MatchAnswer, arguments: object, resolve: Resolve) -> tuple[str, Answer]:
         for index, rule in enumerate(match.rules):
             if _is_match(rule, arguments, resolve):
                 self.used_branches.add((match.id, index))
@@ -121,7 +120,7 @@ class MockState(Struct):
 _LABELS: dict[type, str] = {FailureAnswer: "$error", CallAnswer: "$call", RealAnswer: "$real"}
 
 
-def _is_match(rule: MatchRule, arguments: Any, resolve: Resolve) -> bool:
+def _is_match(rule: MatchRule, arguments: object, resolve: Resolve) -> bool:
     matcher = rule.matcher
     if matcher.has_templates:
         try:

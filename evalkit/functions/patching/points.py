@@ -305,7 +305,7 @@ class AttributeSwap:
                 namespace[name] = self.real
 
 
-def _find_module_names(value: Any) -> list[tuple[JsonDict, str]]:
+def _find_module_names(value: object) -> list[tuple[JsonDict, str]]:
     """List every module-level name that refers to `value`."""
     spaces = [vars(module) for module in tuple(sys.modules.values()) if is_module(module)]
     return [(space, name) for space in spaces for name, candidate in tuple(space.items()) if candidate is value]
