@@ -93,7 +93,11 @@ class _FaultInjection(Struct, frozen=True):
 
     def plan_runs(self) -> Iterator[tuple[str, str, Answer]]:
         """Plan a run for every function that answered a call, in the order of first calls, and every way to fail."""
-        for name, first in self._find_answered().items():
+        first_calls: dict[str, FunctionCall] = {}
+        for call in self.transcript.calls:
+            if call.outcome == "ok":
+                first_calls.setdefault(call.name, call)
+        for name, first in first_calls.items():
             patched = any(
                 declaration.name == name and declaration.patch for declaration in self.passing.dispatcher.declarations
             )
@@ -101,13 +105,6 @@ class _FaultInjection(Struct, frozen=True):
                 answer = _make_answer(name, fault, first.result, patched=patched)
                 if answer is not None:
                     yield name, fault, answer
-
-    def _find_answered(self) -> dict[str, FunctionCall]:
-        first_calls: dict[str, FunctionCall] = {}
-        for call in self.transcript.calls:
-            if call.outcome == "ok":
-                first_calls.setdefault(call.name, call)
-        return first_calls
 
     def build_case(self, function: str, answer: Answer) -> Case:
         """Build the case in which `function` fails, without expectations."""

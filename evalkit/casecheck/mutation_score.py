@@ -100,31 +100,28 @@ def _can_catch(observed: Observation, transcript: Transcript, place: KeyPath, ke
     root: KeyPath = place[: place.index("expected_output") + 1]
     data = copy.deepcopy(dict(observed.case.merged))
     data.setdefault("expected_output", {})
-    if not _add_at(data, place, keys):
+    holder: Any = data
+    for step in place[:-1]:
+        holder = holder[step]
+    node = holder[place[-1]]
+    if isinstance(node, str):
+        node = {"function_name": node}
+    if not isinstance(node, dict):
         return False
+    holder[place[-1]] = add_keys(node, keys)
     expected: Any = data
     for step in root:
         expected = expected[step]
-    compiled, problems = compile_expectation(
-        expected, path=root, declarations=_get_declarations(observed), input=observed.case.input
-    )
+    declarations: dict[str, Declaration] = {}
+    if observed.declarations:  # where functions are declared, mocked ones are known, too
+        mocked = {name: Declaration(name=name) for name in observed.verdict.transcript.functions}
+        declarations = {**mocked, **observed.declarations}
+    compiled, problems = compile_expectation(expected, path=root, declarations=declarations, input=observed.case.input)
     if problems:
         return False
     instead = (root, compiled)
     unharmed = _judge(observed, observed.verdict.transcript, instead).status == PASSED
     return unharmed and _judge(observed, transcript, instead).status == FAILED
-
-
-def _add_at(data: Any, place: KeyPath, keys: Keys) -> bool:
-    for step in place[:-1]:
-        data = data[step]
-    node = data[place[-1]]
-    if isinstance(node, str):
-        node = {"function_name": node}
-    if not isinstance(node, dict):
-        return False
-    data[place[-1]] = add_keys(node, keys)
-    return True
 
 
 def add_keys(node: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
@@ -140,9 +137,3 @@ def add_keys(node: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
         else:
             result[key] = value
     return result
-
-
-def _get_declarations(observed: Observation) -> dict[str, Declaration]:
-    declared = dict(observed.declarations)
-    mocked = observed.verdict.transcript.functions
-    return {**{name: Declaration(name=name) for name in mocked}, **declared} if declared else {}

@@ -33,7 +33,7 @@ from evalkit.casecheck.expected_calls import (
     plan_implied_calls,
 )
 from evalkit.checks.evidence import build_resolver
-from evalkit.checks.expectation import Expectation, Judgement
+from evalkit.checks.expectation import Expectation
 from evalkit.checks.keys import EXPECTED_KEYS
 from evalkit.errors import FunctionError, KeyPath, MockError, format_path
 from evalkit.functions.dispatcher import FakeDispatcher
@@ -140,7 +140,7 @@ class _SmokeRun:
     def check_expectation(
         self, expected: Mapping[str, Any], path: KeyPath, compiled: Expectation, variant: int, user_turn: int | None
     ) -> None:
-        # The whole is judged as if all was said by now: which call belongs to which turn is not written there.
+        # The whole is judged as in the last turn: it does not say which call belongs to which turn.
         self._dispatcher.user_turn = max(len(self._case.turns) - 1, 0) if user_turn is None else user_turn
         listed = expected.get("expected_function_calls")
         calls = list(plan_calls(listed, (*path, "expected_function_calls"), variant)) if listed else []
@@ -150,9 +150,15 @@ class _SmokeRun:
             for _ in range(call.times):
                 self._make_call(call, expected)
         self._check_time(expected, path)
-        transcript = self._build_transcript(expected, path, user_turn)
-        judgement = compiled.judge(transcript, input=self._case.input, mode="judge", user_turn=user_turn)
-        self._report_judgement(judgement, path)
+        judgement = compiled.judge(
+            self._build_transcript(expected, path), input=self._case.input, mode="judge", user_turn=user_turn
+        )
+        for line in judgement.calls:
+            for result in line.results:
+                for reason in result.reasons:
+                    self._report_reason(reason, line.call, path)
+        for check in judgement.checks:
+            self._report_check(check, path)
 
     def _make_call(self, planned: PlannedCall, expected: Mapping[str, Any]) -> None:
         declaration = self._declarations.get(planned.name) or self._aliases.get(planned.name)
@@ -161,7 +167,8 @@ class _SmokeRun:
             planned = replace(planned, keys={**planned.keys, "arguments_contain": fields})
         draft = make_arguments(planned, declaration, self._build_resolver())
         if planned.name == "send_email" and "body" not in draft.arguments:
-            draft.arguments.update(self._make_body(expected))
+            phrases = list_texts(expected.get("response_body_contains"))
+            draft.arguments.update({"body": "\n".join(phrases)} if phrases else {})
         index = len(self._dispatcher.calls)
         self._record_draft(planned, draft, declaration, index)
         self._places[index] = planned.path
@@ -172,7 +179,7 @@ class _SmokeRun:
                 planned.name, draft.arguments, turn=self._get_turn(planned),
                 channel=channels[0] if isinstance(channels, list) else channels,
             )  # fmt: skip
-        except (FunctionError, MockError) as error:  # a failure is what the agent would see, and the judge judges
+        except (FunctionError, MockError) as error:  # the agent would see the failure: the expectation judges it
             mock = self._case.mocks.answers.get(planned.name)
             note = explain_open_failure(planned, declaration, mock, error, bool(self._unsure))
             if note is not None:
@@ -193,10 +200,6 @@ class _SmokeRun:
         if longest is not None and isinstance(limit, (int, float)) and longest.duration_ms > limit:
             says = f"the mock of {longest.name} alone takes {longest.duration_ms:g} ms, more than {limit:g} ms"
             self._add_finding("budget_exceeded", (*path, "processing_time_ms"), says)
-
-    def _make_body(self, expected: Mapping[str, Any]) -> dict[str, str]:
-        phrases = list_texts(expected.get("response_body_contains"))
-        return {"body": "\n".join(phrases)} if phrases else {}
 
     def _record_draft(
         self, planned: PlannedCall, draft: ArgumentDraft, declaration: Declaration | None, index: int
@@ -222,7 +225,7 @@ class _SmokeRun:
             self._turns[planned.parallel_group] = self._turn
         return self._turn
 
-    def _build_transcript(self, expected: Mapping[str, Any], path: KeyPath, user_turn: int | None) -> Transcript:
+    def _build_transcript(self, expected: Mapping[str, Any], path: KeyPath) -> Transcript:
         response = self._build_response(expected, path)
         number = self._dispatcher.user_turn
         return Transcript(
@@ -253,15 +256,6 @@ class _SmokeRun:
             lines.append(next(generate_texts(pattern), ""))
         return "\n".join(lines)
 
-    def _report_judgement(self, judgement: Judgement, path: KeyPath) -> None:
-        for line in judgement.calls:
-            call = line.call
-            for result in line.results:
-                for reason in result.reasons:
-                    self._report_reason(reason, call, path)
-        for check in judgement.checks:
-            self._report_check(check, path)
-
     def _report_reason(self, reason: Reason, call: FunctionCall | None, path: KeyPath) -> None:
         if call is None:
             if not self._unsure:
@@ -274,11 +268,10 @@ class _SmokeRun:
             if call.index not in self._unsure:
                 self.notes.append(f"{format_path(self._places[call.index])}: {reason.message}")
             return
-        self._add_finding(reason.code, self._get_place(reason, call, path), reason.message)
-
-    def _get_place(self, reason: Reason, call: FunctionCall, path: KeyPath) -> KeyPath:
-        named = parse_path(reason.place)
-        return named if len(named) > len(path) else self._places.get(call.index, path)
+        place = parse_path(reason.place)
+        if len(place) <= len(path):
+            place = self._places.get(call.index, path)
+        self._add_finding(reason.code, place, reason.message)
 
     def _report_check(self, check: CheckResult, path: KeyPath) -> None:
         if check.check == "judge":
