@@ -242,9 +242,10 @@ def _describe_paired(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterat
     worse, better = len(change.newly_failing), len(change.newly_passing)
     if worse + better:
         verdict = "more than luck" if change.is_significant() else "luck would do as much"
+        p_value = f"{float(change.p_value):.2g}" if change.p_value >= Fraction(1, 1000) else "below 0.001"
         yield (
             f"against the baseline {worse} of {format_case_count(change.both)} got worse and {better} better: {verdict} "  # noqa: E501
-            f"(McNemar, p = {_format_p_value(change.p_value)})"
+            f"(McNemar, p = {p_value})"
         )
 
 
@@ -275,7 +276,3 @@ def _describe_means(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterato
                 )
                 now, before = unit.format(change.now), unit.format(change.before)
                 yield f"{noun} per case: {now}, was {before} (95 % interval of the change: {low} to {high})"
-
-
-def _format_p_value(p_value: Fraction) -> str:
-    return f"{float(p_value):.2g}" if p_value >= Fraction(1, 1000) else "below 0.001"

@@ -194,6 +194,7 @@ def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> 
 def _build_detail(verdict: Verdict, old: Verdict | None) -> dict[str, Any]:
     case_input = verdict.case.get("input", {})
     mocks = case_input.get("mock_function_responses") if isinstance(case_input, Mapping) else None
+    options = TraceOptions(width=_HALF)  # two traces side by side
     return {
         "summary": verdict.summary,
         "quarantined": verdict.quarantined,
@@ -204,13 +205,14 @@ def _build_detail(verdict: Verdict, old: Verdict | None) -> dict[str, Any]:
         "wanted": _format_required_runs(verdict),
         "faults": [_build_fault(run) for run in verdict.faults],
         "runs": [_build_run(run, verdict.case) for run in list_runs(verdict)],
-        "before": None if old is None else {"status": old.status, **_render_side_by_side(old, verdict)},
+        "before": None
+        if old is None
+        else {
+            "status": old.status,
+            "trace": render_trace(old, options),
+            "now": render_trace(verdict, options),
+        },
     }
-
-
-def _render_side_by_side(old: Verdict, verdict: Verdict) -> dict[str, str]:
-    options = TraceOptions(width=_HALF)
-    return {"trace": render_trace(old, options), "now": render_trace(verdict, options)}
 
 
 def _build_input(agent_input: Any, users: list[Any]) -> Any:
@@ -412,6 +414,7 @@ def _build_spread(title: str, rows: Sequence[Row], key: str, to_words: Callable[
     words = (
         f"{len(values)} cases; median {to_words(middle)}, 95 % below {to_words(late)}, largest {to_words(values[-1])}"
     )
+    marks = [("median and 95 %", middle)] if middle == late else [("median", middle), ("95 %", late)]
     return {
         "title": title,
         "bars": [
@@ -423,13 +426,6 @@ def _build_spread(title: str, rows: Sequence[Row], key: str, to_words: Callable[
         ],
         "most": max(counts),
         "last": to_words(values[-1]),
-        "marks": [
-            {"name": name, "at": 100 * at / values[-1], "words": to_words(at)} for name, at in _list_marks(middle, late)
-        ],
+        "marks": [{"name": name, "at": 100 * at / values[-1], "words": to_words(at)} for name, at in marks],
         "words": words,
     }
-
-
-def _list_marks(middle: float, late: float) -> list[tuple[str, float]]:
-    """Return the values with a line of their own; one line for both where they are one value."""
-    return [("median and 95 %", middle)] if middle == late else [("median", middle), ("95 %", late)]

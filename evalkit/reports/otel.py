@@ -319,7 +319,10 @@ class TraceWriter:
         if self._content:
             messages["gen_ai.input.messages"] = to_json_text(build_user_messages(verdict, transcript.input))
             messages["gen_ai.output.messages"] = to_json_text(
-                build_answer_message(transcript.response, _map_stop_reason(transcript))
+                build_answer_message(
+                    transcript.response,
+                    "stop" if transcript.stop_reason == "completed" else transcript.stop_reason,
+                )
             )
             if tools := list_tool_definitions(verdict):
                 messages["gen_ai.tool.definitions"] = to_json_text(tools)
@@ -431,10 +434,6 @@ def _build_usage(usage: Usage | None) -> Mapping[str, int]:
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
     }
     return counted | {key: tokens for key, tokens in optional.items() if tokens}
-
-
-def _map_stop_reason(transcript: Transcript) -> str:
-    return "stop" if transcript.stop_reason == "completed" else transcript.stop_reason
 
 
 def _to_nanoseconds(milliseconds: float) -> int:

@@ -302,7 +302,8 @@ def read_journal(path: Path) -> Run:
         head = _parse_line(file.readline())
         if head.get(_HEAD_KEY) != JOURNAL_VERSION:
             raise UsageError(f"{path}: not a journal of version {JOURNAL_VERSION} of evalkit")
-        verdicts = {verdict.case_id: verdict for line in file if (verdict := _parse_verdict(line)) is not None}
+        entries = (_parse_line(line) for line in file)
+        verdicts = {entry["case_id"]: Verdict.from_json(entry) for entry in entries if "case_id" in entry}
     return Run(
         verdicts=tuple(verdicts.values()),
         selected=tuple(head.get("selected", ())),
@@ -314,11 +315,6 @@ def read_journal(path: Path) -> Run:
         metadata=head.get("metadata") or {},
         interrupted=True,
     )
-
-
-def _parse_verdict(line: bytes) -> Verdict | None:
-    data = _parse_line(line)
-    return Verdict.from_json(data) if "case_id" in data else None
 
 
 def _parse_line(line: bytes) -> dict[str, Any]:

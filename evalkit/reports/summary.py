@@ -26,7 +26,8 @@ def _format_models(accounting: Accounting) -> Iterator[str]:
     parts = [f"{_format_count(accounting.turns, 'model turn')}"]
     if accounting.turns_per_call is not None:
         parts.append(f"{accounting.turns_per_call:.2g} per function call")
-    parts += [_format_tokens(accounting), _format_cost(accounting)]
+    cost = accounting.cost_usd
+    parts += [_format_tokens(accounting), "cost unknown" if cost is None else f"{cost:.4g} USD"]
     median, slow = accounting.compute_latency_ms(0.5), accounting.compute_latency_ms(0.95)
     if median is not None and slow is not None and slow > 0:
         parts.append(f"a turn takes {_format_turn_time(median)} (95 % within {_format_turn_time(slow)})")
@@ -74,12 +75,6 @@ def _format_tokens(accounting: Accounting) -> str:
     output = usage.output_tokens + usage.reasoning_tokens
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     return f"{usage.input_tokens:,} tokens in{cached} and {output:,} out"
-
-
-def _format_cost(accounting: Accounting) -> str:
-    if accounting.cost_usd is not None:
-        return f"{accounting.cost_usd:.4g} USD"
-    return "cost unknown"
 
 
 def _format_percent(part: int, total: int) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, FaultRun, Reason, Verdict
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.reports.summary import JUDGE_CHECK
 from evalkit.text.escape import escape_controls, escape_lines, fit_to_encoding
 from evalkit.text.format import cut_at_word, format_arguments, format_json
@@ -270,7 +270,8 @@ def _build_runs(verdict: Verdict, options: TraceOptions) -> list[Line]:
     groups: dict[tuple[Line, ...], list[int]] = {}
     for number, run in enumerate(verdict.runs, 1):
         if run.status != PASSED:
-            group = tuple(build_trace_lines(_with_case_name(run, verdict), options)[1:])
+            run = replace(run, case_id=verdict.case_id, description=verdict.description, case=verdict.case)
+            group = tuple(build_trace_lines(run, options)[1:])
             groups.setdefault(group, []).append(number)
     run_lines: list[Line] = []
     for group, numbers in list(groups.items())[:_MOST_RUNS]:
@@ -285,10 +286,6 @@ def _build_runs(verdict: Verdict, options: TraceOptions) -> list[Line]:
     elif not run_lines:
         run_lines += _build_body(replace(verdict, runs=()), options)
     return run_lines
-
-
-def _with_case_name(run: Verdict, case: Verdict) -> Verdict:
-    return replace(run, case_id=case.case_id, description=case.description, case=case.case)
 
 
 # A transcript as a conversation: what the user said, the model's turns whole, what the functions answered.
@@ -408,7 +405,8 @@ def build_fault_lines(verdict: Verdict) -> list[Line]:
     """Describe each fault run: ``under check_warranty timeout: ✗ the agent raised KeyError``."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for run in verdict.faults:
-        groups.setdefault((run.function, run.status, _list_fault_messages(run)), []).append(run.fault)
+        messages = tuple(dict.fromkeys(reason.message or reason.code for reason in run.reasons))
+        groups.setdefault((run.function, run.status, messages), []).append(run.fault)
     fault_lines: list[Line] = []
     for (function, status, messages), faults in groups.items():
         mark, style = MARKS[status], _MARK_STYLES[status]
@@ -420,10 +418,6 @@ def build_fault_lines(verdict: Verdict) -> list[Line]:
         fault_lines.append(((head, ""), (f"{mark} {first}", style)))
         fault_lines += [((" " * 7 + line, style),) for line in continuation]
     return fault_lines
-
-
-def _list_fault_messages(run: FaultRun) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(reason.message or reason.code for reason in run.reasons))
 
 
 def collect_fault_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:

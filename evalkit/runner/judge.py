@@ -421,7 +421,8 @@ def _build_call(data: Mapping[str, Any], index: int, declarations: Mapping[str, 
     name = raw_name if isinstance(raw_name, str) else ""
     arguments, not_json = to_json_safe({} if data.get("arguments") is None else data["arguments"])
     result, _ = to_json_safe(data.get("result"))
-    declaration = _find_declaration(name, declarations)
+    with_alias = (declaration for declaration in declarations.values() if name in declaration.aliases)
+    declaration = declarations.get(name) or next(with_alias, None)
     malformed = not name or not_json is not None or not isinstance(arguments, dict)
     unknown = bool(declarations) and declaration is None
     return FunctionCall(
@@ -439,11 +440,6 @@ def _build_call(data: Mapping[str, Any], index: int, declarations: Mapping[str, 
         problem="malformed_call" if malformed else "unknown_function" if unknown else None,
         violations=() if malformed or declaration is None else find_argument_violations(declaration, arguments),
     )
-
-
-def _find_declaration(name: str, declarations: Mapping[str, Declaration]) -> Declaration | None:
-    match = declarations.get(name)
-    return match or next((declaration for declaration in declarations.values() if name in declaration.aliases), None)
 
 
 def _infer_outcome(result: object) -> str:
