@@ -382,7 +382,7 @@ def test_a_tear_down_that_fails_after_a_failure_is_a_warning(make_case: MakeCase
 def test_a_tear_down_that_hangs_is_left_behind(
     is_async: bool, make_case: MakeCase, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("hosting", "lifetime"):
+    for module in ("agent_threads", "agent_context"):
         monkeypatch.setattr(f"evalkit.runner.{module}.TEARDOWN_S", 0.2)
 
     def sync(task: Task) -> Iterator[Any]:
