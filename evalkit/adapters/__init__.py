@@ -1,6 +1,6 @@
 """Agents of frameworks as agents under test: the agent object goes in unchanged, the case's functions answer its tools.
 
-One module per framework, each an extra of its own, each with one public coroutine function of the same shape::
+One package per framework, each an extra of its own, each with one public coroutine function of the same shape::
 
     from evalkit.adapters.pydantic_ai import run_agent
 
@@ -29,7 +29,7 @@ One module per framework, each an extra of its own, each with one public corouti
 
 ``with answered_by(task, as_is=()):`` does the same for agents that the user's own code runs in there.
 
-What the modules share: `recording.Recorder` (one per task) and `recording.Dialogue` (one per run of an agent with its
-model: ``asks()``, ``replied(turn)``, ``await call(...)``), `whose.Runs`, `replies.reply_with`, and `replies.extra`
-around the imports of a framework, which happen inside the functions that need them.
+`common` has the part that they share: `TaskRecorder` (one per task), `AgentRunRecorder` (one per run of an agent with
+its model: ``begin_request()``, ``record_reply(turn)``, ``await call(...)``), `ActiveRuns`, `to_reply`, and
+`require_extra` around the imports of a framework, which happen inside the functions that need them.
 """

@@ -204,16 +204,13 @@ def read_grades(reply: ModelTurn, criteria: Sequence[str]) -> tuple[Grade, ...]:
             raise _make_unreadable_error(reply, f"criterion {number} is graded twice")
         if not isinstance(data.get("pass"), bool):
             raise _make_unreadable_error(reply, f"'pass' of criterion {number} is neither true nor false")
-        grades[number] = Grade(criterion=criteria[number - 1], passed=data["pass"] is True, reason=_read_reason(data))
+        reason = data.get("reason")
+        text = " ".join(reason.split())[:_LONGEST_REASON] if isinstance(reason, str) else ""
+        grades[number] = Grade(criterion=criteria[number - 1], passed=data["pass"] is True, reason=text)
     missing = [number for number in range(1, len(criteria) + 1) if number not in grades]
     if missing:
         raise _make_unreadable_error(reply, f"criterion {missing[0]} has no grade")
     return tuple(grades[number] for number in sorted(grades))
-
-
-def _read_reason(entry: Mapping[str, object]) -> str:
-    reason = entry.get("reason")
-    return " ".join(reason.split())[:_LONGEST_REASON] if isinstance(reason, str) else ""
 
 
 def _read_entries(reply: ModelTurn) -> Iterator[object]:

@@ -62,20 +62,15 @@ class UrlAgent:
     def _read_reply(self, answer: ServiceResponse, task: Task) -> Reply:
         if not 200 <= answer.status < 300:
             location = answer.headers.get("location")
-            problem = (
-                f"redirects to {location}; write that as its 'url'" if location else f"said:{_format_body(answer)}"
-            )
+            text = answer.body.decode("utf-8", "backslashreplace").strip()
+            excerpt = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+            said = f"said:\n  {excerpt}" if excerpt else "said: nothing"
+            problem = f"redirects to {location}; write that as its 'url'" if location else said
             raise self._make_error("agent_unreachable", f"answered with HTTP status {answer.status} and {problem}")
         return read_reply(answer.body, self.who, task)
 
     def _make_error(self, code: str, problem: str) -> RemoteAgentError:
         return RemoteAgentError(f"{self.who} {problem}", code=code)
-
-
-def _format_body(answer: ServiceResponse) -> str:
-    text = answer.body.decode("utf-8", "backslashreplace").strip()
-    excerpt = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-    return f"\n  {excerpt}" if excerpt else " nothing"
 
 
 class UnreachableError(Exception):
@@ -91,20 +86,21 @@ class ServiceResponse(Struct, frozen=True):
 
 
 async def post(url: str, headers: Mapping[str, str], body: bytes, *, limit: int) -> ServiceResponse:
-    """POST `body` to `url`; UnreachableError where nobody answers, RefusedError for a body beyond `limit` bytes.
+    """POST `body` to `url`; UnreachableError without an answer, RejectedMessageError for a body beyond `limit` bytes.
 
-    No redirect is followed and no proxy is asked. There is no time limit but the task's.
+    No redirect is followed and no proxy is used. There is no time limit but the task's.
     """
     parts, (host, port) = urlsplit(url), get_peer(url)
     secure = ssl.create_default_context() if parts.scheme == "https" else None
     try:
         reader, writer = await asyncio.open_connection(host, port, ssl=secure)
     except OSError as error:
-        why = f"connecting to {host}:{port} failed: {_explain_error(error)}"
+        why = f"connecting to {host}:{port} failed: {error.strerror or error}"  # without strerror: several attempts
         raise UnreachableError(f"{why}; a service is started before pytest, by you") from None
     channel = Channel(h11.Connection(h11.CLIENT), reader, writer)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        return await _send_request(channel, parts.netloc.rpartition("@")[2], _build_target(url), headers, body, limit)
+        return await _send_request(channel, parts.netloc.rpartition("@")[2], target, headers, body, limit)
     except (DisconnectedError, ConnectionError, RejectedMessageError) as error:
         if isinstance(error, RejectedMessageError) and error.status == 413:
             raise
@@ -115,19 +111,9 @@ async def post(url: str, headers: Mapping[str, str], body: bytes, *, limit: int)
 
 
 def get_peer(url: str) -> tuple[str | None, int]:
-    """The host and the port that are asked for `url`."""
+    """Return the host and the port of `url`."""
     parts = urlsplit(url)
     return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def _build_target(url: str) -> str:
-    parts = urlsplit(url)
-    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-
-
-def _explain_error(error: OSError) -> str:
-    """The reason in words; asyncio joins the attempts on several addresses into one text."""
-    return error.strerror or str(error)
 
 
 async def _send_request(
