@@ -90,7 +90,7 @@ class TaskRecorder:
             if index is None:
                 # Offline, with a cassette at hand, only a model without a wire answers: a test double, at once.
                 ms = waited_ms if self.task.http_player is None else 0.0
-                index = self.task.record_framework_turn(_set_duration(turn, ms), waited_ms=ms)
+                index = self.task.record_framework_turn(replace(turn, duration_ms=ms) if ms else turn, waited_ms=ms)
                 if self.task.client_budget is not None:
                     self.task.client_budget.add(turn)
             else:
@@ -250,10 +250,6 @@ def _is_subsequence(names: list[str], expected_names: list[str]) -> bool:
     """Return whether `expected_names` are among `names`, in this order."""
     remaining = iter(names)
     return all(name in remaining for name in expected_names)
-
-
-def _set_duration(turn: ModelTurn, ms: float) -> ModelTurn:
-    return replace(turn, duration_ms=ms) if ms else turn
 
 
 class CaseScope(Struct, eq=False):

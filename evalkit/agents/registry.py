@@ -66,7 +66,12 @@ def resolve_agent(spec: Any, *, case: Case, root: Path) -> AgentUnderTest:
     first on ``sys.path``. Raises UnknownAgentError; a broken instruction file is a SpecError.
     """
     if isinstance(spec, Mapping):
-        return _build_remote_agent(spec, root)
+        if ("command" in spec) == ("url" in spec):
+            raise UnknownAgentError(f"an agent that is a mapping has one of 'command' and 'url', got {dict(spec)!r}")
+        from evalkit.agents.remote.command import build_command_agent  # few runs need a server
+        from evalkit.agents.remote.url import build_url_agent
+
+        return build_url_agent(spec) if "url" in spec else build_command_agent(spec, root)
     if callable(spec):
         return build_agent(getattr(spec, "__name__", type(spec).__name__), spec)
     if spec is None or spec == "":
@@ -98,16 +103,6 @@ def _get_registered_agent(name: str) -> AgentUnderTest:
 def _list_registered() -> str:
     names = ", ".join(f"'{name}'" for name in AGENTS)
     return f"Registered: {names}" if names else "No agent is registered"
-
-
-def _build_remote_agent(spec: Mapping[str, Any], root: Path) -> AgentUnderTest:
-    """Build the agent of ``{command: ...}`` or ``{url: ...}``, whose other keys the loader has checked."""
-    if ("command" in spec) == ("url" in spec):
-        raise UnknownAgentError(f"an agent that is a mapping has one of 'command' and 'url', got {dict(spec)!r}")
-    from evalkit.agents.remote.command import build_command_agent  # few runs need a server
-    from evalkit.agents.remote.url import build_url_agent
-
-    return build_url_agent(spec) if "url" in spec else build_command_agent(spec, root)
 
 
 def _import_attribute(spec: str, root: Path) -> Any:

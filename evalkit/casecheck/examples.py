@@ -56,20 +56,6 @@ def make_example(value: Any, resolve: Resolve, offers: tuple[Any, ...] = (), mod
         return result
     if value == {"$absent": True}:
         raise OmittedArgumentError
-    return _make_from_operators(value, resolve, offers, mode)
-
-
-def is_operator(value: Any) -> bool:
-    """Tell whether a value of a case is a mapping of operators."""
-    return isinstance(value, dict) and bool(value) and all(str(key).startswith("$") for key in value)
-
-
-def is_accepted(value: Any, actual: Any, resolve: Resolve) -> bool:
-    """Tell whether `value`, as it stands under `arguments`, accepts `actual`."""
-    return compile_value(value, mode="equal").bind(resolve).is_match(actual)
-
-
-def _make_from_operators(value: dict[str, Any], resolve: Resolve, offers: tuple[Any, ...], mode: Mode) -> Any:
     try:
         matcher = compile_value(value, mode=mode).bind(resolve)
     except OperatorProblems:  # the loader refuses such a case
@@ -82,6 +68,16 @@ def _make_from_operators(value: dict[str, Any], resolve: Resolve, offers: tuple[
         if hopeless:
             raise NoExampleError(hopeless)
     raise ExampleNotFoundError(f"no value was found that {', '.join(value)} accepts")
+
+
+def is_operator(value: Any) -> bool:
+    """Tell whether a value of a case is a mapping of operators."""
+    return isinstance(value, dict) and bool(value) and all(str(key).startswith("$") for key in value)
+
+
+def is_accepted(value: Any, actual: Any, resolve: Resolve) -> bool:
+    """Tell whether `value`, as it stands under `arguments`, accepts `actual`."""
+    return compile_value(value, mode="equal").bind(resolve).is_match(actual)
 
 
 def _list_candidates(value: dict[str, Any], resolve: Resolve, mode: Mode) -> Iterator[Any]:

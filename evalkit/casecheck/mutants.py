@@ -230,7 +230,9 @@ def _generate_argument_changes(observed: Observation, index: int) -> Iterator[Mu
     call = observed.verdict.transcript.calls[index]
     description = _describe_call(observed.verdict.transcript, index)
     schemas = _get_properties(observed, call.name)
-    ignored = _get_ignored_arguments(observed)
+    # Return the arguments that the case ignores.
+    names = observed.case.expected_output.get("ignored_arguments") or ()
+    ignored = frozenset([names] if isinstance(names, str) else names)
     judged = {name: value for name, value in call.arguments.items() if name not in ignored}
     for path, value in list_first_leaves(judged) if judged else ():
         schema = schemas.get(str(path[0])) if len(path) == 1 else None
@@ -258,12 +260,6 @@ def _generate_argument_changes(observed: Observation, index: int) -> Iterator[Mu
             transcript=_replace_arguments(observed, index, extra_arguments), call=index,
             for_call=({"arguments_absent": [name]},) if unsent else ({"arguments": call.arguments},),
         )  # fmt: skip
-
-
-def _get_ignored_arguments(observed: Observation) -> frozenset[str]:
-    """Return the arguments that the case ignores."""
-    names = observed.case.expected_output.get("ignored_arguments") or ()
-    return frozenset([names] if isinstance(names, str) else names)
 
 
 def _build_demands(path: tuple[str | int, ...], value: Any) -> tuple[Keys, ...]:

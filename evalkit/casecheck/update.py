@@ -58,35 +58,31 @@ def build_update(verdict: Verdict, root: FilePath) -> Update | None:
     path = root / verdict.case_id
     try:
         old = path.read_bytes().decode("utf-8")
-        new = _rewrite(old, verdict)
+        transcript = verdict.transcript
+        if verdict.runs:
+            raise UpdateRefusedError("the case is repeated, and its runs may differ")
+        if "turns" in verdict.case.get("input", {}):
+            raise UpdateRefusedError("what is expected of a conversation is not rewritten")
+        for reason in verdict.reasons:
+            if reason.code in _NOT_TO_EXPECT:
+                raise UpdateRefusedError(_NOT_TO_EXPECT[reason.code])
+        if transcript.fault is not None:
+            raise UpdateRefusedError(f"the run ended early: {transcript.fault.message}")
+        editor = YamlEditor(old)
+        for line in verdict.calls:
+            if line.call is not None and line.expectation and line.status == FAILED:
+                _update_call(editor, line, line.call)
+        for check in verdict.checks:
+            if check.status == FAILED:
+                _update_run_check(editor, check, verdict)
+        _update_list(editor, verdict.calls, any_order=verdict.case["expected_output"].get("call_order") == "any")
+        new = editor.to_text()
         _check_update(new, path, root, verdict)
     except (UpdateRefusedError, UsageError) as refused:
         return Update(path, refusal=str(refused))
     except (OSError, UnicodeDecodeError) as error:
         return Update(path, refusal=f"the file can't be read: {error}")
     return Update(path, old, new)
-
-
-def _rewrite(text: str, verdict: Verdict) -> str:
-    transcript = verdict.transcript
-    if verdict.runs:
-        raise UpdateRefusedError("the case is repeated, and its runs may differ")
-    if "turns" in verdict.case.get("input", {}):
-        raise UpdateRefusedError("what is expected of a conversation is not rewritten")
-    for reason in verdict.reasons:
-        if reason.code in _NOT_TO_EXPECT:
-            raise UpdateRefusedError(_NOT_TO_EXPECT[reason.code])
-    if transcript.fault is not None:
-        raise UpdateRefusedError(f"the run ended early: {transcript.fault.message}")
-    editor = YamlEditor(text)
-    for line in verdict.calls:
-        if line.call is not None and line.expectation and line.status == FAILED:
-            _update_call(editor, line, line.call)
-    for check in verdict.checks:
-        if check.status == FAILED:
-            _update_run_check(editor, check, verdict)
-    _update_list(editor, verdict.calls, any_order=verdict.case["expected_output"].get("call_order") == "any")
-    return editor.to_text()
 
 
 def _require_own(editor: YamlEditor, path: KeyPath) -> None:
@@ -115,7 +111,13 @@ def _update_call(editor: YamlEditor, line: CallVerdict, call: FunctionCall) -> N
         elif key == "valid":
             editor.remove((*place, key))
         elif key == "arguments_absent":
-            _drop(editor, (*place, key), reason.path[0])
+            path = (*place, key)
+            item = reason.path[0]
+            there = editor.get(path)
+            if isinstance(there, list) and len(there) > 1:
+                editor.remove((*path, list(there).index(item)))
+            else:
+                editor.remove(path)
         elif key.endswith(("_contains", "_excludes")):
             _drop_phrase(editor, (*place, key), reason)
         else:
@@ -161,14 +163,6 @@ def _drop_phrase(editor: YamlEditor, path: KeyPath, reason: Reason) -> None:
     there = editor.get(path)
     if numbered and isinstance(there, list) and len(there) > 1:
         editor.remove((*path, place[-1]))
-    else:
-        editor.remove(path)
-
-
-def _drop(editor: YamlEditor, path: KeyPath, item: Any) -> None:
-    there = editor.get(path)
-    if isinstance(there, list) and len(there) > 1:
-        editor.remove((*path, list(there).index(item)))
     else:
         editor.remove(path)
 

@@ -83,7 +83,13 @@ class RecordedGrades:
             )
         recorded = turns[self._position].request
         if recorded is not None:
-            changed = self._compare_requests(recorded, describe_grading_request(request, self._secrets))
+            now = describe_grading_request(request, self._secrets)
+            was, grader = self.cassette.model, redact_secrets(self._grader, self._secrets)
+            changes = [f"the grader was {was}, is {grader}"] if grader is not None and was not in (None, grader) else []
+            if recorded.get("fingerprint") != compute_fingerprint(now):
+                edited = "its 'request' was edited by hand: delete 'request' there to make the turn a hand-written one"
+                changes += list(_compare_documents(recorded, now)) or [edited]
+            changed = changes
             if changed:
                 change_lines = "\n".join(f"  {line}" for line in changed[:_MAX_CHANGES])
                 raise StaleCassetteError(
@@ -100,14 +106,6 @@ class RecordedGrades:
         grader = self._grader or self.cassette.model
         option = quote(f"--evalkit-grader={redact_secrets(grader, self._secrets)}") if grader else ANY_GRADER
         return COMMAND.format("stale", option)
-
-    def _compare_requests(self, recorded: JsonObject, now: JsonObject) -> list[str]:
-        was, grader = self.cassette.model, redact_secrets(self._grader, self._secrets)
-        changes = [f"the grader was {was}, is {grader}"] if grader is not None and was not in (None, grader) else []
-        if recorded.get("fingerprint") != compute_fingerprint(now):
-            edited = "its 'request' was edited by hand: delete 'request' there to make the turn a hand-written one"
-            changes += list(_compare_documents(recorded, now)) or [edited]
-        return changes
 
 
 def _compare_documents(recorded: JsonObject, now: JsonObject) -> Iterator[str]:

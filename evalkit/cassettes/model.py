@@ -370,7 +370,9 @@ class RecordingProvider:
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Return the live turn. Raises MissingCassetteError rather than record over a hand-written cassette."""
         if not self._checked:
-            self._refuse_to_overwrite()
+            existing_path = find_cassette(self.path)
+            if existing_path is not None and load_cassette(existing_path, self._display_path).kind == "hand-written":
+                raise MissingCassetteError(explain_overwriting(self._display_path))
             self._checked = True
         reply = await self._live.turn(request)
         self._exchange.append((self._describe(request, self._secrets), reply))
@@ -386,11 +388,6 @@ class RecordingProvider:
         model = redact_secrets(self._model, self._secrets)  # its base_url may hold a password
         data = {"evalkit_cassette": CASSETTE_VERSION, "model": model, "turns": self._serialize_turns()}
         write_atomically(self.path, (HEADER + dump(replace_lone_surrogates(data))).encode())
-
-    def _refuse_to_overwrite(self) -> None:
-        existing_path = find_cassette(self.path)
-        if existing_path is not None and load_cassette(existing_path, self._display_path).kind == "hand-written":
-            raise MissingCassetteError(explain_overwriting(self._display_path))
 
     def _serialize_turns(self) -> list[JsonDict]:
         turns = []

@@ -57,7 +57,23 @@ class CustomCheck(Struct, frozen=True):
             except TemplateError as error:
                 return self._build_failure([str(error)], "unresolved_reference")
         try:
-            return self._read_result(function(expected, evidence.transcript))
+            returned = function(expected, evidence.transcript)
+            if isinstance(returned, CheckResult):
+                return self._complete_result(returned)
+            if returned is None or returned is True or returned in ("", []):
+                return build_pass(self.key, "passed")
+            if returned is False:
+                return self._build_failure(["returned False"])
+            if isinstance(returned, str):
+                return self._build_failure([returned])
+            if isinstance(returned, list) and all(isinstance(item, str) for item in returned):
+                return self._build_failure(returned)
+            if inspect.iscoroutine(returned):
+                returned.close()
+                return self._report_broken("is asynchronous; checks are plain functions")
+            return self._report_broken(
+                f"returned {format_value(returned)}; it may return None, a boolean, a text or a list of texts"
+            )
         except Exception as error:
             hint = "; return the reason instead of raising" if isinstance(error, AssertionError) else ""
             text = f": {error}" if str(error) else ""
@@ -67,24 +83,6 @@ class CustomCheck(Struct, frozen=True):
         message = f"the check '{self.key}' {problem}"
         reason = build_reason("check_raised", message, format_path(self.path), expected=self.expected)
         return CheckResult(check=self.key, status=ERROR, message=reason.message, reasons=(reason,))
-
-    def _read_result(self, returned: object) -> CheckResult:
-        if isinstance(returned, CheckResult):
-            return self._complete_result(returned)
-        if returned is None or returned is True or returned in ("", []):
-            return build_pass(self.key, "passed")
-        if returned is False:
-            return self._build_failure(["returned False"])
-        if isinstance(returned, str):
-            return self._build_failure([returned])
-        if isinstance(returned, list) and all(isinstance(item, str) for item in returned):
-            return self._build_failure(returned)
-        if inspect.iscoroutine(returned):
-            returned.close()
-            return self._report_broken("is asynchronous; checks are plain functions")
-        return self._report_broken(
-            f"returned {format_value(returned)}; it may return None, a boolean, a text or a list of texts"
-        )
 
     def _complete_result(self, result: CheckResult) -> CheckResult:
         """Check a CheckResult made by the function; a failure without reasons gets one."""

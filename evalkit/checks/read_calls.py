@@ -348,7 +348,13 @@ class SequenceReader:
             return None
         keys = [key for key in item if key in GROUP_KEYS] if isinstance(item, dict) else []
         if not keys:
-            return self._read_leaf(path, item)
+            call = self.calls.read_expected(path, item, len(self.leaves))
+            if call is None:
+                return None
+            self.leaves.append(call)
+            if call.optional and call.min >= 2:
+                return OneOf((Leaf(call.id, call.function_name, call.min, call.max), _NO_CALLS))
+            return Leaf(call.id, call.function_name, 0 if call.optional else call.min, call.max)
         key = keys[0]
         if len(item) > 1:
             others = ", ".join(f"'{other_key}'" for other_key in item if other_key != key)
@@ -383,15 +389,6 @@ class SequenceReader:
         if key == "in_order":
             return InOrder(nodes)
         return AnyOrder(nodes) if key == "any_order" else InParallel(nodes)
-
-    def _read_leaf(self, path: KeyPath, item: object) -> Node | None:
-        call = self.calls.read_expected(path, item, len(self.leaves))
-        if call is None:
-            return None
-        self.leaves.append(call)
-        if call.optional and call.min >= 2:
-            return OneOf((Leaf(call.id, call.function_name, call.min, call.max), _NO_CALLS))
-        return Leaf(call.id, call.function_name, 0 if call.optional else call.min, call.max)
 
 
 def read_forbidden(calls: CallReader, path: KeyPath, value: object) -> ForbiddenCalls | None:

@@ -173,28 +173,24 @@ def _find_problem(reader: ExpectationReader, reference: Reference, in_call: bool
     if reference.root == "arguments":
         return "" if in_call else "can't be known here: arguments are those of one expected call"
     if reference.root == "calls":
-        return _find_calls_problem(reader, reference)
+        if not reference.path or not isinstance(reference.path[0], str):
+            return "names no function; write {{ calls.create_ticket.result.ticket_id }}"
+        name, *rest = reference.path
+        if reader.declarations and reader.find_canonical(str(name)) is None:
+            return f"names '{name}', which is not declared{did_you_mean(str(name), reader.declarations)}"
+        if rest and isinstance(rest[0], int):
+            if rest[0] < 1:
+                return "counts calls from 0; the first call is [1], as in the trace"
+            rest = rest[1:]
+        if not rest or rest[0] not in _PARTS:
+            hint = did_you_mean(rest[0] if rest else "", _PARTS)
+            return f"must go on with .result or .arguments after the function{hint}"
+        return ""
     if reader.case_input is not None:
         try:
             follow_path(reader.case_input, reference.path, "")
         except TemplateError as error:
             return str(error).removeprefix("template  ")
-    return ""
-
-
-def _find_calls_problem(reader: ExpectationReader, reference: Reference) -> str:
-    if not reference.path or not isinstance(reference.path[0], str):
-        return "names no function; write {{ calls.create_ticket.result.ticket_id }}"
-    name, *rest = reference.path
-    if reader.declarations and reader.find_canonical(str(name)) is None:
-        return f"names '{name}', which is not declared{did_you_mean(str(name), reader.declarations)}"
-    if rest and isinstance(rest[0], int):
-        if rest[0] < 1:
-            return "counts calls from 0; the first call is [1], as in the trace"
-        rest = rest[1:]
-    if not rest or rest[0] not in _PARTS:
-        hint = did_you_mean(rest[0] if rest else "", _PARTS)
-        return f"must go on with .result or .arguments after the function{hint}"
     return ""
 
 

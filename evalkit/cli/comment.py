@@ -109,7 +109,16 @@ class _Comments:
         self._marker = marker
 
     def put(self, render: Render) -> str:
-        mine = self._find_comments()
+        # Return the numbers of our comments, oldest first. Anybody may write the marker, so the author counts too.
+        numbers: list[int] = []
+        is_mine: Callable[[Any], bool] | None = None
+        for page in self._api.list_pages(f"{self._issue}/comments?per_page=100"):
+            for comment in page:
+                if isinstance(comment, dict) and str(comment.get("body", "")).startswith(self._marker):
+                    is_mine = is_mine or self._build_author_test()
+                    if is_mine(comment.get("user")):
+                        numbers.append(int(comment["id"]))
+        mine = numbers
         for place, length in enumerate(_LENGTHS):
             try:
                 return self._put(mine, render(length, self._marker))
@@ -137,18 +146,6 @@ class _Comments:
                 self._api.send("DELETE", f"{self._repository}/issues/comments/{number}")
             except GitHubError:
                 return  # the report is there; a second comment is no reason to fail
-
-    def _find_comments(self) -> list[int]:
-        """Return the numbers of our comments, oldest first. Anybody may write the marker, so the author counts too."""
-        numbers: list[int] = []
-        is_mine: Callable[[Any], bool] | None = None
-        for page in self._api.list_pages(f"{self._issue}/comments?per_page=100"):
-            for comment in page:
-                if isinstance(comment, dict) and str(comment.get("body", "")).startswith(self._marker):
-                    is_mine = is_mine or self._build_author_test()
-                    if is_mine(comment.get("user")):
-                        numbers.append(int(comment["id"]))
-        return numbers
 
     def _build_author_test(self) -> Callable[[Any], bool]:
         """Return a test of authors: the token's user; an app's token has no user, and its comments are a bot's."""

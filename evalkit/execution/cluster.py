@@ -168,7 +168,27 @@ class ClusterExecutor:
         """
         try:
             self._send([request, *ahead])
-            return self._take_verdict(request)
+            self.seconds = 0.0
+            while self._failure is None:
+                batch = self._batches[request.case.id]
+                try:
+                    self._wait(batch)
+                except LostError as lost:
+                    self._drop_batch(batch)
+                    if len(batch.requests) == 1 or self._failure is not None:
+                        return build_error_verdict(request.case, "crashed", str(lost))
+                    self._suspects.update(each.case.id for each in batch.requests)
+                    self._send([request])
+                    continue
+                del self._batches[request.case.id]
+                answer = batch.answers[request.case.id]
+                if answer is None:
+                    raise KeyboardInterrupt
+                if isinstance(answer, str):
+                    return build_error_verdict(request.case, "not_measured", answer)
+                self.seconds = answer[1]
+                return self._work.unpack(request, answer)
+            return build_error_verdict(request.case, "crashed", self._failure)
         except BaseException:
             self.cancel_pending()
             raise
@@ -212,34 +232,9 @@ class ClusterExecutor:
 
     # On the way back
 
-    def _take_verdict(self, request: RunRequest) -> Verdict:
-        self.seconds = 0.0
-        while self._failure is None:
-            batch = self._batches[request.case.id]
-            try:
-                self._wait(batch)
-            except LostError as lost:
-                self._drop_batch(batch)
-                if len(batch.requests) == 1 or self._failure is not None:
-                    return build_error_verdict(request.case, "crashed", str(lost))
-                self._suspects.update(each.case.id for each in batch.requests)
-                self._send([request])
-                continue
-            del self._batches[request.case.id]
-            return self._unpack_verdict(request, batch.answers[request.case.id])
-        return build_error_verdict(request.case, "crashed", self._failure)
-
     def _drop_batch(self, batch: Batch) -> None:
         for request in batch.requests:
             self._batches.pop(request.case.id, None)
-
-    def _unpack_verdict(self, request: RunRequest, answer: Any) -> Verdict:
-        if answer is None:
-            raise KeyboardInterrupt
-        if isinstance(answer, str):
-            return build_error_verdict(request.case, "not_measured", answer)
-        self.seconds = answer[1]
-        return self._work.unpack(request, answer)
 
     def _wait(self, batch: Batch) -> None:
         while not batch.arrived.wait(_LOOK_S):
@@ -275,28 +270,21 @@ def _connect_client(address: str) -> Any:
     except ModuleNotFoundError:
         raise UsageError("Dask is not installed: pip install 'pytest-evalkit[dask]'") from None
     try:
-        _check_reachable(address)
+        # Check that a Dask scheduler answers. Dask tries for its whole timeout where nobody listens, and waits for ever
+        # for another kind of server.
+        parts = urlsplit(address)
+        end = time.monotonic() + _STARTING_S
+        while True:
+            try:
+                with socket.create_connection((parts.hostname or "", parts.port or DEFAULT_PORT), _CONNECT_S) as server:
+                    greeting = b"" if parts.scheme == "tls" else server.recv(8)
+                break
+            except ConnectionRefusedError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+        if parts.scheme != "tls" and not 0 < int.from_bytes(greeting, sys.byteorder) < _LONGEST_GREETING:
+            raise UsageError(f"{address}: what answers there is no Dask scheduler")
         return Client(address, timeout=_CONNECT_S, set_as_default=False)
     except OSError as error:  # TimeoutError is one
         raise UsageError(f"{address}: no Dask scheduler answers there: {error}") from None
-
-
-def _check_reachable(address: str) -> None:
-    """Check that a Dask scheduler answers. Dask tries for its whole timeout where nobody listens, and waits for ever
-    for another kind of server.
-
-    A server of Dask's speaks first: a length of eight bytes, and so much data.
-    """
-    parts = urlsplit(address)
-    end = time.monotonic() + _STARTING_S
-    while True:
-        try:
-            with socket.create_connection((parts.hostname or "", parts.port or DEFAULT_PORT), _CONNECT_S) as server:
-                greeting = b"" if parts.scheme == "tls" else server.recv(8)
-            break
-        except ConnectionRefusedError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.1)
-    if parts.scheme != "tls" and not 0 < int.from_bytes(greeting, sys.byteorder) < _LONGEST_GREETING:
-        raise UsageError(f"{address}: what answers there is no Dask scheduler")

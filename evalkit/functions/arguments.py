@@ -70,7 +70,11 @@ def find_argument_violations(declaration: Declaration, arguments: object) -> tup
     unknown = () if names is None or arguments.keys() <= names else sorted(arguments.keys() - names)
     if not unknown and parameters.schema.is_valid(arguments):
         return ()
-    errors = (e for e in parameters.schema.find_errors(arguments) if not (unknown and _is_unknown_argument(e)))
+    errors = (
+        e
+        for e in parameters.schema.find_errors(arguments)
+        if not (unknown and (e.validator == "additionalProperties" and not e.absolute_path))
+    )
     return (*(_build_unknown_argument(name, names or ()) for name in unknown), *map(_to_violation, errors))
 
 
@@ -79,10 +83,6 @@ def _build_unknown_argument(name: str, names: Iterable[str]) -> Violation:
     hint = f"known are {', '.join(listed)}" if listed else "the function takes none"
     message = f"unknown argument '{name}' ({hint}){did_you_mean(name, listed)}"
     return Violation(path=(name,), schema_path=("additionalProperties",), message=message)
-
-
-def _is_unknown_argument(error: ValidationError) -> bool:
-    return error.validator == "additionalProperties" and not error.absolute_path
 
 
 def _to_violation(error: ValidationError) -> Violation:

@@ -86,7 +86,10 @@ class MockResponder(Struct):
             case FailureAnswer():
                 raise self._build_failure(call, leaf)
             case CallableAnswer():
-                return self._call_callable(call, leaf)
+                run = {"state": self.state, "input": self.input, "task": self.get_task()}
+                bound_call = bind_arguments(load_callable(leaf.target), copy_json(call.arguments), run)
+                with self._callable_lock:
+                    return bound_call()
             case RealAnswer():
                 real = self._find_real_function(call)
                 # Real functions wait for the network: not in the way of other cases on this loop.
@@ -101,12 +104,6 @@ class MockResponder(Struct):
         error.detail = render_answer(leaf.detail, resolve)
         error.exception = leaf.exception
         return error
-
-    def _call_callable(self, call: PendingCall, leaf: CallableAnswer) -> Any:
-        run = {"state": self.state, "input": self.input, "task": self.get_task()}
-        bound_call = bind_arguments(load_callable(leaf.target), copy_json(call.arguments), run)
-        with self._callable_lock:
-            return bound_call()
 
     def _find_real_function(self, call: PendingCall) -> Callable[[], Any]:
         if not self.settings.allow_real and not call.context.as_is:
@@ -124,29 +121,23 @@ class MockResponder(Struct):
     def finish(self, call: PendingCall) -> None:
         if call.error is None:
             try:
-                self._set_result(call)
+                leaf = call.selection.leaf if call.selection is not None else None
+                if isinstance(leaf, StaticAnswer):
+                    call.result = call.raw_result
+                else:
+                    lenient = call.returns_raw or isinstance(leaf, RealAnswer)
+                    call.result = to_recordable_json(call.raw_result) if lenient else to_json(call.raw_result)
+                if isinstance(leaf, CallableAnswer) or (isinstance(leaf, StaticAnswer) and leaf.has_templates):
+                    declaration = self.functions.find_declaration(call.name)
+                    if declaration is not None and declaration.returns is not None:
+                        for path, message in find_return_problems(call.result, declaration.returns):
+                            raise MockError(explain_broken_returns(call.name, path, message))
+                keep = call.returns_raw and not isinstance(leaf, StaticAnswer)
+                call.returned_value = call.raw_result if keep else copy_json(call.result)
             except Exception as error:
                 call.error = self.convert_error(call, error)
         if call.error is not None:
             call.result = build_error_result(call.error)
-
-    def _set_result(self, call: PendingCall) -> None:
-        leaf = call.selection.leaf if call.selection is not None else None
-        if isinstance(leaf, StaticAnswer):
-            call.result = call.raw_result
-        else:
-            lenient = call.returns_raw or isinstance(leaf, RealAnswer)
-            call.result = to_recordable_json(call.raw_result) if lenient else to_json(call.raw_result)
-        if isinstance(leaf, CallableAnswer) or (isinstance(leaf, StaticAnswer) and leaf.has_templates):
-            self._check_returns(call)
-        keep = call.returns_raw and not isinstance(leaf, StaticAnswer)
-        call.returned_value = call.raw_result if keep else copy_json(call.result)
-
-    def _check_returns(self, call: PendingCall) -> None:
-        declaration = self.functions.find_declaration(call.name)
-        if declaration is not None and declaration.returns is not None:
-            for path, message in find_return_problems(call.result, declaration.returns):
-                raise MockError(explain_broken_returns(call.name, path, message))
 
     def convert_error(self, call: PendingCall, error: BaseException) -> BaseException:
         """Convert `error` to what the caller gets: a declared failure, the agent's mistake, or a MockError."""

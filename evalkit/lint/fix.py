@@ -43,7 +43,10 @@ def plan_changes(findings: Iterable[Finding], root: Path) -> Changes:
     for file, file_edits in edits.items():
         before = (root / file).read_text("utf-8-sig")
         chosen = _select_separate(file_edits)
-        after = _apply_edits(before, chosen)
+        text = before
+        for edit in chosen:
+            text = text[: edit.start] + edit.text + text[edit.end :]
+        after = text
         if not file.endswith(".py") or _is_python(after):
             changes.texts[file] = (before, after)
             changes.fixed_count += len(file_edits)
@@ -57,12 +60,6 @@ def _select_separate(edits: Sequence[Edit]) -> list[Edit]:
         if not chosen or edit.start >= chosen[-1].end:
             chosen.append(edit)
     return chosen[::-1]
-
-
-def _apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    for edit in edits:
-        text = text[: edit.start] + edit.text + text[edit.end :]
-    return text
 
 
 def _is_python(text: str) -> bool:

@@ -95,14 +95,12 @@ def _walk(folder: str, options: LintOptions) -> Iterator[str]:
         )
         for name in sorted(files):
             path = os.path.join(parent, name)
-            if name.endswith(YAML_ENDINGS) and _is_below(parent, cases):
+            if name.endswith(YAML_ENDINGS) and any(
+                parent == ancestor or parent.startswith(ancestor + os.sep) for ancestor in cases
+            ):
                 continue  # cases and suites, which have a reader of their own
             if name.endswith(_READ) and not options.is_excluded(_to_relative(path, options.root), below=start):
                 yield path
-
-
-def _is_below(folder: str, ancestors: tuple[str, ...]) -> bool:
-    return any(folder == ancestor or folder.startswith(ancestor + os.sep) for ancestor in ancestors)
 
 
 def _to_relative(path: str, root: Path) -> str:

@@ -74,14 +74,13 @@ def to_plain_json(value: Any, depth: int = 0, ancestors: tuple[int, ...] = ()) -
     if has_fields(value):
         value = encode_fields(value)
     if isinstance(value, Mapping):
-        return {_to_key(key): to_plain_json(item, depth + 1, inner) for key, item in value.items()}
+        return {
+            (key if isinstance(key, str) else describe(key)): to_plain_json(item, depth + 1, inner)
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [to_plain_json(item, depth + 1, inner) for item in value]
     return describe(value)
-
-
-def _to_key(key: Any) -> str:
-    return key if isinstance(key, str) else describe(key)
 
 
 def describe(value: Any) -> str:

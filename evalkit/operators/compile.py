@@ -102,7 +102,13 @@ class Compiler:
         if kind == OBJECT:
             return self._compile_mapping(value if type(value) is dict else dict(dict.items(value)), path)
         if kind == ARRAY:
-            return self._compile_list(value, path)
+            items = tuple(self.compile_nested(item, (*path, index), in_items=True) for index, item in enumerate(value))
+            if self.mode == "contain":
+                return ListContaining(items)
+            if all(type(item) is Equal for item in items):
+                plain_value = [item.value for item in items if isinstance(item, Equal)]
+                return Equal(plain_value, has_nan=any(isinstance(item, Equal) and item.has_nan for item in items))
+            return ListMatcher(items)
         if kind == STRING:
             return self._compile_text(value, path)
         if not kind:
@@ -147,15 +153,6 @@ class Compiler:
             plain_value = {key: item.value for key, item in items if isinstance(item, Equal)}
             return Equal(plain_value, has_nan=any(isinstance(item, Equal) and item.has_nan for _, item in items))
         return MappingMatcher(items, closed=self.mode == "equal")
-
-    def _compile_list(self, value: list[Any], path: KeyPath) -> Matcher:
-        items = tuple(self.compile_nested(item, (*path, index), in_items=True) for index, item in enumerate(value))
-        if self.mode == "contain":
-            return ListContaining(items)
-        if all(type(item) is Equal for item in items):
-            plain_value = [item.value for item in items if isinstance(item, Equal)]
-            return Equal(plain_value, has_nan=any(isinstance(item, Equal) and item.has_nan for item in items))
-        return ListMatcher(items)
 
     def _compile_text(self, value: str, path: KeyPath) -> Matcher:
         if not self.literal:

@@ -197,7 +197,23 @@ class _Scanner:
         trailing_width, end = 0, ""  # characters taken behind the end of the text, and which end that is
         while self.position < len(self.pattern) and self.pattern[self.position] not in "|)":
             part = self._parse_atom()
-            repetitions = self._parse_repetitions()
+            # Return the smallest number of repetitions of the atom just read.
+            minimum, quantified = 1, False
+            while self.position < len(self.pattern):
+                if (count := _COUNT.match(self.pattern, self.position)) is not None and count[0] not in ("{}", "{,}"):
+                    minimum *= int(count[1] or 0)
+                    self.position = count.end()
+                elif (fuzzy := _FUZZY.match(self.pattern, self.position)) is not None:
+                    self.is_unsure = True
+                    self.position = fuzzy.end()
+                elif self.pattern[self.position] in "*?+":
+                    # A second one makes the first lazy or possessive, which changes no count.
+                    minimum = minimum if quantified or self.pattern[self.position] == "+" else 0
+                    self.position += 1
+                else:
+                    break
+                quantified = True
+            repetitions = minimum
             size += part.size * max(repetitions, 1)
             if not repetitions:
                 continue
@@ -213,9 +229,29 @@ class _Scanner:
     def _parse_atom(self) -> _Part:
         character = self.pattern[self.position]
         if character == "(":
-            return self._parse_group()
+            rest = self.pattern[self.position : self.position + 4]
+            if not rest.startswith("(?"):
+                self.position += 1
+                return self.parse_alternatives()
+            if rest.startswith("(?#"):
+                self.position = len(self.pattern) if (close := self.pattern.find(")", self.position)) < 0 else close + 1
+                return _Part(size=0)
+            for opening in ("(?=", "(?!", "(?<=", "(?<!", "(?>", "(?|", "(?("):
+                if rest.startswith(opening):
+                    self.position += len(opening)
+                    if opening == "(?(":
+                        self.is_unsure = True
+                        self.position = max(self.position, self.pattern.find(")", self.position) + 1)
+                    empty = self.pattern.startswith(")", self.position)
+                    inner = self.parse_alternatives()
+                    if opening in ("(?!", "(?<!"):
+                        return _Part(0, inner.size, not empty)
+                    return _Part(0 if "=" in opening else inner.width, inner.size, inner.possible)
+            return self._parse_named_group()
         if character == "[":
-            return self._parse_set()
+            match = _SET.match(self.pattern, self.position)
+            self.position = match.end() if match else len(self.pattern)
+            return _Part(1)
         self.position += 1
         if character == "\\":
             return self._parse_escape()
@@ -237,36 +273,6 @@ class _Scanner:
             return _Part(1 if character in "dDwWsS" else 0)
         return _Part(1, anchor="character")
 
-    def _parse_set(self) -> _Part:
-        """Return a character class; its members don't matter."""
-        match = _SET.match(self.pattern, self.position)
-        self.position = match.end() if match else len(self.pattern)
-        return _Part(1)
-
-    def _parse_group(self) -> _Part:
-        rest = self.pattern[self.position : self.position + 4]
-        if not rest.startswith("(?"):
-            self.position += 1
-            return self.parse_alternatives()
-        if rest.startswith("(?#"):
-            self.position = len(self.pattern) if (close := self.pattern.find(")", self.position)) < 0 else close + 1
-            return _Part(size=0)
-        for opening in ("(?=", "(?!", "(?<=", "(?<!", "(?>", "(?|", "(?("):
-            if rest.startswith(opening):
-                self.position += len(opening)
-                return self._parse_special_group(opening)
-        return self._parse_named_group()
-
-    def _parse_special_group(self, opening: str) -> _Part:
-        if opening == "(?(":
-            self.is_unsure = True
-            self.position = max(self.position, self.pattern.find(")", self.position) + 1)
-        empty = self.pattern.startswith(")", self.position)
-        inner = self.parse_alternatives()
-        if opening in ("(?!", "(?<!"):
-            return _Part(0, inner.size, not empty)
-        return _Part(0 if "=" in opening else inner.width, inner.size, inner.possible)
-
     def _parse_named_group(self) -> _Part:
         if (named := _NAMED.match(self.pattern, self.position)) is not None:
             self.position = named.end()
@@ -279,25 +285,6 @@ class _Scanner:
         self.position += 2
         inner = self.parse_alternatives()
         return _Part(0, inner.size)
-
-    def _parse_repetitions(self) -> int:
-        """Return the smallest number of repetitions of the atom just read."""
-        minimum, quantified = 1, False
-        while self.position < len(self.pattern):
-            if (count := _COUNT.match(self.pattern, self.position)) is not None and count[0] not in ("{}", "{,}"):
-                minimum *= int(count[1] or 0)
-                self.position = count.end()
-            elif (fuzzy := _FUZZY.match(self.pattern, self.position)) is not None:
-                self.is_unsure = True
-                self.position = fuzzy.end()
-            elif self.pattern[self.position] in "*?+":
-                # A second one makes the first lazy or possessive, which changes no count.
-                minimum = minimum if quantified or self.pattern[self.position] == "+" else 0
-                self.position += 1
-            else:
-                break
-            quantified = True
-        return minimum
 
 
 def _format_pattern(pattern: str) -> str:

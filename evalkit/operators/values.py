@@ -104,7 +104,15 @@ class Words(Matcher, frozen=True):
         if get_kind(actual) != STRING or len(actual) <= 4 * WINDOW_SIZE:
             return f"expected {self.describe()}, got {format_value(actual)}{self.build_hint(actual)}"
         folded = fold_text(actual)
-        at, length = _find_nearest_place(folded, self.folded)
+        # Find the longest beginning of `phrase` in `text`: its position and its length.
+        low, high = 0, len(self.folded)
+        while low < high:  # a beginning is found wherever a longer one is, so halving is enough
+            middle = (low + high + 1) // 2
+            if self.folded[:middle] in folded:
+                low = middle
+            else:
+                high = middle - 1
+        at, length = folded.find(self.folded[:low]), low
         # Folding leaves most texts as long as they are; then the place is shown as it was written.
         source = actual if len(folded) == len(actual) else folded
         return f"expected {self.describe()}, got {format_window(source, at, at + length)}{self.build_hint(actual)}"
@@ -113,18 +121,6 @@ class Words(Matcher, frozen=True):
         if get_kind(actual) != STRING:
             return build_value_hint(self.text, actual)
         return " (it is there only inside a longer word)" if self.folded in fold_text(actual) else ""
-
-
-def _find_nearest_place(text: str, phrase: str) -> tuple[int, int]:
-    """Find the longest beginning of `phrase` in `text`: its position and its length."""
-    low, high = 0, len(phrase)
-    while low < high:  # a beginning is found wherever a longer one is, so halving is enough
-        middle = (low + high + 1) // 2
-        if phrase[:middle] in text:
-            low = middle
-        else:
-            high = middle - 1
-    return text.find(phrase[:low]), low
 
 
 class MappingMatcher(Matcher, frozen=True):

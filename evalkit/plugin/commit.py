@@ -40,17 +40,14 @@ def _read_head(folder: Path) -> str | None:
     for place in (folder, shared):
         if (place / name).is_file():
             return _read_text(place / name)
-    return _find_packed(shared / "packed-refs", name)
-
-
-def _read_text(file: Path) -> str:
-    return file.read_text("utf-8", "surrogateescape").strip()  # a branch may have any name
-
-
-def _find_packed(file: Path, name: str) -> str | None:
+    file = shared / "packed-refs"
     if file.is_file():
         for line in _read_text(file).splitlines():
             commit, _, reference = line.partition(" ")
             if reference == name:
                 return commit
     return None  # a repository without a commit, or one that keeps its references in another way
+
+
+def _read_text(file: Path) -> str:
+    return file.read_text("utf-8", "surrogateescape").strip()  # a branch may have any name

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.lint.finding import NOTE, Finding
+from evalkit.lint.finding import NOTE
 from evalkit.lint.formats import escape_unprintable
 from evalkit.lint.options import read_project_options
 from evalkit.lint.report import check_project
@@ -34,15 +34,14 @@ class Linting:
         try:
             for finding in check_project(self._options).findings:
                 if finding.severity != NOTE:
-                    self._warn(finding)
+                    text = escape_unprintable(
+                        f"{finding.rule.code} {finding.name}: {finding.message}; {finding.advice}"
+                    )
+                    file = os.path.join(self._options.root, finding.location.file)
+                    try:
+                        warnings.warn_explicit(text, LintWarning, file, finding.location.line or 1)
+                    except LintWarning:  # -W error
+                        raise pytest.UsageError(f"evalkit: {finding.location}: {text}") from None
         except UsageError as error:
             raise pytest.UsageError(f"evalkit: {error}") from None
         return collected
-
-    def _warn(self, finding: Finding) -> None:
-        text = escape_unprintable(f"{finding.rule.code} {finding.name}: {finding.message}; {finding.advice}")
-        file = os.path.join(self._options.root, finding.location.file)
-        try:
-            warnings.warn_explicit(text, LintWarning, file, finding.location.line or 1)
-        except LintWarning:  # -W error
-            raise pytest.UsageError(f"evalkit: {finding.location}: {text}") from None

@@ -65,7 +65,22 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     test = metafunc.function.__name__
     message = None
     try:
-        paths = _read_mark(metafunc, test)
+        mark = metafunc.definition.get_closest_marker(MARK)
+        assert mark is not None, "asked of marked tests alone"
+        example = '@pytest.mark.evalkit("scenarios/desk")'
+        if mark.kwargs or not mark.args or not all(isinstance(path, (str, Path)) for path in mark.args):
+            arguments = ", ".join(
+                [*map(repr, mark.args), *(f"{name}={value!r}" for name, value in mark.kwargs.items())]
+            )
+            raise UsageError(
+                f"{test}: the mark evalkit takes files, folders or globs, as in {example}; got evalkit({arguments})"
+            )
+        if FIXTURE not in metafunc.fixturenames:
+            raise UsageError(
+                f"{test} is marked with evalkit and does not ask for the fixture {FIXTURE}: "
+                f"def {test}({FIXTURE}): {FIXTURE}.run(agent)"
+            )
+        paths = tuple(map(str, mark.args))
         tests = _get_marked_tests(metafunc.config)
         root = tests.configuration.root
         files = list(_find_files(paths, root, metafunc.definition.path.parent, test))
@@ -90,23 +105,6 @@ def _get_marked_tests(config: pytest.Config) -> MarkedTests:
         tests = MarkedTests(config, read_configuration(config))
         config.pluginmanager.register(tests, MarkedTests.NAME)
     return tests
-
-
-def _read_mark(metafunc: pytest.Metafunc, test: str) -> tuple[str, ...]:
-    mark = metafunc.definition.get_closest_marker(MARK)
-    assert mark is not None, "asked of marked tests alone"
-    example = '@pytest.mark.evalkit("scenarios/desk")'
-    if mark.kwargs or not mark.args or not all(isinstance(path, (str, Path)) for path in mark.args):
-        arguments = ", ".join([*map(repr, mark.args), *(f"{name}={value!r}" for name, value in mark.kwargs.items())])
-        raise UsageError(
-            f"{test}: the mark evalkit takes files, folders or globs, as in {example}; got evalkit({arguments})"
-        )
-    if FIXTURE not in metafunc.fixturenames:
-        raise UsageError(
-            f"{test} is marked with evalkit and does not ask for the fixture {FIXTURE}: "
-            f"def {test}({FIXTURE}): {FIXTURE}.run(agent)"
-        )
-    return tuple(map(str, mark.args))
 
 
 def _find_files(paths: Iterable[str], root: Path, test_folder: Path, test: str) -> Iterator[FoundFile]:
@@ -261,7 +259,11 @@ class MarkedTests:
             return self._run_request(RunRequest(case, self.configuration.agent if case.agent is None else None))
         context, thread = copy_context(), BorrowedThread()
         context.run(current_agent_thread.set, AgentThread(thread.call_soon))
-        capture = CapturePytestOutcome(agent) if _is_blocking_function(agent) else None
+        capture = (
+            CapturePytestOutcome(agent)
+            if (callable(agent) and find_opening(agent) is None and not build_called_agent("", agent).is_async)
+            else None
+        )
         verdict = self._run_request(RunRequest(case, capture or agent, context, thread))
         if capture is not None and capture.outcome is not None:
             raise capture.outcome
@@ -317,11 +319,6 @@ def _get_marked_case(item: pytest.Item) -> MarkedCase | None:
     callspec = getattr(item, "callspec", None)
     parameter = None if callspec is None else callspec.params.get(FIXTURE)
     return parameter if isinstance(parameter, MarkedCase) else None
-
-
-def _is_blocking_function(agent: Any) -> bool:
-    """Return whether `agent` is a sync function without a set-up."""
-    return callable(agent) and find_opening(agent) is None and not build_called_agent("", agent).is_async
 
 
 class BorrowedThread(threading.Event):

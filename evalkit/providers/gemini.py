@@ -265,7 +265,9 @@ def to_provider_error(error: Exception, *, model: str, api_version: str) -> Eval
     from google.genai import errors
 
     if isinstance(error, errors.APIError):
-        return _convert_api_error(error, model, api_version)
+        status = error.code if isinstance(error.code, int) else None
+        text = str(error.message or error.status or error).strip()
+        return _build_error(status, error.status, text, model, api_version, _find_retry_after(error))
     below = to_transport_error(error, f"gemini ({model})")
     if below is not None:
         return below
@@ -276,12 +278,6 @@ def to_provider_error(error: Exception, *, model: str, api_version: str) -> Eval
         )
     kind = f"{type(error).__name__}: {error}".rstrip(": ")
     return ProviderError(f"gemini ({model}): the client refused the request: {kind}", status=400)
-
-
-def _convert_api_error(error: Any, model: str, api_version: str) -> ProviderError:
-    status = error.code if isinstance(error.code, int) else None
-    text = str(error.message or error.status or error).strip()
-    return _build_error(status, error.status, text, model, api_version, _find_retry_after(error))
 
 
 def build_body_error(error: object, model: str, api_version: str) -> ProviderError:

@@ -150,7 +150,22 @@ class OpenAIProvider:
         import openai
 
         if isinstance(error, openai.APIStatusError):
-            return self._convert_status_error(error)
+            body = error.body if isinstance(error.body, Mapping) else {}
+            text = str(body.get("message") or error.message).strip()
+            hint = {
+                401: ". Check OPENAI_API_KEY",
+                403: ". Check OPENAI_API_KEY",
+                404: f". Has the server '{self.model}'?",
+            }
+            retry_after_s = read_retry_after(error.response)
+            if retry_after_s is None:
+                milliseconds = parse_seconds(error.response.headers.get("retry-after-ms"))
+                retry_after_s = None if milliseconds is None else milliseconds / 1000
+            return ProviderError(
+                f"{self._service}: {error.status_code}: {text.rstrip('.')}{hint.get(error.status_code, '')}",
+                status=error.status_code,
+                retry_after_s=retry_after_s,
+            )
         cause = error.__cause__ if isinstance(error, openai.APIConnectionError) and error.__cause__ else error
         below = to_transport_error(cause, self._service)
         if below is not None:
@@ -158,20 +173,6 @@ class OpenAIProvider:
         if isinstance(error, openai.OpenAIError) and "api_key" in str(error):
             return ProviderError("openai: there is no API key; set OPENAI_API_KEY, or name a base_url", status=401)
         return ProviderError(f"{self._service}: {type(error).__name__}: {error}", status=400)
-
-    def _convert_status_error(self, error: openai.APIStatusError) -> ProviderError:
-        body = error.body if isinstance(error.body, Mapping) else {}
-        text = str(body.get("message") or error.message).strip()
-        hint = {401: ". Check OPENAI_API_KEY", 403: ". Check OPENAI_API_KEY", 404: f". Has the server '{self.model}'?"}
-        retry_after_s = read_retry_after(error.response)
-        if retry_after_s is None:
-            milliseconds = parse_seconds(error.response.headers.get("retry-after-ms"))
-            retry_after_s = None if milliseconds is None else milliseconds / 1000
-        return ProviderError(
-            f"{self._service}: {error.status_code}: {text.rstrip('.')}{hint.get(error.status_code, '')}",
-            status=error.status_code,
-            retry_after_s=retry_after_s,
-        )
 
 
 def _get_error(value: object) -> Any:
@@ -453,7 +454,15 @@ def read_stream(chunks: Iterable[Any]) -> ModelTurn:
         delta = choice.get("delta") or choice.get("message") or {}
         text.append(join_text_parts(delta.get("content")))
         accumulator.feed({**delta, "content": None})
-        _collect_extras(delta, message)
+        # Collect what comes in pieces beside text and arguments, and must go back: reasoning, signatures.
+        for key in (*ECHOED_KEYS, "refusal"):
+            value = delta.get(key)
+            if isinstance(value, str):
+                message[key] = message.get(key, "") + value
+            elif isinstance(value, list):
+                message[key] = [*message.get(key, []), *value]
+            elif value is not None:
+                message[key] = value
         if choice.get("finish_reason"):
             reason = choice["finish_reason"]
             accumulator.finish(reason)
@@ -473,18 +482,6 @@ def _close_stream(accumulator: StreamAccumulator) -> tuple[list[JsonDict], str |
     except IncompleteCallError as error:
         return certain, str(error)
     return accumulator.begun(), None
-
-
-def _collect_extras(delta: JsonObject, message: JsonDict) -> None:
-    """Collect what comes in pieces beside text and arguments, and must go back: reasoning, signatures."""
-    for key in (*ECHOED_KEYS, "refusal"):
-        value = delta.get(key)
-        if isinstance(value, str):
-            message[key] = message.get(key, "") + value
-        elif isinstance(value, list):
-            message[key] = [*message.get(key, []), *value]
-        elif value is not None:
-            message[key] = value
 
 
 OPENAI = ProviderKind(

@@ -78,7 +78,16 @@ def _read_call(data: object, path: KeyPath, problems: list[PathProblem]) -> Mode
         )
         return None
     if isinstance(data.get("name"), str):
-        return _read_long_call(data, path, problems)
+        report_unknown_keys(data, CALL_KEYS, path, problems, "a call")
+        call = _build_call(data["name"], data.get("arguments"), (*path, "arguments"), problems)
+        call_id = data.get("id")
+        if call_id is not None and not isinstance(call_id, str):
+            problems.append(PathProblem((*path, "id"), f"'id' is a string, got {describe_value(call_id)}; quote it"))
+            call_id = None
+        why = read_text(data, "malformed", path, problems)
+        return ModelCall(
+            name=call.name, arguments=call.arguments, call_id=call_id, malformed=why or call.malformed, raw=call.raw
+        )
     if len(data) == 1:
         ((name, arguments),) = data.items()
         return _build_call(str(name), arguments, (*path, name), problems)
@@ -90,19 +99,6 @@ def _read_call(data: object, path: KeyPath, problems: list[PathProblem]) -> Mode
         names = ", ".join(map(str, data))
         problems.append(PathProblem(path, f"one item is one call, got the keys {names}; start each call with '- '"))
     return None
-
-
-def _read_long_call(data: JsonObject, path: KeyPath, problems: list[PathProblem]) -> ModelCall | None:
-    report_unknown_keys(data, CALL_KEYS, path, problems, "a call")
-    call = _build_call(data["name"], data.get("arguments"), (*path, "arguments"), problems)
-    call_id = data.get("id")
-    if call_id is not None and not isinstance(call_id, str):
-        problems.append(PathProblem((*path, "id"), f"'id' is a string, got {describe_value(call_id)}; quote it"))
-        call_id = None
-    why = read_text(data, "malformed", path, problems)
-    return ModelCall(
-        name=call.name, arguments=call.arguments, call_id=call_id, malformed=why or call.malformed, raw=call.raw
-    )
 
 
 def _build_call(name: str, arguments: object, path: KeyPath, problems: list[PathProblem]) -> ModelCall:

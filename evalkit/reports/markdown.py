@@ -96,12 +96,7 @@ def render_markdown(
         text = report.render(stage)
         if len(text.encode("utf-8", "replace")) < options.limit:
             return text
-    return _cut_to_limit(text, options.limit)
-
-
-def _cut_to_limit(text: str, limit: int) -> str:
-    """Cut a text that is too long even without details."""
-    return text.encode("utf-8", "replace")[: max(limit - 8, 0)].decode("utf-8", "ignore") + "…"
+    return text.encode("utf-8", "replace")[: max(options.limit - 8, 0)].decode("utf-8", "ignore") + "…"
 
 
 class _Report:

@@ -92,30 +92,28 @@ def send(run: Run, endpoint: str, redact: Redact | None = None, *, content: bool
         raise UsageError(NEEDS_EXTRA) from None
     exporter: SpanExporter = OTLPSpanExporter(endpoint=address)
     try:
-        return _send_batches(exporter, address, build_spans(run, redact, content=content))
+        batches = build_spans(run, redact, content=content)
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        count = 0
+        for spans in batches:
+            with _collect_problems() as problems:
+                try:
+                    result = exporter.export(spans)
+                except OSError as error:  # older exporters let go of what their client raises
+                    problems.append(str(error))
+                    result = SpanExportResult.FAILURE
+            if result is not SpanExportResult.SUCCESS:
+                why = problems[-1] if problems else "the exporter gave no reason"
+                raise UsageError(
+                    f"{address}: the spans were not taken ({count} were before): {why}\n"
+                    "see that an OTLP/HTTP collector takes spans there, then send the run again: "
+                    "evalkit export --to URL"
+                )
+            count += len(spans)
+        return count
     finally:
         exporter.shutdown()
-
-
-def _send_batches(exporter: SpanExporter, address: str, batches: Iterator[Sequence[ReadableSpan]]) -> int:
-    from opentelemetry.sdk.trace.export import SpanExportResult
-
-    count = 0
-    for spans in batches:
-        with _collect_problems() as problems:
-            try:
-                result = exporter.export(spans)
-            except OSError as error:  # older exporters let go of what their client raises
-                problems.append(str(error))
-                result = SpanExportResult.FAILURE
-        if result is not SpanExportResult.SUCCESS:
-            why = problems[-1] if problems else "the exporter gave no reason"
-            raise UsageError(
-                f"{address}: the spans were not taken ({count} were before): {why}\n"
-                "see that an OTLP/HTTP collector takes spans there, then send the run again: evalkit export --to URL"
-            )
-        count += len(spans)
-    return count
 
 
 def resolve_traces_address(endpoint: str) -> str:

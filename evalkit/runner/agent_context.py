@@ -58,31 +58,30 @@ class AgentContext:
     async def __aenter__(self) -> AgentUnderTest | None:
         self._run.phase = SET_UP
         try:
-            return await self._set_up()
+            run, name = self._run, self._run.plan.agent.name
+            done, _ = await asyncio.wait({self._ready}, timeout=run.plan.task_settings.deadline_s)
+            if not done:
+                await self._give_up()
+                run.record_timeout(abandoned=not self._task.done())
+                return None
+            outcome = self._ready.result()
+            if outcome.error is not None:
+                self._record_error(outcome.error, SET_UP)
+                return None
+            if not callable(outcome.value):
+                kind = type(outcome.value).__name__
+                self._record_fault(
+                    build_phase_fault(
+                        SET_UP, name, f"gave a {kind}; it gives the agent, a callable that takes the task"
+                    )
+                )
+                return None
+            run.phase = ""
+            current_agent_thread.set(AgentThread(self._submit, self._context, self._opening.is_async))
+            return build_called_agent(name, outcome.value)
         except BaseException:
             await self._give_up()
             raise
-
-    async def _set_up(self) -> AgentUnderTest | None:
-        run, name = self._run, self._run.plan.agent.name
-        done, _ = await asyncio.wait({self._ready}, timeout=run.plan.task_settings.deadline_s)
-        if not done:
-            await self._give_up()
-            run.record_timeout(abandoned=not self._task.done())
-            return None
-        outcome = self._ready.result()
-        if outcome.error is not None:
-            self._record_error(outcome.error, SET_UP)
-            return None
-        if not callable(outcome.value):
-            kind = type(outcome.value).__name__
-            self._record_fault(
-                build_phase_fault(SET_UP, name, f"gave a {kind}; it gives the agent, a callable that takes the task")
-            )
-            return None
-        run.phase = ""
-        current_agent_thread.set(AgentThread(self._submit, self._context, self._opening.is_async))
-        return build_called_agent(name, outcome.value)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -92,7 +91,19 @@ class AgentContext:
         self._is_thread_lost = self._is_thread_lost or self._run.is_abandoned or cancelled
         try:
             if self._is_set_up():
-                await self._tear_down()
+                run, name = self._run, self._run.plan.agent.name
+                run.phase = TEAR_DOWN
+                run.task.queueing_time.add(TEARDOWN_S)  # the watchdog waits for so much longer
+                self._teardown_due.set()
+                done, _ = await asyncio.wait({self._task}, timeout=TEARDOWN_S)
+                if not done:
+                    self._task.cancel()
+                    register_abandoned_agent(name)
+                    run.abandon("its tear-down")
+                    self._record_fault(build_phase_fault(TEAR_DOWN, name, f"was still running after {TEARDOWN_S:g} s"))
+                elif self._teardown_outcome.error is not None:
+                    self._record_error(self._teardown_outcome.error, TEAR_DOWN)
+                run.phase = ""
         finally:
             self._release()
 
@@ -112,21 +123,6 @@ class AgentContext:
         if self._dedicated_thread is not None:
             self._dedicated_thread.release()
             self._dedicated_thread = None
-
-    async def _tear_down(self) -> None:
-        run, name = self._run, self._run.plan.agent.name
-        run.phase = TEAR_DOWN
-        run.task.queueing_time.add(TEARDOWN_S)  # the watchdog waits for so much longer
-        self._teardown_due.set()
-        done, _ = await asyncio.wait({self._task}, timeout=TEARDOWN_S)
-        if not done:
-            self._task.cancel()
-            register_abandoned_agent(name)
-            run.abandon("its tear-down")
-            self._record_fault(build_phase_fault(TEAR_DOWN, name, f"was still running after {TEARDOWN_S:g} s"))
-        elif self._teardown_outcome.error is not None:
-            self._record_error(self._teardown_outcome.error, TEAR_DOWN)
-        run.phase = ""
 
     def _record_error(self, error: BaseException, phase: str) -> None:
         interrupt = find_interrupt(error)

@@ -49,7 +49,10 @@ def build_fault(error: BaseException, root: Path) -> RunFault:
     """Return the fault that ends a run in which `error` escaped the agent. Paths are shown relative to `root`."""
     if isinstance(error, RemoteAgentError):
         return RunFault(code=error.code, message=_read_text(error), measured=error.is_agent_fault)
-    culprit = _find_world_fault(error)
+    # Return the leaf that shows the world at fault, if every leaf does: one bug of the agent's own is enough to
+    # fail it.
+    causes = [_find_world_cause(leaf) for leaf in _iter_leaves(error) if not isinstance(leaf, asyncio.CancelledError)]
+    culprit = causes[0] if causes and all(causes) else None
     if culprit is not None:
         is_known = isinstance(culprit, (MeasurementError, SpecError))
         code = getattr(culprit, "code", "not_measured") if is_known else "provider_error"
@@ -95,13 +98,6 @@ def build_phase_fault(phase: str, agent: str, problem: str, traceback: str = "")
 def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
     """Return the KeyboardInterrupt that `error` is or, as a group, holds."""
     return next((leaf for leaf in _iter_leaves(error) if isinstance(leaf, KeyboardInterrupt)), None)
-
-
-def _find_world_fault(error: BaseException) -> BaseException | None:
-    """Return the leaf that shows the world at fault, if every leaf does: one bug of the agent's own is enough to
-    fail it."""
-    causes = [_find_world_cause(leaf) for leaf in _iter_leaves(error) if not isinstance(leaf, asyncio.CancelledError)]
-    return causes[0] if causes and all(causes) else None
 
 
 def _iter_leaves(error: BaseException) -> Iterator[BaseException]:

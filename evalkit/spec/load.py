@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, format_path
-from evalkit.functions.mocks.answers import MockSet
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.spec.compile import CompiledCase, compile_case
@@ -147,7 +146,11 @@ class _CaseLoader:
         merged_data = merge_data(suite.data, rename_old_mocks(case.data))
         parts = compile_case(merged_data, stem=self.stem, mocks=self.mocks, check_targets=check_targets)
         if suite.layers or case.layers:
-            parts.mocks = _mark_shared(parts.mocks, data)
+            # Mark the mocks that `data`, the case's own file, does not name as inherited.
+            case_input = rename_old_mocks(data).get("input")
+            own_mocks = case_input.get(MOCKS) if isinstance(case_input, dict) else None
+            shared = frozenset(parts.mocks or ()).difference(own_mocks if isinstance(own_mocks, dict) else ())
+            parts.mocks = replace(parts.mocks, shared=shared) if parts.mocks is not None and shared else parts.mocks
         source = Source((layer, *case.layers, *suite.layers))
         name_problem = None
         if self.file is not None:
@@ -197,14 +200,6 @@ def _find_twin(file: str) -> str | None:
     if ending != ".yml" or not os.path.exists(f"{stem}.yaml"):
         return None
     return f"{os.path.basename(stem)}.yaml stands beside this file: two cases of one name; give one another number"
-
-
-def _mark_shared(mocks: MockSet | None, data: dict[str, Any]) -> MockSet | None:
-    """Mark the mocks that `data`, the case's own file, does not name as inherited."""
-    case_input = rename_old_mocks(data).get("input")
-    own_mocks = case_input.get(MOCKS) if isinstance(case_input, dict) else None
-    shared = frozenset(mocks or ()).difference(own_mocks if isinstance(own_mocks, dict) else ())
-    return replace(mocks, shared=shared) if mocks is not None and shared else mocks
 
 
 def _locate_problems(

@@ -272,15 +272,19 @@ def _find_unanswered(transcript: Transcript) -> Iterator[ModelCall]:
     for index, turn in enumerate(transcript.turns):
         for request in turn.calls:
             answers = calls_by_turn.get(index, []), code_calls
-            match = next(((calls, call) for calls in answers for call in calls if _is_answer(call, request)), None)
+            match = next(
+                (
+                    (calls, call)
+                    for calls in answers
+                    for call in calls
+                    if (request.name in (call.name, call.requested_name) and call.channel != "text")
+                ),
+                None,
+            )
             if match is not None:
                 match[0].remove(match[1])
             else:
                 yield request
-
-
-def _is_answer(call: FunctionCall, request: ModelCall) -> bool:
-    return request.name in (call.name, call.requested_name) and call.channel != "text"
 
 
 def _read_channel(call: FunctionCall) -> Channels:

@@ -90,7 +90,10 @@ class StreamAccumulator:
         if piece.get("id") and slot.id != piece["id"]:
             slot.id += piece["id"]
         if name:
-            self._extend_name(slot, name)
+            slot.is_named_late = slot.is_named_late or (not slot.name and slot.has_arguments)
+            repeated = name == slot.name and not self._is_split_name(slot, name)
+            if not repeated:
+                slot.name += name
         if piece.get("extra_content") is not None:
             slot.extra = piece["extra_content"]
         if isinstance(arguments, Mapping):
@@ -123,12 +126,6 @@ class StreamAccumulator:
 
     def _is_split_name(self, slot: Slot, name: str) -> bool:
         return slot.name + name in self._names and not slot.fragments
-
-    def _extend_name(self, slot: Slot, name: str) -> None:
-        slot.is_named_late = slot.is_named_late or (not slot.name and slot.has_arguments)
-        repeated = name == slot.name and not self._is_split_name(slot, name)
-        if not repeated:
-            slot.name += name
 
     # -- other wires
 

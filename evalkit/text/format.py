@@ -91,18 +91,15 @@ def _format_mapping(value: dict[Any, Any], limit: int, depth: int, above: tuple[
 
 def _format_scalar(value: Any, of_kind: str, limit: int) -> str:
     if of_kind == STRING:
-        return _format_string(str.__str__(value), limit)
+        text = str.__str__(value)
+        if len(text) <= limit - 2:
+            return json.dumps(text, ensure_ascii=False)
+        return json.dumps(text[: limit - 3], ensure_ascii=False)[:-1] + '…"'
     if of_kind == NUMBER and isinstance(value, int) and value.bit_length() > 4096:
         return f"<integer of {value.bit_length()} bits>"
     if of_kind:
         return json.dumps(value)
     return f"<{type(value).__name__} {repr(value)[:limit]}>"
-
-
-def _format_string(text: str, limit: int) -> str:
-    if len(text) <= limit - 2:
-        return json.dumps(text, ensure_ascii=False)
-    return json.dumps(text[: limit - 3], ensure_ascii=False)[:-1] + '…"'
 
 
 def format_window(text: str, start: int, end: int) -> str:

@@ -128,7 +128,14 @@ class Envelopes:
         )
         if opened["empty"]:
             return self._read_empty_tag(opened, named, attributes)
-        return self._read_envelope(start, opened.end(), tag, named)
+        content = opened.end()
+        space = SPACE.match(self.text, content)
+        first = space.end() if space else content
+        fence = _FENCE_OPEN.match(self.text, first)
+        first = fence.end() if fence else first
+        if self.text.startswith(("{", "["), first) and not LIST_OF_CALLS.match(self.text, first):
+            return self._read_json_envelope(start, first, tag, named)
+        return self._read_text_envelope(start, content, tag, named)
 
     def _read_empty_tag(self, opened: re.Match[str], named: str | None, attributes: dict[str, str]) -> int | None:
         if named is None:
@@ -141,15 +148,6 @@ class Envelopes:
             return opened.end()
         arguments = {key: self.names.parse_typed(name, key, text) for key, text in attributes.items() if key != "name"}
         return self._add(opened.start(), opened.end(), [(name, arguments, notes)])
-
-    def _read_envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
-        space = SPACE.match(self.text, content)
-        first = space.end() if space else content
-        fence = _FENCE_OPEN.match(self.text, first)
-        first = fence.end() if fence else first
-        if self.text.startswith(("{", "["), first) and not LIST_OF_CALLS.match(self.text, first):
-            return self._read_json_envelope(start, first, tag, named)
-        return self._read_text_envelope(start, content, tag, named)
 
     def _read_json_envelope(self, start: int, first: int, tag: str, named: str | None) -> int | None:
         begin, position = start, first  # each object is kept as it is read: the next one may be cut off
@@ -191,7 +189,7 @@ class Envelopes:
                 if closed or closer is None:
                     self._refuse(start, self._close_envelope(end, tag, None)[0], f"malformed: {error}")
             else:
-                if closed or closer is None or not _has_open_tag(decoded.value):
+                if closed or closer is None or not (isinstance(decoded.value, str) and "<function" in decoded.value):
                     return decoded.value, decoded.end, decoded.repairs
         return None, first, []
 
@@ -277,11 +275,6 @@ class Envelopes:
         return calls
 
 
-def _has_open_tag(value: object) -> bool:
-    """Tell whether a strictly read value swallowed an envelope: then the text is to be read up to its closing tag."""
-    return isinstance(value, str) and "<function" in value
-
-
 # -- content of tags that is no JSON: child tags, `name: "arg"`, `name(arg=1)`, a name alone
 
 Calls = list[tuple[str, JsonDict, list[str]]]
@@ -324,12 +317,17 @@ class Forms:
             return []
         name_match = _NAME.match(body)
         if name_match is None:
-            return self._read_python_list(body)
+            return self._try_python(body) if body.lstrip().startswith("[") else []
         rest = body[name_match.end() :]
         if rest.startswith("("):
             return self._try_python(body)
         if not rest.strip():
-            return self._read_bare_name(name_match[1])
+            written_name = name_match[1]
+            if not self.names.has_declarations:
+                return []
+            repairs: list[str] = []
+            name = self.names.resolve(written_name, repairs, explicit=True)
+            return [(name, {}, repairs)]
         pairs = list(_find_pairs(rest))
         if pairs:
             return self._read_pairs(name_match[1], pairs)
@@ -371,17 +369,6 @@ class Forms:
         for _, _, repairs in calls:
             repairs.append("the wrong closing bracket")
         return calls
-
-    def _read_python_list(self, body: str) -> Calls:
-        return self._try_python(body) if body.lstrip().startswith("[") else []
-
-    def _read_bare_name(self, written_name: str) -> Calls:
-        """Read a name without anything else, which is a call only where it is declared and needs no arguments."""
-        if not self.names.has_declarations:
-            return []
-        repairs: list[str] = []
-        name = self.names.resolve(written_name, repairs, explicit=True)
-        return [(name, {}, repairs)]
 
     def _read_pairs(self, written_name: str, pairs: list[tuple[str, str]]) -> Calls:
         repairs: list[str] = []

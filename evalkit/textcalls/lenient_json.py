@@ -171,9 +171,6 @@ class LenientReader:
             return self._read_string()
         if not first:
             raise IncompleteJsonError("the text ends where a value should stand")
-        return self._read_scalar()
-
-    def _read_scalar(self) -> Any:
         number = _NUMBER.match(self.text, self.position, self.end)
         word = None if number else _WORD.match(self.text, self.position, self.end)
         match = number or word

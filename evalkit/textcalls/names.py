@@ -99,7 +99,12 @@ class Names:
             return self._read_named_call(value, named, repairs, explicit)
         key = next((key for key in NAME_KEYS if isinstance(value.get(key), str)), None)
         if key is None:
-            return self._read_keyed_call(value, repairs, explicit)
+            if len(value) == 1 and self.has_declarations:
+                written_name, arguments = next(iter(value.items()))
+                if self.is_known(written_name) and isinstance(arguments, dict):
+                    repairs.append("the name was the key of its arguments")
+                    return self.resolve(written_name, repairs, explicit=explicit), arguments
+            raise RejectedCallError("the call has no name")
         name = self.resolve(value[key], repairs, explicit=explicit)
         arguments_key = next((k for k in ARGUMENT_KEYS if k in value and k != key), None)
         if arguments_key is not None:
@@ -129,14 +134,6 @@ class Names:
         if len(value) == 1 and (key := next(iter(value))) in ARGUMENT_KEYS and key not in properties:
             return name, _to_mapping(value[key])
         return name, value
-
-    def _read_keyed_call(self, value: JsonDict, repairs: list[str], explicit: bool) -> tuple[str, JsonDict]:
-        if len(value) == 1 and self.has_declarations:
-            written_name, arguments = next(iter(value.items()))
-            if self.is_known(written_name) and isinstance(arguments, dict):
-                repairs.append("the name was the key of its arguments")
-                return self.resolve(written_name, repairs, explicit=explicit), arguments
-        raise RejectedCallError("the call has no name")
 
 
 def _read_declaration(function: Any) -> tuple[str, JsonObject]:

@@ -22,7 +22,10 @@ def explain_syntax_error(error: Any, text: str, file: str) -> Problem:
         return Problem(Location(file, *locate_offset(text, bad.start())), _describe_character(bad[0]))
     if mark is None:
         return Problem(Location(file), f"not valid YAML: {error}")
-    tab = _find_indenting_tab(text, mark.line)
+    lines = re.split("\r\n|\n|\r", text)
+    content = lines[mark.line] if mark.line < len(lines) else ""
+    lead = content[: len(content) - len(content.lstrip(" \t"))]
+    tab = lead.find("\t") if "\t" in lead else None
     if tab is not None:
         return Problem(Location(file, mark.line + 1, tab + 1), _TAB)
     words, context = str(error.problem or ""), str(error.context or "")
@@ -42,13 +45,6 @@ def _describe_character(char: str) -> str:
     escape = f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
     name = "NUL" if code == 0 else f"control character U+{code:04X}"
     return f'{name} in the text; remove it, or write "{escape}" in double quotes'
-
-
-def _find_indenting_tab(text: str, line: int) -> int | None:
-    lines = re.split("\r\n|\n|\r", text)
-    content = lines[line] if line < len(lines) else ""
-    lead = content[: len(content) - len(content.lstrip(" \t"))]
-    return lead.find("\t") if "\t" in lead else None
 
 
 def _describe_start(error: Any, text: str) -> str:

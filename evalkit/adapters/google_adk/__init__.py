@@ -181,7 +181,9 @@ class _EventSummary:
         text = "".join(part.text for part in parts if part.text and not part.thought)
         if event.is_final_response() and (text or event.error_code):
             self.text = text
-            self._stop_reason = _to_stop_reason(event.error_code or _get_reason_name(event.finish_reason))
+            code = event.error_code or (getattr(event.finish_reason, "name", None) or "STOP")
+            finish = FINISH_REASONS.get(code.rpartition(".")[2], "other")
+            self._stop_reason = _ENDINGS.get(finish, finish)
 
     def build_reply(self, last: ModelTurn, *, structured: bool) -> Reply:
         """Build the reply of the last final response; of a workflow without one, of its output."""
@@ -196,12 +198,3 @@ class _EventSummary:
             with suppress(ValueError):
                 return replace(reply, data={"output": json.loads(self.text)})
         return reply
-
-
-def _get_reason_name(reason: Any) -> str:
-    return getattr(reason, "name", None) or "STOP"
-
-
-def _to_stop_reason(code: str) -> str:
-    finish = FINISH_REASONS.get(code.rpartition(".")[2], "other")
-    return _ENDINGS.get(finish, finish)

@@ -197,18 +197,9 @@ def _record_run(kwargs: dict[str, Any]) -> Iterator[None]:
         return
     run = SdkRun(AgentRunRecorder(scope.recorder))
     kwargs["hooks"] = RecordingHooks(run, kwargs.get("hooks"))
-    kwargs["run_config"] = _build_run_config(kwargs.get("run_config"), scope.model)
-    token = _RUN.set(run)
-    try:
-        yield
-    finally:
-        _RUN.reset(token)
-
-
-def _build_run_config(run_config: Any, model: Any) -> Any:
-    """Build the run's configuration: without traces, which would be sent to OpenAI, and with the case's model, unless
-    it has one of its own.
-    """
+    # Build the run's configuration: without traces, which would be sent to OpenAI, and with the case's model, unless
+    # it has one of its own.
+    run_config = kwargs.get("run_config")
     config = (
         RunConfig(**run_config)
         if isinstance(run_config, dict)
@@ -218,8 +209,13 @@ def _build_run_config(run_config: Any, model: Any) -> Any:
     )
     config.tracing_disabled = True
     if config.model is None:
-        config.model = model
-    return config
+        config.model = scope.model
+    kwargs["run_config"] = config
+    token = _RUN.set(run)
+    try:
+        yield
+    finally:
+        _RUN.reset(token)
 
 
 # Attributes of tools of the SDK that act on this machine, besides functions.

@@ -189,7 +189,11 @@ class ChildProcess(asyncio.SubprocessProtocol):
         assert isinstance(transport, asyncio.SubprocessTransport)
         self._transport = transport
         self._group = transport.get_pid()
-        _register_group(self._group)
+        # Kill `group` when the interpreter ends before it does: an interrupted run leaves nothing behind.
+        if not _live_groups:
+            atexit.unregister(_stop_live_groups)
+            atexit.register(_stop_live_groups)
+        _live_groups.add(self._group)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
@@ -287,17 +291,13 @@ async def start_process(
 def find_survivors(group: int, mark: bytes) -> list[int]:
     """The processes of `group`, and on Linux all that have `mark` in their environment. Zombies do not count."""
     if not _PROC.is_dir():
-        return _find_group(group)
+        try:
+            os.killpg(group, 0)
+        except (AttributeError, ProcessLookupError, PermissionError):
+            return []
+        return [group]
     running = [entry for entry in os.scandir(_PROC) if entry.name.isdecimal()]
     return [int(entry.name) for entry in running if _is_member(entry.path, group, mark)]
-
-
-def _find_group(group: int) -> list[int]:
-    try:
-        os.killpg(group, 0)
-    except (AttributeError, ProcessLookupError, PermissionError):
-        return []
-    return [group]
 
 
 def _is_member(process: str, group: int, mark: bytes) -> bool:
@@ -312,14 +312,6 @@ def _is_member(process: str, group: int, mark: bytes) -> bool:
             return mark in file.read()
     except OSError:  # it has just ended, or is somebody else's
         return False
-
-
-def _register_group(group: int) -> None:
-    """Kill `group` when the interpreter ends before it does: an interrupted run leaves nothing behind."""
-    if not _live_groups:
-        atexit.unregister(_stop_live_groups)
-        atexit.register(_stop_live_groups)
-    _live_groups.add(group)
 
 
 def _stop_live_groups() -> None:

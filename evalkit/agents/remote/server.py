@@ -365,7 +365,10 @@ class FunctionsApp:
         if not secrets.compare_digest(scope["path"][: len(self._base)].encode(), self._base.encode()):
             await _send_json(send, 404, {"error": {"type": "not_found", "message": "there is nothing at this URL"}})
         elif path == "mcp" and not rest:
-            await self._serve_mcp(scope, receive, send)
+            if has_mcp():
+                await self._mcp(scope, receive, send)
+            else:
+                await _send_json(send, 501, {"error": {"type": "not_installed", "message": NEEDS_EXTRA}})
         elif path == "functions" and not rest and scope["method"] == "GET":
             await _send_json(send, 200, await self._list_functions())
         elif path == "call" and rest and scope["method"] == "POST":
@@ -374,12 +377,6 @@ class FunctionsApp:
             endpoint = f"{scope['method']} /{'/'.join(filter(None, (path, rest)))}"
             message = f"there is no {endpoint}; there are GET /functions, POST /call/<name> and /mcp"
             await _send_json(send, 404, {"error": {"type": "not_found", "message": message}})
-
-    async def _serve_mcp(self, scope: Message, receive: Receive, send: Send) -> None:
-        if has_mcp():
-            await self._mcp(scope, receive, send)
-        else:
-            await _send_json(send, 501, {"error": {"type": "not_installed", "message": NEEDS_EXTRA}})
 
     async def _serve_call(self, name: str, scope: Message, receive: Receive, send: Send) -> None:
         query = parse_qs(scope["query_string"].decode("latin-1"))

@@ -376,7 +376,19 @@ class Router:
 
     def can_play_response_for(self, request: Any) -> bool:
         """Tell whether the response is recorded. Raises where it should be, and is not."""
-        sent = _to_http_request(request)
+        # Convert a request of vcrpy's. aiohttp's stub gives a body as the caller gave it: data, a form, text or bytes.
+        body, content_type = request.body, str(request.headers.get("content-type", ""))
+        if isinstance(body, bytes):
+            content = body
+        elif body is None:
+            content = b""
+        elif isinstance(body, (dict, list)):
+            content, content_type = json.dumps(body, default=str).encode(), content_type or "application/json"
+        elif hasattr(body, "read"):
+            content = body.read()
+        else:
+            content = str(body).encode()
+        sent = HttpRequest(request.method, str(request.uri), content, content_type)
         player = find_player(urlsplit(sent.url).netloc.rpartition("@")[2])
         if player is None:
             return False
@@ -407,22 +419,6 @@ class Router:
         """Return the request itself: aiohttp's stub looks up the targets of redirects, which have their own
         exchanges."""
         return [(request, [], [])]
-
-
-def _to_http_request(request: Any) -> HttpRequest:
-    """Convert a request of vcrpy's. aiohttp's stub gives a body as the caller gave it: data, a form, text or bytes."""
-    body, content_type = request.body, str(request.headers.get("content-type", ""))
-    if isinstance(body, bytes):
-        content = body
-    elif body is None:
-        content = b""
-    elif isinstance(body, (dict, list)):
-        content, content_type = json.dumps(body, default=str).encode(), content_type or "application/json"
-    elif hasattr(body, "read"):
-        content = body.read()
-    else:
-        content = str(body).encode()
-    return HttpRequest(request.method, str(request.uri), content, content_type)
 
 
 def build_stub(client: str, method: str) -> Callable[[Any], Any]:

@@ -180,7 +180,11 @@ def read_body(content: bytes, content_type: str) -> Body:
     if kind == "application/x-www-form-urlencoded" and (fields := _parse_form(content)) is not None:
         return Body("form", fields)
     if kind.startswith("multipart/"):
-        content = _replace_boundary(content, content_type)
+        # Replace the boundary of a form, which clients draw at random for each request.
+        message = Message()
+        message["content-type"] = content_type
+        boundary = message.get_boundary("")
+        content = content.replace(boundary.encode(), _BOUNDARY.encode()) if boundary else content
     try:
         text = content.decode(charset)
     except (UnicodeDecodeError, LookupError):
@@ -235,14 +239,6 @@ def _parse_form(content: bytes) -> JsonDict | None:
     for name, value in pairs:
         fields.setdefault(name, []).append(value)
     return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
-
-
-def _replace_boundary(content: bytes, content_type: str) -> bytes:
-    """Replace the boundary of a form, which clients draw at random for each request."""
-    message = Message()
-    message["content-type"] = content_type
-    boundary = message.get_boundary("")
-    return content.replace(boundary.encode(), _BOUNDARY.encode()) if boundary else content
 
 
 def _parse_json(text: str) -> Any:

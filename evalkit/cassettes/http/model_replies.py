@@ -178,22 +178,15 @@ def _find_stand_ins(exchanges: list[JsonDict]) -> dict[str, str]:
         for reply in _find_replies(exchange["response"]):
             for key, value in _find_random_values(reply):
                 if value not in names:
-                    kind = _get_prefix(key, value)
+                    # Return the prefix of an id, ``call_`` of ``call_9xYz``, which clients may look at.
+                    prefix = re.match(r"[A-Za-z]{2,12}[_-]", value)
+                    kind = prefix[0] if prefix is not None and key not in _BASE64 else f"{_IDS[key]}-"
                     counts[kind] = counts.get(kind, 0) + 1
                     # Clients send bytes back in the other of base64's two alphabets.
                     for form in {value, value.translate(_TO_URL_SAFE)} if key in _BASE64 else {value}:
-                        names[form] = _encode_stand_in(key, f"{kind}{counts[kind]}")
+                        name = f"{kind}{counts[kind]}"
+                        names[form] = base64.b64encode(name.encode()).decode() if key in _BASE64 else name
     return {value: names[value] for value in sorted(names, key=len, reverse=True)}
-
-
-def _get_prefix(key: str, value: str) -> str:
-    """Return the prefix of an id, ``call_`` of ``call_9xYz``, which clients may look at."""
-    prefix = re.match(r"[A-Za-z]{2,12}[_-]", value)
-    return prefix[0] if prefix is not None and key not in _BASE64 else f"{_IDS[key]}-"
-
-
-def _encode_stand_in(key: str, name: str) -> str:
-    return base64.b64encode(name.encode()).decode() if key in _BASE64 else name
 
 
 def _find_random_values(data: object) -> Iterator[tuple[str, str]]:

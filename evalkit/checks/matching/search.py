@@ -248,25 +248,21 @@ def _build_node(
         steps = range(chosen[position], chosen[position] + 1)
     inner = [_build_node(list_children(node)[step], (*position, step), rules, numbers, chosen) for step in steps]
     if isinstance(node, InOrder):
-        return _build_chain(inner, rules)
+        parts: list[Part] = []
+        for part in inner:
+            if isinstance(part, Chain):
+                parts += part.parts
+            elif part.leaves:
+                parts.append(part)
+        if not parts:
+            return Bag((), rules)
+        return parts[0] if len(parts) == 1 else Chain(tuple(parts))
     if isinstance(node, AnyOrder):
         return _build_shuffle(inner, rules)
     if isinstance(node, OneOf):
         return inner[0] if len(inner) == 1 else Choice(tuple(inner))
     together = _build_shuffle(inner, rules)
     return ParallelPart(together, rules) if sum(rules.maximums[leaf] for leaf in together.leaves) > 1 else together
-
-
-def _build_chain(inner: list[Part], rules: Rules) -> Part:
-    parts: list[Part] = []
-    for part in inner:
-        if isinstance(part, Chain):
-            parts += part.parts
-        elif part.leaves:
-            parts.append(part)
-    if not parts:
-        return Bag((), rules)
-    return parts[0] if len(parts) == 1 else Chain(tuple(parts))
 
 
 def _build_shuffle(inner: list[Part], rules: Rules) -> Part:

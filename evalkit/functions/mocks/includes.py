@@ -66,12 +66,14 @@ def _find_file(folder: Path, name: str) -> Path:
         path = folder / f"{name}{ending}"
         if path.is_file():
             return path
-    names = sorted({_get_reference_name(path, folder) for ending in _ENDINGS for path in folder.glob(f"**/*{ending}")})
+    names = sorted(
+        {
+            path.relative_to(folder).with_suffix("").as_posix()
+            for ending in _ENDINGS
+            for path in folder.glob(f"**/*{ending}")
+        }
+    )
     raise IncludeError(f"there is no file {folder.name}/{name}.yaml{did_you_mean(name, names)}")
-
-
-def _get_reference_name(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).with_suffix("").as_posix()
 
 
 def _read_file(path: Path, label: str) -> Any:

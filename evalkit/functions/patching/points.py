@@ -219,7 +219,14 @@ class CodeSwap:
         real.__kwdefaults__ = function.__kwdefaults__
         real.__qualname__ = function.__qualname__
         self.real: Callable[..., Any] = real
-        self._hooked_code = _build_hooked_code(function.__code__, hook)
+        code = _build_trampoline(_find_code_kind(function.__code__), len(function.__code__.co_freevars))
+        self._hooked_code = code.replace(
+            co_consts=tuple(hook if constant == _PLACEHOLDER else constant for constant in code.co_consts),
+            co_name=function.__code__.co_name,
+            co_qualname=function.__code__.co_qualname,
+            co_filename=function.__code__.co_filename,
+            co_firstlineno=function.__code__.co_firstlineno,
+        )
         self._signature: Any = _ABSENT
 
     def install(self) -> None:
@@ -236,17 +243,6 @@ class CodeSwap:
             del self._function.__signature__  # type: ignore[attr-defined]
         else:
             self._function.__signature__ = self._signature  # type: ignore[attr-defined]
-
-
-def _build_hooked_code(original: CodeType, hook: Hook) -> CodeType:
-    code = _build_trampoline(_find_code_kind(original), len(original.co_freevars))
-    return code.replace(
-        co_consts=tuple(hook if constant == _PLACEHOLDER else constant for constant in code.co_consts),
-        co_name=original.co_name,
-        co_qualname=original.co_qualname,
-        co_filename=original.co_filename,
-        co_firstlineno=original.co_firstlineno,
-    )
 
 
 def _find_code_kind(code: CodeType) -> str:

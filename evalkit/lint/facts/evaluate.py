@@ -85,7 +85,14 @@ class Evaluator:
         if isinstance(node, ast.Dict):
             return self._evaluate_mapping(node, scope, path, reading, depth)
         if isinstance(node, ast.Name):
-            return self._evaluate_name(node, scope, path, reading, depth)
+            for index, names in enumerate(scope.locals):
+                if node.id in names:
+                    inner = LexicalScope(scope.file, scope.locals[index:], scope.owner)
+                    return self._evaluate(names[node.id], inner, path, reading, depth + 1)
+            definition = self.find_constant(node.id, scope.file)
+            if definition is None:
+                return UNKNOWN
+            return self._evaluate(definition[0], LexicalScope(definition[1]), path, reading, depth + 1)
         if isinstance(node, ast.Attribute):
             return self._evaluate_attribute(node, scope, path, reading, depth)
         if isinstance(node, ast.Call):
@@ -133,18 +140,6 @@ class Evaluator:
             reading.by_path.pop((*path, key), None)  # what a ** before it said no longer holds
             values[key] = self._evaluate(value_node, scope, (*path, key), reading, depth + 1)
         return values
-
-    def _evaluate_name(
-        self, node: ast.Name, scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int
-    ) -> Any:
-        for index, names in enumerate(scope.locals):
-            if node.id in names:
-                inner = LexicalScope(scope.file, scope.locals[index:], scope.owner)
-                return self._evaluate(names[node.id], inner, path, reading, depth + 1)
-        definition = self.find_constant(node.id, scope.file)
-        if definition is None:
-            return UNKNOWN
-        return self._evaluate(definition[0], LexicalScope(definition[1]), path, reading, depth + 1)
 
     def find_constant(self, name: str, file: PythonFile, depth: int = 0) -> tuple[ast.expr, PythonFile] | None:
         """Return the expression that a module-level name is bound to, and its file; imports are followed."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from evalkit.errors import Location
 from evalkit.lint.facts.evaluate import Evaluator, NodeVisit, get_dotted_name, get_last_name
 from evalkit.lint.facts.find_declarations import DECORATORS
-from evalkit.lint.facts.python_files import Function, PythonFile
+from evalkit.lint.facts.python_files import PythonFile
 from evalkit.lint.facts.records import Alias, CodeFacts, DispatchEntry, DispatchTable, Implementation
 from evalkit.lint.facts.signatures import MAPPING_NAMES, Resolver, read_branch
 from evalkit.lint.finding import Edit
@@ -59,7 +59,24 @@ class DispatchFinder:
         elif isinstance(node, ast.Assign):
             self._read_assignment(node, visit)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            self._read_registration(node, visit)
+            # Read ``@register("search")`` over a function; decorators that declare functions are no dispatch.
+            for decorator in node.decorator_list:
+                if (
+                    not isinstance(decorator, ast.Call)
+                    or get_last_name(decorator.func) in DECORATORS
+                    or not decorator.args
+                ):
+                    continue
+                name = self._evaluator.evaluate(decorator.args[0], visit.scope)
+                if isinstance(name, str) and name.replace("-", "_").replace(".", "_").isidentifier():
+                    file, is_method = visit.scope.file, visit.owner is not None and visit.function is None
+                    target = self._resolver.signatures.read(node, file, is_method=is_method)
+                    entry = DispatchEntry(
+                        name=name, place=file.locate(decorator.args[0]), target=target, target_name=node.name
+                    )
+                    self._registrations.setdefault((file.relative_path, get_dotted_name(decorator.func)), []).append(
+                        entry
+                    )
 
     def finish(self) -> None:
         """Make tables of the chains of comparisons of one expression, and of the registrations by one decorator."""
@@ -77,20 +94,6 @@ class DispatchFinder:
             self._code.tables.append(DispatchTable(place=entries[0].place, entries=tuple(entries), registry=registry))
         self._chains.clear()
         self._registrations.clear()
-
-    def _read_registration(self, node: Function, visit: NodeVisit) -> None:
-        """Read ``@register("search")`` over a function; decorators that declare functions are no dispatch."""
-        for decorator in node.decorator_list:
-            if not isinstance(decorator, ast.Call) or get_last_name(decorator.func) in DECORATORS or not decorator.args:
-                continue
-            name = self._evaluator.evaluate(decorator.args[0], visit.scope)
-            if isinstance(name, str) and name.replace("-", "_").replace(".", "_").isidentifier():
-                file, is_method = visit.scope.file, visit.owner is not None and visit.function is None
-                target = self._resolver.signatures.read(node, file, is_method=is_method)
-                entry = DispatchEntry(
-                    name=name, place=file.locate(decorator.args[0]), target=target, target_name=node.name
-                )
-                self._registrations.setdefault((file.relative_path, get_dotted_name(decorator.func)), []).append(entry)
 
     def _read_dictionary(self, node: ast.Dict, visit: NodeVisit) -> None:
         file = visit.scope.file

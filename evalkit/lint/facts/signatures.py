@@ -90,7 +90,14 @@ class SignatureReader:
         if annotation is None:
             return _NOTHING
         if isinstance(annotation, ast.Constant):
-            return self._read_constant(annotation, file)
+            if annotation.value is None:
+                return frozenset(["null"]), None
+            if isinstance(annotation.value, str):
+                try:
+                    return self.read_annotation(ast.parse(annotation.value, mode="eval").body, file)
+                except (SyntaxError, ValueError):
+                    return _NOTHING
+            return _NOTHING
         if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
             return self._read_union([annotation.left, annotation.right], file)
         if isinstance(annotation, ast.Subscript):
@@ -98,17 +105,17 @@ class SignatureReader:
         name = get_last_name(annotation)
         if name in TYPES_OF_ANNOTATIONS:
             return frozenset(TYPES_OF_ANNOTATIONS[name]), None
-        return self._read_own_type(name, file)
-
-    def _read_constant(self, annotation: ast.Constant, file: PythonFile) -> TypesAndValues:
-        if annotation.value is None:
-            return frozenset(["null"]), None
-        if isinstance(annotation.value, str):
-            try:
-                return self.read_annotation(ast.parse(annotation.value, mode="eval").body, file)
-            except (SyntaxError, ValueError):
-                return _NOTHING
-        return _NOTHING
+        if name in file.constants and not isinstance(file.constants[name], ast.Constant):
+            value = file.constants[name]
+            return self.read_annotation(value, file) if isinstance(value, (ast.Subscript, ast.BinOp)) else _NOTHING
+        node = file.classes.get(name)
+        if node is None or not any(get_last_name(base).endswith("Enum") for base in node.bases):
+            return _NOTHING
+        members = [statement.value for statement in node.body if isinstance(statement, ast.Assign)]
+        values = tuple(self._evaluator.evaluate(value, LexicalScope(file)) for value in members)
+        if not values or any(value is UNKNOWN for value in values):
+            return _NOTHING
+        return _find_types(values), values
 
     def _read_subscript(self, annotation: ast.Subscript, file: PythonFile) -> TypesAndValues:
         name = get_last_name(annotation.value)
@@ -138,20 +145,6 @@ class SignatureReader:
         all_listed = [values for values in listed if values is not None]
         values = tuple(value for part in all_listed for value in part) if len(all_listed) == len(listed) else None
         return frozenset().union(*known_types), values or None
-
-    def _read_own_type(self, name: str, file: PythonFile) -> TypesAndValues:
-        """Return an alias of a type, or an Enum, that the same file defines."""
-        if name in file.constants and not isinstance(file.constants[name], ast.Constant):
-            value = file.constants[name]
-            return self.read_annotation(value, file) if isinstance(value, (ast.Subscript, ast.BinOp)) else _NOTHING
-        node = file.classes.get(name)
-        if node is None or not any(get_last_name(base).endswith("Enum") for base in node.bases):
-            return _NOTHING
-        members = [statement.value for statement in node.body if isinstance(statement, ast.Assign)]
-        values = tuple(self._evaluator.evaluate(value, LexicalScope(file)) for value in members)
-        if not values or any(value is UNKNOWN for value in values):
-            return _NOTHING
-        return _find_types(values), values
 
 
 def _find_types(values: tuple[Any, ...]) -> frozenset[str]:
@@ -336,20 +329,17 @@ class _KeyReading:
             self._record_key(parent.slice, is_needed=True)
         elif isinstance(parent, ast.Attribute) and parent.attr in _GETTING and isinstance(above, ast.Call):
             self._record_key(above.args[0] if above.args else None, is_needed=False)
-            self._record_default(above)
+            # Record the default in ``args.get("days", 3)``.
+            if len(above.args) == 2 and all(isinstance(argument, ast.Constant) for argument in above.args):
+                key, value = above.args
+                if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
+                    self.defaults[str(key.value)] = value.value
         elif isinstance(parent, ast.Compare) and node in parent.comparators and isinstance(parent.left, ast.Constant):
             # if "city" not in args: raise ...
             is_raise = isinstance(above, ast.If) and isinstance(above.body[0], ast.Raise) and len(above.body) == 1
             self._record_key(parent.left, is_needed=isinstance(parent.ops[0], ast.NotIn) and is_raise)
         elif not _is_inspection(node, parent, above):
             self.is_passed_on = True
-
-    def _record_default(self, call: ast.Call) -> None:
-        """Record the default in ``args.get("days", 3)``."""
-        if len(call.args) == 2 and all(isinstance(argument, ast.Constant) for argument in call.args):
-            key, value = call.args
-            if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
-                self.defaults[str(key.value)] = value.value
 
     def _record_key(self, key: ast.expr | None, *, is_needed: bool) -> None:
         if not isinstance(key, ast.Constant) or not isinstance(key.value, str):

@@ -179,7 +179,9 @@ class WorkerRun:
         self._prepared: dict[str, str | None] = {}  # by folder of cases: the problem of its conftest.py files
         self.is_closed = False
         self._executor = SharedExecutor(settings, max(spec.concurrency, 1), arun_with_faults if spec.faults else None)
-        _route_output()
+        if not _routings:
+            _routings.append(OutputRouting())
+            _routings[0].begin()
 
     def prepare(self, folders: Sequence[str]) -> str | None:
         """Import the conftest files of `folders`, as pytest would. Return why that failed, or None."""
@@ -261,12 +263,6 @@ class WorkerRun:
         self._executor.close()
         if self._recordings is not None:
             self._recordings.remove()
-
-
-def _route_output() -> None:
-    if not _routings:
-        _routings.append(OutputRouting())
-        _routings[0].begin()
 
 
 _routings: list[OutputRouting] = []
