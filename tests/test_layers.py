@@ -56,7 +56,35 @@ ONLY_IMPORTER = {"yaml": {"yamlfile"}, "ruamel": {"yamlfile"}, "pytest": {"plugi
 PURE = {"errors", "model"}  # need the standard library and msgspec alone
 
 # Imports of evalkit that stand inside functions, each with its reason. All others stand at the top of their module.
-SEAMS: dict[tuple[str, str], str] = {}
+SEAMS: dict[tuple[str, str], str] = {
+    ("evalkit", "evalkit.public"): "importing evalkit loads nothing; a public name is loaded when it is first used",
+    ("evalkit.plugin", "evalkit.plugin.marked"): "the door: an idle plugin imports nothing",
+    ("evalkit.plugin", "evalkit.plugin.session"): "the door: an idle plugin imports nothing",
+    ("evalkit.plugin.options", "evalkit.errors"): "the door: needed for the message of a misspelt option alone",
+    ("evalkit.plugin.session", "evalkit.plugin.lint"): "lint: only with --evalkit-lint",
+    ("evalkit.plugin.session", "evalkit.plugin.update"): "casecheck: only with --evalkit-update",
+    ("evalkit.plugin.case_runner", "evalkit.casecheck.fault_injection"): "casecheck: only with --evalkit-faults",
+    ("evalkit.plugin.case_runner", "evalkit.plugin.cluster.session"): "the cluster needs Dask",
+    ("evalkit.plugin.result_collector", "evalkit.plugin.xdist_scheduling"): "only under -n, with xdist",
+    ("evalkit.cli.case_commands", "evalkit.cli.import_logs"): "importers: a command that few runs need",
+    ("evalkit.cli.case_commands", "evalkit.cli.lint"): "lint: a command that few runs need",
+    ("evalkit.cli.case_commands", "evalkit.cli.mutate"): "casecheck: a command that few runs need",
+    ("evalkit.cli.case_commands", "evalkit.cli.new"): "casecheck: a command that few runs need",
+    ("evalkit.cli.case_commands", "evalkit.cli.smoke"): "casecheck: a command that few runs need",
+    ("evalkit.providers.table", "evalkit.providers.gemini"): "a provider is loaded when it is asked for",
+    ("evalkit.providers.table", "evalkit.providers.openai"): "a provider is loaded when it is asked for",
+    ("evalkit.reports.table", "evalkit.reports.html"): "a report that few runs need; it brings jinja2",
+    ("evalkit.reports.table", "evalkit.reports.otel"): "a report that few runs need; it brings OpenTelemetry",
+    ("evalkit.agents.model_session", "evalkit.textcalls.search"): "text calls: most models make native calls",
+    ("evalkit.streaming.accumulate", "evalkit.textcalls.search"): "text calls: most models make native calls",
+    ("evalkit.agents.registry", "evalkit.agents.remote.command"): "agents in other processes: few runs have one",
+    ("evalkit.agents.registry", "evalkit.agents.remote.url"): "agents in other processes: few runs have one",
+    ("evalkit.agents.task", "evalkit.agents.remote.server"): "functions over HTTP: few runs serve them",
+    ("evalkit.adapters.google_adk", "evalkit.adapters.google_adk.hooks"): "the framework is an optional package",
+    ("evalkit.adapters.langchain", "evalkit.adapters.langchain.hooks"): "the framework is an optional package",
+    ("evalkit.adapters.openai_agents", "evalkit.adapters.openai_agents.hooks"): "the framework is an optional package",
+    ("evalkit.adapters.pydantic_ai", "evalkit.adapters.pydantic_ai.hooks"): "the framework is an optional package",
+}
 
 
 @cache
