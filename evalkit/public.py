@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evalkit.agents.contract import Reply
 from evalkit.agents.instruction import load_instruction
+from evalkit.agents.model_choice import aclose_shared
 from evalkit.agents.registry import agent
 from evalkit.agents.task import Task
 from evalkit.checks.custom import check
@@ -47,6 +48,7 @@ __all__ = [
     "Transcript",
     "UsageError",
     "Verdict",
+    "aclose_shared",
     "agent",
     "arun_case",
     "bind",
