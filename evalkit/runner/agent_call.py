@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from traceback import FrameSummary, StackSummary
@@ -52,7 +52,27 @@ async def call_agent(
     """
     if agent.is_async:
         return await _run_within(partial(agent.run, task), task, timeout_s, agent, on_late_end)
-    outcome = await _run_in_thread(agent, task, timeout_s, on_late_end)
+    # A sync agent runs in its thread, with this context's variables.
+    agent_thread = current_agent_thread.get()
+    context = agent_thread.get_thread_context()
+    late = _BothEvents(on_late_end)
+    threads: list[int] = []
+
+    def run_agent() -> object:
+        threads.append(threading.get_ident())
+        try:
+            return context.run(agent.run, task)
+        finally:
+            late.record()
+
+    until = _read_clock(task) + timeout_s
+    finished = start_in_thread(agent_thread.submit, run_agent)
+    if not await _wait_until_done(finished, task, until):
+        stuck_in = [call for ident in threads for call in list_thread_calls(ident)]
+        register_abandoned_agent(agent.name)
+        late.record()
+        return CallOutcome(timed_out=True, abandoned=True, stuck_in=stuck_in)
+    outcome = finished.result()
     if outcome.error is None and inspect.isawaitable(outcome.value):
         return await _run_within(lambda: outcome.value, task, timeout_s, agent, on_late_end)
     return outcome
@@ -112,32 +132,6 @@ async def _run_within(
         running.cancel()
         await asyncio.wait({running}, timeout=grace_s)
         raise
-
-
-async def _run_in_thread(
-    agent: AgentUnderTest, task: Task, timeout_s: float, on_late_end: Callable[[], None]
-) -> CallOutcome:
-    """Run a sync agent in its thread, with this context's variables."""
-    agent_thread = current_agent_thread.get()
-    context = agent_thread.get_thread_context()
-    late = _BothEvents(on_late_end)
-    threads: list[int] = []
-
-    def run_agent() -> Any:
-        threads.append(threading.get_ident())
-        try:
-            return context.run(agent.run, task)
-        finally:
-            late.record()
-
-    until = _read_clock(task) + timeout_s
-    finished = start_in_thread(agent_thread.submit, run_agent)
-    if await _wait_until_done(finished, task, until):
-        return finished.result()
-    stuck_in = [call for ident in threads for call in list_thread_calls(ident)]
-    register_abandoned_agent(agent.name)
-    late.record()
-    return CallOutcome(timed_out=True, abandoned=True, stuck_in=stuck_in)
 
 
 def start_in_thread(submit: Callable[[Work], None], function: Callable[[], Any]) -> asyncio.Future[CallOutcome]:
@@ -211,7 +205,14 @@ def count_abandoned_agents() -> int:
 
 def list_task_calls(task: asyncio.Task[Any]) -> list[FrameSummary]:
     """Return the coroutines that a suspended task is in: each awaits the next, as far as a task or a future."""
-    return _extract_summaries(_walk_awaited_frames(task.get_coro()))
+    frames: list[FrameType] = []
+    waiting: object = task.get_coro()
+    while (kind := next((kind for kind in ("cr", "ag", "gi") if hasattr(waiting, f"{kind}_frame")), None)) is not None:
+        frame = getattr(waiting, f"{kind}_frame")
+        if frame is not None:
+            frames.append(frame)
+        waiting = getattr(waiting, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+    return _extract_summaries(frames)
 
 
 def list_thread_calls(ident: int) -> list[FrameSummary]:
@@ -221,16 +222,8 @@ def list_thread_calls(ident: int) -> list[FrameSummary]:
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    return _extract_summaries(iter(reversed(frames)))
+    return _extract_summaries(reversed(frames))
 
 
-def _walk_awaited_frames(waiting: Any) -> Iterator[FrameType]:
-    while (kind := next((kind for kind in ("cr", "ag", "gi") if hasattr(waiting, f"{kind}_frame")), None)) is not None:
-        frame = getattr(waiting, f"{kind}_frame")
-        if frame is not None:
-            yield frame
-        waiting = getattr(waiting, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
-
-
-def _extract_summaries(frames: Iterator[FrameType]) -> list[FrameSummary]:
+def _extract_summaries(frames: Iterable[FrameType]) -> list[FrameSummary]:
     return list(StackSummary.extract(((frame, frame.f_lineno) for frame in frames), lookup_lines=False))

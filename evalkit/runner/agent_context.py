@@ -45,7 +45,6 @@ class AgentContext:
             self._dedicated_thread = DedicatedThread()
             self._submit = self._dedicated_thread.submit
         self._context = copy_context()
-        self._manager: Any = None
         self._ready: asyncio.Future[CallOutcome] = asyncio.get_running_loop().create_future()
         self._teardown_due = asyncio.Event()
         self._teardown_outcome = CallOutcome()
@@ -141,8 +140,19 @@ class AgentContext:
     # One task from set-up to tear-down: some resources must be left where they were entered.
 
     async def _run_lifetime(self) -> None:
+        is_async = self._opening.is_async
+        manager: Any = None
+
+        def create_manager() -> Any:
+            nonlocal manager
+            manager = self._opening.create_manager(self._run.task)
+            return manager
+
         try:
-            value = await (self._enter_async() if self._opening.is_async else self._run_in_agent_thread(self._enter))
+            if is_async:
+                value = await create_manager().__aenter__()
+            else:
+                value = await self._run_in_agent_thread(lambda: create_manager().__enter__())
         except BaseException as error:
             self._set_ready(CallOutcome(error=error))
             return
@@ -150,11 +160,10 @@ class AgentContext:
         with suppress(asyncio.CancelledError):  # the loop is closed: the tear-down is due now
             await self._teardown_due.wait()
         try:
-            await (
-                self._manager.__aexit__(None, None, None)
-                if self._opening.is_async
-                else self._run_in_agent_thread(self._leave)
-            )
+            if is_async:
+                await manager.__aexit__(None, None, None)
+            else:
+                await self._run_in_agent_thread(lambda: manager.__exit__(None, None, None))
         except BaseException as error:
             self._teardown_outcome = CallOutcome(error=error)
         if self._run.is_abandoned:
@@ -163,17 +172,6 @@ class AgentContext:
     def _set_ready(self, outcome: CallOutcome) -> None:
         if not self._ready.done():
             self._ready.set_result(outcome)
-
-    async def _enter_async(self) -> Any:
-        self._manager = self._opening.create_manager(self._run.task)
-        return await self._manager.__aenter__()
-
-    def _enter(self) -> Any:
-        self._manager = self._opening.create_manager(self._run.task)
-        return self._manager.__enter__()
-
-    def _leave(self) -> None:
-        self._manager.__exit__(None, None, None)
 
     async def _run_in_agent_thread(self, step: Callable[[], Any]) -> Any:
         context = self._context.copy() if self._is_thread_lost else self._context

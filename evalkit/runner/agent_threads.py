@@ -145,42 +145,42 @@ class LoopPool(ThreadPoolExecutor):
         super().__init__(1, "evalkit-unused")  # starts a thread only in the `submit` that is replaced here
         self._lock = threading.Lock()
         self._free = cases * THREADS_PER_CASE
-        self._queued: deque[partial[None]] = deque()
+        self._queued: deque[tuple[Future[Any], Work]] = deque()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run `fn` like the base class does, in the context of the case, which threads of agents also have."""
         future: Future[Any] = Future()
-        work = partial(_run_future, future, bind(fn), args, kwargs)
+        function = bind(fn)
+
+        def run_function() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
         with self._lock:
             if not self._free:
-                self._queued.append(work)
+                self._queued.append((future, run_function))
                 return future
             self._free -= 1
-        run_in_daemon_thread(partial(self._run_queue, work))
+        run_in_daemon_thread(partial(self._run_queue, run_function))
         return future
 
-    def _run_queue(self, work: partial[None] | None) -> None:
+    def _run_queue(self, work: Work | None) -> None:
         while work is not None:
             work()
             with self._lock:
-                work = self._queued.popleft() if self._queued else None
+                work = self._queued.popleft()[1] if self._queued else None
                 self._free += work is None
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Cancel what has not begun. Running work is not waited for: the loop is over."""
         with self._lock:
-            futures: list[Future[Any]] = [work.args[0] for work in self._queued]
+            futures = [future for future, _ in self._queued]
             self._queued.clear()
         for future in futures:
             future.cancel()
-
-
-def _run_future(future: Future[Any], fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = fn(*args, **kwargs)
-    except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)

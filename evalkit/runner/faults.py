@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from evalkit.errors import EvalkitError, FunctionError, MeasurementError, RemoteAgentError, SpecError, UsageError
 from evalkit.model.transcript import RunFault
@@ -60,19 +60,15 @@ def build_fault(error: BaseException, root: Path) -> RunFault:
         return RunFault(code=code, message=message, measured=False, traceback=_format_traceback(error))
     innermost = _get_innermost(error)
     place = _locate(innermost, root) or _locate(error, root)
-    if isinstance(error, TypeError) and _has_wrong_arguments(error):
-        place = "; an agent is called with the task alone: agent(task)"
+    if isinstance(error, TypeError):
+        frames = traceback.extract_tb(error.__traceback__)
+        if frames and frames[-1].filename == calling.__file__:  # the call itself failed: it takes other arguments
+            place = "; an agent is called with the task alone: agent(task)"
     return RunFault(
         code="agent_raised",
         message=f"the agent raised {_describe(innermost)}{place}",
         traceback=_format_traceback(error),
     )
-
-
-def _has_wrong_arguments(error: BaseException) -> bool:
-    """Return whether the call of the agent itself failed: it takes other arguments."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].filename == calling.__file__
 
 
 def build_unmeasured_fault(error: EvalkitError) -> RunFault:
@@ -139,20 +135,19 @@ def _is_service_failure(error: BaseException) -> bool:
         getattr(response, "status_code", None),
         metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None,
     ]
-    return any(_is_world_status(candidate, error) for candidate in candidates)
-
-
-def _is_world_status(value: Any, error: BaseException) -> bool:
-    if callable(value) and not isinstance(value, type):  # grpc: error.code() is an enum member
-        try:
-            value = value()
-        except Exception:
-            return False
-    if getattr(value, "name", None) in GRPC_WORLD:
-        return True
-    if isinstance(value, bool) or not isinstance(value, int):
-        return False
-    return value in (408, 429) or 500 <= value <= 599 or (value in (401, 403) and _is_from_client(error))
+    for candidate in candidates:
+        status = candidate
+        if callable(candidate) and not isinstance(candidate, type):  # grpc: error.code() is an enum member
+            status = None
+            with suppress(Exception):
+                status = candidate()
+        if getattr(status, "name", None) in GRPC_WORLD:
+            return True
+        if isinstance(status, int) and not isinstance(status, bool):
+            is_refusal = status in (401, 403) and _is_from_client(error)
+            if status in (408, 429) or 500 <= status <= 599 or is_refusal:
+                return True
+    return False
 
 
 def _is_broken_connection(error: BaseException) -> bool:
@@ -194,19 +189,16 @@ def locate_frame(frames: Iterable[traceback.FrameSummary], root: Path, *, outsid
     """Return the last of `frames` that is the project's, else (`outside`) the last that is not evalkit's; "" if none
     is."""
     frames = [frame for frame in frames if not frame.filename.startswith((_HERE, "<frozen"))]
-    below = [frame for frame in frames if _is_of_project(Path(frame.filename), root)] or (frames if outside else [])
+    installed = {"site-packages", "dist-packages"}  # packages in a folder of the project are not its own code
+    paths = [(frame, Path(frame.filename)) for frame in frames]
+    below = [(f, path) for f, path in paths if path.is_relative_to(root) and not installed.intersection(path.parts)]
+    below = below or (paths if outside else [])
     if not below:
         return ""
-    frame = below[-1]
-    path = Path(frame.filename)
+    frame, path = below[-1]
     file = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
     line = f": {frame.line}" if frame.line else ""
     return f"\n  at {file}:{frame.lineno}, in {frame.name}{line}"
-
-
-def _is_of_project(path: Path, root: Path) -> bool:
-    """Return whether `path` is the project's own code; packages installed into a folder of the project are not."""
-    return path.is_relative_to(root) and not {"site-packages", "dist-packages"}.intersection(path.parts)
 
 
 def _format_traceback(error: BaseException) -> str:

@@ -7,7 +7,7 @@ agent's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -47,39 +47,27 @@ async def judge_graded(
     plan: CasePlan, run: int, transcript: Transcript, declared: Iterable[Declaration] = ()
 ) -> Verdict:
     """Judge like `judge_run`, with the grades of the run's criteria in the transcript."""
-    declared = tuple(declared)
-    questions = tuple(_list_questions(plan, declared))
+    declared, settings = tuple(declared), plan.settings
+    case_expectation, turns = compile_with_aliases(plan.case, plan.expectation, declared)
+    questions = [
+        Question(format_path(expectation.graded.path), expectation, number if number < len(turns) else None)
+        for number, expectation in enumerate((*turns, case_expectation))
+        if expectation is not None and expectation.graded is not None
+    ]
     skipped = tuple(Grading(place=question.place, skipped=SKIPPED) for question in questions)
     verdict = judge_run(plan, replace(transcript, gradings=skipped), declared)
     if verdict.status != PASSED:
         return verdict
     try:
-        gradings = await _grade_with_retry(plan, run, transcript, questions)
+        gradings = await _grade_questions(plan, run, transcript, questions)
+        outdated = any(grading.fault is not None and grading.fault.code in _OUTDATED for grading in gradings)
+        if outdated and settings.record == "stale" and settings.grader is not None:
+            again = replace(plan, settings=replace(settings, record="all"))
+            gradings = await _grade_questions(again, run, transcript, questions)
     except BudgetSpentError as error:
         fault = RunFault(code=error.code, message=str(error), measured=False)
         return judge_run(plan, replace(transcript, gradings=skipped, fault=fault), declared)
     return judge_run(plan, replace(transcript, gradings=gradings), declared)
-
-
-def _list_questions(plan: CasePlan, declared: Sequence[Declaration]) -> Iterator[Question]:
-    """Yield the questions of the user turns, then those of the whole."""
-    case_expectation, turns = compile_with_aliases(plan.case, plan.expectation, declared)
-    for number, expectation in enumerate((*turns, case_expectation)):
-        if expectation is not None and expectation.graded is not None:
-            user_turn = number if number < len(turns) else None
-            yield Question(format_path(expectation.graded.path), expectation, user_turn)
-
-
-async def _grade_with_retry(
-    plan: CasePlan, run: int, transcript: Transcript, questions: Sequence[Question]
-) -> tuple[Grading, ...]:
-    gradings = await _grade_questions(plan, run, transcript, questions)
-    settings = plan.settings
-    outdated = any(grading.fault is not None and grading.fault.code in _OUTDATED for grading in gradings)
-    if outdated and settings.record == "stale" and settings.grader is not None:
-        again = replace(plan, settings=replace(settings, record="all"))
-        gradings = await _grade_questions(again, run, transcript, questions)
-    return gradings
 
 
 async def _grade_questions(
@@ -108,7 +96,10 @@ async def _grade_question(plan: CasePlan, grader: Grader, transcript: Transcript
     extra = plan.settings.extra
     redact = Redactor(extra.get("secrets", ()), extra.get("secret_keys", ()))
     evidence = build_evidence(plan, transcript, question.user_turn)
-    request = build_grading_request(criteria, _describe_scope(plan, question), evidence, redact)
+    scope = "the whole conversation" if plan.case.turns else "the whole run"
+    if question.user_turn is not None:
+        scope = "the last turn of the conversation"
+    request = build_grading_request(criteria, scope, evidence, redact)
     try:
         reply = await grader.turn(request, plan.task_settings.deadline_s)
         by |= {
@@ -147,12 +138,6 @@ def build_evidence(plan: CasePlan, transcript: Transcript, user_turn: int | None
         for number, turn in enumerate(turns[:end])
     ]
     return {"input": transcript.input, "conversation": conversation}
-
-
-def _describe_scope(plan: CasePlan, question: Question) -> str:
-    if question.user_turn is not None:
-        return "the last turn of the conversation"
-    return "the whole conversation" if plan.case.turns else "the whole run"
 
 
 def _list_calls(calls: Iterable[FunctionCall]) -> list[dict[str, Any]]:

@@ -65,24 +65,22 @@ def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declara
     return build_verdict(
         case,
         FAILED if unused else judgement.status,
-        _locate_reasons(case, _order_by_cause(transcript, judgement.reasons) + unused),
+        _arrange_reasons(case, transcript, judgement.reasons, unused),
         transcript,
         judgement,
     )
 
 
-def _order_by_cause(transcript: Transcript, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-    """Put refused calls first where the agent broke down: they explain the exception."""
-    if transcript.fault is None or transcript.fault.code not in BREAKDOWNS:
-        return reasons
-    refusals = tuple(reason for reason in reasons if reason.code in REFUSED_CALLS)
-    return (*refusals, *(reason for reason in reasons if reason not in refusals))
-
-
-def _locate_reasons(case: Case, reasons: Sequence[Reason]) -> tuple[Reason, ...]:
+def _arrange_reasons(
+    case: Case, transcript: Transcript, reasons: tuple[Reason, ...], last: tuple[Reason, ...]
+) -> tuple[Reason, ...]:
+    """Return the reasons with their places in the file. Refused calls come first where the agent broke down: they
+    explain the exception."""
+    if transcript.fault is not None and transcript.fault.code in BREAKDOWNS:
+        reasons = tuple(sorted(reasons, key=lambda reason: reason.code not in REFUSED_CALLS))
     return tuple(
         replace(reason, location=str(case.locate(parse_path(reason.place)))) if reason.place else reason
-        for reason in reasons
+        for reason in (*reasons, *last)
     )
 
 
@@ -216,7 +214,10 @@ def combine_verdicts(runs: Sequence[Verdict], repeat: Repeat) -> Verdict:
     early = f", stopped after {len(runs)} of {repeat.runs}: decided" if remaining and unmeasured_status == ERROR else ""
     measured = f" ({errors} not measured)" if errors else ""
     summary = f"{passed}/{len(runs)} runs passed{measured}, {repeat.min_pass} needed{early}"
-    reasons = () if status == PASSED else _number_reasons(runs, status, summary)
+    reasons: tuple[Reason, ...] = ()
+    if status != PASSED:  # those of the first run with this status, each with the number of the run
+        number, run = next((n, run) for n, run in enumerate(runs, 1) if run.status == status)
+        reasons = tuple(replace(reason, message=f"run {number}: {reason.message}") for reason in run.reasons)
     return replace(
         representative,
         status=status,
@@ -226,13 +227,6 @@ def combine_verdicts(runs: Sequence[Verdict], repeat: Repeat) -> Verdict:
         runs_planned=repeat.runs,
         min_pass=repeat.min_pass,
     )
-
-
-def _number_reasons(runs: Sequence[Verdict], status: str, summary: str) -> tuple[Reason, ...]:
-    """Return the reasons of the first run with this status, each with the number of the run."""
-    number, run = next((n, run) for n, run in enumerate(runs, 1) if run.status == status)
-    head = f"run {number}: "
-    return tuple(replace(reason, message=head + reason.message) for reason in run.reasons)
 
 
 # Aliases known only from the run: an instruction file or an agent in code declares them, and a case may use them.
@@ -344,10 +338,17 @@ def judge(
     expectation, problems = compile_expectation(_read_expected_output(expected_output), declarations=declarations)
     if problems:
         raise _build_spec_error(problems)
+    safe_input = to_json_safe(input)[0]
+    if calls is None or isinstance(calls, (str, bytes, Mapping)) or not isinstance(calls, Iterable):
+        kind = type(calls).__name__
+        raise UsageError(f'judge(calls=...) is a list of {{"name": ..., "arguments": {{...}}}}, got a {kind}')
+    read_calls = tuple(_read_call(call, index, declarations) for index, call in enumerate(list(calls)))
+    if response is not None and not isinstance(response, str):
+        raise UsageError(f"judge(response=...) is a string, got a {type(response).__name__}")
     transcript = Transcript(
-        input=to_json_safe(input)[0],
-        calls=tuple(_read_call(call, index, declarations) for index, call in enumerate(_list_calls(calls))),
-        response=_read_response(response),
+        input=safe_input,
+        calls=read_calls,
+        response=response or "",
         functions=tuple(declarations),
     )
     judgement = expectation.judge(transcript, input=transcript.input, mode="judge")
@@ -387,21 +388,6 @@ def _parse_declarations(functions: Any) -> dict[str, Declaration]:
     return {declaration.name: declaration for declaration in declarations}
 
 
-def _read_response(response: object) -> str:
-    if response is None:
-        return ""
-    if not isinstance(response, str):
-        raise UsageError(f"judge(response=...) is a string, got a {type(response).__name__}")
-    return response
-
-
-def _list_calls(calls: object) -> list[object]:
-    if calls is None or isinstance(calls, (str, bytes, Mapping)) or not isinstance(calls, Iterable):
-        kind = type(calls).__name__
-        raise UsageError(f'judge(calls=...) is a list of {{"name": ..., "arguments": {{...}}}}, got a {kind}')
-    return list(calls)
-
-
 def _read_call(data: object, index: int, declarations: Mapping[str, Declaration]) -> FunctionCall:
     """Return the call that `data` records. Hostile content makes it a malformed call, which fails by itself."""
     if isinstance(data, FunctionCall):
@@ -413,14 +399,12 @@ def _read_call(data: object, index: int, declarations: Mapping[str, Declaration]
         if key not in CALL_KEYS:
             hint = did_you_mean(key, CALL_KEYS) or f"; a call has {', '.join(CALL_KEYS)}"
             raise UsageError(f"judge: calls[{index}] has the unknown key {key!r}{hint}")
-    return _build_call(data, index, declarations)
-
-
-def _build_call(data: Mapping[str, Any], index: int, declarations: Mapping[str, Declaration]) -> FunctionCall:
     raw_name = data.get("name")
     name = raw_name if isinstance(raw_name, str) else ""
     arguments, not_json = to_json_safe({} if data.get("arguments") is None else data["arguments"])
     result, _ = to_json_safe(data.get("result"))
+    error = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else None
+    outcome = "error" if isinstance(error, Mapping) and "type" in error else "ok"
     with_alias = (declaration for declaration in declarations.values() if name in declaration.aliases)
     declaration = declarations.get(name) or next(with_alias, None)
     malformed = not name or not_json is not None or not isinstance(arguments, dict)
@@ -429,7 +413,7 @@ def _build_call(data: Mapping[str, Any], index: int, declarations: Mapping[str, 
         name=declaration.name if declaration else name or NAMELESS,
         arguments=arguments,
         index=index,
-        outcome=_read_choice(data, "outcome", _infer_outcome(result), index),
+        outcome=_read_choice(data, "outcome", outcome, index),
         result=result,
         turn=_read_whole_number(data, "turn", index),
         user_turn=_read_whole_number(data, "user_turn", index) or 0,
@@ -440,12 +424,6 @@ def _build_call(data: Mapping[str, Any], index: int, declarations: Mapping[str, 
         problem="malformed_call" if malformed else "unknown_function" if unknown else None,
         violations=() if malformed or declaration is None else find_argument_violations(declaration, arguments),
     )
-
-
-def _infer_outcome(result: object) -> str:
-    """Return "error" for a result like ``{"error": {"type": ..., "message": ...}}``, else "ok"."""
-    error = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else None
-    return "error" if isinstance(error, Mapping) and "type" in error else "ok"
 
 
 def _read_choice(data: Mapping[str, Any], key: str, default: str, index: int) -> str:

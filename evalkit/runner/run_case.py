@@ -139,8 +139,22 @@ async def _run_repeats(plan: CasePlan, watch: Watchdog) -> Verdict:
 
 
 async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
+    """Run the agent, with mocks and a task of their own, as run `number` (from 0)."""
+    case, settings = plan.case, plan.settings
     async with get_slot(plan.agent):
-        run = _prepare_run(plan, number)
+        dispatcher = FakeDispatcher(plan.mocks, case.functions, input=case.input, settings=settings, case_id=case.id)
+        task = Task(
+            dispatcher,
+            input=copy_visible_input(case.input),
+            settings=plan.task_settings,
+            open_model=lambda: select_provider(case.id, number, settings, plan.task_settings),
+            case_id=case.id,
+            run=number,
+        )
+        task.http_player = http_recording.create_player(task, settings)
+        if settings.max_cost_usd is not None:
+            task.client_budget = create_client_budget(settings)
+        run = RunState(plan, task, dispatcher)
         watch.start_run(run)
         await _run_conversation(run)
     if run.fault is None and run.task.fault is None:
@@ -152,24 +166,6 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             except OSError as error:
                 run.task.record_fault(MissingCassetteError(f"the recording can't be written: {error}"))
     return run
-
-
-def _prepare_run(plan: CasePlan, number: int) -> RunState:
-    """Make the mocks and the task of run `number` (from 0)."""
-    case, settings = plan.case, plan.settings
-    dispatcher = FakeDispatcher(plan.mocks, case.functions, input=case.input, settings=settings, case_id=case.id)
-    task = Task(
-        dispatcher,
-        input=copy_visible_input(case.input),
-        settings=plan.task_settings,
-        open_model=lambda: select_provider(case.id, number, settings, plan.task_settings),
-        case_id=case.id,
-        run=number,
-    )
-    task.http_player = http_recording.create_player(task, settings)
-    if settings.max_cost_usd is not None:
-        task.client_budget = create_client_budget(settings)
-    return RunState(plan, task, dispatcher)
 
 
 async def _run_conversation(run: RunState) -> None:
@@ -267,7 +263,10 @@ class _BackgroundRun:
                 if hung is not None:
                     return hung
         except BaseException:  # Ctrl-C
-            self._cancel()
+            if self._task is not None:  # cancel the run, and wait until the agent and its set-up have ended
+                with suppress(RuntimeError):
+                    self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+                self._closed.wait(timeout=GRACE_S + get_closing_timeout())
             raise
         self._closed.wait(timeout=GRACE_S)
         if self._error is not None:
@@ -277,13 +276,6 @@ class _BackgroundRun:
             return torn
         assert self._verdict is not None
         return self._verdict
-
-    def _cancel(self) -> None:
-        """Cancel the run and wait until the agent and its set-up have ended."""
-        if self._task is not None:
-            with suppress(RuntimeError):
-                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
-            self._closed.wait(timeout=GRACE_S + get_closing_timeout())
 
     def _run_loop(self) -> None:
         try:

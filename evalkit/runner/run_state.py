@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from traceback import FrameSummary
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -54,46 +54,34 @@ def plan_case(case: Case, agent: Any, settings: Settings) -> CasePlan:
 
     Raises UnknownAgentError, and SpecError for a case built in code whose parts don't compile.
     """
-    root = settings.root or _find_root(case)
-    return CasePlan(
-        case=case,
-        agent=resolve_agent(case.agent if agent is None else agent, case=case, root=root),
-        settings=settings if settings.root else replace(settings, root=root),
-        task_settings=merge_settings(case.settings, settings),
-        mocks=_compile_mocks(case) if case.mocks is None else case.mocks,
-        expectation=_compile_expectation(case) if case.expectation is None else case.expectation,
-        root=root,
-    )
-
-
-def _find_root(case: Case) -> Path:
-    """Return the root below which a loaded case has its identity, whatever the current directory is now."""
-    if case.path is not None and case.path.is_absolute() and case.path.as_posix().endswith(f"/{case.id}"):
-        return case.path.parents[case.id.count("/")]
-    return Path.cwd()
-
-
-def _compile_mocks(case: Case) -> MockSet:
-    def refuse_include(name: str) -> Any:
-        raise KeyError(f"a case built in code includes no files ('{name}')")
-
-    mocks, problems = parse_mocks(
-        case.input.get("mock_function_responses") or {},
-        path=("input", "mock_function_responses"),
-        declarations={function.name: function for function in case.functions},
-        include=refuse_include,
-    )
-    _raise_problems(case, problems)
-    return mocks
-
-
-def _compile_expectation(case: Case) -> Expectation | None:
-    if not case.expected_output and any(turn.expectation is not None for turn in case.turns):
-        return None
+    path = case.path
+    if settings.root:
+        root = settings.root
+    elif path is not None and path.is_absolute() and path.as_posix().endswith(f"/{case.id}"):
+        root = path.parents[case.id.count("/")]  # below it a loaded case has its identity, wherever we are now
+    else:
+        root = Path.cwd()
+    resolved_agent = resolve_agent(case.agent if agent is None else agent, case=case, root=root)
+    task_settings = merge_settings(case.settings, settings)
+    mocks, expectation = case.mocks, case.expectation
     declarations = {function.name: function for function in case.functions}
-    expectation, problems = compile_expectation(case.expected_output, declarations=declarations)
-    _raise_problems(case, problems)
-    return expectation
+    if mocks is None:
+
+        def refuse_include(name: str) -> NoReturn:
+            raise KeyError(f"a case built in code includes no files ('{name}')")
+
+        mocks, problems = parse_mocks(
+            case.input.get("mock_function_responses") or {},
+            path=("input", "mock_function_responses"),
+            declarations=declarations,
+            include=refuse_include,
+        )
+        _raise_problems(case, problems)
+    if expectation is None and (case.expected_output or all(turn.expectation is None for turn in case.turns)):
+        expectation, problems = compile_expectation(case.expected_output, declarations=declarations)
+        _raise_problems(case, problems)
+    settings = settings if settings.root else replace(settings, root=root)
+    return CasePlan(case, resolved_agent, settings, task_settings, mocks, expectation, root)
 
 
 def _raise_problems(case: Case, problems: list[PathProblem]) -> None:
@@ -168,9 +156,9 @@ def build_transcript(run: RunState) -> Transcript:
         run.warnings.append(f"Reply.data is not JSON: {problem}")
     turns = task.turns
     _add_warnings(run, turns)
-    usage = _sum_usage(run, turns)
     reported = next((turn.model for turn in reversed(turns) if turn.model), None)
     model = reported or (cassette.model if cassette else task.model)
+    usage, cost_usd = _measure_usage(run, turns, model)
     overhead_s = max(run.wall_s - task.waiting_time.seconds, 0.0)
     return Transcript(
         input=task.input,
@@ -189,7 +177,7 @@ def build_transcript(run: RunState) -> Transcript:
         instruction_used=reply.instruction_used or task.instruction_used,
         model=model,
         cassette=cassette.kind if cassette else task.http_player.kind if task.http_player else None,
-        cost_usd=_compute_cost(run, turns, usage, model),
+        cost_usd=cost_usd,
         functions=dispatcher.names,
         unused_mocks=dispatcher.find_unused(),
         warnings=tuple(run.warnings),
@@ -218,21 +206,17 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
         run.warnings.append(f"{file}: {subject} never made")
 
 
-def _sum_usage(run: RunState, turns: Sequence[ModelTurn]) -> Usage | None:
-    """Add the tokens of all turns, or of the replies where the agent's own client made the turns. None: not known, as
-    soon as one turn has no usage."""
+def _measure_usage(run: RunState, turns: Sequence[ModelTurn], model: str | None) -> tuple[Usage | None, float | None]:
+    """Return the tokens of all turns, or of the replies where the agent's own client made the turns, and their price
+    in USD, each turn's by its model. None: not known, not zero; so are the tokens as soon as one turn has no usage."""
     turn_usages = [turn.usage for turn in turns]
     usages = [usage for usage in turn_usages if usage is not None]
     if not usages or len(usages) < len(turn_usages):
         usages = [reply.usage for reply in run.replies if isinstance(reply.usage, Usage)]
-    return sum(usages[1:], usages[0]) if usages else None
-
-
-def _compute_cost(run: RunState, turns: Sequence[ModelTurn], usage: Usage | None, model: str | None) -> float | None:
-    """Return USD of the turns, each by its model, or of the usage that replies report. None: unknown, not zero."""
+    usage = sum(usages[1:], usages[0]) if usages else None
     prices = run.plan.settings.prices
     if not prices:
-        return None
+        return usage, None
     if turns:
-        return compute_turns_cost(turns, model, prices)
-    return compute_cost(usage, (model, run.task.model), prices)
+        return usage, compute_turns_cost(turns, model, prices)
+    return usage, compute_cost(usage, (model, run.task.model), prices)
